@@ -1,0 +1,99 @@
+# Everything runs through .venv, which never needs to be activated. Start with: make demo
+PYTHON ?= python3
+VENV   ?= .venv
+NAME   ?= download
+ARGS   ?=
+
+BIN := $(VENV)/bin
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-17s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- the virtual environment ---------------------------------------------------------------
+# Each step leaves a stamp and runs again when its requirements change. Installing talks on
+# stderr, so that the output of `make demo ARGS="--exit --json"` stays JSON.
+
+$(VENV)/.installed: requirements.txt pyproject.toml
+	@sh tools/install.sh $(PYTHON) $(VENV) --require-hashes -r requirements.txt >&2
+	@sh tools/install.sh $(PYTHON) $(VENV) --no-deps --editable . >&2 && touch $@
+
+$(VENV)/.installed-%: requirements-%.txt $(VENV)/.installed
+	@sh tools/install.sh $(PYTHON) $(VENV) --require-hashes -r $< >&2 && touch $@
+
+.PHONY: check-machine
+check-machine: ## Check that python3 >= 3.11, python3-venv and git are here
+	@sh tools/check-machine.sh $(PYTHON)
+
+.PHONY: install
+install: $(VENV)/.installed ## Make .venv with what the product needs
+
+.PHONY: install-dev
+install-dev: $(VENV)/.installed-test $(VENV)/.installed-lint ## The same, with the test and lint tools
+
+# --- run -----------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: $(VENV)/.installed ## Everything on embedded defaults, a sample site and a sample job
+	@$(BIN)/python manage.py demo $(ARGS)
+
+.PHONY: up
+up: $(VENV)/.installed ## One box: all daemons under one supervisor, stores from the environment
+	@$(BIN)/python manage.py up $(ARGS)
+
+.PHONY: doctor
+doctor: $(VENV)/.installed ## Connect to every configured store and print a table
+	@$(BIN)/python manage.py doctor $(ARGS)
+
+.PHONY: bench
+bench: $(VENV)/.installed-bench ## Measure: make bench NAME=download ARGS="--json"
+	@$(BIN)/python manage.py bench $(NAME) $(ARGS)
+
+# --- check ---------------------------------------------------------------------------------
+
+.PHONY: test
+test: $(VENV)/.installed-test ## Run the tests: make test ARGS="tests/jobs -x"
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: $(VENV)/.installed-test $(VENV)/.installed-lint lint-code lint-types lint-imports ## ruff, mypy, import order
+
+.PHONY: lint-code
+lint-code:
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+.PHONY: lint-types
+lint-types:
+	@CRAWLYARD_TEST_DATA=.mypy_cache/settings PYTHONPATH=.:platform $(BIN)/mypy
+
+.PHONY: lint-imports
+lint-imports:
+	@PYTHONPATH=.:platform $(BIN)/lint-imports
+
+.PHONY: format
+format: $(VENV)/.installed-lint ## Let ruff mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+# --- files made from others, and committed ---------------------------------------------------
+
+.PHONY: coverage-doc
+coverage-doc: $(VENV)/.installed ## Write docs/coverage.md from the marks of the tests
+	@$(BIN)/python -m tools.coverage_doc
+
+.PHONY: messages
+messages: $(VENV)/.installed ## Collect texts into locale/ (needs gettext) and compile them
+	@$(BIN)/python manage.py makemessages --locale zh_Hans --no-wrap --add-location file --ignore .venv --ignore tests
+	@$(BIN)/python -m tools.compile_messages
+
+.PHONY: compile-messages
+compile-messages: $(VENV)/.installed ## Compile locale/**/*.po in plain Python
+	@$(BIN)/python -m tools.compile_messages
+
+LOCK := uv pip compile -q --generate-hashes --no-header --no-emit-index-url --universal --python-version 3.11
+.PHONY: requirements
+requirements: $(VENV)/.installed ## Pin pyproject.toml into the requirements files
+	@$(BIN)/$(LOCK) pyproject.toml -o requirements.txt
+	@for group in test lint bench; do $(BIN)/$(LOCK) --group $$group -c requirements.txt -o requirements-$$group.txt || exit 1; done

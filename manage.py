@@ -1,0 +1,15 @@
+#!/usr/bin/env python
+"""Entry point of every command: puts the code on the path, names the settings, runs Django."""
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+sys.path[:0] = [str(ROOT), str(ROOT / "platform")]
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "crawlyard.settings.base")
+
+if __name__ == "__main__":
+    from crawlyard.entry import main
+
+    sys.exit(main(sys.argv))

@@ -1,0 +1,1 @@
+"""What `make` runs besides the product itself: generated documents, compiled translations."""
