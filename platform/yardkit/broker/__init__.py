@@ -1,0 +1,31 @@
+"""The broker port: one small interface, a SQLite-file adapter and a RabbitMQ adapter."""
+
+from yardkit.broker.base import (
+    BadBrokerURL,
+    Broker,
+    BrokerClosed,
+    BrokerError,
+    BrokerUnavailable,
+    Delivery,
+    Outgoing,
+    QueueDepth,
+    QueueSpec,
+    Subscription,
+    Unroutable,
+)
+from yardkit.broker.factory import connect
+
+__all__ = [
+    "BadBrokerURL",
+    "Broker",
+    "BrokerClosed",
+    "BrokerError",
+    "BrokerUnavailable",
+    "Delivery",
+    "Outgoing",
+    "QueueDepth",
+    "QueueSpec",
+    "Subscription",
+    "Unroutable",
+    "connect",
+]

@@ -1,0 +1,36 @@
+"""From a URL to an adapter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from yardkit.broker.base import BadBrokerURL
+
+if TYPE_CHECKING:
+    from yardkit.broker.base import Broker
+
+
+def connect(url: str, *, name: str, timeout: float = 10.0) -> Broker:
+    """Open the broker at ``url`` and wait up to ``timeout`` seconds for the first connection.
+
+    ``sqlite:///path/to/file`` or ``amqp://user:password@host:port/vhost`` (``amqps://``).
+    ``name`` shows up in the broker's list of connections.
+
+    Raises:
+        BadBrokerURL: the URL cannot mean any broker.
+        BrokerUnavailable: it can, but there was no connection in time.
+    """
+    scheme = urlsplit(url).scheme
+    if scheme == "sqlite":
+        from yardkit.broker.sqlite import SqliteBroker
+
+        return SqliteBroker(url, name=name, timeout=timeout)
+    if scheme in {"amqp", "amqps"}:
+        from yardkit.broker.rabbitmq import RabbitBroker
+
+        return RabbitBroker(url, name=name, timeout=timeout)
+    shown = f"{scheme}://" if scheme else repr(url)
+    raise BadBrokerURL(
+        f"{shown} is no broker; use sqlite:///path/to/file or amqp://user:password@host:5672/vhost"
+    )

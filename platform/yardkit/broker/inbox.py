@@ -1,0 +1,72 @@
+"""Where deliveries wait between the I/O thread and whoever takes them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from yardkit.broker.base import BrokerClosed, Delivery
+
+logger = logging.getLogger(__name__)
+
+
+class Inbox:
+    """A queue in memory with one producer, the I/O thread, and any number of takers."""
+
+    def __init__(self, on_ready: Callable[[], None] | None) -> None:
+        self._arrived = threading.Condition()
+        self._waiting: deque[Delivery] = deque()
+        self._closed_because: str | None = None
+        self._on_ready = on_ready
+
+    def put(self, deliveries: Iterable[Delivery]) -> None:
+        """Hand deliveries over and tell the takers."""
+        with self._arrived:
+            if self._closed_because is not None:
+                return
+            self._waiting.extend(deliveries)
+            self._arrived.notify_all()
+        self._announce()
+
+    def take(self, limit: int, timeout: float) -> list[Delivery]:
+        """Up to ``limit`` deliveries; see ``Subscription.take``."""
+        with self._arrived:
+            if timeout > 0 and not self._waiting and self._closed_because is None:
+                self._arrived.wait_for(self._has_news, timeout)
+            if self._closed_because is not None:
+                raise BrokerClosed(self._closed_because)
+            waiting = self._waiting
+            if limit >= len(waiting):
+                taken = list(waiting)
+                waiting.clear()
+                return taken
+            return [waiting.popleft() for _ in range(limit)]
+
+    def clear(self) -> None:
+        """Forget what nobody took: after a lost connection it will be delivered again."""
+        with self._arrived:
+            self._waiting.clear()
+
+    def close(self, because: str) -> None:
+        """Make every taker, waiting or to come, raise ``BrokerClosed(because)``."""
+        with self._arrived:
+            if self._closed_because is not None:
+                return
+            self._closed_because = because
+            self._waiting.clear()
+            self._arrived.notify_all()
+        # A taker that waits for the callback only, such as an event loop, must hear of it too.
+        self._announce()
+
+    def _has_news(self) -> bool:
+        return bool(self._waiting) or self._closed_because is not None
+
+    def _announce(self) -> None:
+        if self._on_ready is None:
+            return
+        try:
+            self._on_ready()
+        except Exception:  # a caller's callback must not end the I/O thread
+            logger.exception("the on_ready callback of a subscription raised")

@@ -1,0 +1,318 @@
+"""One consumer of one queue in RabbitMQ, on a channel of its own.
+
+Of its own, because the prefetch limit and a mistake's consequence, a closed channel, are a
+channel's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pika
+from pika.channel import Channel
+from pika.exceptions import ChannelClosed
+
+from yardkit.broker.backoff import Backoff
+from yardkit.broker.base import (
+    DEAD_QUEUE,
+    BrokerClosed,
+    BrokerError,
+    Delivery,
+    Outgoing,
+    QueueSpec,
+    Unroutable,
+)
+from yardkit.broker.deadletters import dead_headers
+from yardkit.broker.inbox import Inbox
+from yardkit.broker.rabbitmq_control import bind, declare_queue
+from yardkit.broker.rabbitmq_messages import Tag, to_delivery
+from yardkit.broker.rabbitmq_publisher import Batch
+
+if TYPE_CHECKING:
+    from yardkit.broker.rabbitmq_core import Core
+
+logger = logging.getLogger(__name__)
+
+_NOT_FOUND = 404
+_CLOSE_SECONDS = 5.0
+_BURIAL_ATTEMPTS = 3
+
+
+class RabbitSubscription:
+    """See ``yardkit.broker.base.Subscription``."""
+
+    def __init__(
+        self, core: Core, queue: str, prefetch: int, on_ready: Callable[[], None] | None
+    ) -> None:
+        self._core = core
+        self._queue = queue
+        self._prefetch = prefetch
+        self._inbox = Inbox(on_ready)
+        # Settled when the broker has accepted the consumer, or has refused it.
+        self.accepted: Future[None] = Future()
+        # From here on: the I/O thread's alone.
+        self._connection: pika.SelectConnection | None = None
+        self._channel: Channel | None = None
+        self._generation = 0
+        self._backoff = Backoff()
+        self._arrived: list[Delivery] = []
+        # In the order of delivery; ``_open`` are those of them that nobody has finished.
+        self._order: deque[int] = deque()
+        self._open: set[int] = set()
+        self._acked: set[int] = set()
+        self._burying: set[int] = set()
+        self._flush_planned = False
+        self._is_ending = False
+        self._when_closed: list[Callable[[], None]] = []
+
+    # --- any thread ----------------------------------------------------------------------------
+
+    @property
+    def queue(self) -> str:
+        return self._queue
+
+    def take(self, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
+        return self._inbox.take(limit, timeout)
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        self._core.post(partial(self._finish, _tags(deliveries), give_back=False))
+
+    def requeue(self, deliveries: Sequence[Delivery]) -> None:
+        self._core.post(partial(self._finish, _tags(deliveries), give_back=True))
+
+    def dead_letter(self, delivery: Delivery, reason: str) -> None:
+        tag = delivery.tag
+        if not isinstance(tag, Tag):
+            return
+        dead = Outgoing(
+            delivery.body,
+            key=DEAD_QUEUE,
+            priority=delivery.priority,
+            message_id=delivery.message_id,
+            reply_to=delivery.reply_to,
+            correlation_id=delivery.correlation_id,
+            headers=dead_headers(
+                delivery.headers, reason=reason, queue=self._queue, died_at=time.time()
+            ),
+        )
+        self._core.post(partial(self._bury, tag, dead))
+
+    def close(self) -> None:
+        self._inbox.close(f"the subscription of {self._queue!r} is closed")
+        closed: Future[None] = Future()
+        try:
+            self._core.post(partial(self._shut, lambda: closed.set_result(None)))
+        except BrokerClosed:
+            return  # closing the broker has done it
+        if not self._core.loop.is_current:
+            try:
+                closed.result(_CLOSE_SECONDS)
+            except TimeoutError:
+                logger.warning("RabbitMQ did not confirm the end of %r", self._queue)
+
+    # --- the I/O thread: connecting ------------------------------------------------------------
+
+    def up(self, connection: pika.SelectConnection) -> None:
+        """A connection is there, and on it the queue if this broker object has declared it."""
+        self._connection = connection
+        if not self._is_ending:
+            connection.channel(on_open_callback=self._opened)
+
+    def down(self) -> None:
+        """The connection is lost: what was handed out will be delivered again."""
+        self._connection = None
+        self._lose_channel()
+
+    def end(self, because: str) -> None:
+        """The broker object is closed."""
+        self._inbox.close(because)
+        if not self.accepted.done():
+            self.accepted.set_exception(BrokerClosed(because))
+
+    def _opened(self, channel: Channel) -> None:
+        if self._is_ending:
+            channel.close()
+            return
+        self._channel = channel
+        self._generation += 1
+        channel.add_on_close_callback(self._closed)
+        channel.add_on_cancel_callback(self._cancelled)
+        channel.basic_qos(prefetch_count=self._prefetch, callback=lambda _: self._consume(channel))
+
+    def _consume(self, channel: Channel) -> None:
+        if channel.is_open:
+            channel.basic_consume(
+                self._queue, on_message_callback=self._received, callback=self._consuming
+            )
+
+    def _consuming(self, frame: pika.frame.Method) -> None:
+        self._backoff.reset()
+        if not self.accepted.done():
+            self.accepted.set_result(None)
+
+    def _cancelled(self, frame: pika.frame.Method) -> None:
+        if self._queue in self._core.declared.queues:  # else it was this very process
+            logger.warning("the queue %r was deleted; declaring it again", self._queue)
+        if self._channel is not None and self._channel.is_open:
+            self._channel.close()
+
+    def _closed(self, channel: Channel, reason: BaseException) -> None:
+        if channel is not self._channel:
+            return
+        self._lose_channel()
+        if self._is_ending:
+            self._tell_closed()
+        elif not isinstance(reason, ChannelClosed) or self._connection is None:
+            return  # the connection went with it, and ``down`` follows
+        elif self.accepted.done():
+            self._core.loop.later(self._backoff.seconds(), self._come_back)
+        elif reason.reply_code == _NOT_FOUND:
+            self.accepted.set_exception(Unroutable([self._queue]))
+        else:
+            self.accepted.set_exception(
+                BrokerError(f"cannot consume {self._queue!r}: {reason.reply_text}")
+            )
+
+    def _lose_channel(self) -> None:
+        self._channel = None
+        self._generation += 1
+        self._arrived.clear()
+        for tags in (self._open, self._acked, self._burying):
+            tags.clear()
+        self._order.clear()
+        self._inbox.clear()
+
+    def _come_back(self) -> None:
+        """The queue is gone, or was: declare it again if it is ours, then try again."""
+        connection = self._connection
+        if connection is None or self._channel is not None or self._is_ending:
+            return
+        declared = self._core.declared
+        spec = declared.queues.get(self._queue)
+        if spec is not None:
+            self._core.control.submit(declare_queue(spec))
+            for binding in declared.bindings_of(spec.name):
+                self._core.control.submit(bind(binding))
+        connection.channel(on_open_callback=self._opened)
+
+    def _shut(self, done: Callable[[], None]) -> None:
+        self._core.forget(self)
+        self._is_ending = True
+        self._when_closed.append(done)
+        self.flush()
+        self._close_channel_when_ready()
+
+    def _close_channel_when_ready(self) -> None:
+        if not self._is_ending or self._burying:
+            return  # a dead letter is on its way: its original must not come back meanwhile
+        if self._channel is None:
+            self._tell_closed()
+        elif self._channel.is_open:
+            self._channel.close()
+
+    def _tell_closed(self) -> None:
+        while self._when_closed:
+            self._when_closed.pop()()
+
+    # --- the I/O thread: deliveries ------------------------------------------------------------
+
+    def _received(
+        self,
+        channel: Channel,
+        method: pika.spec.Basic.Deliver,
+        properties: pika.BasicProperties,
+        body: bytes,
+    ) -> None:
+        if channel is not self._channel:
+            return
+        number = method.delivery_tag
+        self._order.append(number)
+        self._open.add(number)
+        if not self._arrived:
+            # Many deliveries come in one read: hand them over together.
+            self._core.loop.soon(self._hand_over)
+        self._arrived.append(
+            to_delivery(method, properties, body, queue=self._queue, generation=self._generation)
+        )
+
+    def _hand_over(self) -> None:
+        if self._arrived:
+            arrived, self._arrived = self._arrived, []
+            self._inbox.put(arrived)
+
+    def _finish(self, tags: Sequence[Tag], *, give_back: bool) -> None:
+        for generation, number in tags:
+            if not self._is_open(generation, number):
+                continue
+            self._open.discard(number)
+            if not give_back:
+                self._acked.add(number)
+            elif self._channel is not None and self._channel.is_open:
+                self._channel.basic_nack(number, requeue=True)
+        self._plan_flush()
+
+    def _is_open(self, generation: int, number: int) -> bool:
+        """Whether this delivery is still ours to finish; a second time it is not."""
+        return (
+            generation == self._generation and number in self._open and number not in self._burying
+        )
+
+    def _plan_flush(self) -> None:
+        if self._acked and not self._flush_planned:
+            self._flush_planned = True
+            self._core.loop.soon(self.flush)
+
+    def flush(self) -> None:
+        """Send the acknowledgements: one for all that no unfinished delivery comes before."""
+        self._flush_planned = False
+        channel, order, acked = self._channel, self._order, self._acked
+        if channel is None or not channel.is_open:
+            return
+        last = together = 0
+        while order and order[0] not in self._open:
+            number = order.popleft()
+            if number in acked:
+                acked.discard(number)
+                last = number
+                together += 1
+        if together:
+            channel.basic_ack(last, multiple=together > 1)
+        for number in acked:
+            channel.basic_ack(number)
+        acked.clear()
+
+    def _bury(self, tag: Tag, dead: Outgoing, attempt: int = 1) -> None:
+        if attempt == 1:
+            if not self._is_open(*tag):
+                return
+            self._burying.add(tag.number)
+        batch = Batch([dead])
+        batch.future.add_done_callback(partial(self._buried, tag, dead, attempt))
+        self._core.send(batch)
+
+    def _buried(self, tag: Tag, dead: Outgoing, attempt: int, confirm: Future[None]) -> None:
+        error = confirm.exception()
+        if tag.generation != self._generation or tag.number not in self._burying:
+            return  # the connection was lost: the original comes again
+        if error is not None and attempt < _BURIAL_ATTEMPTS and not isinstance(error, BrokerClosed):
+            if isinstance(error, Unroutable):
+                self._core.control.submit(declare_queue(QueueSpec(DEAD_QUEUE)))
+            self._core.loop.later(
+                self._backoff.seconds(), partial(self._bury, tag, dead, attempt + 1)
+            )
+            return
+        self._burying.discard(tag.number)
+        self._finish([tag], give_back=error is not None)
+        if self._is_ending:
+            self.flush()
+            self._close_channel_when_ready()
+
+
+def _tags(deliveries: Sequence[Delivery]) -> list[Tag]:
+    return [delivery.tag for delivery in deliveries if isinstance(delivery.tag, Tag)]

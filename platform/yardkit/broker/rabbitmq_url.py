@@ -1,0 +1,64 @@
+"""From ``amqp://user:password@host:port/vhost`` to an address, with every mistake named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote, urlsplit
+
+from yardkit.broker.base import BadBrokerURL
+
+_FORM = "use amqp://user:password@host:5672/vhost"
+_PORTS = {"amqp": 5672, "amqps": 5671}
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where RabbitMQ is and how to log in. ``repr`` and ``url`` keep the password to themselves."""
+
+    scheme: str
+    host: str
+    port: int
+    vhost: str
+    user: str
+    password: str = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        """The URL without its password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        user, vhost = quote(self.user, safe=""), quote(self.vhost, safe="")
+        return f"{self.scheme}://{user}@{host}:{self.port}/{vhost}"
+
+
+def parse_rabbitmq_url(url: str) -> Address:
+    """Read an ``amqp://`` or ``amqps://`` URL; without a path the vhost is "/".
+
+    Raises:
+        BadBrokerURL: no host, a port that is none, or options after the vhost.
+    """
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        raise BadBrokerURL(
+            f"the port of the broker URL is no number up to 65535; {_FORM}"
+        ) from None
+    if parts.scheme not in _PORTS:
+        raise BadBrokerURL(f"{parts.scheme}:// is not RabbitMQ; {_FORM}")
+    if not parts.hostname:
+        raise BadBrokerURL(f"the broker URL names no host; {_FORM}")
+    if port == 0:
+        raise BadBrokerURL(f"the port of the broker URL is 0; {_FORM}")
+    if parts.query or parts.fragment:
+        raise BadBrokerURL(f"the broker URL has options after the vhost, there are none; {_FORM}")
+    vhost = parts.path[1:]
+    if "/" in vhost:
+        raise BadBrokerURL(f"the vhost {vhost!r} has a slash; write it as %2F, or {_FORM}")
+    return Address(
+        scheme=parts.scheme,
+        host=parts.hostname,
+        port=port or _PORTS[parts.scheme],
+        vhost=unquote(vhost) or "/",
+        user="guest" if parts.username is None else unquote(parts.username),
+        password="guest" if parts.password is None else unquote(parts.password),
+    )

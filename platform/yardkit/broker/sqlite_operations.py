@@ -1,0 +1,128 @@
+"""What callers' threads ask of the I/O thread, and what one transaction makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from yardkit.broker.base import Outgoing, Unroutable
+from yardkit.broker.outgoing import new_future
+from yardkit.broker.sqlite_records import Tag, pack_envelope
+
+if TYPE_CHECKING:
+    from yardkit.broker.sqlite_subscription import SqliteSubscription
+    from yardkit.broker.sqlite_worker import Worker
+
+# A transaction stays short, so that the other processes need not wait long for theirs.
+MAX_MESSAGES = 1000
+MAX_BYTES = 8 * 1024 * 1024
+
+
+class Publish:
+    """One ``publish()`` call: messages with their packed envelopes."""
+
+    __slots__ = ("envelopes", "future", "made_at", "messages", "size")
+
+    def __init__(self, messages: Sequence[Outgoing], made_at: float) -> None:
+        self.messages = messages
+        self.envelopes = [pack_envelope(message) for message in messages]
+        self.size = sum(len(message.body) for message in messages)
+        self.made_at = made_at
+        self.future: Future[None] = new_future()
+
+
+@dataclass(slots=True)
+class Finish:
+    """Acknowledge deliveries, or give them back."""
+
+    subscription: SqliteSubscription
+    tags: list[Tag]
+    give_back: bool
+
+
+@dataclass(slots=True)
+class Bury:
+    """Move a delivery to the dead-letter queue."""
+
+    subscription: SqliteSubscription
+    tag: Tag
+    envelope: bytes
+
+
+class Again:
+    """What a call returns to be continued after the operations that wait behind it."""
+
+
+@dataclass(slots=True)
+class Call:
+    """Run a function in the I/O thread, after what was asked before it."""
+
+    function: Callable[[Worker], object]
+    future: Future[object]
+
+
+Operation = Publish | Finish | Bury | Call
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one transaction will do, beside claiming deliveries."""
+
+    publishes: list[Publish] = field(default_factory=list)
+    acks: list[tuple[int, int, int]] = field(default_factory=list)
+    releases: list[tuple[int, int, int]] = field(default_factory=list)
+    burials: list[tuple[int, int, int, bytes]] = field(default_factory=list)
+    # Queues that get messages back, and so have news for other consumers.
+    given_back: set[int] = field(default_factory=set)
+    messages: int = 0
+    size: int = 0
+
+    @property
+    def full(self) -> bool:
+        return self.messages >= MAX_MESSAGES or self.size >= MAX_BYTES
+
+    def __bool__(self) -> bool:
+        return bool(self.publishes or self.acks or self.releases or self.burials)
+
+    def add(self, operation: Publish | Finish | Bury) -> None:
+        """Take one more operation in. Stale and repeated tags are dropped here."""
+        if isinstance(operation, Publish):
+            self.publishes.append(operation)
+            self.messages += len(operation.messages)
+            self.size += operation.size
+            return
+        subscription = operation.subscription
+        if isinstance(operation, Bury):
+            if subscription.settle(operation.tag):
+                tag = operation.tag
+                row = (tag.id, subscription.consumer_id, tag.claim, operation.envelope)
+                self.burials.append(row)
+            return
+        rows = [
+            (subscription.consumer_id, tag.claim, tag.id)
+            for tag in operation.tags
+            if subscription.settle(tag)
+        ]
+        self.messages += len(rows)
+        if operation.give_back:
+            self.releases += rows
+            self.given_back.add(subscription.queue_id)
+        else:
+            self.acks += rows
+
+    def confirm(self, unroutable: dict[int, list[str]]) -> None:
+        """Tell the publishers that the transaction is committed."""
+        for position, publish in enumerate(self.publishes):
+            keys = unroutable.get(position)
+            if keys:
+                publish.future.set_exception(Unroutable(keys))
+            else:
+                publish.future.set_result(None)
+
+    def fail(self, error: Exception) -> None:
+        """Tell the publishers who have no answer yet that nothing of it happened."""
+        for publish in self.publishes:
+            if not publish.future.done():
+                publish.future.set_exception(error)

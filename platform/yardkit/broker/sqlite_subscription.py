@@ -1,0 +1,121 @@
+"""One consumer of one queue in a broker file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from yardkit.broker.base import Delivery
+from yardkit.broker.inbox import Inbox
+from yardkit.broker.sqlite_operations import Bury, Finish
+from yardkit.broker.sqlite_records import Tag, bury_delivery
+
+if TYPE_CHECKING:
+    from yardkit.broker.sqlite_worker import Worker
+
+# How long a consumer leaves the rest of a queue to the others before it takes more than its
+# share: they may have no room for it.
+_POLITE_SECONDS = 0.005
+
+
+class SqliteSubscription:
+    """See ``yardkit.broker.base.Subscription``."""
+
+    def __init__(
+        self, worker: Worker, queue: str, prefetch: int, on_ready: Callable[[], None] | None
+    ) -> None:
+        self._worker = worker
+        self._queue = queue
+        self._prefetch = prefetch
+        self._inbox = Inbox(on_ready)
+        # From here on: the I/O thread's alone.
+        self.consumer_id = 0
+        self.queue_id = 0
+        self._handed_out: set[Tag] = set()
+        self._may_have_news = False
+        self._not_before = 0.0
+
+    @property
+    def queue(self) -> str:
+        return self._queue
+
+    def take(self, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
+        return self._inbox.take(limit, timeout)
+
+    def ack(self, deliveries: Sequence[Delivery]) -> None:
+        self._finish(deliveries, give_back=False)
+
+    def requeue(self, deliveries: Sequence[Delivery]) -> None:
+        self._finish(deliveries, give_back=True)
+
+    def _finish(self, deliveries: Sequence[Delivery], *, give_back: bool) -> None:
+        tags = [delivery.tag for delivery in deliveries if isinstance(delivery.tag, Tag)]
+        if tags:
+            self._worker.submit(Finish(self, tags, give_back))
+
+    def dead_letter(self, delivery: Delivery, reason: str) -> None:
+        if isinstance(delivery.tag, Tag):
+            envelope = bury_delivery(delivery, reason=reason, died_at=time.time())
+            self._worker.submit(Bury(self, delivery.tag, envelope))
+
+    def close(self) -> None:
+        self._inbox.close(f"the subscription of {self._queue!r} is closed")
+        self._worker.unsubscribe(self)
+
+    # --- the I/O thread's side -----------------------------------------------------------------
+
+    def attach(self, consumer_id: int, queue_id: int) -> None:
+        """The consumer is in the file."""
+        self.consumer_id = consumer_id
+        self.queue_id = queue_id
+        self.look_again()
+
+    def detach(self) -> None:
+        """The consumer, or the whole connection, is gone: what was handed out is void."""
+        self.consumer_id = self.queue_id = 0
+        self._handed_out.clear()
+        self._inbox.clear()
+
+    def shut(self, because: str) -> None:
+        """The broker is closed."""
+        self._inbox.close(because)
+
+    def settle(self, tag: Tag) -> bool:
+        """Whether this delivery is still ours to finish; a second time it is not."""
+        if tag not in self._handed_out:
+            return False
+        self._handed_out.remove(tag)
+        return True
+
+    def look_again(self) -> None:
+        """The queue may have something new."""
+        self._may_have_news = True
+        self._not_before = 0.0
+
+    @property
+    def credit(self) -> int:
+        """How many more deliveries it may be handed."""
+        return self._prefetch - len(self._handed_out) if self.consumer_id else 0
+
+    @property
+    def is_idle(self) -> bool:
+        """It could take something, but believes that there is nothing."""
+        return self.credit > 0 and not self._may_have_news
+
+    def claims_in(self, now: float) -> float | None:
+        """Seconds until it wants to claim; None when it waits for news or for acks."""
+        if not self._may_have_news or self.credit <= 0:
+            return None
+        return max(self._not_before - now, 0.0)
+
+    def accept(self, deliveries: Iterable[Delivery], *, asked: int, alone: bool) -> None:
+        """Take over what a claim brought."""
+        batch = list(deliveries)
+        self._handed_out.update(delivery.tag for delivery in batch if isinstance(delivery.tag, Tag))
+        if len(batch) < asked:
+            # All there was, or its share of it.
+            self._may_have_news = bool(batch) and not alone
+            self._not_before = time.monotonic() + _POLITE_SECONDS
+        if batch:
+            self._inbox.put(batch)

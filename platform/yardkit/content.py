@@ -1,0 +1,82 @@
+"""Undoing ``Content-Encoding`` without ever holding more than a limit of output."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from typing import Final
+
+# Above this size decoding would hold up the event loop for some milliseconds.
+_IN_THREAD_BYTES: Final = 128 * 1024
+_MAX_LAYERS: Final = 3
+_GZIP_WBITS: Final = 31
+
+
+class BadContent(ValueError):
+    """A body that is not what its ``Content-Encoding`` says, or an encoding nobody asked for."""
+
+
+async def decode_content(
+    raw: bytes, encoding: str, limit: int, *, partial: bool
+) -> tuple[bytes, bool]:
+    """Decode ``raw``; returns (at most ``limit`` bytes, whether more would have come).
+
+    Args:
+        partial: ``raw`` itself was cut, so an encoding that just stops is no error.
+
+    Raises:
+        BadContent: names the encoding and what is wrong.
+    """
+    if len(raw) > _IN_THREAD_BYTES:
+        return await asyncio.to_thread(decode, raw, encoding, limit, partial=partial)
+    return decode(raw, encoding, limit, partial=partial)
+
+
+def decode(raw: bytes, encoding: str, limit: int, *, partial: bool) -> tuple[bytes, bool]:
+    """``decode_content`` for code without an event loop."""
+    layers = [name.strip().lower() for name in encoding.split(",")]
+    layers = [name for name in layers if name and name != "identity"]
+    if len(layers) > _MAX_LAYERS:
+        raise BadContent(f"content-encoding with {len(layers)} layers")
+    body, truncated = raw, False
+    for layer in reversed(layers):
+        if layer in ("gzip", "x-gzip"):
+            body, cut = _inflate(body, layer, _GZIP_WBITS, limit, partial or truncated)
+        elif layer == "deflate":
+            # By the standard zlib data; many servers send the raw stream.
+            wbits = zlib.MAX_WBITS if _has_zlib_header(body) else -zlib.MAX_WBITS
+            body, cut = _inflate(body, layer, wbits, limit, partial or truncated)
+        else:
+            raise BadContent(f"content-encoding {layer[:40]!r} was not asked for")
+        truncated = truncated or cut
+    return body, truncated
+
+
+def _has_zlib_header(body: bytes) -> bool:
+    return len(body) >= 2 and body[0] & 0x0F == 8 and (body[0] << 8 | body[1]) % 31 == 0
+
+
+def _inflate(body: bytes, name: str, wbits: int, limit: int, partial: bool) -> tuple[bytes, bool]:
+    """Inflate up to ``limit`` bytes; members of a gzip file follow one another."""
+    output: list[bytes] = []
+    size = 0
+    rest = body
+    while rest:
+        inflater = zlib.decompressobj(wbits)
+        try:
+            # One byte more than allowed tells "exactly full" from "too much".
+            chunk = inflater.decompress(rest, limit - size + 1)
+        except zlib.error as error:
+            if output:
+                break  # what follows the last member is padding, as gzip(1) treats it
+            raise BadContent(f"content-encoding {name} is broken: {error}") from error
+        output.append(chunk)
+        size += len(chunk)
+        if size > limit:
+            return b"".join(output)[:limit], True
+        if not inflater.eof:
+            if partial:
+                break
+            raise BadContent(f"content-encoding {name} is broken: it ends too early")
+        rest = inflater.unused_data if wbits == _GZIP_WBITS else b""
+    return b"".join(output), False

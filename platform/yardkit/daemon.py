@@ -1,0 +1,341 @@
+"""The loop around every daemon's ``step()``.
+
+It owns what all of them need: signals, heartbeat, waiting, back-off, the end. A daemon brings
+``setup()``, ``step()`` and ``teardown()`` and does not parse arguments.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, Protocol
+
+from yardkit import failpoints
+from yardkit.broker.base import BadBrokerURL, BrokerError
+from yardkit.env import EnvError
+from yardkit.heartbeat import Beat, read_beat, write_beat
+from yardkit.stop import Stop
+
+logger = logging.getLogger(__name__)
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_BAD_SETTING: Final = 2
+EXIT_NOT_RUNNING: Final = 3
+
+# Below the 5 s in which every process must have ended.
+STOP_GRACE_SECONDS: Final = 4.0
+_GUARD_POLL_SECONDS: Final = 0.25
+_STALE_HEARTBEATS: Final = 3
+
+State = Literal["starting", "running", "failing", "stopping", "stopped"]
+
+
+class CannotStart(Exception):
+    """A daemon cannot run like this: its text is the one line for the person at fault (exit 2)."""
+
+
+class Daemon(Protocol):
+    """What ``run`` drives. Every method runs in the main thread."""
+
+    def setup(self) -> None:
+        """Connect and claim. Tried again with back-off when it raises."""
+
+    def step(self) -> bool:
+        """Some work. True: call again now; False: nothing to do, wait."""
+
+    def teardown(self) -> None:
+        """Give back what is held. Called once, also after a ``setup`` that failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run.
+
+    ``once`` ends as soon as a step finds nothing to do. ``status`` runs nothing and says how the
+    process that writes ``heartbeat_file`` is. ``max_failures`` failures in a row end the process
+    with exit status 1; restarting it is the supervisor's work. ``expected_errors`` are what the
+    world may do to a step: they are logged as one line, anything else once with its traceback.
+    """
+
+    name: str
+    once: bool = False
+    status: bool = False
+    poll_seconds: float = 1.0
+    heartbeat_seconds: float = 5.0
+    heartbeat_file: Path | None = None
+    max_failures: int = 10
+    first_delay_seconds: float = 0.5
+    longest_delay_seconds: float = 30.0
+    expected_errors: tuple[type[Exception], ...] = (OSError, BrokerError)
+
+
+def run(
+    daemon: Daemon,
+    options: Options,
+    *,
+    beat: Callable[[Beat], None] | None = None,
+    stop: Stop | None = None,
+) -> int:
+    """Run until a signal, an idle ``once`` or too many failures; returns the exit status.
+
+    Args:
+        beat: called with each heartbeat, for a row in a database. What it raises is logged, once
+            for each outage, and stops nothing.
+        stop: handed in by tests and by daemons that wait on it themselves; made here otherwise.
+    """
+    if options.status:
+        return report_status(options)
+    owned = stop is None
+    stop = stop or Stop()
+    if owned:
+        stop.install()
+    try:
+        return _Loop(daemon, options, beat, stop).run()
+    finally:
+        if owned:
+            stop.close()
+
+
+def report_status(options: Options) -> int:
+    """Print one line about the running daemon: 0 when it is alive, 3 when it is not."""
+    if options.heartbeat_file is None:
+        return _say(f"{options.name}: no heartbeat file is set", EXIT_BAD_SETTING)
+    found = read_beat(options.heartbeat_file)
+    if found is None:
+        return _say(f"{options.name}: not running (no heartbeat file)", EXIT_NOT_RUNNING)
+    age = max(0.0, time.time() - found.at)
+    facts = f"{found.state}, pid {found.pid}, {age:.0f} s ago, {found.steps} steps"
+    if found.error:
+        facts += f", last error: {found.error}"
+    stale = age > options.heartbeat_seconds * _STALE_HEARTBEATS
+    if found.state == "stopped" or stale:
+        return _say(f"{options.name}: not running (was {facts})", EXIT_NOT_RUNNING)
+    return _say(f"{options.name}: {facts}", EXIT_OK)
+
+
+def back_off(failures: int, first: float, longest: float) -> float:
+    """Seconds to wait after so many failures in a row: doubling, with jitter of a half."""
+    whole = min(longest, first * 2.0 ** min(failures - 1, 30))
+    return whole * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, protects nothing
+
+
+def _say(line: str, status: int) -> int:
+    sys.stdout.write(line + "\n")
+    return status
+
+
+class _Loop:
+    def __init__(
+        self,
+        daemon: Daemon,
+        options: Options,
+        beat: Callable[[Beat], None] | None,
+        stop: Stop,
+    ) -> None:
+        self._daemon = daemon
+        self._options = options
+        self._beat = beat
+        self._stop = stop
+        self._boot = uuid.uuid4().hex
+        self._started = time.monotonic()
+        self._next_beat = 0.0
+        self._beat_failing = False
+        self._state: State = "starting"
+        self._steps = 0
+        self._failures = 0
+        self._error = ""
+
+    def run(self) -> int:
+        try:
+            failpoints.configure()
+        except EnvError as error:
+            logger.error("%s", error)
+            return EXIT_BAD_SETTING
+        guard = _StopGuard(self._stop, self._options.name)
+        status = EXIT_FAILED
+        try:
+            status = self._work()
+        finally:
+            self._change("stopping")
+            self._teardown()
+            self._change("stopped")
+            guard.release()
+        seconds = time.monotonic() - self._started
+        logger.info(
+            "%s stopped (%s) after %.0f s and %d steps",
+            self._options.name,
+            self._why(status),
+            seconds,
+            self._steps,
+        )
+        return status
+
+    def _why(self, status: int) -> str:
+        if self._stop.requested:
+            return self._stop.signal_name or "asked to"
+        return "failed" if status else "done"
+
+    def _work(self) -> int:
+        logger.info("%s starts (pid %d)", self._options.name, os.getpid())
+        self._change("starting")
+        ready = False
+        while not self._stop.requested:
+            try:
+                if not ready:
+                    self._daemon.setup()
+                    ready = True
+                    logger.info("%s is running", self._options.name)
+                busy = self._daemon.step()
+            except (EnvError, BadBrokerURL, CannotStart) as error:
+                logger.error("%s", error)
+                return EXIT_BAD_SETTING
+            except Exception as error:  # noqa: BLE001 - the loop's last guard, logged in _failed
+                if self._failed(error):
+                    return EXIT_FAILED
+                continue
+            self._succeeded()
+            if not busy:
+                if self._options.once:
+                    return EXIT_OK
+                self._wait(self._options.poll_seconds)
+        return EXIT_OK
+
+    def _succeeded(self) -> None:
+        self._steps += 1
+        if self._failures:
+            logger.info("%s works again", self._options.name)
+        self._failures = 0
+        self._error = ""
+        self._change("running")
+
+    def _failed(self, error: Exception) -> bool:
+        """Note a failure and wait; True when it was one too many."""
+        options = self._options
+        self._failures += 1
+        self._error = f"{type(error).__name__}: {error}"[:500]
+        # What the world does needs one line; what the code does wrong needs its traceback, once.
+        expected = isinstance(error, options.expected_errors)
+        logger.error(
+            "%s failed (%d of %d): %s",
+            options.name,
+            self._failures,
+            options.max_failures,
+            self._error,
+            exc_info=None if expected or self._failures > 1 else error,
+        )
+        self._change("failing")
+        if options.once or self._failures >= options.max_failures:
+            return True
+        self._wait(
+            back_off(self._failures, options.first_delay_seconds, options.longest_delay_seconds)
+        )
+        return False
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the stop, with the heartbeats that fall into it."""
+        deadline = time.monotonic() + seconds
+        while True:
+            left = deadline - time.monotonic()
+            until_beat = self._next_beat - time.monotonic()
+            if left <= 0 or self._stop.wait(min(left, max(0.0, until_beat))):
+                return
+            self._heartbeat()
+
+    def _teardown(self) -> None:
+        try:
+            self._daemon.teardown()
+        except Exception:  # the process ends all the same
+            logger.exception("%s: teardown failed", self._options.name)
+
+    def _change(self, state: State) -> None:
+        changed = state != self._state or state == "starting"
+        self._state = state
+        self._heartbeat(now=changed)
+
+    def _heartbeat(self, *, now: bool = False) -> None:
+        if not now and time.monotonic() < self._next_beat:
+            return
+        self._next_beat = time.monotonic() + self._options.heartbeat_seconds
+        beat = Beat(
+            name=self._options.name,
+            boot=self._boot,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            state=self._state,
+            at=time.time(),
+            steps=self._steps,
+            failures=self._failures,
+            error=self._error,
+        )
+        try:
+            if self._options.heartbeat_file is not None:
+                write_beat(self._options.heartbeat_file, beat)
+            if self._beat is not None:
+                self._beat(beat)
+        except Exception as error:  # noqa: BLE001 - must not stop the work it tells of; logged
+            if not self._beat_failing:
+                logger.warning(
+                    "%s: heartbeat fails: %s: %s", beat.name, type(error).__name__, error
+                )
+            self._beat_failing = True
+        else:
+            if self._beat_failing:
+                logger.info("%s: heartbeat works again", beat.name)
+            self._beat_failing = False
+
+
+class _StopGuard:
+    """Ends the process when, after a stop request, the work does not end in time.
+
+    Leaving without goodbye is safe here: what is unacknowledged comes again.
+
+    Python runs signal handlers in the main thread and between two of its own instructions, so a
+    main thread that waits inside a database library hears of no signal. The kernel's side of the
+    handler writes to a pipe at once, and this object's thread reads it.
+    """
+
+    def __init__(self, stop: Stop, name: str) -> None:
+        self._stop = stop
+        self._name = name
+        self._ended = threading.Event()
+        self._heard, self._told = socket.socketpair()
+        self._heard.settimeout(_GUARD_POLL_SECONDS)
+        self._told.setblocking(False)
+        self._before: int | None = None
+        if threading.current_thread() is threading.main_thread():
+            told = self._told.fileno()
+            self._before = signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._watch, name="stop-guard", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        self._ended.set()
+        if self._before is not None:
+            signal.set_wakeup_fd(self._before)
+        with contextlib.suppress(OSError):
+            self._told.send(b"\0")
+        self._thread.join()
+        self._heard.close()
+        self._told.close()
+
+    def _watch(self) -> None:
+        while not self._ended.is_set():
+            with contextlib.suppress(TimeoutError):
+                for number in self._heard.recv(64):
+                    self._stop.note(number)
+            if self._stop.requested and not self._ended.wait(STOP_GRACE_SECONDS):
+                logger.error("%s did not stop in %.0f s, leaves", self._name, STOP_GRACE_SECONDS)
+                logging.shutdown()
+                os._exit(EXIT_FAILED)

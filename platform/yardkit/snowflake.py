@@ -1,0 +1,164 @@
+"""64-bit ids that rise and never repeat, also when the clock jumps or the process is killed.
+
+An id is, from the top: one bit 0, 41 bits of milliseconds since 2024 (enough until 2093), 10 bits
+of worker, 12 bits of sequence. The milliseconds are those of a logical clock that follows the
+wall clock but never goes back. How far it may have run is written down *before* it gets there (a
+high-water mark, 2 s ahead), and a restarted worker goes on from that mark: no id can come twice,
+whatever the wall clock says by then. A worker id may be used by one process at a time; who gets
+which is decided by a lease elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, Protocol
+
+from yardkit.clock import Clock, SystemClock
+
+EPOCH: Final = datetime(2024, 1, 1, tzinfo=UTC)
+EPOCH_MS: Final = int(EPOCH.timestamp() * 1000)
+MAX_WORKER: Final = 1023
+RESERVE_MS: Final = 2000
+
+_SEQUENCE_BITS: Final = 12
+_WORKER_BITS: Final = 10
+_TIME_BITS: Final = 41
+_PER_MS: Final = 1 << _SEQUENCE_BITS
+_TIME_SHIFT: Final = _SEQUENCE_BITS + _WORKER_BITS
+_END_MS: Final = EPOCH_MS + (1 << _TIME_BITS)
+
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
+class SnowflakeError(RuntimeError):
+    """No id can be given: the text says why."""
+
+
+class MarkStore(Protocol):
+    """Where high-water marks survive. A mark is a Unix time in milliseconds."""
+
+    def load(self, worker: int) -> int:
+        """The last mark saved for this worker, 0 when there is none."""
+
+    def save(self, worker: int, ms: int) -> None:
+        """Durable when this returns."""
+
+
+class FileMarkStore:
+    """Marks as small files of one folder: written beside, synced, then renamed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def load(self, worker: int) -> int:
+        """Raises ``SnowflakeError`` for a file that is no mark: starting at 0 could repeat ids."""
+        path = self._path(worker)
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            text = ""
+        if not text.isdigit():
+            raise SnowflakeError(
+                f"{path} is no mark; if worker {worker} gave out no id in the future, delete it"
+            )
+        return int(text)
+
+    def save(self, worker: int, ms: int) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._path(worker)
+        beside = path.with_suffix(f".{os.getpid()}.tmp")
+        with beside.open("w", encoding="ascii") as file:
+            file.write(f"{ms}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        descriptor = os.open(self._folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _path(self, worker: int) -> Path:
+        return self._folder / f"snowflake-{worker}.mark"
+
+
+class Snowflake:
+    """Gives out ids for one worker. Thread-safe.
+
+    The first id needs one write to the store, then there is one write for each 2 s of logical
+    time in which ids are wanted. A store that fails makes ``next`` raise its error; nothing is
+    given out that a mark does not cover, and the next call tries again.
+    """
+
+    def __init__(self, worker: int, store: MarkStore, *, clock: Clock | None = None) -> None:
+        if not 0 <= worker <= MAX_WORKER:
+            raise ValueError(f"worker {worker} is outside 0 to {MAX_WORKER}")
+        self.worker = worker
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._forks = _forks
+        # Everything given out before lies below the mark, so the mark itself is free.
+        self._mark = store.load(worker)
+        self._ms = max(self._mark, EPOCH_MS) - 1
+        self._sequence = _PER_MS - 1
+
+    def next(self) -> int:
+        """One id, larger than every one before it."""
+        return self.next_many(1)[0]
+
+    def next_many(self, count: int) -> list[int]:
+        """``count`` ids in rising order; [] for 0.
+
+        Raises:
+            SnowflakeError: after a fork (both processes would give out the same), or past 2093.
+        """
+        ids: list[int] = []
+        with self._lock:
+            if self._forks != _forks:
+                raise SnowflakeError("made before a fork; make one generator in each process")
+            while len(ids) < count:
+                first = self._advance()
+                some = min(count - len(ids), _PER_MS - first)
+                base = (self._ms - EPOCH_MS) << _TIME_SHIFT | self.worker << _SEQUENCE_BITS
+                ids.extend(range(base | first, (base | first) + some))
+                self._sequence = first + some - 1
+        return ids
+
+    def _advance(self) -> int:
+        """Move to the next free (millisecond, sequence), covered by a mark; the sequence."""
+        now = int(self._clock.time() * 1000)
+        ms, sequence = self._ms, self._sequence + 1
+        if now > ms:
+            ms, sequence = now, 0
+        elif sequence >= _PER_MS:
+            ms, sequence = ms + 1, 0
+        if ms >= _END_MS:
+            raise SnowflakeError("the clock is past what an id can hold (2093)")
+        if ms >= self._mark:
+            self._store.save(self.worker, ms + RESERVE_MS)
+            self._mark = ms + RESERVE_MS
+        self._ms, self._sequence = ms, sequence
+        return sequence
+
+
+def decode(number: int) -> tuple[datetime, int, int]:
+    """An id's (time, worker, sequence). Raises ``ValueError`` for what is no id."""
+    if not 0 <= number < 1 << 63:
+        raise ValueError(f"{number} is no id")
+    ms = number >> _TIME_SHIFT
+    worker = number >> _SEQUENCE_BITS & MAX_WORKER
+    return EPOCH + timedelta(milliseconds=ms), worker, number & (_PER_MS - 1)
