@@ -1,0 +1,174 @@
+"""``yardspider run module:Class``: a spider on the platform, or with ``--local`` without it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import logging
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from yardkit.env import EnvError
+from yardkit.protocol import DownloaderSettings
+from yardkit.stop import Stop, die_with_parent_if_told
+from yardspider import environment
+from yardspider.engine import Outcome
+from yardspider.errors import BadInput, RunFailed
+from yardspider.ledger import Ledger
+from yardspider.loading import load_spider, make_spider
+from yardspider.outputs import ITEMS_FILE, write_exit
+from yardspider.runner import EXIT_FAILED, exit_content, finish, run_process
+from yardspider.settings import SpiderSettings
+from yardspider.transports.base import Transport
+
+log = logging.getLogger("yardspider")
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# An agent gives up before the run would send again, so that its reason arrives first.
+_AGENT_SHARE = 0.8
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; returns its exit status: 0 exited, 2 failed or bad input, 128 + signal."""
+    options = _parser().parse_args(argv)
+    _set_up_logging(quiet=options.quiet)
+    run_dir: Path | None = None
+    try:
+        with Stop() as stop:
+            die_with_parent_if_told(os.environ)
+            run_dir = environment.read_run_dir(os.environ)
+            return _run(options, run_dir, stop)
+    except (BadInput, EnvError, RunFailed) as error:
+        log.error("%s", error)
+        _leave_failure(run_dir, str(error))
+        return EXIT_FAILED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="yardspider", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run a spider to its end")
+    run.add_argument("spider", metavar="module:Class", help="such as quotes:Quotes")
+    run.add_argument(
+        "--local", action="store_true", help="fetch in this process, without any service"
+    )
+    run.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="change a setting"
+    )
+    run.add_argument(
+        "--argument", action="append", default=[], metavar="KEY=VALUE", help="for the spider"
+    )
+    run.add_argument("--output", type=Path, metavar="FILE", help="append items, JSON lines")
+    run.add_argument("--json", action="store_true", help="print one JSON object at the end")
+    run.add_argument("--quiet", action="store_true", help="print errors only")
+    return parser
+
+
+class _OneLine(logging.Formatter):
+    """UTC, and no message can forge a second line or colour a terminal."""
+
+    default_msec_format = "%s.%03dZ"
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        text = super().formatMessage(record)
+        return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+
+
+def _set_up_logging(*, quiet: bool) -> None:
+    formatter = _OneLine("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=logging.ERROR if quiet else logging.INFO, handlers=[handler])
+
+
+def _leave_failure(run_dir: Path | None, reason: str) -> None:
+    if run_dir is not None:
+        try:
+            write_exit(run_dir, exit_content("failed", reason, Ledger()))
+        except OSError as error:
+            log.error("cannot write into %s: %s", run_dir, error.strerror or error)
+
+
+def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
+    platform = environment.on_platform(os.environ)
+    if not (platform or options.local):
+        raise BadInput(
+            f"{environment.RUN} is not set, so no center fetches for this run; "
+            "start it as a job, or add --local to fetch in this process"
+        )
+    spider_class = load_spider(options.spider)
+    arguments, settings = _pairs(options.argument, "--argument"), spider_class.settings
+    if platform and not options.local:
+        run = environment.read_run(os.environ)
+        settings = settings.changed(run.settings, origin="CRAWLYARD_SETTINGS")
+        arguments = {**run.arguments, **arguments}
+    settings = settings.changed(_pairs(options.set, "--set"), origin="--set")
+    spider = make_spider(spider_class, arguments)
+    make_transport: Callable[[], Transport]
+    if platform and not options.local:
+        make_transport = _platform_transport(run, settings)
+    else:
+        make_transport = _local_transport(settings)
+    items = options.output or (run_dir / ITEMS_FILE if run_dir is not None else None)
+    outcome = run_process(spider, settings, make_transport, items=items, run_dir=run_dir, stop=stop)
+    status = finish(outcome, run_dir, stop)
+    _print_summary(options, outcome)
+    return status
+
+
+def _pairs(texts: Sequence[str], option: str) -> dict[str, Any]:
+    pairs = {}
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not (separator and key):
+            raise BadInput(f"{option} {text!r}: write it as KEY=VALUE")
+        pairs[key] = value
+    return pairs
+
+
+def _local_transport(settings: SpiderSettings) -> Callable[[], Transport]:
+    from yardspider.transports.local import ANYWHERE, LocalTransport
+
+    downloader = environment.read_downloader(os.environ)
+    downloader = _timed(msgspec.structs.replace(downloader, allowed_networks=ANYWHERE), settings)
+    return lambda: LocalTransport(downloader)
+
+
+def _platform_transport(
+    run: environment.RunEnvironment, settings: SpiderSettings
+) -> Callable[[], Transport]:
+    from yardspider.transports.remote import RemoteTransport
+
+    run = dataclasses.replace(run, downloader=_timed(run.downloader, settings))
+    return lambda: RemoteTransport(run, settings)
+
+
+def _timed(downloader: DownloaderSettings, settings: SpiderSettings) -> DownloaderSettings:
+    longest = settings.request_timeout_seconds * _AGENT_SHARE
+    return msgspec.structs.replace(
+        downloader, timeout_seconds=min(downloader.timeout_seconds, longest)
+    )
+
+
+def _print_summary(options: argparse.Namespace, outcome: Outcome) -> None:
+    books = outcome.ledger
+    if options.json:
+        content = exit_content(outcome.state, outcome.reason, books, outcome.seconds)
+        sys.stdout.write(msgspec.json.encode(content).decode() + "\n")
+    elif options.local and not options.quiet:
+        sys.stdout.write(
+            f"{outcome.state}: {books.pages} pages, {books.total} requests ({books.success} "
+            f"succeeded, {books.failed} failed, {books.left} left), {books.items} items "
+            f"in {outcome.seconds:.1f} s\n"
+        )
+        for note in outcome.failures:
+            sys.stdout.write(f"failed: {note.url}: {note.reason}\n")
+    sys.stdout.flush()

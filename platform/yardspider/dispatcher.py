@@ -1,0 +1,234 @@
+"""Sending requests, and deciding what each answer, skip or silence means for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from yardkit.protocol import DownloadResult, DownloadResults, RequestItem, Skipped
+from yardspider.errors import RunFailed
+from yardspider.flights import Flight, Flights
+from yardspider.judge import Judgement, Verdict, judge
+from yardspider.ledger import Ledger
+from yardspider.request import Request
+from yardspider.response import Response
+from yardspider.scheduler import Scheduler
+from yardspider.settings import SpiderSettings
+from yardspider.transports.base import Transport
+
+_LONGEST_RETRY_SECONDS = 60.0
+# A timer that wakes late may catch up this much, so that the mean speed is the one asked for.
+_CATCH_UP_SECONDS = 0.05
+
+
+class Dispatcher:
+    """The requests of one run, from queued to settled.
+
+    Args:
+        is_success: the spider's word on an answer.
+    """
+
+    def __init__(
+        self,
+        settings: SpiderSettings,
+        transport: Transport,
+        ledger: Ledger,
+        is_success: Callable[[Response], bool],
+    ) -> None:
+        self._settings = settings
+        self._transport = transport
+        self._ledger = ledger
+        self._is_success = is_success
+        self._scheduler = Scheduler(f"run:{transport.run}")
+        self._flights = Flights(timeout_seconds=settings.request_timeout_seconds)
+        self._interval = 1.0 / settings.speed if settings.speed else 0.0
+        self._send_at = 0.0
+        # Everything below is in listening time: the clock without the time nobody listened.
+        self._deaf_seconds = 0.0
+        self._heard_at = 0.0
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait for their first turn."""
+        return len(self._scheduler)
+
+    @property
+    def out(self) -> int:
+        """Requests sent and not answered: what the window limits (seed S1.44)."""
+        return self._flights.out
+
+    @property
+    def unsettled(self) -> int:
+        """Requests sent at least once that have not ended: out, or waiting for a retry."""
+        return len(self._flights)
+
+    def was_deaf(self, seconds: float) -> None:
+        """The spider's own code held up the event loop for so long.
+
+        Answers may have come meanwhile and are still unread, so that time counts against no
+        request: else one slow callback would have everything that is out fetched twice.
+        """
+        self._deaf_seconds += seconds
+
+    def enqueue(self, request: Request) -> bool:
+        """Queue a request. False when the same one was made before."""
+        if self._scheduler.add(request):
+            self._ledger.total += 1
+            return True
+        self._ledger.filtered += 1
+        return False
+
+    def fill(self, now: float, *, busy: int) -> None:
+        """Send what window and speed allow; ``busy`` places are taken by running callbacks."""
+        flights, scheduler, ledger = self._flights, self._scheduler, self._ledger
+        window = self._settings.concurrency - busy
+        items: list[RequestItem] = []
+        while flights.out < window and (not self._interval or now >= self._send_at):
+            flight = flights.take_ready()
+            if flight is not None:
+                ledger.retried += 1
+            elif scheduler:
+                request = scheduler.pop()
+                flight = flights.open(request, request.agent)
+                ledger.sent += 1
+            else:
+                break
+            items.append(self._launch(flight, now))
+        if items:
+            self._transport.send(items)
+
+    def _launch(self, flight: Flight, now: float) -> RequestItem:
+        listening = now - self._deaf_seconds
+        if not self._flights.out and not flight.skipped:
+            self._heard_at = listening  # silence counts only from when an answer could come
+        if self._interval:
+            self._send_at = max(self._send_at, now - _CATCH_UP_SECONDS) + self._interval
+        return self._flights.launch(flight, listening)
+
+    def take(
+        self, answer: DownloadResults | Skipped, now: float
+    ) -> Iterator[tuple[Request, Response]]:
+        """Settle what an answer settles; yields the pages that are successes so far.
+
+        Whether such a request ends in success is the caller's to say: its callback may raise.
+        """
+        if isinstance(answer, Skipped):
+            for number, attempt in answer.items:
+                self._skipped(number, attempt, answer.reason, now)
+            return
+        self._heard_at = now - self._deaf_seconds
+        for result in answer.items:
+            response = self._answered(result, answer.agent, now)
+            if response is not None:
+                yield response.request, response
+
+    def _answered(self, result: DownloadResult, agent: str, now: float) -> Response | None:
+        ledger = self._ledger
+        flight = self._flights.find(result.id, result.attempt)
+        if flight is None:
+            ledger.duplicates += 1
+            return None
+        verdict = judge(result, flight.request, agent, self._is_success)
+        again = verdict.judgement in (Judgement.RETRY, Judgement.LOST)
+        if again and result.attempt != flight.attempt:
+            ledger.duplicates += 1  # the next attempt is out already
+            return None
+        flight.answered = result.attempt
+        ledger.returned += 1
+        ledger.bytes_received += len(result.body)
+        ledger.agents[agent] = ledger.agents.get(agent, 0) + 1
+        if result.status == 200 and verdict.response is not None and verdict.response.is_html:
+            ledger.pages += 1
+        if verdict.judgement is Judgement.SUCCESS:
+            self._flights.settle(flight)
+            return verdict.response
+        self._refused(flight, verdict, result.status, now)
+        return None
+
+    def _refused(self, flight: Flight, verdict: Verdict, status: int, now: float) -> None:
+        if verdict.judgement is Judgement.RETRY:
+            self._retry(flight, verdict, status, now)
+        elif verdict.judgement is Judgement.LOST:
+            self._lost(flight, verdict.reason, now)
+        else:
+            self._fail(flight, status, verdict.reason)
+
+    def _retry(self, flight: Flight, verdict: Verdict, status: int, now: float) -> None:
+        own = flight.request.download_retries
+        flight.downloads += 1
+        if flight.downloads > (self._settings.download_retries if own is None else own):
+            times = f", tried {flight.attempt} times" if flight.attempt > 1 else ""
+            self._fail(flight, status, verdict.reason + times)
+            return
+        delay = self._settings.retry_delay_seconds * 2 ** min(flight.downloads - 1, 10)
+        delay = min(delay, _LONGEST_RETRY_SECONDS)
+        self._postpone(flight, now + max(delay, verdict.wait_seconds))
+
+    def _skipped(self, number: int, attempt: int, reason: str, now: float) -> None:
+        flight = self._flights.find(number, attempt)
+        if flight is None or attempt != flight.attempt or not flight.out:
+            return
+        self._ledger.skipped += 1
+        self._lost(flight, f"not dispatched: {reason}", now)
+
+    def _lost(self, flight: Flight, reason: str, now: float) -> None:
+        """No agent took it. It waits longer each time: one may be starting right now."""
+        flight.timeouts += 1
+        if flight.timeouts > self._timeout_retries(flight):
+            self._fail(flight, 0, f"{reason}, tried {flight.attempt} times")
+            return
+        flight.skipped = True
+        delay = min(2.0 ** min(flight.timeouts - 1, 10), self._settings.request_timeout_seconds)
+        self._postpone(flight, now + delay)
+
+    def _postpone(self, flight: Flight, due: float) -> None:
+        self._flights.postpone(flight, due - self._deaf_seconds)
+
+    def _timeout_retries(self, flight: Flight) -> int:
+        own = flight.request.timeout_retries
+        return self._settings.request_timeout_retries if own is None else own
+
+    def _fail(self, flight: Flight, status: int, reason: str) -> None:
+        self._flights.settle(flight)
+        self._ledger.fail(flight.request.url, status, reason)
+
+    def tick(self, now: float) -> None:
+        """Send again what was not answered in time (seed S1.43) and what has waited enough.
+
+        Raises ``RunFailed`` when nothing at all has come back for too long (seed S1.44).
+        """
+        limit = self._settings.no_answer_seconds
+        listening = now - self._deaf_seconds
+        if self._flights.out and listening - self._heard_at >= limit:
+            raise RunFailed(
+                f"no answer for {limit:g} s while {self._flights.out} requests are out; "
+                "are the center and the run's agents alive?"
+            )
+        again: list[RequestItem] = []
+        for flight in self._flights.expire(listening):
+            flight.timeouts += 1
+            if flight.timeouts > self._timeout_retries(flight):
+                seconds = self._settings.request_timeout_seconds
+                self._fail(
+                    flight, 0, f"no answer within {seconds:g} s, sent {flight.attempt} times"
+                )
+            else:
+                # Still out, so it needs no place in the window and no turn in the queue (S1.41).
+                self._ledger.retried += 1
+                again.append(self._launch(flight, now))
+        if again:
+            self._transport.send(again)
+        self._flights.wake(listening)
+
+    def next_wake(self, *, busy: int) -> float | None:
+        """When ``tick`` or ``fill`` has something to do, if no answer comes before."""
+        times = []
+        deadline = self._flights.next_deadline()
+        if deadline is not None:
+            times.append(deadline + self._deaf_seconds)
+        if self._flights.out:
+            silent_at = self._heard_at + self._settings.no_answer_seconds
+            times.append(silent_at + self._deaf_seconds)
+        has_room = self._flights.out < self._settings.concurrency - busy
+        if has_room and (self._flights.has_ready or self._scheduler):
+            times.append(self._send_at)
+        return min(times, default=None)

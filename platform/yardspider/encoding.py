@@ -1,0 +1,74 @@
+"""Which encoding a body is written in, by the rules browsers follow where they matter."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from functools import lru_cache
+from typing import Final
+
+_HEADER: Final = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';]+)", re.IGNORECASE)
+_META: Final = re.compile(rb"<meta[^>]*?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.\-]+)", re.IGNORECASE)
+_XML: Final = re.compile(rb"^\s*<\?xml[^>]*?encoding\s*=\s*[\"']([a-zA-Z0-9_:.\-]+)")
+_META_BYTES: Final = 4096
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+# Pages that name the smaller set are written in the larger one, and browsers read them so.
+_WIDER: Final = {
+    "ascii": "cp1252",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "tis-620": "cp874",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "shift_jis": "cp932",
+    "euc_kr": "cp949",
+    "big5": "big5hkscs",
+}
+# Python has codecs no page may choose: some raise, some are ways to smuggle markup.
+_NEVER: Final = frozenset({"idna", "punycode", "utf-7", "unicode_escape", "raw_unicode_escape"})
+
+
+@lru_cache(maxsize=256)
+def known(label: str) -> str | None:
+    """The codec a label means; None for a label that means no text encoding."""
+    try:
+        codec = codecs.lookup(label.strip())
+        b"a".decode(codec.name, "replace")
+    except (LookupError, ValueError):
+        return None
+    name = codec.name.replace("-escape", "_escape").replace("raw-", "raw_")
+    return None if name in _NEVER else _WIDER.get(name, name)
+
+
+def decode(body: bytes, content_type: str = "") -> tuple[str, str]:
+    """(text, encoding). Byte-order mark, header, ``<meta>``, else UTF-8, else windows-1252.
+
+    Never raises: bytes that are wrong in the encoding become U+FFFD.
+    """
+    for mark, name in _MARKS:
+        if body.startswith(mark):
+            return body[len(mark) :].decode(name, "replace"), name
+    declared = _declared(body, content_type)
+    if declared is not None:
+        return body.decode(declared, "replace"), declared
+    try:
+        return body.decode(), "utf-8"
+    except UnicodeDecodeError:
+        return body.decode("cp1252", "replace"), "cp1252"
+
+
+def _declared(body: bytes, content_type: str) -> str | None:
+    match = _HEADER.search(content_type) if content_type else None
+    label = match.group(1) if match else None
+    if label is None:
+        found = _META.search(body, 0, _META_BYTES) or _XML.match(body, 0, _META_BYTES)
+        label = found.group(1).decode("ascii") if found else None
+    name = known(label) if label else None
+    # A meta read byte by byte cannot say UTF-16 and be right: browsers take it for UTF-8.
+    return "utf-8" if name and name.startswith("utf-16") and match is None else name

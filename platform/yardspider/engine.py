@@ -1,0 +1,343 @@
+"""Runs one spider: start, send, answer, callback, until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from yardkit.protocol import FailureNote, RunCounters
+from yardspider.callbacks import (
+    callback_name,
+    describe_error,
+    find_callback,
+    ready_outputs,
+    waited_outputs,
+)
+from yardspider.clock import Alarm, Clock, MonotonicClock
+from yardspider.dispatcher import Dispatcher
+from yardspider.errors import RunFailed, TransportLost
+from yardspider.ledger import Ledger
+from yardspider.outputs import ItemSink
+from yardspider.reporter import Reporter
+from yardspider.request import Request
+from yardspider.response import Response
+from yardspider.settings import SpiderSettings
+from yardspider.spider import Spider
+from yardspider.transports.base import Answer, Transport
+
+log = logging.getLogger("yardspider")
+
+State = Literal["exited", "failed", "stopped"]
+
+# ``start`` is asked for more only while fewer wait, so a million start requests cost no memory.
+START_QUEUE = 1000
+STOP_SECONDS = 1.5
+_LAST_REPORT_SECONDS = 30.0
+_CANCEL_SECONDS = 0.5
+# From here on the loop counts as held up by the spider's own code.
+_DEAF_SECONDS = 0.2
+# When stopped, or when the broker is known to be gone.
+_LAST_REPORT_HURRIED_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended, with its books; ``counters`` are the last ones published."""
+
+    state: State
+    reason: str
+    counters: RunCounters
+    ledger: Ledger
+    seconds: float
+
+    @property
+    def failures(self) -> Sequence[FailureNote]:
+        """The first ones; every failure is in the published counters."""
+        return self.ledger.first_failures
+
+
+class Engine:
+    """One run of one spider over one transport. ``run`` may be called once.
+
+    Args:
+        items: where the spider's items go.
+        clock: a test's own; real time otherwise.
+        ledger: the books to keep, for callers that read them meanwhile.
+    """
+
+    def __init__(
+        self,
+        spider: Spider,
+        settings: SpiderSettings,
+        transport: Transport,
+        items: ItemSink,
+        *,
+        clock: Clock | None = None,
+        ledger: Ledger | None = None,
+    ) -> None:
+        self._spider = spider
+        self._settings = settings
+        self._transport = transport
+        self._items = items
+        self._clock: Clock = clock or MonotonicClock()
+        self._alarm = Alarm()
+        self.ledger = ledger or Ledger()
+        self._dispatcher = Dispatcher(settings, transport, self.ledger, spider.is_success)
+        self._reporter = Reporter(transport, self.ledger, self._depths)
+        self._feeder: asyncio.Task[None] | None = None
+        self._receiver: asyncio.Task[Sequence[Answer]] | None = None
+        self._allocating: asyncio.Task[Any] | None = None
+        self._callbacks: set[asyncio.Task[None]] = set()
+        self._hungry = asyncio.Event()
+        self._failure: RunFailed | None = None
+        self._stop_reason = ""
+        self._stop_by: float | None = None
+        self._report_at = 0.0
+        self._empty_since: float | None = None
+
+    def stop(self, reason: str) -> None:
+        """Send nothing more, wait up to ``STOP_SECONDS`` for what is out, then end "stopped"."""
+        if self._stop_by is None:
+            self._stop_reason = reason
+            self._stop_by = self._clock.now() + STOP_SECONDS
+            for task in (self._allocating, self._feeder):
+                if task is not None:
+                    task.cancel()
+            self._alarm.ring()
+
+    async def run(self) -> Outcome:
+        """Run to the end. Every way a run can end is an ``Outcome``, none an exception."""
+        begin = self._clock.now()
+        failure = await self._try_run()
+        state: State = "exited" if failure is None else "failed"
+        reason = "" if failure is None else str(failure)
+        if self._stop_by is not None:
+            state, reason = "stopped", self._stop_reason
+        elif failure is None and self.ledger.total and not self.ledger.success:
+            state, reason = "failed", self._nothing_succeeded()
+        hurry = state == "stopped" or isinstance(failure, TransportLost)
+        limit = _LAST_REPORT_HURRIED_SECONDS if hurry else _LAST_REPORT_SECONDS
+        counters = await self._reporter.finish(limit_seconds=limit)
+        await self._transport.close()
+        seconds = self._clock.now() - begin
+        return Outcome(state, reason, counters, self.ledger, seconds)
+
+    async def _try_run(self) -> RunFailed | None:
+        failure = None
+        try:
+            await self._allocate()
+            await self._crawl()
+        except RunFailed as caught:
+            failure = caught
+        finally:
+            await self._cancel_tasks()
+        try:
+            self._items.flush()
+        except RunFailed as caught:
+            failure = failure or caught
+        return failure
+
+    def _nothing_succeeded(self) -> str:
+        first = self.ledger.first_failures[0]
+        what = "used" if 0 < first.status < 400 else "fetched"
+        return f"no page could be {what}: {first.reason} ({first.url})"
+
+    async def _allocate(self) -> None:
+        if self._stop_by is not None:
+            return
+        self._allocating = asyncio.create_task(self._transport.allocate())
+        try:
+            allocation = await self._allocating
+        except asyncio.CancelledError:
+            if self._stop_by is None:
+                raise
+            return
+        finally:
+            self._allocating = None
+        if allocation.warning:
+            log.warning("%s", allocation.warning)
+
+    async def _cancel_tasks(self) -> None:
+        tasks = [self._feeder, self._receiver, *self._callbacks]
+        running = [task for task in tasks if task is not None]
+        for task in running:
+            task.cancel()
+        if running:
+            # A callback that swallows its cancellation must not hold up the end of the run.
+            await asyncio.wait(running, timeout=_CANCEL_SECONDS)
+        for task in running:
+            if task.done() and not task.cancelled():
+                task.exception()
+
+    # --- the loop -----------------------------------------------------------------------------
+
+    async def _crawl(self) -> None:
+        if self._stop_by is not None:
+            return
+        self._report_at = self._clock.now()
+        self._feeder = asyncio.create_task(self._feed())
+        self._receive_next()
+        woken = self._clock.now()
+        while True:
+            self._take_answers()
+            now = self._clock.now()
+            self._note_deafness(now - woken)
+            self._step(now)
+            if self._failure is not None:
+                raise self._failure
+            if self._is_finished(now):
+                return
+            until = self._next_wake()
+            await self._clock.wait(self._alarm, until)
+            woken = self._clock.now()
+            self._note_deafness(woken - max(now, until))
+
+    def _note_deafness(self, seconds: float) -> None:
+        if seconds > _DEAF_SECONDS:
+            self._dispatcher.was_deaf(seconds)
+
+    def _receive_next(self) -> None:
+        self._receiver = asyncio.create_task(self._receive())
+
+    async def _receive(self) -> Sequence[Answer]:
+        try:
+            return await self._transport.receive()
+        finally:
+            self._alarm.ring()
+
+    def _take_answers(self) -> None:
+        if self._receiver is None or not self._receiver.done():
+            return
+        answers = self._receiver.result()
+        # Ask for the next ones before working on these: they travel meanwhile.
+        self._receive_next()
+        for answer in answers:
+            now = self._clock.now()
+            for request, response in self._dispatcher.take(answer, now):
+                self._call(request, response)
+            if self._stop_by is None:
+                self._dispatcher.fill(now, busy=len(self._callbacks))
+
+    def _step(self, now: float) -> None:
+        if self._stop_by is None:
+            self._dispatcher.tick(now)
+            self._dispatcher.fill(now, busy=len(self._callbacks))
+            if self._dispatcher.queued < START_QUEUE:
+                self._hungry.set()
+        if now >= self._report_at:
+            self._report_at = now + self._settings.statistics_seconds
+            self._items.flush()
+            self._reporter.publish()
+
+    def _is_finished(self, now: float) -> bool:
+        dispatcher = self._dispatcher
+        if self._stop_by is not None:
+            return now >= self._stop_by or not (dispatcher.out or self._callbacks)
+        feeding = self._feeder is not None and not self._feeder.done()
+        empty_seconds = self._settings.empty_seconds
+        busy = dispatcher.queued or dispatcher.unsettled or self._callbacks
+        if busy or (feeding and not empty_seconds):
+            self._empty_since = None
+            return False
+        if self._empty_since is None:
+            self._empty_since = now
+        return now - self._empty_since >= empty_seconds
+
+    def _next_wake(self) -> float:
+        times = [self._report_at]
+        if self._stop_by is not None:
+            times.append(self._stop_by)
+        else:
+            wake = self._dispatcher.next_wake(busy=len(self._callbacks))
+            if wake is not None:
+                times.append(wake)
+            if self._empty_since is not None:
+                times.append(self._empty_since + self._settings.empty_seconds)
+        return min(times)
+
+    def _depths(self) -> tuple[int, int]:
+        return self._dispatcher.queued, self._dispatcher.unsettled + len(self._callbacks)
+
+    # --- the spider's code --------------------------------------------------------------------
+
+    async def _feed(self) -> None:
+        """Go through ``start`` as fast as its requests are sent."""
+        start = self._spider.start
+        try:
+            result = start()
+            outputs = ready_outputs(result)
+            async for output in waited_outputs(result) if outputs is None else _each(outputs):
+                self._emit(output, None)
+                if self._dispatcher.queued >= START_QUEUE:
+                    self._hungry.clear()
+                    self._alarm.ring()
+                    await self._hungry.wait()
+        except RunFailed as failure:
+            self._failure = failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: the run fails
+            self._failure = RunFailed(describe_error("start", error, start))
+        finally:
+            self._alarm.ring()
+
+    def _call(self, request: Request, response: Response) -> None:
+        """Give a page to its callback; the request ends here, or with the callback's task."""
+        callback = find_callback(self._spider, request.callback)
+        try:
+            result = callback(response)
+            outputs = ready_outputs(result)
+            if outputs is None:
+                task = asyncio.create_task(self._await_callback(callback, result, response))
+                self._callbacks.add(task)
+                return
+            for output in outputs:
+                self._emit(output, response)
+        except RunFailed:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: its request fails
+            self._callback_failed(callback, error, response)
+        else:
+            self.ledger.success += 1
+
+    async def _await_callback(self, callback: Any, result: Any, response: Response) -> None:
+        try:
+            async for output in waited_outputs(result):
+                self._emit(output, response)
+            self.ledger.success += 1
+        except RunFailed as failure:
+            self._failure = failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _call
+            self._callback_failed(callback, error, response)
+        finally:
+            task = asyncio.current_task()
+            if task is not None:
+                self._callbacks.discard(task)
+            self._alarm.ring()
+
+    def _callback_failed(self, callback: Any, error: BaseException, response: Response) -> None:
+        reason = describe_error(f"callback {callback_name(callback)}", error, callback)
+        log.error("%s for %s", reason, response.request.url)
+        self.ledger.fail(response.request.url, response.status, reason)
+
+    def _emit(self, output: Any, response: Response | None) -> None:
+        """Take what the spider yielded. ``TypeError`` for what is neither request nor item."""
+        if isinstance(output, Request):
+            if isinstance(output.callback, str):
+                find_callback(self._spider, output.callback)
+            if output.depth is None:
+                output.depth = 0 if response is None else (response.request.depth or 0) + 1
+            if response is not None and self._transport.chained:
+                output.agent = response.agent
+            self._dispatcher.enqueue(output)
+        elif isinstance(output, dict):
+            self._items.add(output)
+            self.ledger.items += 1
+        else:
+            raise TypeError(f"yielded {type(output).__name__}, not a Request or a dict")
+
+
+async def _each(outputs: Iterable[Any]) -> AsyncIterator[Any]:
+    for output in outputs:
+        yield output

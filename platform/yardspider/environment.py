@@ -1,0 +1,79 @@
+"""What the platform tells a run, by environment variables."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from yardkit.env import Env, EnvError
+from yardkit.protocol import DownloaderSettings, Policy
+
+T = TypeVar("T")
+
+RUN = "CRAWLYARD_RUN"
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnvironment:
+    """One execution of a run on the platform.
+
+    agents: how many are wanted; 0 leaves it to the policy.
+    arguments: the job's, by name. settings: changes to the spider's ``SpiderSettings``.
+    """
+
+    run: int
+    token: str
+    boot: str
+    broker_url: str
+    policy: Policy
+    agents: int
+    downloader: DownloaderSettings
+    arguments: dict[str, Any]
+    settings: dict[str, Any]
+
+
+def on_platform(environ: Mapping[str, str]) -> bool:
+    """Whether this process was started as a run."""
+    return bool(environ.get(RUN, "").strip())
+
+
+def read_run_dir(environ: Mapping[str, str]) -> Path | None:
+    """Where items and the exit state go. Raises ``EnvError`` when it is no folder."""
+    folder = Env(environ).path("CRAWLYARD_RUN_DIR", None)
+    if folder is not None and not folder.is_dir():
+        raise EnvError("CRAWLYARD_RUN_DIR", f"{str(folder)!r} is no folder", "make it first")
+    return folder
+
+
+def read_run(environ: Mapping[str, str]) -> RunEnvironment:
+    """Everything else. Raises ``EnvError`` that names the variable and how to mend it."""
+    env = Env(environ)
+    return RunEnvironment(
+        run=env.int(RUN, minimum=1),
+        token=env.secret("CRAWLYARD_RUN_TOKEN"),
+        boot=env.str("CRAWLYARD_BOOT", None) or secrets.token_hex(8),
+        broker_url=env.url("BROKER_URL", schemes=("sqlite", "amqp", "amqps")),
+        policy=Policy(env.str("CRAWLYARD_POLICY", "random", choices=[str(p) for p in Policy])),
+        agents=env.int("CRAWLYARD_AGENTS", 0, minimum=0),
+        downloader=_json(env, "CRAWLYARD_DOWNLOADER", DownloaderSettings),
+        arguments=_json(env, "CRAWLYARD_ARGUMENTS", dict[str, Any]),
+        settings=_json(env, "CRAWLYARD_SETTINGS", dict[str, Any]),
+    )
+
+
+def read_downloader(environ: Mapping[str, str]) -> DownloaderSettings:
+    """The downloader settings alone, for a run without the platform."""
+    return _json(Env(environ), "CRAWLYARD_DOWNLOADER", DownloaderSettings)
+
+
+def _json(env: Env, name: str, kind: type[T]) -> T:
+    text = env.str(name, "{}")
+    try:
+        return msgspec.json.decode(text.encode("utf-8", "replace"), type=kind)
+    except msgspec.DecodeError as error:
+        raise EnvError(name, str(error), 'use a JSON object such as {"key": "value"}') from error

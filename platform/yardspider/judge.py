@@ -1,0 +1,91 @@
+"""What an answer means for its request: done, once more, or failed for good."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import NamedTuple
+from urllib.parse import unquote
+
+from yardkit.protocol import RETRYABLE_FAILURES, DownloadResult, FailureKind
+from yardspider.callbacks import describe_error
+from yardspider.links import quoted
+from yardspider.request import Request
+from yardspider.response import Response
+
+# What a server says when it may well answer properly a moment later.
+_TOO_MANY_REQUESTS = 429
+_SERVER_ERRORS = range(500, 600)
+LONGEST_RETRY_AFTER_SECONDS = 60.0
+
+
+class Judgement(enum.Enum):
+    SUCCESS = "success"
+    RETRY = "retry"  # counts against download_retries
+    LOST = "lost"  # no agent took it: counts against request_timeout_retries
+    FAILED = "failed"
+
+
+class Verdict(NamedTuple):
+    """``response`` is set when there was an HTTP status; ``wait_seconds`` what the server asked."""
+
+    judgement: Judgement
+    reason: str = ""
+    response: Response | None = None
+    wait_seconds: float = 0.0
+
+
+def judge(
+    result: DownloadResult,
+    request: Request,
+    agent: str,
+    is_success: Callable[[Response], bool],
+) -> Verdict:
+    """The verdict on one answer; ``is_success`` is the spider's."""
+    if result.failure is not FailureKind.NONE:
+        reason = f"{result.failure.value}: {result.error}" if result.error else result.failure.value
+        if result.failure is FailureKind.DOWNLOADER_MISSING:
+            return Verdict(Judgement.LOST, reason)
+        if result.failure in RETRYABLE_FAILURES:
+            return Verdict(Judgement.RETRY, reason)
+        return Verdict(Judgement.FAILED, reason)
+    response = Response(
+        final_url(request.url, result.url),
+        request=request,
+        status=result.status,
+        headers=result.headers,
+        body=result.body,
+        agent=agent,
+        elapsed=result.elapsed_ms / 1000.0,
+        truncated=result.truncated,
+    )
+    try:
+        success = is_success(response)
+    except Exception as error:  # noqa: BLE001 - a spider's code: it fails this request only
+        return Verdict(Judgement.FAILED, describe_error("is_success", error, is_success), response)
+    if success:
+        return Verdict(Judgement.SUCCESS, "", response)
+    if result.status == _TOO_MANY_REQUESTS or result.status in _SERVER_ERRORS:
+        return Verdict(Judgement.RETRY, f"HTTP {result.status}", response, _retry_after(response))
+    refused = "" if result.status >= 400 else ", refused by is_success"
+    return Verdict(Judgement.FAILED, f"HTTP {result.status}{refused}", response)
+
+
+def final_url(asked: str, answered: str) -> str:
+    """Where a page is: an HTTP client that only re-quotes the URL has not been redirected.
+
+    Links are resolved against it, so ``/%7Euser/`` must not turn into ``/~user/`` on the way:
+    the same page would be found under two names.
+    """
+    if asked == answered or not answered:
+        return asked
+    same = unquote(asked) == unquote(answered) and all(
+        asked.count(mark) == answered.count(mark) for mark in "/?"
+    )
+    return quoted(asked) if same else answered
+
+
+def _retry_after(response: Response) -> float:
+    """Seconds the server asks to wait; its other form, a date, is not worth a clock question."""
+    value = response.headers.get("retry-after")
+    return min(float(value), LONGEST_RETRY_AFTER_SECONDS) if value.isdecimal() else 0.0

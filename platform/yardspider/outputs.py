@@ -1,0 +1,117 @@
+"""What a run leaves behind: its items, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
+
+import msgspec
+
+from yardspider.errors import RunFailed
+
+ITEMS_FILE = "items.jsonl"
+EXIT_FILE = "exit.json"
+_BUFFER_BYTES = 1024 * 1024
+
+
+class ItemSink(Protocol):
+    """Where items go."""
+
+    def add(self, item: dict[str, Any]) -> None:
+        """Raises ``TypeError`` for an item that cannot be written as JSON."""
+
+    def flush(self) -> None:
+        """Raises ``RunFailed`` when they cannot be kept."""
+
+
+class ItemList:
+    """Items in memory, for tests."""
+
+    def __init__(self) -> None:
+        self.items: list[dict[str, Any]] = []
+
+    def add(self, item: dict[str, Any]) -> None:
+        self.items.append(item)
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+class NoItems:
+    """Items that nobody asked for are only counted."""
+
+    def add(self, item: dict[str, Any]) -> None:
+        """Counted by the caller."""
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+
+class ItemFile:
+    """JSON lines, appended; written in blocks and at each ``flush``.
+
+    Raises ``RunFailed`` that names the file when it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._encoder = msgspec.json.Encoder()
+        self._lines: list[bytes] = []
+        self._waiting_bytes = 0
+        try:
+            self._file: IO[bytes] = path.open("ab", buffering=0)
+        except OSError as error:
+            raise RunFailed(f"cannot write {path}: {error.strerror or error}") from error
+
+    def add(self, item: dict[str, Any]) -> None:
+        line = self._encoder.encode(item)
+        self._lines.append(line)
+        self._waiting_bytes += len(line)
+        if self._waiting_bytes >= _BUFFER_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        if not self._lines:
+            return
+        data = memoryview(b"\n".join([*self._lines, b""]))
+        self._lines.clear()
+        self._waiting_bytes = 0
+        begin = os.fstat(self._file.fileno()).st_size
+        try:
+            while data:
+                data = data[self._file.write(data) :]
+        except OSError as error:
+            # A full disk: what is in the file stays a whole number of lines.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file.fileno(), begin)
+            raise RunFailed(f"cannot write {self._path}: {error.strerror or error}") from error
+
+    def close(self) -> None:
+        try:
+            self.flush()
+        finally:
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def write_exit(folder: Path, content: dict[str, Any]) -> None:
+    """Write ``exit.json`` so that a reader sees all of it or none. Raises ``OSError``."""
+    temporary = folder / f".{EXIT_FILE}.{os.getpid()}"
+    with temporary.open("wb") as file:
+        file.write(msgspec.json.encode(content) + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(folder / EXIT_FILE)

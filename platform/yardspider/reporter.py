@@ -1,0 +1,112 @@
+"""Publishing the counters of a run: often, without holding the crawl up, and the last for sure."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from itertools import islice
+
+from yardkit.protocol import RunCounters
+from yardspider.errors import ReportLost
+from yardspider.ledger import NOTES_PER_MESSAGE, Ledger
+from yardspider.transports.base import Transport
+
+log = logging.getLogger("yardspider")
+
+_RETRY_SECONDS = 0.2
+
+
+class Reporter:
+    """Publishes ``Ledger`` over a transport.
+
+    Counters are absolute, so a lost or repeated message does no harm. Failure notes are counted
+    by ``seq`` and stay in the ledger until the message that carried them is confirmed.
+
+    Args:
+        depths: gives (queued, in flight) of the moment.
+    """
+
+    def __init__(
+        self, transport: Transport, ledger: Ledger, depths: Callable[[], tuple[int, int]]
+    ) -> None:
+        self._transport = transport
+        self._ledger = ledger
+        self._depths = depths
+        self._seq = 0
+        self._confirmed: RunCounters | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def publish(self) -> None:
+        """Start publishing what has changed, unless the last publish is still under way."""
+        if (self._task is None or self._task.done()) and self._changed():
+            self._task = asyncio.create_task(self._publish_all())
+
+    async def finish(self, *, limit_seconds: float) -> RunCounters:
+        """Publish the last counters until they are confirmed; returns them.
+
+        Gives up after ``limit_seconds``, with one warning; the counters then arrive at nobody
+        but are still returned.
+        """
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        try:
+            async with asyncio.timeout(limit_seconds):
+                while True:
+                    with contextlib.suppress(ReportLost):
+                        return await self._send_last()
+                    await asyncio.sleep(_RETRY_SECONDS)
+        except TimeoutError:
+            log.warning("the last counters were not confirmed within %.0f s", limit_seconds)
+        return self._message(final=True)
+
+    async def _send_last(self) -> RunCounters:
+        while len(self._ledger.notes) > NOTES_PER_MESSAGE:
+            await self._send(self._message(final=False))
+        message = self._message(final=True)
+        await self._send(message)
+        return message
+
+    async def _publish_all(self) -> None:
+        # Lost ones are published anew at the next interval, with what has come since.
+        with contextlib.suppress(ReportLost):
+            await self._send(self._message(final=False))
+            while self._ledger.notes:
+                await self._send(self._message(final=False))
+
+    async def _send(self, message: RunCounters) -> None:
+        await self._transport.report(message)
+        for _ in message.failures:
+            self._ledger.notes.popleft()
+        self._confirmed = message
+
+    def _message(self, *, final: bool) -> RunCounters:
+        self._seq += 1
+        queued, in_flight = self._depths()
+        return self._ledger.snapshot(
+            run=self._transport.run,
+            boot=self._transport.boot,
+            seq=self._seq,
+            queued=queued,
+            in_flight=in_flight,
+            failures=list(islice(self._ledger.notes, NOTES_PER_MESSAGE)),
+            final=final,
+        )
+
+    def _changed(self) -> bool:
+        if self._confirmed is None or self._ledger.notes:
+            return True
+        last, ledger = self._confirmed, self._ledger
+        return (
+            (last.queued, last.in_flight) != self._depths()
+            or last.total != ledger.total
+            or last.returned != ledger.returned
+            or last.sent != ledger.sent
+            or last.retried != ledger.retried
+            or last.skipped != ledger.skipped
+            or last.duplicates != ledger.duplicates
+            or last.items != ledger.items
+        )

@@ -1,0 +1,131 @@
+"""A page to fetch, as a spider asks for it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from yardkit.protocol import DownloadRequest
+from yardspider.links import checked_url
+
+if TYPE_CHECKING:
+    from yardspider.response import Response
+
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]+")
+_BREAK = re.compile(r"[\x00\r\n\ud800-\udfff]")
+
+# What a callback may yield, and everything it may be: a function, a generator, async or not.
+Output: TypeAlias = "Request | dict[str, Any]"
+Outputs: TypeAlias = (
+    "Iterable[Output] | AsyncIterable[Output] | Awaitable[Iterable[Output] | Output | None]"
+    " | Output | None"
+)
+Callback: TypeAlias = "Callable[[Response], Outputs] | str"
+
+
+class Request:
+    """A page to fetch.
+
+    Args:
+        url: absolute, http or https; its fragment is dropped.
+        callback: gets the ``Response``; a function or the name of a method of the spider.
+            None is the spider's ``parse``.
+        method, headers, body: sent as they are; ``body`` text is sent as UTF-8.
+        priority: higher goes first; equal ones go in the order they were made.
+        dont_filter: fetch it even if the same request was made before in this run.
+        meta: anything; comes back as ``response.meta``.
+        depth: links between this request and a start request; set by the engine.
+        timeout_seconds: how long the agent may take, instead of the run's own limit.
+        timeout_retries, download_retries: instead of the spider's settings.
+
+    ``agent`` is the one that must fetch it, where the run's policy is "chained"; the engine's.
+
+    Raises:
+        ValueError: the URL is malformed or neither http nor https (the text names it), or
+            method or headers cannot be sent.
+    """
+
+    __slots__ = (
+        "agent",
+        "body",
+        "callback",
+        "depth",
+        "dont_filter",
+        "download_retries",
+        "headers",
+        "host",
+        "meta",
+        "method",
+        "priority",
+        "timeout_retries",
+        "timeout_seconds",
+        "url",
+    )
+
+    def __init__(
+        self,
+        url: str,
+        callback: Callback | None = None,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | str = b"",
+        priority: int = 0,
+        dont_filter: bool = False,
+        meta: dict[str, Any] | None = None,
+        depth: int | None = None,
+        timeout_seconds: float | None = None,
+        timeout_retries: int | None = None,
+        download_retries: int | None = None,
+    ) -> None:
+        self.url, self.host = checked_url(url)
+        self.callback = callback
+        self.method = method.upper()
+        self.headers = _checked_headers(headers) if headers else {}
+        self.body = body.encode() if isinstance(body, str) else bytes(body)
+        self.priority = priority
+        self.dont_filter = dont_filter
+        self.meta = meta if meta is not None else {}
+        self.depth = depth
+        self.timeout_seconds = timeout_seconds
+        self.timeout_retries = timeout_retries
+        self.download_retries = download_retries
+        self.agent = ""
+        if not _TOKEN.fullmatch(self.method):
+            raise ValueError(f"{method!r} is no HTTP method, in the request for {url!r}")
+
+    def fingerprint(self, owner: str) -> bytes:
+        """16 bytes: MD5 of owner, URL, method, body and cookie (seed S1.41)."""
+        digest = hashlib.md5(usedforsecurity=False)
+        # Lengths keep the parts apart: no two different requests write the same bytes.
+        digest.update(f"{owner}\n{self.method}\n{self._cookie()!r}\n{self.url}\n".encode())
+        digest.update(self.body)
+        return digest.digest()
+
+    def download(self) -> DownloadRequest:
+        """The part of it that an agent needs."""
+        return DownloadRequest(
+            url=self.url,
+            method=self.method,
+            headers=self.headers,
+            body=self.body,
+            timeout_seconds=self.timeout_seconds,
+        )
+
+    def _cookie(self) -> str:
+        if not self.headers:
+            return ""
+        return next((v for k, v in self.headers.items() if k.lower() == "cookie"), "")
+
+    def __repr__(self) -> str:
+        return f"<Request {self.method} {self.url}>"
+
+
+def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    for name, value in headers.items():
+        sendable = _TOKEN.fullmatch(name) and isinstance(value, str) and not _BREAK.search(value)
+        if not sendable:
+            raise ValueError(f"header {name!r} cannot be sent with the value {value!r}")
+    return dict(headers)

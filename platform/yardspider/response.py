@@ -1,0 +1,226 @@
+"""A fetched page, as a callback gets it. Everything that costs time is done when first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
+
+import msgspec
+from selectolax.lexbor import LexborHTMLParser
+
+from yardspider import encoding
+from yardspider.links import origin_of, resolve_all
+from yardspider.request import Callback, Request
+
+if TYPE_CHECKING:
+    from parsel import Selector, SelectorList
+
+_HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+
+
+class Headers:
+    """Headers of an answer: several of one name are kept, letter case of names is ignored."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        self._pairs = pairs
+
+    def get(self, name: str, default: str = "") -> str:
+        """The first value of ``name``."""
+        return next(iter(self._values(name)), default)
+
+    def get_all(self, name: str) -> list[str]:
+        """Every value of ``name``, in order."""
+        return list(self._values(name))
+
+    def items(self) -> list[tuple[str, str]]:
+        return list(self._pairs)
+
+    def _values(self, name: str) -> Iterator[str]:
+        wanted = name.lower()
+        return (value for key, value in self._pairs if key.lower() == wanted)
+
+    def __getitem__(self, name: str) -> str:
+        for value in self._values(name):
+            return value
+        raise KeyError(name)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and any(True for _ in self._values(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(key.lower() for key, _ in self._pairs))
+
+    def __len__(self) -> int:
+        return len(set(self))
+
+    def __repr__(self) -> str:
+        return f"<Headers {list(self._pairs)!r}>"
+
+
+class Response:
+    """An answer with an HTTP status.
+
+    Attributes:
+        url: where it came from in the end, after redirects.
+        status: the HTTP status.
+        headers: ``Headers``.
+        body: bytes, as sent but for HTTP compression.
+        request, meta: what was asked, and its ``meta``.
+        agent: the agent that fetched it.
+        elapsed: seconds the agent needed.
+        truncated: the body was longer than the run allows and has been cut.
+    """
+
+    __slots__ = (
+        "_content_type",
+        "_decoded",
+        "_document",
+        "_selector",
+        "agent",
+        "body",
+        "elapsed",
+        "headers",
+        "request",
+        "status",
+        "truncated",
+        "url",
+    )
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        request: Request | None = None,
+        status: int = 200,
+        headers: Sequence[tuple[str, str]] = (),
+        body: bytes = b"",
+        agent: str = "",
+        elapsed: float = 0.0,
+        truncated: bool = False,
+    ) -> None:
+        self.url = url
+        self.request = request if request is not None else Request(url)
+        self.status = status
+        self.headers = Headers(headers)
+        self.body = body
+        self.agent = agent
+        self.elapsed = elapsed
+        self.truncated = truncated
+        self._content_type: str | None = None
+        self._decoded: tuple[str, str] | None = None
+        self._document: LexborHTMLParser | None = None
+        self._selector: Selector | None = None
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        return self.request.meta
+
+    @property
+    def content_type(self) -> str:
+        """``text/html`` of ``Text/HTML; charset=utf-8``; "" when the server sent none."""
+        if self._content_type is None:
+            value = self.headers.get("content-type")
+            self._content_type = value.partition(";")[0].strip().lower()
+        return self._content_type
+
+    @property
+    def is_html(self) -> bool:
+        """True when the server says so."""
+        return self.content_type in _HTML_TYPES
+
+    @property
+    def text(self) -> str:
+        """The body as text; bytes that are wrong in its encoding become U+FFFD."""
+        return self._decode()[0]
+
+    @property
+    def encoding(self) -> str:
+        """What ``text`` was decoded from: byte-order mark, header, ``<meta>``, else a guess."""
+        return self._decode()[1]
+
+    def _decode(self) -> tuple[str, str]:
+        if self._decoded is None:
+            self._decoded = encoding.decode(self.body, self.headers.get("content-type"))
+        return self._decoded
+
+    @property
+    def document(self) -> LexborHTMLParser:
+        """The parsed page: the fast way (selectolax) to look for something."""
+        if self._document is None:
+            self._document = LexborHTMLParser(self.text)
+        return self._document
+
+    @property
+    def selector(self) -> Selector:
+        """The parsed page as a parsel selector."""
+        if self._selector is None:
+            # Import late: lxml is a quarter of the start time of a spider that never asks.
+            from parsel import Selector
+
+            is_xml = self.content_type.endswith("xml") and not self.is_html
+            kind = "xml" if is_xml else "html"
+            self._selector = Selector(text=self.text, type=kind, base_url=self.url)
+        return self._selector
+
+    def css(self, query: str) -> SelectorList[Selector]:
+        """Elements by CSS; ``::text`` and ``::attr(name)`` as spider authors know them."""
+        return self.selector.css(query)
+
+    def xpath(self, query: str, **variables: Any) -> SelectorList[Selector]:
+        """Elements by XPath."""
+        return self.selector.xpath(query, **variables)
+
+    def json(self) -> Any:
+        """The body read as JSON. Raises ``ValueError`` that says where it is wrong."""
+        try:
+            return msgspec.json.decode(self.text)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{self.url} is no JSON: {error}") from error
+
+    @property
+    def base_url(self) -> str:
+        """What relative links are relative to: ``<base href>``, else the page's own URL."""
+        base = self.document.css_first("base[href]") if self.is_html else None
+        href = (base.attributes.get("href") or "").strip() if base is not None else ""
+        if not href:
+            return self.url
+        try:
+            joined = urljoin(self.url, href)
+        except ValueError:
+            return self.url
+        return joined if origin_of(joined) is not None else self.url
+
+    def links(self, selector: str = "a[href]", *, same_origin: bool | str = False) -> list[str]:
+        """Where the links of an HTML page lead: absolute, http(s), no fragment, each once.
+
+        Args:
+            selector: CSS of the elements whose ``href`` counts.
+            same_origin: True keeps links to the page's own scheme, host and port; a URL keeps
+                those to the origin of that URL.
+
+        In the order of the page. An answer that is no HTML has none.
+        """
+        if not self.is_html:
+            return []
+        only = None
+        if same_origin:
+            own = same_origin if isinstance(same_origin, str) else self.url
+            only = origin_of(own)
+            if only is None:
+                raise ValueError(f"not an http or https URL: {own!r}")
+        hrefs = [node.attributes.get("href") for node in self.document.css(selector)]
+        return resolve_all(self.base_url, hrefs, only=only)
+
+    def urljoin(self, url: str) -> str:
+        """An address of this page, made absolute."""
+        return urljoin(self.base_url, url.strip())
+
+    def follow(self, url: str, callback: Callback | None = None, **options: Any) -> Request:
+        """A ``Request`` for an address of this page; ``options`` as of ``Request``."""
+        return Request(self.urljoin(url), callback, **options)
+
+    def __repr__(self) -> str:
+        return f"<Response {self.status} {self.url}>"

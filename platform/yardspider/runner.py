@@ -1,0 +1,133 @@
+"""Runs a spider as a process: signals, event loop, what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from yardkit.stop import Stop
+from yardspider.deadline import StopDeadline
+from yardspider.engine import Engine, Outcome
+from yardspider.errors import RunFailed
+from yardspider.ledger import Ledger
+from yardspider.outputs import ItemFile, ItemSink, NoItems, write_exit
+from yardspider.settings import SpiderSettings
+from yardspider.spider import Spider
+from yardspider.transports.base import Transport
+
+log = logging.getLogger("yardspider")
+
+EXIT_FAILED = 2
+# Asked to stop, the engine ends within 1.5 s for what is out, 0.5 s for callbacks, 1 s for the last
+# counters and 0.6 s for the connection.
+_STOP_SECONDS = 4.2
+
+
+def run_process(
+    spider: Spider,
+    settings: SpiderSettings,
+    make_transport: Callable[[], Transport],
+    *,
+    items: Path | None,
+    run_dir: Path | None,
+    stop: Stop,
+) -> Outcome:
+    """Run to the end, or to a stop; returns how it ended. ``stop`` is installed already.
+
+    Args:
+        make_transport: called inside the event loop.
+        items: the file items are appended to; None only counts them.
+        run_dir: where ``exit.json`` goes when a callback holds up the stop.
+    """
+    ledger = Ledger()
+
+    def last_words() -> int:
+        log.error("stopped: the spider's own code did not return within %g s", _STOP_SECONDS)
+        if run_dir is not None:
+            write_exit(run_dir, exit_content("stopped", stop.signal_name, ledger))
+        sys.stderr.flush()
+        return exit_status("stopped", stop)
+
+    async def main() -> Outcome:
+        loop = asyncio.get_running_loop()
+        engine = Engine(spider, settings, make_transport(), sink, ledger=ledger)
+
+        def on_stop() -> None:
+            loop.remove_reader(stop.fileno())
+            engine.stop(stop.signal_name)
+
+        loop.add_reader(stop.fileno(), on_stop)
+        try:
+            return await engine.run()
+        finally:
+            loop.remove_reader(stop.fileno())
+
+    with ExitStack() as stack:
+        sink: ItemSink = NoItems() if items is None else stack.enter_context(ItemFile(items))
+        stack.enter_context(StopDeadline(stop, _STOP_SECONDS, last_words))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(main())
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where it exists (it does not on Windows): half the cost of an answer."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def exit_status(state: str, stop: Stop) -> int:
+    """0 exited, 2 failed, 128 + signal stopped."""
+    if state == "stopped":
+        return 128 + int(signal.Signals[stop.signal_name or "SIGTERM"])
+    return 0 if state == "exited" else EXIT_FAILED
+
+
+def exit_content(state: str, reason: str, ledger: Ledger, seconds: float = 0.0) -> dict[str, Any]:
+    """What ``exit.json`` and ``--json`` say; ``failures`` are the first ones."""
+    return {
+        "state": state,
+        "reason": reason,
+        "pages": ledger.pages,
+        "total": ledger.total,
+        "success": ledger.success,
+        "failed": ledger.failed,
+        "left": ledger.left,
+        "sent": ledger.sent,
+        "returned": ledger.returned,
+        "retried": ledger.retried,
+        "skipped": ledger.skipped,
+        "duplicates": ledger.duplicates,
+        "items": ledger.items,
+        "bytes_received": ledger.bytes_received,
+        "agents": dict(ledger.agents),
+        "seconds": round(seconds, 3),
+        "failures": [
+            {"url": note.url, "status": note.status, "reason": note.reason}
+            for note in ledger.first_failures
+        ],
+    }
+
+
+def finish(outcome: Outcome, run_dir: Path | None, stop: Stop) -> int:
+    """Write ``exit.json``, say on stderr why a run failed; returns the exit status."""
+    if run_dir is not None:
+        try:
+            content = exit_content(outcome.state, outcome.reason, outcome.ledger, outcome.seconds)
+            write_exit(run_dir, content)
+        except OSError as error:
+            raise RunFailed(f"cannot write into {run_dir}: {error.strerror or error}") from error
+    if outcome.state == "failed":
+        log.error("run failed: %s", outcome.reason)
+    elif outcome.state == "stopped":
+        log.warning("stopped by %s, %d requests left", outcome.reason, outcome.ledger.left)
+    return exit_status(outcome.state, stop)

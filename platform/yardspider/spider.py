@@ -1,0 +1,50 @@
+"""What a spider author subclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+from yardspider.request import Outputs, Request
+from yardspider.response import Response
+from yardspider.settings import SpiderSettings
+
+
+class Spider:
+    """Says where to begin and what to make of each page.
+
+    Attributes:
+        name: for people; the class name unless given.
+        start_urls: where ``start`` begins.
+        settings: how fast and how often; the job and the command line may change them.
+        arguments: what the job gave this run, by name.
+    """
+
+    name: ClassVar[str] = ""
+    start_urls: ClassVar[list[str]] = []
+    settings: ClassVar[SpiderSettings] = SpiderSettings()
+
+    def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
+        self.arguments: dict[str, Any] = dict(arguments or {})
+
+    def start(self) -> Outputs:
+        """The first requests: yield, return a list, or do either in an ``async def``."""
+        return self._start_requests()
+
+    def _start_requests(self) -> Iterator[Request]:
+        for url in self.start_urls:
+            yield Request(url)
+
+    def parse(self, response: Response) -> Outputs:
+        """Called for each page whose request names no other callback.
+
+        Yields ``Request`` for what to fetch next and ``dict`` for each record found.
+        """
+        return None
+
+    def is_success(self, response: Response) -> bool:
+        """Whether an answer is the page that was wanted (seed S1.51: the spider decides).
+
+        When False, HTTP 429 and 5xx are tried again and everything else has failed.
+        """
+        return 200 <= response.status < 400

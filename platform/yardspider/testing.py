@@ -1,0 +1,209 @@
+"""Test a spider without network, broker or waiting.
+
+    from yardspider.testing import run_spider
+
+    result = run_spider(ShopSpider, {"http://shop.test/": "<a href='/1'>one</a>", ...})
+    assert result.items == [...]
+
+Time is virtual: pauses, speed limits, time-outs and retries pass in no time, in the right order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from yardkit.protocol import (
+    DownloadRequest,
+    DownloadResult,
+    DownloadResults,
+    FailureKind,
+    FailureNote,
+    RequestItem,
+    RunCounters,
+    decode_request,
+)
+from yardspider.clock import Alarm
+from yardspider.engine import Engine, Outcome
+from yardspider.outputs import ItemList
+from yardspider.settings import SpiderSettings
+from yardspider.spider import Spider
+from yardspider.transports.base import Allocation, Answer
+
+AGENT = "fake"
+_HTML = {"Content-Type": "text/html; charset=utf-8"}
+# How long anything real (a callback that awaits a file) may take before virtual time moves on.
+_REAL_SECONDS_A_STEP = 0.001
+_TURNS_A_STEP = 20
+
+
+class Page(NamedTuple):
+    """An answer. ``url`` is the final one, when it differs from the one asked for."""
+
+    status: int = 200
+    headers: Mapping[str, str] = _HTML
+    body: str | bytes = b""
+    url: str = ""
+
+
+class NoAnswer(NamedTuple):
+    """A download that failed before there was an HTTP answer."""
+
+    failure: FailureKind = FailureKind.CONNECTION
+    error: str = "connection refused"
+
+
+# A page, its (status, headers, body), its HTML, a failure, or None: no answer ever comes.
+PageLike: TypeAlias = (
+    "Page | tuple[int, Mapping[str, str], str | bytes] | str | bytes | NoAnswer | None"
+)
+Pages: TypeAlias = "Mapping[str, PageLike] | Callable[[DownloadRequest], PageLike]"
+
+
+class VirtualClock:
+    """A clock that jumps to the next thing to do as soon as nothing happens by itself."""
+
+    def __init__(self) -> None:
+        self._now = 1000.0
+
+    def now(self) -> float:
+        return self._now
+
+    def pass_by(self, seconds: float) -> None:
+        """What a callback calls that is slow only in the test."""
+        self._now += seconds
+
+    async def wait(self, alarm: Alarm, until: float | None) -> None:
+        # First whatever needs no time at all, however slow the machine is.
+        for _ in range(_TURNS_A_STEP):
+            if alarm.rung:
+                break
+            await asyncio.sleep(0)
+        if until is None:
+            await alarm.wait(None)
+        elif not await alarm.wait(_REAL_SECONDS_A_STEP):
+            self._now = max(self._now, until)
+
+
+class FakeCenter:
+    """Center and agents in one object: a transport that answers from ``pages``.
+
+    Args:
+        pages: answers by URL (others get a 404), or a function from ``DownloadRequest``.
+
+    ``requests`` is every request in the order sent, retries included; ``reports`` every
+    published ``RunCounters``.
+    """
+
+    run = 1
+    boot = "test"
+
+    def __init__(self, pages: Pages, *, chained: bool = False) -> None:
+        self._pages = pages
+        self.chained = chained
+        self.requests: list[DownloadRequest] = []
+        self.reports: list[RunCounters] = []
+        self.closed = False
+        self._answers: list[Answer] = []
+        self._arrived = asyncio.Event()
+
+    async def allocate(self) -> Allocation:
+        return Allocation([AGENT])
+
+    def send(self, items: Sequence[RequestItem]) -> None:
+        for item in items:
+            request = decode_request(item.request)
+            self.requests.append(request)
+            for answer in self.answer(item, request):
+                self.deliver(answer)
+
+    def answer(self, item: RequestItem, request: DownloadRequest) -> Sequence[Answer]:
+        """What comes back for one request; override it to answer late, twice or never."""
+        page = (
+            self._pages.get(request.url, Page(404))
+            if isinstance(self._pages, Mapping)
+            else (self._pages(request))
+        )
+        return [] if page is None else [page_answer(item, request, page, run=self.run)]
+
+    def deliver(self, answer: Answer) -> None:
+        """Put an answer into the run's queue."""
+        self._answers.append(answer)
+        self._arrived.set()
+
+    async def receive(self) -> Sequence[Answer]:
+        await self._arrived.wait()
+        self._arrived.clear()
+        answers, self._answers = self._answers, []
+        return answers
+
+    async def report(self, counters: RunCounters) -> None:
+        self.reports.append(counters)
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def page_answer(
+    item: RequestItem, request: DownloadRequest, page: PageLike, *, run: int = 1, agent: str = AGENT
+) -> DownloadResults:
+    """The message an agent would send."""
+    if isinstance(page, NoAnswer):
+        result = DownloadResult(
+            item.id, item.attempt, request.url, 0, [], b"", page.failure, page.error
+        )
+    else:
+        if isinstance(page, (str, bytes)) or page is None:
+            page = Page(body=page or b"")
+        status, headers, body, url = Page(*page)
+        body = body.encode() if isinstance(body, str) else body
+        result = DownloadResult(
+            item.id, item.attempt, url or request.url, status, list(headers.items()), body
+        )
+    return DownloadResults(run=run, agent=agent, items=[result])
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlResult:
+    """What a spider did: its items, how it ended, the counters, and the requests it sent."""
+
+    items: list[dict[str, Any]]
+    outcome: Outcome
+    requests: list[DownloadRequest]
+
+    @property
+    def counters(self) -> RunCounters:
+        return self.outcome.counters
+
+    @property
+    def failures(self) -> Sequence[FailureNote]:
+        return self.outcome.failures
+
+
+async def crawl(
+    spider: Spider | type[Spider],
+    pages: Pages | FakeCenter,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    settings: SpiderSettings | None = None,
+) -> CrawlResult:
+    """``run_spider`` for tests that are asynchronous themselves."""
+    made = spider(arguments) if isinstance(spider, type) else spider
+    center = pages if isinstance(pages, FakeCenter) else FakeCenter(pages)
+    items = ItemList()
+    engine = Engine(made, settings or made.settings, center, items, clock=VirtualClock())
+    outcome = await engine.run()
+    return CrawlResult(items.items, outcome, center.requests)
+
+
+def run_spider(
+    spider: Spider | type[Spider],
+    pages: Pages,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    settings: SpiderSettings | None = None,
+) -> CrawlResult:
+    """Run a spider against ``pages`` to its end, in this process and in virtual time."""
+    return asyncio.run(crawl(spider, pages, arguments=arguments, settings=settings))

@@ -1,0 +1,46 @@
+"""What the engine needs of a way to the agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from yardkit.protocol import DownloadResults, RequestItem, RunCounters, Skipped
+
+Answer: TypeAlias = DownloadResults | Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The agents that serve a run, and what was not quite as asked."""
+
+    agents: list[str]
+    warning: str = ""
+
+
+class Transport(Protocol):
+    """One run's way to its agents.
+
+    ``chained``: a request made from a page goes back to the agent that fetched the page
+    (seed S1.36).
+    """
+
+    run: int
+    boot: str
+    chained: bool
+
+    async def allocate(self) -> Allocation:
+        """Get agents. Raises ``RunFailed`` when there are none."""
+
+    def send(self, items: Sequence[RequestItem]) -> None:
+        """Send at once, without waiting; a loss that retries cannot mend ends ``receive``."""
+
+    async def receive(self) -> Sequence[Answer]:
+        """Wait for answers. Raises ``RunFailed`` when none can come any more."""
+
+    async def report(self, counters: RunCounters) -> None:
+        """Publish counters; returns when they are confirmed. Raises ``ReportLost``."""
+
+    async def close(self) -> None:
+        """Give the agents back and let go of everything, within two seconds."""

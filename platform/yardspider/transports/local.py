@@ -1,0 +1,88 @@
+"""Downloads in the spider's own process: for authors, without center, agents and broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from yardkit.fetching import Fetcher
+from yardkit.protocol import (
+    DownloaderSettings,
+    DownloadResult,
+    DownloadResults,
+    RequestItem,
+    RunCounters,
+    decode_request,
+)
+from yardspider.errors import RunFailed
+from yardspider.transports.base import Allocation, Answer
+
+AGENT = "local"
+# The guard of the agents keeps projects out of an operator's networks. Here the author's own
+# process fetches, with the author's own rights.
+ANYWHERE = ["0.0.0.0/0", "::/0"]
+
+
+class LocalTransport:
+    """Fetches with the fetcher of the agents, one task a request; the engine keeps the window."""
+
+    run = 0
+    boot = "local"
+    chained = False
+
+    def __init__(self, settings: DownloaderSettings) -> None:
+        self._settings = settings
+        self._fetcher: Fetcher | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._results: list[DownloadResult] = []
+        self._arrived = asyncio.Event()
+
+    async def allocate(self) -> Allocation:
+        try:
+            self._fetcher = Fetcher(self._settings)
+        except ValueError as error:
+            raise RunFailed(f"bad downloader settings: {error}") from error
+        return Allocation([AGENT])
+
+    def send(self, items: Sequence[RequestItem]) -> None:
+        for item in items:
+            task = asyncio.create_task(self._fetch(item))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _fetch(self, item: RequestItem) -> None:
+        if self._fetcher is None:
+            raise RuntimeError("send before allocate")
+        fetched = await self._fetcher.fetch(decode_request(item.request))
+        self._results.append(
+            DownloadResult(
+                item.id,
+                item.attempt,
+                fetched.url,
+                fetched.status,
+                fetched.headers,
+                fetched.body,
+                fetched.failure,
+                fetched.error,
+                fetched.elapsed_ms,
+                fetched.truncated,
+            )
+        )
+        self._arrived.set()
+
+    async def receive(self) -> Sequence[Answer]:
+        await self._arrived.wait()
+        self._arrived.clear()
+        results, self._results = self._results, []
+        return [DownloadResults(run=self.run, agent=AGENT, items=results)] if results else []
+
+    async def report(self, counters: RunCounters) -> None:
+        """Nobody but the author counts."""
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._fetcher is not None:
+            await self._fetcher.close()

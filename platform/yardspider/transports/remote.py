@@ -1,0 +1,338 @@
+"""The platform: requests to the center, answers from the agents, over the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TypeVar
+
+import msgspec
+
+from yardkit import topology
+from yardkit.broker import (
+    BadBrokerURL,
+    Broker,
+    BrokerError,
+    Delivery,
+    Outgoing,
+    Subscription,
+    aio,
+    connect,
+)
+from yardkit.protocol import (
+    Allocate,
+    Allocated,
+    AnyMessage,
+    DownloadBatch,
+    DownloaderReady,
+    DownloadResult,
+    DownloadResults,
+    FailureKind,
+    Policy,
+    ProtocolError,
+    Release,
+    RequestItem,
+    RunCounters,
+    Skipped,
+    decode,
+    encode,
+)
+from yardspider.environment import RunEnvironment
+from yardspider.errors import ReportLost, RunFailed, TransportLost
+from yardspider.settings import SpiderSettings
+from yardspider.transports.allocating import AllocationWait
+from yardspider.transports.base import Allocation, Answer
+
+log = logging.getLogger("yardspider")
+
+T = TypeVar("T")
+
+BATCH_ITEMS = 50
+_PREFETCH = 100
+_CONNECT_SECONDS = 10.0
+_RETRY_SECONDS = 1.0
+_CLOSE_SECONDS = 0.3
+
+
+class RemoteTransport:
+    """One run on the platform. ``close`` gives its agents back."""
+
+    def __init__(self, run: RunEnvironment, settings: SpiderSettings) -> None:
+        self.run = run.run
+        self.boot = run.boot
+        self.chained = run.policy is Policy.CHAINED
+        self._run = run
+        self._settings = settings
+        self._answers = topology.run_answers(run.run, run.boot)
+        self._loop = asyncio.get_running_loop()
+        self._arrived = asyncio.Event()
+        self._broker: Broker | None = None
+        self._subscription: Subscription | None = None
+        self._allocate_sent = False
+        self._failed: list[tuple[float, list[Outgoing]]] = []
+        self._mending: asyncio.Task[None] | None = None
+        self._lost: TransportLost | None = None
+
+    # --- agents -------------------------------------------------------------------------------
+
+    async def allocate(self) -> Allocation:
+        await _in_daemon_thread(self._open)
+        seconds = self._settings.allocate_seconds
+        wait = AllocationWait(asked=self._run.agents, seconds=seconds)
+        await self._publish_until_confirmed(self._allocate_message())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not wait.is_complete:
+                    for message in await self._messages():
+                        if isinstance(message, (Allocated, DownloaderReady)):
+                            wait.take(message)
+        return wait.result()
+
+    def _open(self) -> None:
+        try:
+            broker = connect(self._run.broker_url, name=f"run-{self.run}", timeout=_CONNECT_SECONDS)
+        except BadBrokerURL as error:
+            raise RunFailed(f"BROKER_URL: {error}") from error
+        except BrokerError as error:
+            raise TransportLost(f"BROKER_URL: {error}") from error
+        self._broker = broker
+        try:
+            broker.declare(*topology.SHARED, self._answers)
+            self._subscription = broker.subscribe(
+                self._answers.name, prefetch=_PREFETCH, on_ready=self._on_ready
+            )
+        except BrokerError as error:
+            raise TransportLost(f"cannot subscribe to {self._answers.name}: {error}") from error
+
+    def _allocate_message(self) -> Outgoing:
+        self._allocate_sent = True
+        message = Allocate(
+            run=self.run,
+            token=self._run.token,
+            reply_to=self._answers.name,
+            policy=self._run.policy,
+            agents=self._run.agents,
+            settings=self._run.downloader,
+        )
+        return Outgoing(
+            encode(message),
+            key=topology.CENTER_CONTROL.name,
+            ttl_seconds=topology.ALLOCATE_EXPIRES_SECONDS,
+            reply_to=self._answers.name,
+        )
+
+    async def _publish_until_confirmed(self, message: Outgoing) -> None:
+        """Publish, once a second while it fails. Raises ``TransportLost`` (seed S1.42)."""
+        for attempt in range(self._settings.publish_retries + 1):
+            if attempt:
+                await asyncio.sleep(_RETRY_SECONDS)
+            try:
+                await self._publish([message])
+            except BrokerError as error:
+                failure = error
+            else:
+                return
+        raise self._given_up(failure)
+
+    def _given_up(self, error: BaseException) -> TransportLost:
+        times = self._settings.publish_retries + 1
+        return TransportLost(f"the broker took no message, tried {times} times: {error}")
+
+    async def _publish(self, messages: Sequence[Outgoing]) -> None:
+        await aio.publish(self._connected(), messages)
+
+    def _connected(self) -> Broker:
+        if self._broker is None:
+            raise TransportLost("there is no connection to the broker")
+        return self._broker
+
+    # --- requests -----------------------------------------------------------------------------
+
+    def send(self, items: Sequence[RequestItem]) -> None:
+        now = time.time()
+        messages = [
+            Outgoing(
+                encode(
+                    DownloadBatch(
+                        run=self.run,
+                        token=self._run.token,
+                        reply_to=self._answers.name,
+                        items=list(items[begin : begin + BATCH_ITEMS]),
+                        sent_at=now,
+                    )
+                ),
+                key=topology.CENTER_REQUESTS.name,
+                ttl_seconds=topology.DOWNLOAD_EXPIRES_SECONDS,
+                persistent=False,
+            )
+            for begin in range(0, len(items), BATCH_ITEMS)
+        ]
+
+        def settled(future: Future[None]) -> None:
+            if not future.cancelled() and future.exception() is not None:
+                with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                    self._loop.call_soon_threadsafe(self._send_failed, messages)
+
+        try:
+            self._connected().publish(messages).add_done_callback(settled)
+        except BrokerError:
+            self._send_failed(messages)
+
+    def _send_failed(self, messages: list[Outgoing]) -> None:
+        self._failed.append((time.monotonic(), messages))
+        if self._mending is None or self._mending.done():
+            self._mending = asyncio.create_task(self._mend())
+
+    async def _mend(self) -> None:
+        """Send again what the broker did not take, until it does or the retries are used up."""
+        for attempt in range(self._settings.publish_retries):
+            if attempt == 0:
+                log.warning("the broker took no message; trying again every second")
+            await asyncio.sleep(_RETRY_SECONDS)
+            # What is older has timed out and been sent anew by the engine.
+            oldest = time.monotonic() - self._settings.request_timeout_seconds
+            self._failed = [entry for entry in self._failed if entry[0] > oldest]
+            batch = [message for _, messages in self._failed for message in messages]
+            try:
+                # A queue that somebody deleted is made again; on a live one this changes nothing.
+                await _in_daemon_thread(lambda: self._connected().declare(*topology.SHARED))
+                await self._publish(batch)
+            except BrokerError as error:
+                failure: BrokerError = error
+            else:
+                self._failed.clear()
+                log.info("the broker takes messages again")
+                return
+        self._lost = self._given_up(failure)
+        self._arrived.set()
+
+    # --- answers ------------------------------------------------------------------------------
+
+    def _on_ready(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended, nobody waits any more
+            self._loop.call_soon_threadsafe(self._arrived.set)
+
+    async def receive(self) -> Sequence[Answer]:
+        while True:
+            answers = [self._answer(message) for message in await self._messages()]
+            useful = [answer for answer in answers if answer is not None]
+            if useful:
+                return useful
+
+    async def _messages(self) -> list[AnyMessage]:
+        """The next messages for this run, acknowledged; at least one delivery is taken."""
+        subscription = self._subscription
+        if subscription is None:
+            raise TransportLost("there is no connection to the broker")
+        while True:
+            if self._lost is not None:
+                raise self._lost
+            self._arrived.clear()
+            try:
+                deliveries = subscription.take(_PREFETCH)
+            except BrokerError as error:
+                raise TransportLost(f"the queue of answers is gone: {error}") from error
+            if deliveries:
+                return self._decoded(subscription, deliveries)
+            await self._arrived.wait()
+
+    def _decoded(
+        self, subscription: Subscription, deliveries: Sequence[Delivery]
+    ) -> list[AnyMessage]:
+        messages, good = [], []
+        for delivery in deliveries:
+            try:
+                messages.append(decode(delivery.body))
+            except ProtocolError as error:
+                log.warning("a message that cannot be read was set aside: %s", error)
+                subscription.dead_letter(delivery, str(error))
+            else:
+                good.append(delivery)
+        # The queue dies with this process, so nothing is gained by acknowledging later.
+        subscription.ack(good)
+        return messages
+
+    def _answer(self, message: AnyMessage) -> Answer | None:
+        if isinstance(message, DownloadResults):
+            if any(result.compressed for result in message.items):
+                items = [self._inflated(result) for result in message.items]
+                return msgspec.structs.replace(message, items=items)
+            return message
+        return message if isinstance(message, Skipped) else None
+
+    def _inflated(self, result: DownloadResult) -> DownloadResult:
+        if not result.compressed:
+            return result
+        limit = self._run.downloader.max_body_bytes
+        inflater = zlib.decompressobj()
+        problem = "a compressed body that stops in the middle"
+        try:
+            body = inflater.decompress(result.body, limit + 1)
+        except zlib.error as error:
+            body, problem = b"", str(error)
+        cut = len(body) > limit
+        if not (cut or inflater.eof):
+            return msgspec.structs.replace(
+                result, status=0, body=b"", failure=FailureKind.BAD_CONTENT, error=problem
+            )
+        return msgspec.structs.replace(
+            result, body=body[:limit], compressed=False, truncated=result.truncated or cut
+        )
+
+    # --- the end ------------------------------------------------------------------------------
+
+    async def report(self, counters: RunCounters) -> None:
+        if self._broker is None:
+            return  # never connected: there is nobody to tell
+        try:
+            await self._publish([Outgoing(encode(counters), key=topology.STATISTICS.name)])
+        except BrokerError as error:
+            raise ReportLost(str(error)) from error
+
+    async def close(self) -> None:
+        if self._mending is not None:
+            self._mending.cancel()
+        broker = self._broker
+        if broker is None:
+            return
+        if self._allocate_sent:
+            release = Release(run=self.run, token=self._run.token)
+            with contextlib.suppress(BrokerError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._publish(
+                        [Outgoing(encode(release), key=topology.CENTER_CONTROL.name)]
+                    )
+        await _in_daemon_thread(lambda: broker.close(_CLOSE_SECONDS))
+
+
+async def _in_daemon_thread(work: Callable[[], T]) -> T:
+    """Await blocking work. Its thread holds up nothing: a stop need not wait for a connection."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if done.cancelled():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(result)  # type: ignore[arg-type]
+
+    def run() -> None:
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = work()
+        except Exception as caught:  # noqa: BLE001 - handed to the waiting coroutine
+            error = caught
+        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="broker-call", daemon=True).start()
+    return await done
