@@ -1,0 +1,24 @@
+"""The admin of this app, and the base classes of every app's admin."""
+
+from apps.access.admin.base import (
+    AuditedAdmin,
+    ProjectScopedAdmin,
+    ProjectScopedInline,
+    shows_refusals,
+)
+from apps.access.admin.confirm import confirmed
+from apps.access.admin.people import GroupAdmin, UserAdmin
+from apps.access.admin.tokens import ApiTokenAdmin
+from apps.access.admin.trail import AuditRecordAdmin
+
+__all__ = [
+    "ApiTokenAdmin",
+    "AuditRecordAdmin",
+    "AuditedAdmin",
+    "GroupAdmin",
+    "ProjectScopedAdmin",
+    "ProjectScopedInline",
+    "UserAdmin",
+    "confirmed",
+    "shows_refusals",
+]

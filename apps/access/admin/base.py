@@ -1,0 +1,295 @@
+"""Base classes: who sees and changes what derives from the project, and every change is recorded.
+
+Another app's admin sets nothing more than the roles it wants other than the defaults::
+
+    @admin.register(Job)
+    class JobAdmin(ProjectScopedAdmin):
+        list_select_related = ("project",)
+        delete_role = Role.ADMIN
+
+Its model's manager must come from a ``VisibleQuerySet``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, cast
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import ForeignKey, ManyToManyField, Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from unfold.admin import TabularInline
+
+from apps.access.admin.lists import CarefulAdmin
+from apps.access.errors import DomainError
+from apps.access.models import User
+from apps.access.querysets import VisibleQuerySet
+from apps.access.services import (
+    AllProjects,
+    changes,
+    project_id_of,
+    project_ids,
+    record,
+    snapshot,
+)
+from apps.access.states import Role
+
+if TYPE_CHECKING:
+    from django.contrib.admin.models import LogEntry
+    from django.forms import BaseModelFormSet
+    from django.forms import ModelForm as DjangoModelForm
+    from django.forms.fields import Field as FormField
+
+    ModelForm = DjangoModelForm[Any]
+    FormSet = BaseModelFormSet[Any, Any]
+
+P = ParamSpec("P")
+Page = Callable[Concatenate[Any, HttpRequest, P], HttpResponse]
+_BEFORE = "_audit_before"
+_ROLES = "_projects_by_role"
+
+
+def person_of(request: HttpRequest) -> User | None:
+    """The logged-in person, None for a stranger."""
+    return request.user if isinstance(request.user, User) else None
+
+
+def projects_of(request: HttpRequest, role: Role) -> frozenset[int] | AllProjects:
+    """``project_ids`` of the person, asked once in a request however often a page checks."""
+    known = getattr(request, _ROLES, None)
+    if known is None:
+        known = {}
+        setattr(request, _ROLES, known)
+    if role not in known:
+        known[role] = project_ids(request.user, at_least=role)
+    return cast("frozenset[int] | AllProjects", known[role])
+
+
+def shows_refusals(page: Page[P]) -> Page[P]:
+    """For a page or an action's method: a ``DomainError`` becomes a message on the same page."""
+
+    @wraps(page)
+    def answer(self: Any, request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+        try:
+            return page(self, request, *args, **kwargs)
+        except DomainError as error:
+            messages.error(request, error.text)
+            return HttpResponseRedirect(request.get_full_path())
+
+    return cast("Page[P]", answer)
+
+
+class AuditedAdmin(CarefulAdmin):
+    """Writes an ``AuditRecord`` for each add, change and delete; Django's own log is not kept."""
+
+    def audit_action(self, verb: str, obj: Model) -> str:
+        """The name of the action, ``"jobs.add_job"``."""
+        return f"{obj._meta.app_label}.{verb}_{obj._meta.model_name}"
+
+    @shows_refusals
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The form; what a service refuses is shown and nothing is saved."""
+        return cast(HttpResponse, super().changeform_view(request, *args, **kwargs))
+
+    @shows_refusals
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The list with its bulk actions; what a service refuses is shown."""
+        return super().changelist_view(request, *args, **kwargs)
+
+    @shows_refusals
+    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The question before deleting; what a service refuses is shown."""
+        return cast(HttpResponse, super().delete_view(request, *args, **kwargs))
+
+    def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
+        """Save, and keep what was there before for ``save_related``."""
+        if change:
+            stored = type(obj)._default_manager.filter(pk=obj.pk).first()
+            before = {} if stored is None else self._state_of(stored)
+        else:
+            before = {}
+        setattr(request, _BEFORE, before)
+        super().save_model(request, obj, form, change)
+
+    def save_related(
+        self, request: HttpRequest, form: ModelForm, formsets: Any, change: bool
+    ) -> None:
+        """Save what hangs on the object, then record the whole change once."""
+        super().save_related(request, form, formsets, change)
+        obj = form.instance
+        before, after = changes(getattr(request, _BEFORE, {}), self._state_of(obj))
+        if change and not before and not after:
+            return
+        record(
+            actor=person_of(request),
+            action=self.audit_action("change" if change else "add", obj),
+            obj=obj,
+            before=before if change else None,
+            after=after,
+        )
+
+    def save_formset(
+        self, request: HttpRequest, form: ModelForm, formset: FormSet, change: bool
+    ) -> None:
+        """Save the rows of an inline, each with its own record."""
+        stored = {
+            obj.pk: self._state_of(type(obj)._default_manager.get(pk=obj.pk))
+            for obj in (row.instance for row in formset.initial_forms if row.has_changed())
+            if obj.pk is not None
+        }
+        doomed = [row.instance for row in getattr(formset, "deleted_forms", []) if row.instance.pk]
+        for obj in doomed:
+            self._record(request, "delete", obj, before=stored.get(obj.pk), after=None)
+        super().save_formset(request, form, formset, change)
+        for obj, _fields in formset.changed_objects:
+            before, after = changes(stored.get(obj.pk, {}), self._state_of(obj))
+            self._record(request, "change", obj, before=before, after=after)
+        for obj in formset.new_objects:
+            self._record(request, "add", obj, before=None, after=self._state_of(obj))
+
+    def delete_model(self, request: HttpRequest, obj: Model) -> None:
+        """Record, then delete: afterwards there would be no id to record."""
+        self._record(request, "delete", obj, before=self._state_of(obj), after=None)
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> None:
+        """The bulk action: each object by itself, so that each is recorded."""
+        for obj in queryset:
+            self.delete_model(request, obj)
+
+    def log_addition(self, request: HttpRequest, obj: Any, message: Any) -> LogEntry | None:
+        """Nothing: ``save_related`` has recorded it."""
+        return None
+
+    def log_change(self, request: HttpRequest, obj: Any, message: Any) -> LogEntry | None:
+        """Nothing: ``save_related`` has recorded it."""
+        return None
+
+    def log_deletions(self, request: HttpRequest, queryset: Any) -> list[LogEntry]:
+        """Nothing: ``delete_model`` records it."""
+        return []
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The audit trail of this object."""
+        about = {"object_type": self.model._meta.label_lower, "object_id": object_id}
+        address = reverse("admin:access_auditrecord_changelist")
+        return HttpResponseRedirect(f"{address}?{urlencode(about)}")
+
+    def _record(
+        self,
+        request: HttpRequest,
+        verb: str,
+        obj: Model,
+        *,
+        before: dict[str, Any] | None,
+        after: dict[str, Any] | None,
+    ) -> None:
+        record(
+            actor=person_of(request),
+            action=self.audit_action(verb, obj),
+            obj=obj,
+            before=before,
+            after=after,
+        )
+
+    def _state_of(self, obj: Model) -> dict[str, Any]:
+        state = snapshot(obj)
+        for field in obj._meta.many_to_many:
+            if isinstance(field, ManyToManyField) and obj.pk is not None:
+                state[field.name] = sorted(field.value_from_object(obj), key=lambda each: each.pk)
+                state[field.name] = [each.pk for each in state[field.name]]
+        return state
+
+
+class _ScopedMixin:
+    """Permissions of an admin or an inline, from the role in the project."""
+
+    view_role: ClassVar[Role] = Role.VIEWER
+    add_role: ClassVar[Role] = Role.EDITOR
+    change_role: ClassVar[Role] = Role.EDITOR
+    delete_role: ClassVar[Role] = Role.EDITOR
+    model: type[Model]
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """The view role in the object's project; without an object, in any."""
+        return self._may(request, self.view_role, obj)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """The change role in the object's project; without an object, in any."""
+        return self._may(request, self.change_role, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """The delete role in the object's project; without an object, in any."""
+        return self._may(request, self.delete_role, obj)
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """The add role in any project; which one is checked when the object is saved."""
+        return self._may(request, self.add_role, None)
+
+    def formfield_for_foreignkey(
+        self, db_field: ForeignKey[Any, Any], request: HttpRequest, **kwargs: Any
+    ) -> FormField | None:
+        """Offer only what belongs to projects where the person may add."""
+        manager = db_field.remote_field.model._default_manager
+        if "queryset" not in kwargs and isinstance(manager.all(), VisibleQuerySet):
+            rows = cast(VisibleQuerySet[Model], manager.all())
+            kwargs["queryset"] = rows.visible_to(request.user, self.add_role)
+        return cast(
+            "FormField | None",
+            super().formfield_for_foreignkey(db_field, request, **kwargs),  # type: ignore[misc]
+        )
+
+    def _may(self, request: HttpRequest, role: Role, obj: Model | None) -> bool:
+        person = person_of(request)
+        if person is None or not person.is_active or not person.is_staff:
+            return False
+        projects = projects_of(request, role)
+        if obj is None or obj.pk is None:
+            return bool(projects)
+        return isinstance(projects, AllProjects) or project_id_of(obj) in projects
+
+
+class ProjectScopedAdmin(_ScopedMixin, AuditedAdmin):
+    """Shows what ``visible_to`` shows; roles decide about adding, changing and deleting."""
+
+    show_full_result_count = False
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        """The app is listed for whoever may see something of it."""
+        return self.has_view_permission(request)
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
+        """Rows of the projects where the person has the view role."""
+        rows = super().get_queryset(request)
+        return cast(VisibleQuerySet[Model], rows).visible_to(request.user, self.view_role)
+
+    def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
+        """Refuse an object that would end up in a project where the role is missing."""
+        projects = projects_of(request, self.change_role if change else self.add_role)
+        if not isinstance(projects, AllProjects) and project_id_of(obj) not in projects:
+            raise PermissionDenied
+        super().save_model(request, obj, form, change)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> None:
+        """The bulk action sees whatever is visible, so the role is checked for each."""
+        rows = list(queryset)
+        if not all(self.has_delete_permission(request, obj) for obj in rows):
+            raise PermissionDenied
+        for obj in rows:
+            self.delete_model(request, obj)
+
+
+class ProjectScopedInline(_ScopedMixin, TabularInline):
+    """Rows inside another object's page, under the same roles."""
+
+    extra = 0
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """The add role in the project of the object whose page it is."""
+        return self._may(request, self.add_role, obj)

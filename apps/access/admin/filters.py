@@ -1,0 +1,27 @@
+"""List filters that name only what the person may see."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpRequest
+from unfold.contrib.filters.admin import RelatedDropdownFilter
+
+from apps.access.querysets import VisibleQuerySet
+
+if TYPE_CHECKING:
+    from django.contrib.admin import ModelAdmin
+    from django.db.models import ForeignKey
+
+
+class VisibleRelatedFilter(RelatedDropdownFilter):
+    """A drop-down of related objects; those of other people's projects are not listed."""
+
+    def field_choices(
+        self, field: ForeignKey[Any, Any], request: HttpRequest, model_admin: ModelAdmin[Any]
+    ) -> list[tuple[Any, str]]:
+        """``(pk, text)`` of each visible object; one query."""
+        rows = field.remote_field.model._default_manager.all()
+        if isinstance(rows, VisibleQuerySet):
+            rows = rows.visible_to(request.user)
+        return [(row.pk, str(row)) for row in rows]

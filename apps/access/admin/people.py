@@ -1,0 +1,126 @@
+"""People and groups. For those who see everything; project admins work in their project's page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
+from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
+from django.contrib.auth.models import Group
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext_lazy as _
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+
+from apps.access.admin.base import AuditedAdmin, ProjectScopedInline, person_of
+from apps.access.models import Membership, User
+from apps.access.services import keep_one_admin, password_was_set
+
+if TYPE_CHECKING:
+    from django.forms import ModelForm as DjangoModelForm
+
+    ModelForm = DjangoModelForm[Any]
+
+
+class SuperuserOnly:
+    """Permissions of pages that are about no project."""
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        """Superusers."""
+        return self._is_superuser(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Superusers."""
+        return self._is_superuser(request)
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Superusers."""
+        return self._is_superuser(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Superusers."""
+        return self._is_superuser(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Superusers."""
+        return self._is_superuser(request)
+
+    @staticmethod
+    def _is_superuser(request: HttpRequest) -> bool:
+        person = person_of(request)
+        return person is not None and person.sees_everything
+
+
+class MembershipOfUserInline(SuperuserOnly, ProjectScopedInline):
+    """The roles of one person."""
+
+    model = Membership
+    fields = ("project", "role")
+
+
+@admin.register(User)
+class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[type-arg]
+    """People."""
+
+    form = UserChangeForm
+    add_form = UserCreationForm
+    change_password_form = AdminPasswordChangeForm
+    inlines = (MembershipOfUserInline,)
+    list_display = ("username", "email", "is_active", "is_staff", "is_superuser", "last_login")
+    list_filter = ("is_active", "is_staff", "is_superuser", "memberships__project")
+    filter_horizontal = ("groups",)
+    readonly_fields = ("last_login", "date_joined")
+    fieldsets = (
+        (None, {"fields": ("username", "password", "must_change_password")}),
+        (_("Person"), {"fields": ("first_name", "last_name", "email")}),
+        (_("Rights"), {"fields": ("is_active", "is_staff", "is_superuser", "groups")}),
+        (_("Dates"), {"fields": ("last_login", "date_joined")}),
+    )
+    add_fieldsets = (
+        (
+            None,
+            {
+                "classes": ("wide",),
+                "fields": ("username", "usable_password", "password1", "password2"),
+            },
+        ),
+    )
+
+    def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
+        """A password that somebody else chose is a one-time password."""
+        user = cast(User, obj)
+        if change:
+            keep_one_admin(user, stays=user.is_active and user.is_superuser)
+        else:
+            user.must_change_password = user.has_usable_password()
+            # Who is added here is meant to work here; what is seen depends on the roles.
+            user.is_staff = True
+        super().save_model(request, obj, form, change)
+
+    def delete_model(self, request: HttpRequest, obj: Model) -> None:
+        """Not the last superuser."""
+        keep_one_admin(cast(User, obj), stays=False)
+        super().delete_model(request, obj)
+
+    def user_change_password(
+        self,
+        request: HttpRequest,
+        id: str,  # noqa: A002 - Django passes it by this name
+        form_url: str = "",
+    ) -> HttpResponse:
+        """Django's page; afterwards the person must choose an own password."""
+        old = self.get_object(request, id)
+        response = super().user_change_password(request, id, form_url)
+        new = self.get_object(request, id)
+        if old is not None and new is not None and new.password != old.password:
+            password_was_set(actor=person_of(request), user=new)
+        return response
+
+
+admin.site.unregister(Group)
+
+
+@admin.register(Group)
+class GroupAdmin(SuperuserOnly, DjangoGroupAdmin, AuditedAdmin):  # type: ignore[misc]
+    """Groups of Django permissions, for pages that belong to no project."""

@@ -1,0 +1,22 @@
+"""For admins of what only daemons write."""
+
+from __future__ import annotations
+
+from django.db.models import Model
+from django.http import HttpRequest
+
+
+class ReadOnly:
+    """Nobody adds, changes or deletes; placed before ``ProjectScopedAdmin`` in the bases."""
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody."""
+        return False

@@ -1,0 +1,48 @@
+"""``Authorization: Bearer cy_<prefix>_<secret>`` (``Token`` instead of ``Bearer`` works too)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from rest_framework.authentication import BaseAuthentication, get_authorization_header
+from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.request import Request
+
+from apps.access.models import ApiToken, User
+from apps.access.services import find_token, touch_token
+
+SCHEMES: Final = frozenset({b"bearer", b"token"})
+
+
+class TokenAuthentication(BaseAuthentication):
+    """The token's user, acting through the token (``user.acting_token``)."""
+
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        """None without such a header, so that a session may be tried; 401 for a bad token.
+
+        Whoever does not know the secret gets one answer whatever is wrong; that a token has
+        expired is told only to who knows its secret.
+        """
+        words = get_authorization_header(request).split()
+        if not words or words[0].lower() not in SCHEMES:
+            return None
+        if len(words) != 2:
+            raise AuthenticationFailed(_("The token is malformed."), code="invalid_token")
+        token = find_token(words[1].decode("latin-1"))
+        if token is None or not token.user.is_active:
+            raise AuthenticationFailed(_("The token is not valid."), code="invalid_token")
+        now = timezone.now()
+        if token.revoked_at is not None:
+            raise AuthenticationFailed(_("The token has been revoked."), code="token_revoked")
+        if not token.usable(now):
+            raise AuthenticationFailed(_("The token has expired."), code="token_expired")
+        touch_token(token, now=now)
+        user = token.user
+        user.acting_token = token
+        return user, token
+
+    def authenticate_header(self, request: Request) -> str:
+        """The challenge that goes with 401."""
+        return 'Bearer realm="crawlyard"'

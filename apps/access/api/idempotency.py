@@ -1,0 +1,141 @@
+"""``Idempotency-Key``: a repeated POST gets the first answer instead of a second effect.
+
+The key is reserved in its own transaction, so that a call at the same time sees it; the effect
+and the stored answer are committed together, so that a crash leaves either both or neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, cast
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.encoders import JSONEncoder
+
+from apps.access.api.errors import BadRequest
+from apps.access.errors import AccessError
+from apps.runtime.models import IdempotencyKey
+
+P = ParamSpec("P")
+Action = Callable[Concatenate[Any, Request, P], Response]
+
+HEADER: Final = "Idempotency-Key"
+REPLAYED: Final = "Idempotent-Replayed"
+# A reservation this old belongs to a process that died: nothing of it was committed.
+ABANDONED: Final = timedelta(minutes=2)
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+
+
+class IdempotencyKeyReused(AccessError):
+    """The key was used before, for another body."""
+
+    code = "idempotency_key_reused"
+    status = 422
+    detail = _("This Idempotency-Key was used for a different request.")
+
+
+class IdempotencyKeyInUse(AccessError):
+    """The first call with this key is still at work."""
+
+    code = "idempotency_key_in_use"
+    detail = _("The first request with this Idempotency-Key is still at work.")
+
+
+def idempotent(action: Action[P]) -> Action[P]:
+    """For a POST action of a view set: honours the header, works as before without it.
+
+    Only answers with 2xx are kept; after a refusal the key is free again. A view set with
+    secrets in its answers overrides ``stored_answer``.
+    """
+
+    @wraps(action)
+    def answer(view: Any, request: Request, *args: P.args, **kwargs: P.kwargs) -> Response:
+        key = request.headers.get(HEADER)
+        if key is None or request.method != "POST":
+            return action(view, request, *args, **kwargs)
+        if not _KEY.fullmatch(key):
+            text = _("Idempotency-Key must be 1 to 255 visible ASCII characters.")
+            raise BadRequest(text, code="bad_idempotency_key")
+        reservation, replay = _reserve(request, key)
+        if replay is not None:
+            return replay
+        try:
+            with transaction.atomic():
+                response = action(view, request, *args, **kwargs)
+                keep = getattr(view, "stored_answer", None)
+                _store(reservation, response, keep(response.data) if keep else response.data)
+        except BaseException:
+            IdempotencyKey.objects.filter(**_mine(reservation)).delete()
+            raise
+        return response
+
+    answer.honours_idempotency_key = True  # type: ignore[attr-defined]
+    return cast("Action[P]", answer)
+
+
+def _reserve(request: Request, key: str) -> tuple[IdempotencyKey, Response | None]:
+    place = {
+        "user_id": request.user.pk,
+        "key": key,
+        "method": "POST",
+        "path": request.path.rstrip("/")[:500],
+    }
+    digest = _hash_of(request)
+    now = timezone.now()
+    try:
+        with transaction.atomic():
+            made = IdempotencyKey.objects.create(**place, request_hash=digest, created_at=now)
+    except IntegrityError:
+        found = IdempotencyKey.objects.filter(**place).first()
+        if found is None:
+            # The first call was refused in this very moment, and freed the key.
+            raise IdempotencyKeyInUse from None
+        return _known(found, digest=digest, now=now)
+    return made, None
+
+
+def _known(
+    found: IdempotencyKey, *, digest: str, now: datetime
+) -> tuple[IdempotencyKey, Response | None]:
+    if found.request_hash != digest:
+        raise IdempotencyKeyReused
+    if found.status is not None:
+        headers = {REPLAYED: "true"}
+        return found, Response(found.body, status=found.status, headers=headers)
+    taken_over = found.created_at < now - ABANDONED and (
+        IdempotencyKey.objects.filter(**_mine(found)).update(created_at=now)
+    )
+    if not taken_over:
+        raise IdempotencyKeyInUse
+    found.created_at = now
+    return found, None
+
+
+def _mine(reservation: IdempotencyKey) -> dict[str, Any]:
+    # created_at fences: who was taken over meanwhile finds no row, and rolls its effect back.
+    return {"pk": reservation.pk, "status": None, "created_at": reservation.created_at}
+
+
+def _store(reservation: IdempotencyKey, response: Response, body: Any) -> None:
+    mine = IdempotencyKey.objects.filter(**_mine(reservation))
+    if not 200 <= response.status_code < 300:
+        mine.delete()
+        return
+    plain = json.loads(json.dumps(body, cls=JSONEncoder))
+    if not mine.update(status=response.status_code, body=plain):
+        raise IdempotencyKeyInUse
+
+
+def _hash_of(request: Request) -> str:
+    body = json.dumps(request.data, sort_keys=True, separators=(",", ":"), default=str)
+    query = request.META.get("QUERY_STRING", "")
+    return hashlib.sha256(f"{query}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,56 @@
+"""JSON bodies, with the limits that the standard parser lacks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import IO, Any, Final
+
+from django.conf import settings
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from rest_framework import status
+from rest_framework.exceptions import APIException, ParseError
+from rest_framework.parsers import JSONParser
+
+# Half of a pair, by itself no character: no database stores it.
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class BodyTooLarge(APIException):
+    """The body is larger than ``DATA_UPLOAD_MAX_MEMORY_SIZE``."""
+
+    status_code = status.HTTP_413_REQUEST_ENTITY_TOO_LARGE
+    default_code = "body_too_large"
+    default_detail = gettext_lazy("The body is too large.")
+
+
+class StrictJSONParser(JSONParser):
+    """UTF-8, no NaN, not too large, not too deep, no broken characters."""
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The value. Raises ``ParseError`` or ``BodyTooLarge``."""
+        limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+        raw: bytes = stream.read(limit + 1)
+        if len(raw) > limit:
+            raise BodyTooLarge
+        try:
+            text = raw.decode("utf-8")
+            value = json.loads(text, parse_constant=_refuse_constant)
+            if _SURROGATE.search(text):
+                json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except RecursionError as error:
+            raise ParseError(_("The JSON is nested too deep.")) from error
+        except ValueError as error:
+            raise ParseError(_("Not valid JSON: %(error)s") % {"error": error}) from error
+        return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,69 @@
+"""What OpenAPI says about every view: the token, the error shape, the common headers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+
+
+class ErrorSerializer(serializers.Serializer[Any]):
+    """The body of every error."""
+
+    code = serializers.CharField(help_text="Stable, for programs.")
+    detail = serializers.CharField(help_text="For people, in their language.")
+    fields = serializers.DictField(  # type: ignore[assignment]  # the wire name is fixed
+        child=serializers.ListField(child=serializers.CharField()),
+        help_text="Messages by the name of the input; nested names have dots.",
+    )
+    request_id = serializers.CharField(help_text="Also in the header X-Request-Id.")
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """The bearer token."""
+
+    target_class = "apps.access.api.authentication.TokenAuthentication"
+    name = "token"
+
+    def get_security_definition(self, auto_schema: AutoSchema) -> dict[str, Any]:
+        """As OpenAPI names it."""
+        return {"type": "http", "scheme": "bearer", "bearerFormat": "cy_<prefix>_<secret>"}
+
+
+class ApiSchema(AutoSchema):
+    """Adds to each operation what the base classes do."""
+
+    def get_tags(self) -> list[str]:
+        """One group an app."""
+        return [getattr(self.view, "area", "platform")]
+
+    def get_override_parameters(self) -> list[Any]:
+        """The conditional headers."""
+        action = getattr(self.view, "action", None)
+        method = self.method.upper()
+        headers = []
+        if method == "POST" and getattr(self.view, "is_idempotent", lambda _action: False)(action):
+            headers.append(_header("Idempotency-Key", "A repeat with the same key has no effect."))
+        if action == "retrieve":
+            headers.append(_header("If-None-Match", "An ETag: 304 when it is still current."))
+        if action in ("update", "partial_update", "destroy"):
+            headers.append(_header("If-Match", "An ETag: 412 when the object has changed."))
+        return headers
+
+    def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
+        bodies: dict[str, Any] = super()._get_response_bodies(direction)
+        error: dict[str, Any] = self._get_response_for_code(  # type: ignore[no-untyped-call]
+            ErrorSerializer, "default"
+        )
+        bodies["default"] = error
+        error["description"] = "An error, in the one shape of all errors."
+        if getattr(self.view, "action", None) == "retrieve":
+            bodies["304"] = {"description": "If-None-Match names the current state: no body."}
+        return bodies
+
+
+def _header(name: str, description: str) -> OpenApiParameter:
+    return OpenApiParameter(name, str, OpenApiParameter.HEADER, description=description)

@@ -1,0 +1,155 @@
+"""JSON of people, tokens, memberships and the audit trail."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.apps import apps
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.access.api.fields import VisibleRelatedField
+from apps.access.models import ApiToken, AuditRecord, Membership, User
+from apps.access.states import MAX_SCOPES, Role
+
+
+def all_projects() -> Any:
+    """The projects, without importing the app above this one."""
+    return apps.get_model("projects", "Project")._default_manager.all()
+
+
+class MembershipSerializer(serializers.ModelSerializer[Membership]):
+    """The role of one person in one project."""
+
+    user = serializers.SlugRelatedField(
+        slug_field="username",
+        queryset=User.objects.filter(is_active=True),
+        help_text=_("User name."),
+    )
+    project = VisibleRelatedField(queryset=Membership.objects.none())
+
+    class Meta:
+        model = Membership
+        fields = ("id", "user", "project", "role")
+        # Giving a role again is no mistake: the service sets it.
+        validators: ClassVar[list[Any]] = []
+
+    def get_fields(self) -> dict[str, Any]:
+        """On a change only the role may differ."""
+        fields: dict[str, Any] = super().get_fields()
+        fields["project"].queryset = all_projects()
+        if self.instance is not None and not isinstance(self.instance, list):
+            fields["user"].read_only = fields["project"].read_only = True
+        return fields
+
+
+class OwnRoleSerializer(serializers.ModelSerializer[Membership]):
+    """One role of the caller."""
+
+    class Meta:
+        model = Membership
+        fields = ("project", "role")
+
+
+class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
+    """A token without its secret."""
+
+    project = VisibleRelatedField(
+        queryset=Membership.objects.none(), required=False, allow_null=True, default=None
+    )
+    scopes = serializers.ListField(
+        child=serializers.CharField(max_length=60), min_length=1, max_length=MAX_SCOPES
+    )
+
+    class Meta:
+        model = ApiToken
+        fields = (
+            "id",
+            "name",
+            "prefix",
+            "project",
+            "scopes",
+            "expires_at",
+            "last_used_at",
+            "revoked_at",
+            "created_at",
+        )
+        read_only_fields = ("prefix", "last_used_at", "revoked_at", "created_at")
+
+    def get_fields(self) -> dict[str, Any]:
+        """The projects come from the app above."""
+        fields: dict[str, Any] = super().get_fields()
+        fields["project"].queryset = all_projects()
+        return fields
+
+    def validate_expires_at(self, value: Any) -> Any:
+        """Only a time to come."""
+        if value is not None and value <= timezone.now():
+            raise serializers.ValidationError(_("This time has passed."))
+        return value
+
+
+class NewTokenSerializer(ApiTokenSerializer):
+    """A token just made, with its secret; null when the answer is a repeat."""
+
+    secret = serializers.CharField(read_only=True, allow_null=True)
+
+    class Meta(ApiTokenSerializer.Meta):
+        fields = (*ApiTokenSerializer.Meta.fields, "secret")  # type: ignore[assignment]
+
+
+class MeSerializer(serializers.ModelSerializer[User]):
+    """Who calls, and what they may do."""
+
+    is_superuser = serializers.BooleanField(
+        source="sees_everything", help_text=_("Admin of every project.")
+    )
+    # Not as the model has it: most people have no address, and "" is none.
+    email = serializers.CharField(read_only=True)
+    roles = serializers.SerializerMethodField()
+    token = ApiTokenSerializer(source="acting_token", allow_null=True)
+
+    class Meta:
+        model = User
+        fields = (
+            "id",
+            "username",
+            "first_name",
+            "last_name",
+            "email",
+            "is_superuser",
+            "roles",
+            "token",
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(OwnRoleSerializer(many=True))
+    def get_roles(self, user: User) -> list[dict[str, Any]]:
+        """Roles in the projects that this call may reach."""
+        rows = Membership.objects.visible_to(user, Role.VIEWER).filter(user=user)
+        return list(OwnRoleSerializer(rows.order_by("project_id"), many=True).data)
+
+
+class AuditRecordSerializer(serializers.ModelSerializer[AuditRecord]):
+    """One thing that somebody did."""
+
+    class Meta:
+        model = AuditRecord
+        fields = (
+            "id",
+            "at",
+            "actor",
+            "actor_label",
+            "token",
+            "action",
+            "object_type",
+            "object_id",
+            "object_label",
+            "project",
+            "before",
+            "after",
+            "request_id",
+            "note",
+        )

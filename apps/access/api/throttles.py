@@ -1,0 +1,78 @@
+"""A limit per person, so that one script cannot keep the web busy alone."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, cast
+
+from django.core.cache import cache
+from django.core.exceptions import ImproperlyConfigured
+from redis.exceptions import RedisError
+from rest_framework.request import Request
+from rest_framework.settings import api_settings
+from rest_framework.throttling import BaseThrottle
+
+from apps.access.engine.rates import limit_of
+
+if TYPE_CHECKING:
+    from rest_framework.views import APIView
+
+logger = logging.getLogger(__name__)
+
+
+class PerUserThrottle(BaseThrottle):
+    """Requests of one person (all tokens and sessions together), or of one address.
+
+    Counts in windows of the rate's period: one number in the cache, where a list of times would
+    grow with the limit.
+    """
+
+    scope = "user"
+    clock = staticmethod(time.time)
+
+    _wait_seconds = 0.0
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        """Count this request.
+
+        Without its cache the limit is lifted: it protects, it must not become the outage.
+        """
+        limit, period = self._limit()
+        if limit is None or period is None:
+            return True
+        now = self.clock()
+        window = int(now // period)
+        self._wait_seconds = (window + 1) * period - now
+        key = f"rest-rate:{self._who(request)}:{period}:{window}"
+        try:
+            return self._count(key, period) <= limit
+        except RedisError as error:
+            logger.warning("no request limits: the cache does not answer: %s", error)
+            return True
+
+    def wait(self) -> float:
+        """Seconds until the next window."""
+        return self._wait_seconds
+
+    def _limit(self) -> tuple[int | None, int | None]:
+        rates = cast("dict[str, str]", api_settings.DEFAULT_THROTTLE_RATES)
+        try:
+            return limit_of(rates.get(self.scope))
+        except ValueError as error:
+            raise ImproperlyConfigured(f"REST_RATE: {error}") from error
+
+    def _who(self, request: Request) -> str:
+        user = request.user
+        if user is not None and user.is_authenticated:
+            return f"user-{user.pk}"
+        return f"address-{self.get_ident(request)}"
+
+    @staticmethod
+    def _count(key: str, period: int) -> int:
+        cache.add(key, 0, timeout=period)
+        try:
+            return cache.incr(key)
+        except ValueError:
+            # It fell out of the cache between the two calls: this is the first again.
+            return 1

@@ -1,0 +1,129 @@
+"""REST of people, tokens, memberships and the audit trail."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.db.models import Model, QuerySet
+from drf_spectacular.utils import extend_schema, extend_schema_view
+from rest_framework import status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView, ReadViewSet, WriteViewSet
+from apps.access.api.filters import AuditFilter, MembershipFilter
+from apps.access.api.idempotency import idempotent
+from apps.access.api.permissions import InsideScopes
+from apps.access.api.serializers import (
+    ApiTokenSerializer,
+    AuditRecordSerializer,
+    MembershipSerializer,
+    MeSerializer,
+    NewTokenSerializer,
+)
+from apps.access.models import ApiToken, AuditRecord, Membership
+from apps.access.services import create_token, revoke_token, set_role
+from apps.access.states import Role
+
+
+class MeView(ApiView):
+    """Who calls."""
+
+    @extend_schema(operation_id="me", responses=MeSerializer)
+    def get(self, request: Request) -> Response:
+        """The caller, their roles, and the token in use."""
+        return Response(MeSerializer(self.person, context={"request": request}).data)
+
+
+@extend_schema_view(
+    list=extend_schema(summary="Your tokens"),
+    retrieve=extend_schema(summary="One of your tokens"),
+)
+class TokenViewSet(ReadViewSet[ApiToken]):
+    """The caller's own tokens."""
+
+    queryset = ApiToken.objects.all()
+    serializer_class = ApiTokenSerializer
+    permission_classes = (InsideScopes,)
+
+    def get_queryset(self) -> QuerySet[ApiToken]:
+        """The caller's own; through a token of one project only those of that project."""
+        if getattr(self, "swagger_fake_view", False):
+            return ApiToken.objects.none()
+        rows = ApiToken.objects.filter(user=self.person)
+        holder = self.person.acting_token
+        if holder is not None and holder.project_id is not None:
+            rows = rows.filter(project_id=holder.project_id)
+        return rows
+
+    def stored_answer(self, data: dict[str, Any]) -> dict[str, Any]:
+        """A repeat does not get the secret: it is stored nowhere."""
+        return {**data, "secret": None}
+
+    @extend_schema(
+        summary="Make a token",
+        description="The secret is in this answer only.",
+        request=ApiTokenSerializer,
+        responses={201: NewTokenSerializer},
+    )
+    @idempotent
+    def create(self, request: Request) -> Response:
+        """201 with the token and its secret."""
+        serializer = self.get_serializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        values = serializer.validated_data
+        made = create_token(
+            actor=self.person,
+            user=self.person,
+            name=values["name"],
+            scopes=values["scopes"],
+            project=values["project"],
+            expires_at=values.get("expires_at"),
+        )
+        data = {**self.get_serializer(made.token).data, "secret": made.secret}
+        headers = {"Cache-Control": "no-store"}
+        return Response(data, status=status.HTTP_201_CREATED, headers=headers)
+
+    @extend_schema(summary="Revoke a token", request=None, responses=ApiTokenSerializer)
+    @action(detail=True, methods=["post"])
+    def revoke(self, request: Request, pk: str) -> Response:
+        """The token, which is refused from now on; 409 when it was revoked before."""
+        token = self.get_object()
+        revoke_token(actor=self.person, token=token)
+        return self.answer(token)
+
+
+class MembershipViewSet(WriteViewSet[Membership]):
+    """Who has which role in which project."""
+
+    queryset = Membership.objects.select_related("user", "project")
+    serializer_class = MembershipSerializer
+    filterset_class = MembershipFilter
+    required_roles = dict.fromkeys(("create", "update", "partial_update", "destroy"), Role.ADMIN)
+
+    def create_object(self, values: dict[str, Any]) -> Membership:
+        """Give the role."""
+        return self._set(values["user"], values["project"], values.get("role", Role.VIEWER))
+
+    def update_object(self, obj: Membership, values: dict[str, Any]) -> Membership:
+        """Change the role."""
+        return self._set(obj.user, obj.project, values.get("role", obj.role))
+
+    def delete_object(self, obj: Membership) -> None:
+        """Take the role away."""
+        set_role(actor=self.person, user=obj.user, project=obj.project, role=None)
+
+    def _set(self, user: Any, project: Model, role: str) -> Membership:
+        done = set_role(actor=self.person, user=user, project=project, role=Role(role))
+        return cast(Membership, done)
+
+
+class AuditViewSet(ReadViewSet[AuditRecord]):
+    """The audit trail: for admins of projects theirs, for superusers all of it."""
+
+    queryset = AuditRecord.objects.all()
+    serializer_class = AuditRecordSerializer
+    filterset_class = AuditFilter
+    visible_at_least = Role.ADMIN
+    required_roles = {"list": Role.ADMIN, "retrieve": Role.ADMIN}

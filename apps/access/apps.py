@@ -1,0 +1,16 @@
+"""Registers the app."""
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class AccessConfig(AppConfig):
+    """Access."""
+
+    name = "apps.access"
+    label = "access"
+    verbose_name = _("Access")
+
+    def ready(self) -> None:
+        """Connect the receivers and register the checks."""
+        from apps.access import checks, receivers  # noqa: F401

@@ -1,0 +1,19 @@
+"""Rates as people write them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_PERIODS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": 86400}
+_RATE: Final = re.compile(r"([1-9][0-9]{0,8})/(second|minute|hour|day)")
+
+
+def limit_of(rate: str | None) -> tuple[int | None, int | None]:
+    """``"600/minute"`` as (600, 60); ``"none"`` for no limit. Raises ``ValueError``."""
+    if rate is None or rate == "none":
+        return None, None
+    match = _RATE.fullmatch(rate)
+    if match is None:
+        raise ValueError(f"{rate!r} is no rate such as 600/minute")
+    return int(match[1]), _PERIODS[match[2]]

@@ -1,0 +1,92 @@
+"""Typed refusals. ``DomainError`` is the base of every app's own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+Text = str | Promise
+
+
+class DomainError(Exception):
+    """A request that is understood and refused.
+
+    A subclass sets ``code`` (stable, snake_case, for programs), ``detail`` (for people,
+    translatable) and ``status``: 409 when the state of things forbids it now, 422 when the
+    input itself is wrong. ``fields`` maps input names to messages. REST answers with exactly
+    these; the admin shows ``detail``.
+    """
+
+    code: ClassVar[str] = "refused"
+    status: ClassVar[int] = 409
+    detail: Text = _("This is not possible.")
+
+    def __init__(
+        self, detail: Text | None = None, *, fields: Mapping[str, Sequence[Text]] | None = None
+    ) -> None:
+        if detail is not None:
+            self.detail = detail
+        self.fields = {name: list(messages) for name, messages in (fields or {}).items()}
+        super().__init__(self.detail)
+
+    def __str__(self) -> str:
+        return str(self.detail)
+
+    @property
+    def text(self) -> str:
+        """Detail and field messages in one line, for pages that show a single message."""
+        return " ".join(
+            [str(self.detail), *(str(m) for each in self.fields.values() for m in each)]
+        )
+
+
+class AccessError(DomainError):
+    """Base of this app's refusals."""
+
+
+class AuditIsAppendOnly(AccessError):
+    """Something tried to change or delete an audit record."""
+
+    code = "audit_append_only"
+    detail = _("Audit records cannot be changed or deleted.")
+
+
+class RoleRequired(AccessError):
+    """The person lacks the role in that project."""
+
+    code = "role_required"
+    status = 403
+    detail = _("Your role in this project does not allow this.")
+
+
+class InvalidScopes(AccessError):
+    """A token was asked for with scopes that do not exist."""
+
+    code = "invalid_scopes"
+    status = 422
+    detail = _("These scopes are not valid.")
+
+
+class ScopeTooWide(AccessError):
+    """A token may not make a token that can do more than itself."""
+
+    code = "scope_too_wide"
+    status = 403
+    detail = _("A token cannot make a token that may do more than itself.")
+
+
+class TokenRevoked(AccessError):
+    """The token was revoked before."""
+
+    code = "token_revoked"
+    detail = _("This token has already been revoked.")
+
+
+class LastAdmin(AccessError):
+    """The only active superuser would lose the right."""
+
+    code = "last_admin"
+    detail = _("The last active superuser cannot be removed.")

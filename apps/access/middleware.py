@@ -1,0 +1,120 @@
+"""Every answer carries the id of its request and says what a page may load; a one-time password
+gets changed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
+
+from asgiref.sync import iscoroutinefunction
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http.response import HttpResponseBase
+from django.urls import Resolver404, resolve, reverse
+from django.utils.decorators import sync_and_async_middleware
+from django.utils.deprecation import MiddlewareMixin
+from django.utils.translation import gettext as _
+
+from apps.access.models import User
+from apps.access.services import current_request_id, request_id_scope, usable_request_id
+
+HEADER = "X-Request-Id"
+POLICY_HEADER: Final = "Content-Security-Policy"
+# Everything comes from this server. The admin theme needs two exceptions: Alpine evaluates the
+# expressions in its attributes, and style attributes set widths and colours. No inline script
+# runs, so text that found its way into a page unescaped would still do nothing.
+POLICY: Final = (
+    "default-src 'self'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; object-src 'none'; base-uri 'self'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+_Answer = Callable[[HttpRequest], HttpResponseBase]
+_AsyncAnswer = Callable[[HttpRequest], Awaitable[HttpResponseBase]]
+
+
+@sync_and_async_middleware
+def RequestIdMiddleware(get_response: _Answer | _AsyncAnswer) -> _Answer | _AsyncAnswer:
+    """Take ``X-Request-Id`` from the request when it is well formed, else make one; echo it."""
+    if iscoroutinefunction(get_response):
+        answer_async = cast(_AsyncAnswer, get_response)
+
+        async def answer_with_id(request: HttpRequest) -> HttpResponseBase:
+            request_id = usable_request_id(request.headers.get(HEADER))
+            with request_id_scope(request_id):
+                response = await answer_async(request)
+            response.headers[HEADER] = request_id
+            return response
+
+        return answer_with_id
+
+    answer = cast(_Answer, get_response)
+
+    def answer_with_id_sync(request: HttpRequest) -> HttpResponseBase:
+        request_id = usable_request_id(request.headers.get(HEADER))
+        with request_id_scope(request_id):
+            response = answer(request)
+        response.headers[HEADER] = request_id
+        return response
+
+    return answer_with_id_sync
+
+
+@sync_and_async_middleware
+def ContentSecurityPolicyMiddleware(get_response: _Answer | _AsyncAnswer) -> _Answer | _AsyncAnswer:
+    """Add ``POLICY`` to every answer whose view has set no policy of its own."""
+    if iscoroutinefunction(get_response):
+        answer_async = cast(_AsyncAnswer, get_response)
+
+        async def answer_with_policy(request: HttpRequest) -> HttpResponseBase:
+            return _with_policy(await answer_async(request))
+
+        return answer_with_policy
+
+    answer = cast(_Answer, get_response)
+    return lambda request: _with_policy(answer(request))
+
+
+def _with_policy(response: HttpResponseBase) -> HttpResponseBase:
+    # Django's own pages about an error, for developers, are made of inline scripts.
+    if not (settings.DEBUG and response.status_code in (404, 500)):
+        response.headers.setdefault(POLICY_HEADER, POLICY)
+    return response
+
+
+class PasswordChangeMiddleware(MiddlewareMixin):
+    """A person with a one-time password sees only the page that changes it.
+
+    Concerns sessions; requests with an API token are not logged in at this point.
+    """
+
+    allowed = frozenset(
+        {
+            "password_change",
+            "admin:password_change",
+            "admin:logout",
+            "admin:jsi18n",
+            "admin:login",
+            "set_language",
+        }
+    )
+
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        """Redirect pages to the password form and refuse REST calls."""
+        user = request.user
+        if not isinstance(user, User) or not user.must_change_password:
+            return None
+        try:
+            if resolve(request.path_info).view_name in self.allowed:
+                return None
+        except Resolver404:
+            return None
+        if request.path_info.startswith("/api/"):
+            body = {
+                "code": "password_change_required",
+                "detail": _("Change your one-time password first."),
+                "fields": {},
+                "request_id": current_request_id(),
+            }
+            return JsonResponse(body, status=403)
+        return HttpResponseRedirect(reverse("admin:password_change"))

@@ -1,0 +1,201 @@
+"""Users, their roles in projects, API tokens and the audit trail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from django.contrib.auth.models import AbstractUser
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.errors import AuditIsAppendOnly
+from apps.access.querysets import AuditQuerySet, ProjectOwnedQuerySet
+from apps.access.states import Role
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+class User(AbstractUser):
+    """A person. A superuser is admin of every project; all others by ``Membership``."""
+
+    must_change_password = models.BooleanField(
+        _("must change the password"),
+        default=False,
+        help_text=_("After logging in, nothing is shown but the page that changes the password."),
+    )
+
+    # Set by token authentication for the length of a request: the person acts through a
+    # token, which may be narrower than the person.
+    acting_token: ApiToken | None = None
+
+    class Meta:
+        verbose_name = _("user")
+        verbose_name_plural = _("users")
+
+    def set_password(self, raw_password: str | None) -> None:
+        """Set the password; one that was chosen need not be changed again."""
+        super().set_password(raw_password)
+        self.must_change_password = False
+
+    @property
+    def sees_everything(self) -> bool:
+        """Whether no project limits this person (and the token in use, if any)."""
+        return self.is_active and self.is_superuser and self._token_project_id is None
+
+    @property
+    def _token_project_id(self) -> int | None:
+        return self.acting_token.project_id if self.acting_token is not None else None
+
+    def project_q(self, path: str, *, at_least: Role = Role.VIEWER) -> Q:
+        """The condition on ``path`` (to a project) that keeps those where the role is held."""
+        if self.sees_everything:
+            return Q()
+        condition = Q()
+        if not self.is_superuser:
+            held = Membership.objects.filter(user_id=self.pk, role__in=Role.at_least(at_least))
+            condition = Q(**{f"{path}__in": held.values("project_id")})
+        if self._token_project_id is not None:
+            condition &= Q(**{path: self._token_project_id})
+        return condition
+
+
+class Membership(models.Model):
+    """The role of one person in one project."""
+
+    user = models.ForeignKey(
+        User, verbose_name=_("user"), related_name="memberships", on_delete=models.CASCADE
+    )
+    project = models.ForeignKey(
+        "projects.Project",
+        verbose_name=_("project"),
+        related_name="memberships",
+        on_delete=models.CASCADE,
+    )
+    role = models.CharField(_("role"), max_length=16, choices=Role, default=Role.VIEWER)
+
+    objects = ProjectOwnedQuerySet["Membership"].as_manager()
+
+    class Meta:
+        verbose_name = _("membership")
+        verbose_name_plural = _("memberships")
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["user", "project"], name="access_membership_once"),
+            models.CheckConstraint(
+                condition=Q(role__in=Role.values), name="access_membership_role_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user} · {self.project} · {Role(self.role).label}"
+
+
+class ApiToken(models.Model):
+    """A key for programs: acts as its user, within its scopes and its project if it has one.
+
+    The secret is shown once, when the token is made; only its SHA-256 is kept. A plain hash is
+    enough because the secret is 256 random bits, which cannot be guessed as a password can.
+    """
+
+    name = models.CharField(_("name"), max_length=100)
+    user = models.ForeignKey(
+        User, verbose_name=_("user"), related_name="api_tokens", on_delete=models.CASCADE
+    )
+    project = models.ForeignKey(
+        "projects.Project",
+        verbose_name=_("project"),
+        related_name="+",
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        help_text=_("Limits the token to this project; empty: every project of its user."),
+    )
+    prefix = models.CharField(_("prefix"), max_length=16, unique=True, editable=False)
+    digest = models.CharField(_("SHA-256 of the secret"), max_length=64, editable=False)
+    scopes = models.JSONField(_("scopes"), default=list)
+    expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
+    last_used_at = models.DateTimeField(_("last used at"), null=True, editable=False)
+    revoked_at = models.DateTimeField(_("revoked at"), null=True, editable=False)
+    created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
+
+    class Meta:
+        verbose_name = _("API token")
+        verbose_name_plural = _("API tokens")
+        ordering: ClassVar = ["-id"]
+
+    def __str__(self) -> str:
+        return f"{self.name} (cy_{self.prefix}_…)"
+
+    def usable(self, now: datetime) -> bool:
+        """Neither revoked nor expired at ``now``."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+
+class AuditRecord(models.Model):
+    """One thing that somebody did. Only added to, never changed, never deleted by the product.
+
+    The references may become null when what they point to is deleted; the labels beside them
+    stay.
+    """
+
+    at = models.DateTimeField(_("at"), default=timezone.now, db_index=True)
+    actor = models.ForeignKey(
+        User,
+        verbose_name=_("person"),
+        related_name="+",
+        null=True,
+        on_delete=models.SET_NULL,
+        db_index=False,
+    )
+    actor_label = models.CharField(_("person's name"), max_length=150)
+    token = models.ForeignKey(
+        ApiToken,
+        verbose_name=_("API token"),
+        related_name="+",
+        null=True,
+        on_delete=models.SET_NULL,
+    )
+    action = models.CharField(_("action"), max_length=80)
+    object_type = models.CharField(_("kind of object"), max_length=80)
+    object_id = models.CharField(_("id of the object"), max_length=64)
+    object_label = models.CharField(_("object"), max_length=200)
+    project = models.ForeignKey(
+        "projects.Project",
+        verbose_name=_("project"),
+        related_name="+",
+        null=True,
+        on_delete=models.SET_NULL,
+        db_index=False,
+    )
+    before = models.JSONField(_("before"), null=True)
+    after = models.JSONField(_("after"), null=True)
+    request_id = models.CharField(_("request id"), max_length=64, blank=True, default="")
+    note = models.TextField(_("note"), blank=True, default="")
+
+    objects = AuditQuerySet["AuditRecord"].as_manager()
+
+    class Meta:
+        verbose_name = _("audit record")
+        verbose_name_plural = _("audit records")
+        ordering: ClassVar = ["-id"]
+        indexes: ClassVar = [
+            models.Index(fields=["object_type", "object_id", "-id"], name="access_audit_object"),
+            models.Index(fields=["actor", "-id"], name="access_audit_actor"),
+            models.Index(fields=["project", "-id"], name="access_audit_project"),
+            models.Index(fields=["action", "-id"], name="access_audit_action"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor_label} {self.action} {self.object_label}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Add the record; a second save is refused."""
+        if not self._state.adding:
+            raise AuditIsAppendOnly
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        """Refused."""
+        raise AuditIsAppendOnly

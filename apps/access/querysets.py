@@ -1,0 +1,70 @@
+"""Who sees which rows: everything derives from the project, by one attribute."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar, cast
+
+from django.db import models
+from django.db.models import Q
+
+from apps.access.errors import AuditIsAppendOnly
+from apps.access.states import Role
+
+M_co = TypeVar("M_co", bound=models.Model, covariant=True)
+
+
+class SeesProjects(Protocol):
+    """The part of a user that decides what is visible (``access.User`` has it)."""
+
+    is_active: bool
+
+    def project_q(self, path: str, *, at_least: Role) -> Q:
+        """The condition on ``path`` that keeps only projects where the user has the role."""
+
+
+class VisibleQuerySet(models.QuerySet[M_co], Generic[M_co]):
+    """Base of the querysets of everything that belongs to a project.
+
+    A subclass names the way to the project and nothing else::
+
+        class RunQuerySet(VisibleQuerySet["Run"]):
+            project_path = "job__project"
+
+    The way must not cross a to-many relation (rows would repeat). Rows whose project is null
+    are seen only by those who see everything.
+    """
+
+    project_path: str = "project"
+
+    def visible_to(self, user: object, at_least: Role = Role.VIEWER) -> Self:
+        """Rows of projects where ``user`` has the role or a higher one; none for strangers.
+
+        The memberships are a subquery: no extra query, and a role that was taken away takes
+        effect at once even for a user object that lives long, as in a websocket.
+        """
+        if not callable(getattr(user, "project_q", None)):
+            return self.none()
+        person = cast(SeesProjects, user)
+        if not person.is_active:
+            return self.none()
+        return self.filter(person.project_q(self.project_path, at_least=at_least))
+
+
+class ProjectOwnedQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """``VisibleQuerySet`` for models with a plain ``project`` foreign key; also for access."""
+
+
+class AuditQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """The audit trail only grows: bulk changes are refused here, single ones by the model."""
+
+    def update(self, **kwargs: Any) -> NoReturn:
+        """Refused."""
+        raise AuditIsAppendOnly
+
+    def delete(self) -> NoReturn:
+        """Refused."""
+        raise AuditIsAppendOnly
+
+    def bulk_update(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused."""
+        raise AuditIsAppendOnly

@@ -1,0 +1,94 @@
+"""Questions about roles. ``visible_to`` answers them for rows; these answer for one project."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from django.db.models import Model
+
+from apps.access.errors import RoleRequired
+from apps.access.models import Membership, User
+from apps.access.querysets import VisibleQuerySet
+from apps.access.states import Role
+
+
+class AllProjects:
+    """Stands for every project, those made later included: ``7 in ALL`` is true."""
+
+    def __contains__(self, project_id: object) -> bool:
+        return True
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return "ALL"
+
+
+ALL: Final = AllProjects()
+
+
+def project_ids(user: object, *, at_least: Role = Role.VIEWER) -> frozenset[int] | AllProjects:
+    """Ids of the projects where ``user`` has the role or a higher one. One query, or none."""
+    if not isinstance(user, User) or not user.is_active:
+        return frozenset()
+    if user.sees_everything:
+        return ALL
+    limit = user.acting_token.project_id if user.acting_token is not None else None
+    if user.is_superuser:
+        return frozenset() if limit is None else frozenset({limit})
+    held = Membership.objects.filter(user_id=user.pk, role__in=Role.at_least(at_least))
+    if limit is not None:
+        held = held.filter(project_id=limit)
+    return frozenset(held.values_list("project_id", flat=True))
+
+
+def has_role(user: object, project_id: int | None, role: Role) -> bool:
+    """Whether ``user`` has ``role`` or a higher one in that project; None means no project.
+
+    What belongs to no project is for those who see everything.
+    """
+    if not isinstance(user, User) or not user.is_active:
+        return False
+    if user.sees_everything:
+        return True
+    if project_id is None:
+        return False
+    limit = user.acting_token.project_id if user.acting_token is not None else None
+    if limit is not None and limit != project_id:
+        return False
+    if user.is_superuser:
+        return True
+    return Membership.objects.filter(
+        user_id=user.pk, project_id=project_id, role__in=Role.at_least(role)
+    ).exists()
+
+
+def has_role_somewhere(user: object, role: Role) -> bool:
+    """Whether there is any project where ``user`` has ``role`` or a higher one."""
+    return bool(project_ids(user, at_least=role))
+
+
+def require_role(user: object, project_id: int | None, role: Role) -> None:
+    """Raise ``RoleRequired`` unless ``has_role``."""
+    if not has_role(user, project_id, role):
+        raise RoleRequired
+
+
+def project_id_of(obj: Model) -> int | None:
+    """The id of the project that ``obj`` belongs to, by its queryset's ``project_path``.
+
+    None when the model belongs to no project, or this row does not. Follows foreign keys, so
+    select what the path names (``select_related("job")``) where many objects are asked about.
+    """
+    queryset = obj._meta.model._default_manager.all()
+    if not isinstance(queryset, VisibleQuerySet):
+        return None
+    *steps, last = queryset.project_path.split("__")
+    holder: object = obj
+    for step in steps:
+        holder = getattr(holder, step)
+        if holder is None:
+            return None
+    found = getattr(holder, "pk" if last == "pk" else f"{last}_id")
+    return cast("int | None", found)

@@ -1,0 +1,69 @@
+"""Roles, their order, and the scopes of API tokens. Pure values, no database."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from django.db.models import TextChoices
+from django.utils.translation import gettext_lazy as _
+
+
+class Role(TextChoices):
+    """What a person may do in one project; each role may do all that those before it may."""
+
+    VIEWER = "viewer", _("Viewer")
+    """Reads everything of the project except secrets."""
+    OPERATOR = "operator", _("Operator")
+    """Starts, pauses, stops what is configured."""
+    EDITOR = "editor", _("Editor")
+    """Changes the configuration: jobs, rules, sources."""
+    ADMIN = "admin", _("Admin")
+    """Manages the project itself and its members."""
+
+    @property
+    def rank(self) -> int:
+        """Position in the order, 0 for the least."""
+        return list(Role).index(self)
+
+    def covers(self, other: Role) -> bool:
+        """Whether this role may do what ``other`` may."""
+        return self.rank >= other.rank
+
+    @classmethod
+    def at_least(cls, role: Role) -> list[Role]:
+        """The roles that cover ``role``, the least first."""
+        return [each for each in cls if each.covers(role)]
+
+
+class Access(TextChoices):
+    """The two halves of a token scope."""
+
+    READ = "read", _("Read")
+    WRITE = "write", _("Write")
+
+
+# "*:read", "jobs:write": an area (an app's label, or * for all) and what may be done there.
+SCOPE_PATTERN = re.compile(r"(?P<area>\*|[a-z][a-z0-9_]{0,39}):(?P<access>read|write)")
+MAX_SCOPES = 64
+
+
+def scopes_allow(scopes: Iterable[str], *, area: str, access: Access) -> bool:
+    """Whether one of ``scopes`` permits ``access`` in ``area``; write includes read."""
+    accepted = {f"{area}:write", "*:write"}
+    if access == Access.READ:
+        accepted |= {f"{area}:read", "*:read"}
+    return any(scope in accepted for scope in scopes)
+
+
+def scopes_within(inner: Iterable[str], outer: Iterable[str]) -> bool:
+    """Whether every scope of ``inner`` is permitted by ``outer`` too."""
+    allowed = set(outer)
+    for scope in inner:
+        area, _separator, access = scope.partition(":")
+        if area == "*":
+            if scope not in allowed and not (access == "read" and "*:write" in allowed):
+                return False
+        elif not scopes_allow(allowed, area=area, access=Access(access)):
+            return False
+    return True

@@ -1,0 +1,17 @@
+"""What REST serializers of other apps need from this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rest_framework import serializers
+
+
+class SecretCharField(serializers.CharField):
+    """A ``SecretTextField`` in REST: taken, never given back."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        kwargs.setdefault("required", False)
+        kwargs.setdefault("allow_blank", True)
+        kwargs.setdefault("trim_whitespace", False)
+        super().__init__(**{**kwargs, "write_only": True})

@@ -1,0 +1,187 @@
+"""What surrounds a daemon's steps: its row with heartbeats, and tidy database connections."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, TypeVar
+
+from django.db import DatabaseError, connections
+
+from apps.runtime.errors import DaemonReplaced
+from apps.runtime.queries import BEAT_SECONDS, threads_share_database
+from apps.runtime.services import beat, free_daemon_name, register_daemon, wake_relay
+from apps.runtime.states import DaemonState
+from yardkit.daemon import Daemon
+from yardkit.heartbeat import Beat
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+def _version() -> str:
+    try:
+        return version("crawlyard")
+    except PackageNotFoundError:
+        # Run from a checkout that is not installed.
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which process this is. ``boot`` differs for each start of it."""
+
+    kind: str
+    name: str
+    boot: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+
+    @classmethod
+    def choose(cls, kind: str, name: str = "") -> Identity:
+        """The given name, or the host's own: ``host``, ``host-2`` beside a living ``host``."""
+        host = socket.gethostname()
+        return cls(kind=kind, name=name or free_daemon_name(kind=kind, host=host), host=host)
+
+
+class HeartbeatRow:
+    """Keeps the row of this process fresh from a thread with its own database connection.
+
+    A thread, because a long step is no death. The thread also wakes the outbox: any living
+    daemon publishes what a dead process has left.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        *,
+        on_replaced: Callable[[], None],
+        interval_seconds: float = BEAT_SECONDS,
+    ) -> None:
+        self.identity = identity
+        self.replaced = False
+        self._on_replaced = on_replaced
+        self._interval = interval_seconds
+        self._state: str = DaemonState.STARTING
+        self._detail: dict[str, Any] = {}
+        self._outage = False
+        self._due = threading.Event()
+        self._ending = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Write the row and start the thread. Raises ``DatabaseError``: nothing works then."""
+        me = self.identity
+        register_daemon(
+            kind=me.kind, name=me.name, boot=me.boot, host=me.host, pid=me.pid, version=_version()
+        )
+        if threads_share_database():
+            self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+            self._thread.start()
+
+    def note(self, sign: Beat) -> None:
+        """The loop tells how it is; a change of state is written at once."""
+        changed = sign.state != self._state
+        # "stopped" is written by finish(), when the connections are closed too.
+        self._state = DaemonState.STOPPING if sign.state == "stopped" else sign.state
+        self._detail = {"steps": sign.steps, "failures": sign.failures, "error": sign.error}
+        if self._thread is None:
+            self._write()
+        elif changed:
+            self._due.set()
+
+    def finish(self, *, failed: bool, timeout: float = 1.0) -> None:
+        """Write the last state and end the thread."""
+        self._state = DaemonState.FAILED if failed else DaemonState.STOPPED
+        self._ending = True
+        self._due.set()
+        if self._thread is None:
+            self._write()
+        else:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            while not self._ending:
+                self._write()
+                wake_relay()
+                self._due.wait(self._interval)
+                self._due.clear()
+            # finish() may have come while the state before it was being written.
+            self._write()
+        finally:
+            connections.close_all()
+
+    def _write(self) -> None:
+        me = self.identity
+        try:
+            beat(
+                kind=me.kind,
+                name=me.name,
+                boot=me.boot,
+                host=me.host,
+                pid=me.pid,
+                version=_version(),
+                state=self._state,
+                detail=self._detail,
+            )
+        except DaemonReplaced:
+            if not self.replaced and not self._ending:
+                self.replaced = True
+                logger.error(
+                    "another %s has started under the name %s: this one ends; "
+                    "give each its own --name",
+                    me.kind,
+                    me.name,
+                )
+                self._on_replaced()
+        except DatabaseError as error:
+            if not self._outage:
+                logger.warning("heartbeats are not written: %s", _line(error))
+            self._outage = True
+            connections.close_all()
+        else:
+            if self._outage:
+                logger.info("heartbeats are written again")
+            self._outage = False
+
+
+class GuardedDaemon:
+    """A daemon whose failures leave no broken database connection to the next step."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+
+    def setup(self) -> None:
+        """Set up, with fresh connections after a failure."""
+        self._guard(self._daemon.setup)
+
+    def step(self) -> bool:
+        """One step, with fresh connections after a failure."""
+        return self._guard(self._daemon.step)
+
+    def teardown(self) -> None:
+        """Tear down, then let go of the database."""
+        try:
+            self._daemon.teardown()
+        finally:
+            connections.close_all()
+
+    def _guard(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        except BaseException:
+            # A server that restarted leaves connections that only fail; a new one is cheap.
+            connections.close_all()
+            raise
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

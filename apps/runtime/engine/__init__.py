@@ -1,0 +1,1 @@
+"""The part of this app that knows no Django."""

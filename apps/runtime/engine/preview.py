@@ -1,0 +1,135 @@
+"""What a message holds, for the eyes of a person: cut to a size, unable to forge a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import msgspec
+
+from yardkit.protocol import ProtocolError, decode, decode_request
+
+SHOWN_CHARACTERS: Final = 64 * 1024
+# Of a page's body inside a message, enough to know it again.
+SHOWN_BYTES: Final = 200
+_HEX_WIDTH: Final = 16
+
+Mask = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """``form`` is "message", "msgpack", "json", "text" or "hex"; ``kind`` the message's name."""
+
+    form: str
+    text: str
+    kind: str = ""
+    cut: bool = False
+
+
+def preview(body: bytes, mask: Mask) -> Preview:
+    """Show ``body`` as well as it can be read; ``mask`` hides values under secret names."""
+    try:
+        return _message(body, mask) or _container(body, mask) or _raw(body)
+    except RecursionError:
+        # Valid, and deeper than Python's own stack.
+        return _raw(body)
+
+
+def printable(text: str) -> str:
+    """``text`` with everything that could steer a terminal or turn a line around shown as code."""
+    return "".join(
+        character if character.isprintable() or character in "\n\t" else f"\\u{ord(character):04x}"
+        for character in text
+    )
+
+
+def _message(body: bytes, mask: Mask) -> Preview | None:
+    try:
+        message = decode(body)
+    except ProtocolError:
+        return None
+    return _pretty("message", message, mask, str(type(message).__struct_config__.tag))
+
+
+def _container(body: bytes, mask: Mask) -> Preview | None:
+    for form, reader in (("json", msgspec.json.decode), ("msgpack", msgspec.msgpack.decode)):
+        try:
+            value = reader(body)
+        except (msgspec.MsgspecError, ValueError):
+            continue
+        # A short text is by chance also a MessagePack number: only containers are convincing.
+        if isinstance(value, dict | list):
+            return _pretty(form, value, mask)
+    return None
+
+
+def _raw(body: bytes) -> Preview:
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if text and sum(not c.isprintable() and not c.isspace() for c in text) * 10 <= len(text):
+        return _cut("text", text)
+    head = body[: SHOWN_CHARACTERS // 5]
+    return Preview("hex", _hex_dump(head), cut=len(body) > len(head))
+
+
+def _pretty(form: str, value: object, mask: Mask, kind: str = "") -> Preview:
+    hidden = mask({"message": _plain(value)})["message"]
+    shown = _cut(form, json.dumps(hidden, ensure_ascii=False, indent=2, default=str))
+    return replace(shown, kind=kind)
+
+
+def _cut(form: str, text: str) -> Preview:
+    return Preview(form, printable(text[:SHOWN_CHARACTERS]), cut=len(text) > SHOWN_CHARACTERS)
+
+
+def _plain(value: object) -> Any:
+    """Field names for structs that travel as arrays, requests opened, bytes as short text."""
+    if isinstance(value, msgspec.Raw):
+        return _request(value)
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, bytes):
+        return _short(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return _headers(value) or [_plain(item) for item in value]
+    return value
+
+
+def _request(raw: msgspec.Raw) -> Any:
+    try:
+        return _plain(decode_request(raw))
+    except ProtocolError:
+        return _short(bytes(raw))
+
+
+def _headers(value: list[Any] | tuple[Any, ...]) -> dict[str, Any] | None:
+    """HTTP headers travel as pairs; as a mapping their secrets can be known by name."""
+    pairs = [item for item in value if isinstance(item, list | tuple) and len(item) == 2]
+    texts = all(isinstance(part, str) for pair in pairs for part in pair)
+    if not pairs or len(pairs) < len(value) or not texts:
+        return None
+    named: dict[str, Any] = {}
+    for name, text in pairs:
+        named[name] = f"{named[name]}, {text}" if name in named else text
+    return named
+
+
+def _short(value: bytes) -> str:
+    text = value[:SHOWN_BYTES].decode("utf-8", "replace")
+    return text if len(value) <= SHOWN_BYTES else f"{text}… ({len(value)} bytes)"
+
+
+def _hex_dump(body: bytes) -> str:
+    lines = []
+    for start in range(0, len(body), _HEX_WIDTH):
+        row = body[start : start + _HEX_WIDTH]
+        letters = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{start:08x}  {row.hex(' '):<{_HEX_WIDTH * 3}} {letters}")
+    return "\n".join(lines)

@@ -1,0 +1,67 @@
+"""What this app refuses, each with a stable code.
+
+The shape is that of ``apps.access.errors.DomainError``, which lives above this app: ``code`` for
+programs, ``status`` for REST, ``detail`` for people.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+Text = str | Promise
+
+
+class RuntimeRefusal(Exception):
+    """Base of this app's refusals."""
+
+    code: ClassVar[str] = "runtime_refused"
+    status: ClassVar[int] = 409
+    detail: Text = _("This is not possible.")
+
+    def __init__(self, detail: Text | None = None) -> None:
+        if detail is not None:
+            self.detail = detail
+        self.fields: dict[str, list[Text]] = {}
+        super().__init__(self.detail)
+
+    def __str__(self) -> str:
+        return str(self.detail)
+
+
+class DeadLetterResolved(RuntimeRefusal):
+    """The dead letter was requeued or dropped before."""
+
+    code = "dead_letter_resolved"
+    detail = _("This dead letter has already been requeued or dropped.")
+
+
+class DeadLetterHasNoQueue(RuntimeRefusal):
+    """The broker did not say where the message came from, so it cannot go back."""
+
+    code = "dead_letter_has_no_queue"
+    detail = _("The queue this message came from is unknown; it can only be dropped.")
+
+
+class NoFreeNumber(RuntimeRefusal):
+    """Every number of this purpose is leased."""
+
+    code = "no_free_number"
+    status = 503
+    detail = _("Every number of this purpose is in use.")
+
+
+class LeaseLost(RuntimeRefusal):
+    """Somebody else holds the number now: whoever sees this must stop using it at once."""
+
+    code = "lease_lost"
+    detail = _("The lease has passed to another process.")
+
+
+class DaemonReplaced(RuntimeRefusal):
+    """A newer process runs under the same kind and name."""
+
+    code = "daemon_replaced"
+    detail = _("Another process has started under this name.")

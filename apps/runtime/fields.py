@@ -1,0 +1,205 @@
+"""A model field for secrets: sealed in the database, never shown again.
+
+    password = SecretTextField(_("password"))
+
+``project.password`` is the secret itself, for the code that must use it. Everything else gets a
+mask or nothing: ``values()``, ``model_to_dict``, ``dumpdata``, ``__dict__``, pickles, forms. It
+cannot be searched. A REST serializer must declare it write-only (``apps.runtime.api``).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from django import forms
+from django.conf import settings
+from django.db import models
+from django.db.models.query_utils import DeferredAttribute
+from django.forms.utils import flatatt
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+
+from yardkit.secretbox import SecretBox
+
+if TYPE_CHECKING:
+    _TextField = models.TextField[str, str]
+else:
+    _TextField = models.TextField
+
+SETTING: Final = "SECRETBOX_KEYS"
+MASK: Final = "********"
+
+
+@lru_cache(maxsize=4)
+def _box_of(keys: tuple[str, ...]) -> SecretBox:
+    return SecretBox(keys, setting=SETTING)
+
+
+def secret_box() -> SecretBox:
+    """The box with the keys of the settings. Raises ``yardkit.secretbox.BadKey``."""
+    return _box_of(tuple(settings.SECRETBOX_KEYS))
+
+
+class SealedText:
+    """A secret as it lies in the database. Whatever prints it, prints a mask."""
+
+    __slots__ = ("sealed",)
+
+    def __init__(self, sealed: str) -> None:
+        self.sealed = sealed
+
+    def open(self) -> str:
+        """The secret. Raises ``yardkit.secretbox.SecretError`` when no key opens it."""
+        return secret_box().open(self.sealed)
+
+    def __eq__(self, other: object) -> bool:
+        # Whether it is the same sealing: enough to see that nobody has changed it.
+        return isinstance(other, SealedText) and self.sealed == other.sealed
+
+    def __hash__(self) -> int:
+        return hash(self.sealed)
+
+    def __str__(self) -> str:
+        return MASK
+
+    def __repr__(self) -> str:
+        return f"SealedText({MASK})"
+
+
+class SecretAttribute(DeferredAttribute):
+    """Seals what is assigned at once, opens it when it is read."""
+
+    def __get__(self, instance: models.Model | None, cls: Any = None) -> Any:
+        value = super().__get__(instance, cls)
+        return value.open() if isinstance(value, SealedText) else value
+
+    def __set__(self, instance: models.Model, value: Any) -> None:
+        instance.__dict__[self.field.attname] = _sealed(value)
+
+
+def _sealed(value: Any) -> Any:
+    # "" stays "": that nothing is stored is no secret. Expressions pass on untouched.
+    if isinstance(value, str) and value:
+        return SealedText(secret_box().seal(value))
+    return value
+
+
+class SecretTextField(_TextField):
+    """Text that is sealed at rest; "" means that there is none."""
+
+    description = _("Secret text")
+    descriptor_class = SecretAttribute
+    # What tells the audit trail to hide the value, whatever the field is called.
+    is_secret = True
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("blank", True)
+        kwargs.setdefault("default", "")
+        super().__init__(*args, **kwargs)
+        # Not in dumpdata: a backup of the whole database keeps it, in its sealed form.
+        self.serialize = False
+
+    def deconstruct(self) -> Any:
+        name, path, args, kwargs = super().deconstruct()
+        kwargs.pop("serialize", None)
+        return name, path, args, kwargs
+
+    def from_db_value(self, value: str | None, expression: object, connection: object) -> Any:
+        return SealedText(value) if value else value
+
+    def pre_save(self, model_instance: models.Model, add: bool) -> Any:
+        # Not through the attribute: opening and sealing again would need the old key.
+        return model_instance.__dict__.get(self.attname, "")
+
+    def get_prep_value(self, value: Any) -> Any:
+        value = _sealed(value)
+        return value.sealed if isinstance(value, SealedText) else value
+
+    def get_lookup(self, lookup_name: str) -> None:
+        """None at all: each sealing differs, so a search would find nothing and say so."""
+
+    def get_transform(self, lookup_name: str) -> None:
+        """None at all."""
+
+    def value_from_object(self, obj: models.Model) -> Any:
+        return obj.__dict__.get(self.attname, "")
+
+    def value_to_string(self, obj: models.Model) -> str:
+        return MASK if self.value_from_object(obj) else ""
+
+    def formfield(self, **kwargs: Any) -> Any:
+        offered = kwargs.pop("widget", None)
+        look = (offered() if isinstance(offered, type) else offered) if offered else None
+        # An admin theme offers its text area for every text field; only its looks are wanted.
+        attributes = {"class": look.attrs["class"]} if look and "class" in look.attrs else {}
+        widget = look if isinstance(look, SecretInput) else SecretInput(attrs=attributes)
+        for name in ("form_class", "choices_form_class", "max_length"):
+            kwargs.pop(name, None)
+        return models.Field.formfield(self, form_class=SecretFormField, widget=widget, **kwargs)
+
+    def save_form_data(self, instance: models.Model, data: Any) -> None:
+        if data is CLEAR:
+            setattr(instance, self.attname, "")
+        elif data:
+            setattr(instance, self.attname, data)
+
+
+class _Clear:
+    """The person wants the stored secret removed."""
+
+    def __repr__(self) -> str:
+        return "CLEAR"
+
+
+CLEAR: Final = _Clear()
+
+
+class SecretInput(forms.PasswordInput):
+    """Takes a new secret, never shows the stored one; nothing typed keeps it."""
+
+    def __init__(self, attrs: dict[str, Any] | None = None) -> None:
+        super().__init__({"autocomplete": "new-password", **(attrs or {})}, render_value=False)
+
+    def render(
+        self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
+    ) -> SafeString:
+        if not isinstance(value, SealedText):
+            return super().render(name, None, attrs, renderer)
+        attrs = {"placeholder": _("stored; leave empty to keep it"), **(attrs or {})}
+        box = flatatt({"type": "checkbox", "name": self.clear_name(name)})
+        return format_html(
+            "{} <label><input{}> {}</label>",
+            super().render(name, None, attrs, renderer),
+            box,
+            _("Remove the stored value"),
+        )
+
+    def clear_name(self, name: str) -> str:
+        """The name of the check box that removes the stored secret."""
+        return f"{name}-clear"
+
+    def value_from_datadict(self, data: Any, files: Any, name: str) -> Any:
+        typed = super().value_from_datadict(data, files, name)
+        if not typed and data.get(self.clear_name(name)):
+            return CLEAR
+        return typed
+
+    def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
+        return name not in data and self.clear_name(name) not in data
+
+
+class SecretFormField(forms.CharField):
+    """The form's side: spaces around a secret belong to it."""
+
+    widget = SecretInput
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"strip": False, **kwargs})
+
+    def clean(self, value: Any) -> Any:
+        return CLEAR if value is CLEAR and not self.required else super().clean(value or "")
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return bool(data)

@@ -1,0 +1,1 @@
+"""Commands, and what the commands of daemons have in common."""

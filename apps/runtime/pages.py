@@ -1,0 +1,82 @@
+"""/healthz: this process lives. /readyz: it can do its work."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import redis
+from django.core.cache import cache
+from django.db import DatabaseError, connections
+from django.http import HttpRequest, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from apps.runtime.engine.probes import Probes
+from apps.runtime.queries import unapplied_migrations
+from apps.runtime.services import shared_broker
+from yardkit.broker import BrokerError
+
+logger = logging.getLogger(__name__)
+
+# Below the time-outs orchestrators use by default for a probe.
+ANSWER_SECONDS: Final = 3.0
+_CACHE_KEY: Final = "runtime.readyz"
+
+
+@never_cache
+@require_safe
+def healthz(request: HttpRequest) -> JsonResponse:
+    """200 while the process answers at all; asks nothing of any store."""
+    return JsonResponse({"status": "ok"})
+
+
+@never_cache
+@require_safe
+def readyz(request: HttpRequest) -> JsonResponse:
+    """200 when database, broker and cache answer; 503 and which of them do not."""
+    problems = _probes.ask(ANSWER_SECONDS)
+    ready = not any(problems.values())
+    return JsonResponse(
+        {
+            "status": "ok" if ready else "unavailable",
+            "checks": {name: problem or "ok" for name, problem in problems.items()},
+        },
+        status=200 if ready else 503,
+        headers={} if ready else {"Retry-After": "5"},
+    )
+
+
+def _database() -> str | None:
+    try:
+        missing = unapplied_migrations()
+    except DatabaseError as error:
+        return _away("database", error)
+    finally:
+        connections.close_all()
+    return f"{len(missing)} migrations are not applied" if missing else None
+
+
+def _broker() -> str | None:
+    try:
+        broker = shared_broker()
+    except BrokerError as error:
+        return _away("broker", error)
+    return None if broker.connected else "connection lost, reconnecting"
+
+
+def _cache() -> str | None:
+    try:
+        cache.set(_CACHE_KEY, "ok", 60)
+        return None if cache.get(_CACHE_KEY) == "ok" else "does not keep what is stored"
+    except (redis.RedisError, OSError) as error:
+        return _away("cache", error)
+
+
+def _away(store: str, error: Exception) -> str:
+    # The text may name hosts and users: it is for the log, not for whoever asks.
+    logger.warning("not ready: %s: %s", store, error)
+    return "no connection"
+
+
+_probes = Probes({"database": _database, "broker": _broker, "cache": _cache})

@@ -1,0 +1,93 @@
+"""Reads of this app."""
+
+from __future__ import annotations
+
+import importlib.util
+import pkgutil
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Final
+
+from django.apps import apps
+from django.db import connection
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from apps.runtime.models import Daemon
+from apps.runtime.states import DAEMON_ACTIVE
+
+BEAT_SECONDS: Final = 5.0
+# Three heartbeats, less the jitter of a busy host: one lost write is no death.
+LIVE_SECONDS: Final = 15.0
+
+
+def database_now() -> datetime:
+    """The time all processes agree on: the database server's, or this host's with SQLite."""
+    if connection.vendor != "postgresql":
+        return timezone.now()
+    with connection.cursor() as cursor:
+        # clock_timestamp() moves on inside a transaction, now() would stand still.
+        cursor.execute("SELECT clock_timestamp()")
+        row = cursor.fetchone()
+    if row is None:
+        raise AssertionError("SELECT clock_timestamp() gave no row")
+    moment: datetime = row[0]
+    return moment.astimezone(UTC)
+
+
+def threads_share_database() -> bool:
+    """False for a database in this process's memory: its tables know no waiting for a lock.
+
+    Only tests use one. What a thread of its own does elsewhere is then left to its caller.
+    """
+    name = str(connection.settings_dict["NAME"])
+    return connection.vendor != "sqlite" or not ("mode=memory" in name or name == ":memory:")
+
+
+def unapplied_migrations() -> list[str]:
+    """``app.name`` of each migration this code brings and the database lacks, by name only.
+
+    Django's own check imports every migration, which a readiness probe should not pay for.
+    """
+    applied = set(MigrationRecorder(connection).applied_migrations())
+    return sorted(
+        f"{label}.{name}" for label, name in _known_migrations() if (label, name) not in applied
+    )
+
+
+@cache
+def _known_migrations() -> frozenset[tuple[str, str]]:
+    known: set[tuple[str, str]] = set()
+    for config in apps.get_app_configs():
+        module, _explicit = MigrationLoader.migrations_module(config.label)
+        spec = importlib.util.find_spec(module) if module else None
+        for found in pkgutil.iter_modules(spec.submodule_search_locations if spec else None):
+            if spec and not found.ispkg and found.name[0] not in "_~":
+                known.add((config.label, found.name))
+    return frozenset(known)
+
+
+def live_daemons(*, kind: str = "", now: datetime | None = None) -> QuerySet[Daemon]:
+    """Processes whose heartbeat is young enough, of one ``kind`` or of all."""
+    return _active(kind).filter(beat_at__gt=_last_chance(now))
+
+
+def stale_daemons(*, kind: str = "", now: datetime | None = None) -> QuerySet[Daemon]:
+    """Processes that never said good-bye and are silent: killed, frozen, or cut off."""
+    return _active(kind).filter(beat_at__lte=_last_chance(now))
+
+
+def is_live(daemon: Daemon, *, now: datetime | None = None) -> bool:
+    """Whether this process counts as alive."""
+    return daemon.state in DAEMON_ACTIVE and daemon.beat_at > _last_chance(now)
+
+
+def _active(kind: str) -> QuerySet[Daemon]:
+    daemons = Daemon.objects.filter(state__in=DAEMON_ACTIVE).order_by("kind", "name")
+    return daemons.filter(kind=kind) if kind else daemons
+
+
+def _last_chance(now: datetime | None) -> datetime:
+    return (now or database_now()) - timedelta(seconds=LIVE_SECONDS)

@@ -1,0 +1,57 @@
+"""Every write of this app, and the process's connection to the broker."""
+
+from apps.runtime.queries import database_now, is_live, live_daemons, stale_daemons
+from apps.runtime.services.broker import close_shared_broker, shared_broker
+from apps.runtime.services.daemons import (
+    beat,
+    forget_daemon,
+    free_daemon_name,
+    register_daemon,
+)
+from apps.runtime.services.dead_letters import (
+    drop_dead_letter,
+    requeue_dead_letter,
+    store_dead_letters,
+    subscribe_dead_letters,
+)
+from apps.runtime.services.events import emit, stop_events
+from apps.runtime.services.housekeeping import Pruned, prune
+from apps.runtime.services.leases import (
+    DatabaseHighWater,
+    lease_worker,
+    release_lease,
+    renew_lease,
+)
+from apps.runtime.services.outbox import enqueue
+from apps.runtime.services.processed import claim_message
+from apps.runtime.services.relay import relay_outbox, stop_relay, wake_relay
+
+__all__ = [
+    "DatabaseHighWater",
+    "Pruned",
+    "beat",
+    "claim_message",
+    "close_shared_broker",
+    "database_now",
+    "drop_dead_letter",
+    "emit",
+    "enqueue",
+    "forget_daemon",
+    "free_daemon_name",
+    "is_live",
+    "lease_worker",
+    "live_daemons",
+    "prune",
+    "register_daemon",
+    "relay_outbox",
+    "release_lease",
+    "renew_lease",
+    "requeue_dead_letter",
+    "shared_broker",
+    "stale_daemons",
+    "stop_events",
+    "stop_relay",
+    "store_dead_letters",
+    "subscribe_dead_letters",
+    "wake_relay",
+]

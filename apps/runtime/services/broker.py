@@ -1,0 +1,111 @@
+"""The one broker connection of this process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+
+from django.conf import settings
+
+from yardkit import topology
+from yardkit.broker import Broker, BrokerUnavailable, connect
+
+# A web request rather fails than waits longer than this for a broker that is not there.
+CONNECT_TIMEOUT_SECONDS = 3.0
+# After a failed attempt the next callers are refused at once for so long: otherwise an outage
+# would park every web thread for the whole time-out, one after the other.
+FAIL_FAST_SECONDS = 2.0
+
+
+@dataclass
+class _Shared:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    broker: Broker | None = None
+    url: str = ""
+    failed_at: float | None = None
+    failure: BrokerUnavailable | None = None
+
+
+_shared = _Shared()
+
+
+def _forget_after_fork() -> None:
+    # The parent's sockets and I/O thread are not ours; not even closing them would be right.
+    global _shared
+    _shared = _Shared()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def shared_broker(*, timeout: float = CONNECT_TIMEOUT_SECONDS, name: str = "") -> Broker:
+    """The connection to ``settings.BROKER_URL`` that all threads of this process share.
+
+    The first call connects and declares the shared queues and exchanges; the adapter then
+    reconnects by itself.
+
+    Raises:
+        BrokerUnavailable: no connection within ``timeout`` seconds, or none a moment ago.
+        BadBrokerURL: the setting names no broker.
+    """
+    shared = _shared
+    url = settings.BROKER_URL
+    broker = shared.broker
+    if broker is not None and shared.url == url:
+        return broker
+    with shared.lock:
+        if shared.broker is not None and shared.url == url:
+            return shared.broker
+        if shared.broker is not None:
+            shared.broker.close()
+            shared.broker = None
+        _refuse_if_just_failed(shared, url)
+        shared.url = url
+        try:
+            shared.broker = _open(url, timeout=timeout, name=name)
+        except BrokerUnavailable as error:
+            shared.failed_at, shared.failure = time.monotonic(), error
+            raise
+        shared.failed_at = None
+        return shared.broker
+
+
+def close_shared_broker(timeout: float = 3.0) -> None:
+    """Flush and close the connection, if there is one; the next use opens a new one."""
+    shared = _shared
+    with shared.lock:
+        broker, shared.broker = shared.broker, None
+        shared.failed_at = None
+    if broker is not None:
+        broker.close(timeout)
+
+
+def _refuse_if_just_failed(shared: _Shared, url: str) -> None:
+    if (
+        shared.failed_at is not None
+        and shared.url == url
+        and time.monotonic() - shared.failed_at < FAIL_FAST_SECONDS
+    ):
+        raise BrokerUnavailable(str(shared.failure))
+
+
+def _open(url: str, *, timeout: float, name: str) -> Broker:
+    broker = connect(
+        url, name=name or f"crawlyard {socket.gethostname()} {os.getpid()}", timeout=timeout
+    )
+    try:
+        broker.declare(*topology.SHARED)
+        for exchange in (topology.EVENTS, topology.HEARTBEATS):
+            broker.declare_exchange(exchange, "fanout")
+    except BaseException:
+        broker.close(0.0)
+        raise
+    return broker
+
+
+# A command that is over before its last message is confirmed would lose what is transient.
+atexit.register(close_shared_broker, 1.0)

@@ -1,0 +1,63 @@
+"""Forgets what nobody will ask for again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import Q, QuerySet
+
+from apps.runtime.models import Daemon, DeadLetter, IdempotencyKey, ProcessedMessage
+from apps.runtime.queries import database_now
+from apps.runtime.states import DEAD_LETTER_FINAL
+
+# Longer than any message lives in a queue, so that a late repeat is still known.
+KEEP_PROCESSED: Final = timedelta(days=7)
+KEEP_IDEMPOTENCY_KEYS: Final = timedelta(days=1)
+KEEP_DAEMONS: Final = timedelta(days=7)
+KEEP_RESOLVED_DEAD_LETTERS: Final = timedelta(days=30)
+# One statement deletes at most so many rows, so that nobody waits long for the locks.
+CHUNK: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """How many rows of each kind are gone."""
+
+    processed: int
+    idempotency_keys: int
+    daemons: int
+    dead_letters: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.processed + self.idempotency_keys + self.daemons + self.dead_letters
+
+
+def prune(*, now: datetime | None = None) -> Pruned:
+    """Delete what is past its time; safe to call from several processes, and again."""
+    now = now or database_now()
+    silent = Q(beat_at__lt=now - KEEP_DAEMONS)
+    resolved = Q(state__in=DEAD_LETTER_FINAL, resolved_at__lt=now - KEEP_RESOLVED_DEAD_LETTERS)
+    return Pruned(
+        processed=_delete(ProcessedMessage.objects.filter(at__lt=now - KEEP_PROCESSED)),
+        idempotency_keys=_delete(
+            IdempotencyKey.objects.filter(created_at__lt=now - KEEP_IDEMPOTENCY_KEYS)
+        ),
+        # A process silent for so long is gone, whatever it said last.
+        daemons=_delete(Daemon.objects.filter(silent)),
+        dead_letters=_delete(DeadLetter.objects.filter(resolved)),
+    )
+
+
+def _delete(rows: QuerySet[Any]) -> int:
+    total = 0
+    while ids := list(rows.values_list("pk", flat=True)[:CHUNK]):
+        # The condition again: a row that has changed since must stay.
+        deleted, _by_model = rows.filter(pk__in=ids).delete()
+        if not deleted:
+            break
+        total += deleted
+    return total

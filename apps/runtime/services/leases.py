@@ -1,0 +1,149 @@
+"""Numbers that one process at a time may use, such as the worker ids of Snowflake.
+
+The generation is the fencing token: it rises with every new holder, and each write of a holder
+names the generation it got, so that one who slept through its lease changes nothing.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, QuerySet, Value
+from django.db.models.functions import Greatest
+
+from apps.runtime.errors import LeaseLost, NoFreeNumber
+from apps.runtime.models import WorkerLease
+from apps.runtime.queries import database_now
+from yardkit.snowflake import MAX_WORKER
+
+
+def lease_worker(
+    *,
+    purpose: str,
+    owner: str,
+    ttl: timedelta,
+    now: datetime | None = None,
+    numbers: int = MAX_WORKER + 1,
+) -> WorkerLease:
+    """Get a number from 0 to ``numbers`` - 1 that is nobody's.
+
+    ``owner`` names a process, not a host: an owner that asks again gets its own number back,
+    as a new generation. An unused number is preferred to one whose lease has run out, because
+    its last holder may be alive and only late.
+
+    Raises:
+        NoFreeNumber: all are leased.
+    """
+    now = now or database_now()
+    while True:
+        try:
+            return (
+                _take_own(purpose, owner, now, ttl)
+                or _take_unused(purpose, owner, now, ttl, numbers)
+                or _take_expired(purpose, owner, now, ttl, numbers)
+            )
+        except _Raced:
+            continue
+
+
+def renew_lease(*, lease: WorkerLease, ttl: timedelta, now: datetime | None = None) -> WorkerLease:
+    """Keep the number for ``ttl`` from now. Raises ``LeaseLost``."""
+    expires_at = (now or database_now()) + ttl
+    if not _held(lease).update(expires_at=expires_at):
+        raise LeaseLost
+    lease.expires_at = expires_at
+    return lease
+
+
+def release_lease(*, lease: WorkerLease, now: datetime | None = None) -> None:
+    """Give the number back; harmless when it is somebody else's by now."""
+    _held(lease).update(expires_at=now or database_now())
+
+
+def _held(lease: WorkerLease) -> QuerySet[WorkerLease]:
+    return WorkerLease.objects.filter(pk=lease.pk, generation=lease.generation)
+
+
+class DatabaseHighWater:
+    """The high-water marks of ``yardkit.snowflake`` in the row of a lease.
+
+    A mark is written only under the generation that holds the number: a holder that lost its
+    lease gets ``LeaseLost`` instead of ids that the new holder gives out too.
+    """
+
+    def __init__(self, lease: WorkerLease) -> None:
+        self.lease = lease
+
+    def load(self, worker: int) -> int:
+        """The mark, Unix milliseconds; 0 for a number never used. Raises ``LeaseLost``."""
+        self._check(worker)
+        mark = _held(self.lease).values_list("high_water_ms", flat=True).first()
+        if mark is None:
+            raise LeaseLost
+        return mark
+
+    def save(self, worker: int, ms: int) -> None:
+        """Committed when this returns, and so refused inside a transaction: take the ids first.
+
+        Raises:
+            LeaseLost: somebody else has the number.
+            RuntimeError: the caller is in a transaction, whose rollback would undo the mark.
+        """
+        self._check(worker)
+        with transaction.atomic(durable=True):
+            higher = Greatest(F("high_water_ms"), Value(ms))
+            if not _held(self.lease).update(high_water_ms=higher):
+                raise LeaseLost
+
+    def _check(self, worker: int) -> None:
+        if worker != self.lease.number:
+            raise ValueError(f"the lease is for {self.lease.number}, not for {worker}")
+
+
+class _Raced(Exception):
+    """Another process was quicker: look again."""
+
+
+def _take_own(purpose: str, owner: str, now: datetime, ttl: timedelta) -> WorkerLease | None:
+    own = WorkerLease.objects.filter(purpose=purpose, owner=owner).order_by("number").first()
+    return _take_over(own, owner, now + ttl) if own is not None else None
+
+
+def _take_unused(
+    purpose: str, owner: str, now: datetime, ttl: timedelta, numbers: int
+) -> WorkerLease | None:
+    used = set(WorkerLease.objects.filter(purpose=purpose).values_list("number", flat=True))
+    number = next((number for number in range(numbers) if number not in used), None)
+    if number is None:
+        return None
+    try:
+        with transaction.atomic():
+            return WorkerLease.objects.create(
+                purpose=purpose, number=number, owner=owner, expires_at=now + ttl
+            )
+    except IntegrityError as error:
+        raise _Raced from error
+
+
+def _take_expired(
+    purpose: str, owner: str, now: datetime, ttl: timedelta, numbers: int
+) -> WorkerLease:
+    expired = (
+        WorkerLease.objects.filter(purpose=purpose, number__lt=numbers, expires_at__lte=now)
+        .order_by("expires_at", "number")
+        .first()
+    )
+    if expired is None:
+        raise NoFreeNumber
+    return _take_over(expired, owner, now + ttl)
+
+
+def _take_over(lease: WorkerLease, owner: str, expires_at: datetime) -> WorkerLease:
+    seen = lease.generation
+    lease.owner, lease.expires_at, lease.generation = owner, expires_at, seen + 1
+    if not WorkerLease.objects.filter(pk=lease.pk, generation=seen).update(
+        owner=owner, expires_at=expires_at, generation=seen + 1
+    ):
+        raise _Raced
+    return lease

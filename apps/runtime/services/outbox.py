@@ -1,0 +1,58 @@
+"""The transactional outbox: what is announced is what was committed, at least once.
+
+A message is a row of the transaction that makes it true. On commit a thread of the process
+publishes it; every daemon also wakes that thread now and then, which finds what a process that
+died or a broker that was away has left behind. The message id is made with the row, so that a
+message published twice is seen to be the same one.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from django.db import transaction
+
+from apps.runtime.models import OutboxMessage
+from apps.runtime.queries import database_now
+from apps.runtime.services.relay import as_outgoing, wake_relay
+from yardkit.broker.outgoing import check
+from yardkit.protocol import AnyMessage, encode
+
+Header = str | int | float | bool
+
+
+def enqueue(
+    *,
+    key: str,
+    body: bytes | AnyMessage,
+    exchange: str = "",
+    ttl_seconds: float | None = None,
+    headers: Mapping[str, Header] | None = None,
+    message_id: str = "",
+    priority: int = 0,
+) -> str:
+    """Publish ``body`` if and when the caller's transaction commits; returns the message id.
+
+    A message that waits for the same queue under the same ``message_id`` is not added twice.
+    ``ttl_seconds`` counts from now: a message that could not be published in time is void.
+
+    Raises:
+        TypeError, ValueError: no broker could carry this message.
+    """
+    if ttl_seconds is not None and ttl_seconds <= 0:
+        raise ValueError(f"ttl_seconds {ttl_seconds}: the message would be void at once")
+    message = OutboxMessage(
+        message_id=message_id or uuid.uuid4().hex,
+        exchange=exchange,
+        key=key,
+        body=body if isinstance(body, bytes) else encode(body),
+        headers=dict(headers or {}),
+        ttl_seconds=ttl_seconds,
+        priority=priority,
+        created_at=database_now(),
+    )
+    check([as_outgoing(message, message.created_at)])
+    OutboxMessage.objects.bulk_create([message], ignore_conflicts=True)
+    transaction.on_commit(wake_relay)
+    return message.message_id

@@ -1,0 +1,252 @@
+"""Publishes what waits in the outbox."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from django.db import DatabaseError, connection, transaction
+from django.db.models import F, Q, QuerySet
+from django.db.models.functions import Length
+
+from apps.runtime.engine.background import BackgroundWorker
+from apps.runtime.models import DeadLetter, OutboxMessage
+from apps.runtime.queries import database_now, threads_share_database
+from apps.runtime.services.broker import shared_broker
+from yardkit import failpoints
+from yardkit.broker import Broker, BrokerError, BrokerUnavailable, Outgoing, Unroutable
+from yardkit.broker.outgoing import check
+
+logger = logging.getLogger(__name__)
+
+# How long the broker may take to confirm a batch.
+CONFIRM_SECONDS = 10.0
+# A claim outlives the confirm; what a relay that died had claimed is due again after this.
+CLAIM_SECONDS = 15.0
+# Bodies in memory at once: a dead letter that goes back may have megabytes.
+BATCH_BYTES = 4 * 1024 * 1024
+BATCH_MESSAGES = 500
+LONGEST_BACK_OFF_SECONDS = 300.0
+# About an hour; then a person must look at it.
+MOST_ATTEMPTS = 20
+# While broker or database are away: pauses between two tries of one process.
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 15.0
+
+
+def relay_outbox(
+    broker: Broker, *, limit: int = BATCH_MESSAGES, now: datetime | None = None
+) -> int:
+    """Publish up to ``limit`` due messages and forget the confirmed ones; returns how many.
+
+    What no queue wants is kept with the error and tried again later. When the broker is away
+    the messages stay due.
+
+    Raises:
+        BrokerError: the broker is away; nothing is lost.
+    """
+    now = now or database_now()
+    if not _due(now).exists():
+        # On SQLite the claim would take the one write lock, even to find nothing.
+        return 0
+    claimed = _claim(now, limit)
+    failpoints.hit("outbox.after_claim")
+    done = 0
+    try:
+        for batch in _batches(claimed):
+            done += _publish(broker, batch, now)
+    except BrokerError:
+        OutboxMessage.objects.filter(pk__in=[pk for pk, _size in claimed]).update(next_try_at=None)
+        raise
+    return done
+
+
+def _due(now: datetime) -> QuerySet[OutboxMessage]:
+    return OutboxMessage.objects.filter(Q(next_try_at__isnull=True) | Q(next_try_at__lte=now))
+
+
+@transaction.atomic
+def _claim(now: datetime, limit: int) -> list[tuple[int, int]]:
+    """Ids and body sizes, oldest first, which no other relay will touch for a while."""
+    rows = list(
+        _due(now)
+        .select_for_update(skip_locked=True)
+        .order_by("id")
+        .annotate(size=Length("body"))
+        .values_list("pk", "size")[:limit]
+    )
+    OutboxMessage.objects.filter(pk__in=[pk for pk, _size in rows]).update(
+        next_try_at=now + timedelta(seconds=CLAIM_SECONDS)
+    )
+    return rows
+
+
+def _batches(claimed: list[tuple[int, int]]) -> Iterator[list[OutboxMessage]]:
+    ids: list[int] = []
+    total = 0
+    for pk, size in claimed:
+        if ids and total + size > BATCH_BYTES:
+            yield _load(ids)
+            ids, total = [], 0
+        ids.append(pk)
+        total += size
+    if ids:
+        yield _load(ids)
+
+
+def _load(ids: list[int]) -> list[OutboxMessage]:
+    return list(OutboxMessage.objects.filter(pk__in=ids).order_by("id"))
+
+
+def _publish(broker: Broker, batch: list[OutboxMessage], now: datetime) -> int:
+    """Publish a batch and settle its rows; returns how many messages are confirmed."""
+    refused: dict[int, str] = {}
+    ready: list[tuple[OutboxMessage, Outgoing]] = []
+    for message in batch:
+        if _seconds_left(message, now) == 0.0:
+            logger.warning("message %s outlived its time in the outbox", message.message_id)
+            continue
+        outgoing = as_outgoing(message, now)
+        try:
+            check([outgoing])
+        except (TypeError, ValueError) as error:
+            refused[message.pk] = str(error)
+        else:
+            ready.append((message, outgoing))
+    unwanted = _confirm(broker, [outgoing for _message, outgoing in ready])
+    for message, outgoing in ready:
+        if outgoing.mandatory and outgoing.key in unwanted:
+            refused[message.pk] = f"no queue for {message.key!r}"
+    with transaction.atomic():
+        OutboxMessage.objects.filter(pk__in=[m.pk for m in batch if m.pk not in refused]).delete()
+        for message in batch:
+            if message.pk in refused:
+                _keep_for_later(message, refused[message.pk], now)
+    return len([message for message, _outgoing in ready if message.pk not in refused])
+
+
+def _confirm(broker: Broker, outgoing: list[Outgoing]) -> set[str]:
+    """Publish and wait; the keys for which no queue exists."""
+    if not outgoing:
+        return set()
+    failpoints.hit("outbox.before_publish")
+    try:
+        broker.publish(outgoing).result(CONFIRM_SECONDS)
+    except Unroutable as error:
+        return set(error.keys)
+    except TimeoutError as error:
+        raise BrokerUnavailable("the broker did not confirm in time") from error
+    failpoints.hit("outbox.after_publish")
+    return set()
+
+
+def _seconds_left(message: OutboxMessage, now: datetime) -> float | None:
+    if message.ttl_seconds is None:
+        return None
+    age = (now - message.created_at).total_seconds()
+    return max(0.0, message.ttl_seconds - max(0.0, age))
+
+
+def as_outgoing(message: OutboxMessage, now: datetime) -> Outgoing:
+    return Outgoing(
+        body=bytes(message.body),
+        key=message.key,
+        exchange=message.exchange,
+        ttl_seconds=_seconds_left(message, now),
+        priority=message.priority,
+        persistent=message.persistent,
+        mandatory=message.mandatory,
+        message_id=message.message_id,
+        headers=message.headers,
+    )
+
+
+def _keep_for_later(message: OutboxMessage, error: str, now: datetime) -> None:
+    if message.attempts + 1 >= MOST_ATTEMPTS:
+        _give_up(message, error, now)
+        return
+    pause = min(LONGEST_BACK_OFF_SECONDS, 2.0 ** min(message.attempts, 10))
+    OutboxMessage.objects.filter(pk=message.pk).update(
+        attempts=F("attempts") + 1,
+        next_try_at=now + timedelta(seconds=pause),
+        error=error[:500],
+    )
+    logger.warning(
+        "message %s waits in the outbox for %.0f s: %s", message.message_id, pause, error
+    )
+
+
+def _give_up(message: OutboxMessage, error: str, now: datetime) -> None:
+    """Hand the message to a person: as a dead letter it can be sent again, or dropped."""
+    letter = DeadLetter(
+        message_id=message.message_id,
+        # Only what went straight to a queue can be sent there once more.
+        queue="" if message.exchange else message.key,
+        reason=f"not published after {message.attempts + 1} tries: {error}"[:1000],
+        body=message.body,
+        body_size=len(message.body),
+        headers=message.headers,
+        exchange=message.exchange,
+        key=message.key,
+        died_at=now,
+        stored_at=now,
+    )
+    DeadLetter.objects.bulk_create([letter], ignore_conflicts=True)
+    OutboxMessage.objects.filter(pk=message.pk).delete()
+    logger.error("message %s is now a dead letter: %s", message.message_id, letter.reason)
+
+
+def wake_relay() -> None:
+    """Have this process's own thread publish what is due; returns at once."""
+    if threads_share_database():
+        _worker.wake()
+
+
+def stop_relay(timeout: float) -> None:
+    """Publish what is due, for at most ``timeout`` seconds; later wakes are ignored."""
+    _worker.stop(timeout)
+
+
+class _Outage:
+    """How often broker or database were away in a row: one line in the log for each outage."""
+
+    def __init__(self) -> None:
+        self._failures = 0
+
+    def failed(self, error: Exception) -> float:
+        if self._failures == 0:
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            logger.warning("the outbox waits: %s", line)
+        self._failures += 1
+        pause = FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10)
+        return min(LONGEST_PAUSE_SECONDS, pause)
+
+    def over(self) -> None:
+        if self._failures:
+            logger.info("the outbox publishes again")
+        self._failures = 0
+
+
+def _relay_all() -> float | None:
+    try:
+        now = database_now()
+        while _due(now).exists():
+            # Only with work at hand: an idle web process needs no connection to the broker.
+            if relay_outbox(shared_broker()) == 0:
+                # Refused by every queue, or another process is at it.
+                return FIRST_PAUSE_SECONDS
+    except (BrokerError, DatabaseError) as error:
+        return _outage.failed(error)
+    finally:
+        connection.close()
+    _outage.over()
+    return None
+
+
+_outage = _Outage()
+_worker = BackgroundWorker("outbox-relay", _relay_all)
+# Runs before the connection is closed at exit. A command that is over a moment after its commit
+# still publishes; what it cannot, the next relay does.
+atexit.register(stop_relay, 1.0)

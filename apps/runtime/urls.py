@@ -1,0 +1,13 @@
+"""Addresses for load balancers and orchestrators: no login, no secrets."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from apps.runtime.pages import healthz, readyz
+
+app_name = "runtime"
+urlpatterns = [
+    path("healthz", healthz, name="healthz"),
+    path("readyz", readyz, name="readyz"),
+]
