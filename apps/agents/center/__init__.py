@@ -1,0 +1,1 @@
+"""The center's hot path: liveness and dispatch. Plain Python, no database."""

@@ -1,0 +1,48 @@
+"""Reads the agents' heartbeats. Plain Python, no database: a slow one must not make them silent."""
+
+from __future__ import annotations
+
+import logging
+
+from apps.agents.center.liveness import Liveness, is_agent_id
+from yardkit.broker import Delivery, Subscription
+from yardkit.protocol import Heartbeat, ProtocolError, decode
+
+logger = logging.getLogger(__name__)
+
+TAKE = 2000
+
+
+class HeartbeatListener:
+    """Keeps ``Liveness`` fresh from one subscription."""
+
+    def __init__(self, subscription: Subscription, liveness: Liveness) -> None:
+        self._subscription = subscription
+        self._liveness = liveness
+
+    def step(self, timeout: float) -> int:
+        """Take what waits; the number of messages taken."""
+        deliveries = self._subscription.take(TAKE, timeout=timeout)
+        done: list[Delivery] = []
+        for delivery in deliveries:
+            problem = self._read(delivery)
+            if problem:
+                logger.warning("refused a message of %s: %s", delivery.queue, problem)
+                self._subscription.dead_letter(delivery, problem)
+            else:
+                done.append(delivery)
+        self._subscription.ack(done)
+        return len(deliveries)
+
+    def _read(self, delivery: Delivery) -> str:
+        """Note one heartbeat; what is wrong with it otherwise."""
+        try:
+            message = decode(delivery.body)
+        except ProtocolError as error:
+            return str(error)
+        if not isinstance(message, Heartbeat):
+            return f"{type(message).__name__} is no heartbeat"
+        if not is_agent_id(message.agent):
+            return f"{message.agent[:80]!r} is no id of an agent"
+        self._liveness.heartbeat(message)
+        return ""

@@ -1,0 +1,427 @@
+"""The center: registers agents, allocates them to runs, and dispatches what runs ask for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.db import (
+    DatabaseError,
+    DataError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    close_old_connections,
+    connection,
+    connections,
+)
+
+from apps.agents.center.commands import log_failure, settle, to_agent, to_run
+from apps.agents.center.dispatcher import AllocationsUnavailable, Dispatcher
+from apps.agents.center.heartbeats import HeartbeatListener
+from apps.agents.center.liveness import Liveness
+from apps.agents.center.threads import StepThread
+from apps.agents.errors import AllocationRefused, NoAgentFree
+from apps.agents.models import Agent, Allocation
+from apps.agents.queries import (
+    allocation_stamps,
+    joinable,
+    last_heard,
+    open_allocation,
+    recently_registered,
+)
+from apps.agents.services import (
+    allocate,
+    downloader_settings,
+    join_run,
+    register_agent,
+    release,
+    release_ended,
+    store_heartbeats,
+)
+from yardkit import failpoints, topology
+from yardkit.broker import Broker, BrokerError, Delivery, Outgoing, Subscription
+from yardkit.broker.outgoing import check_name
+from yardkit.clock import Clock
+from yardkit.protocol import (
+    Allocate,
+    Allocated,
+    AllocateDownloader,
+    AnyMessage,
+    CenterCounters,
+    Register,
+    Release,
+    ReleaseDownloader,
+    decode,
+    encode,
+)
+from yardkit.tokens import verify_run_token
+
+logger = logging.getLogger(__name__)
+
+SAVE_HEARTBEATS_SECONDS: Final = 1.0
+REPORT_SECONDS: Final = 1.0
+REFRESH_SECONDS: Final = 5.0
+SWEEP_SECONDS: Final = 15.0
+FORGET_SECONDS: Final = 600.0
+# An agent that started in the very moment of an allocation is added to it by the sweep.
+JOIN_SECONDS: Final = 120.0
+# A run may be quicker than the first agent's registration: wait this long before saying "none".
+WAIT_FOR_AGENTS_SECONDS: Final = 10.0
+RETRY_PENDING_SECONDS: Final = 0.25
+POLL_SECONDS: Final = 0.05
+# While the database is away nothing that needs it is taken from the queues.
+DATABASE_AWAY_SECONDS: Final = 1.0
+CONFIRM_SECONDS: Final = 2.0
+# The world's doing and not the message's: the same message is worth another try.
+DATABASE_AWAY: Final = (OperationalError, InterfaceError)
+
+
+class CenterThreadDied(RuntimeError):
+    """A defect has ended one of the center's threads; all of them have been started anew."""
+
+
+class MessageRefused(Exception):
+    """A message nobody can use; the text says why and goes to the dead letters with it."""
+
+
+class CenterDaemon:
+    """The main thread answers allocations and saves heartbeats; others dispatch and listen.
+
+    Only the main thread waits for the database, so that an outage stops neither the dispatch for
+    runs that are known nor the watch over the agents.
+    """
+
+    def __init__(self, *, broker: Broker, name: str, boot: str, clock: Clock) -> None:
+        self.broker = broker
+        self.clock = clock
+        self.name = name
+        self.liveness = Liveness(clock.monotonic)
+        self.dispatcher = Dispatcher(
+            broker=broker,
+            liveness=self.liveness,
+            load=_load,
+            secret=settings.SECRET_KEY,
+            boot=boot,
+            clock=clock,
+        )
+        self._pending: dict[str, tuple[float, Delivery]] = {}
+        self._due: dict[str, float] = {}
+        self._stamps: dict[int, tuple[int, int]] = {}
+        self._unstorable: set[str] = set()
+        self._subscriptions: list[Subscription] = []
+        self._threads: list[StepThread] = []
+        self._database_away = False
+        self._database_at = 0.0
+        self._pause = threading.Event()
+
+    # --- life -----------------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """Declare, subscribe, start dispatching."""
+        own = topology.center_heartbeats(self.name)
+        self.broker.declare(*topology.SHARED, own)
+        self.broker.declare_exchange(topology.HEARTBEATS, "fanout")
+        self.broker.bind(own.name, topology.HEARTBEATS)
+        self.liveness.restore(last_heard(self.clock.now()))
+        self._open()
+
+    def _open(self) -> None:
+        try:
+            self._control = self._subscribe(topology.CENTER_CONTROL.name, prefetch=50)
+            self._register = self._subscribe(topology.CENTER_REGISTER.name, prefetch=50)
+            own = topology.center_heartbeats(self.name).name
+            listener = HeartbeatListener(self._subscribe(own, prefetch=2000), self.liveness)
+            self.dispatcher.open()
+        except BaseException:
+            # It is tried again: a subscription left behind would keep its deliveries for ever.
+            self._close()
+            raise
+        self._threads = [
+            StepThread("heartbeats", listener.step),
+            StepThread("dispatch", self.dispatcher.step, at_end=connections.close_all),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _subscribe(self, queue: str, *, prefetch: int) -> Subscription:
+        subscription = self.broker.subscribe(queue, prefetch=prefetch)
+        self._subscriptions.append(subscription)
+        return subscription
+
+    def _close(self) -> None:
+        """Let go of everything; what is not settled goes back to its queue."""
+        for thread in self._threads:
+            thread.ask_to_stop()
+        self.dispatcher.close()
+        while self._subscriptions:
+            self._subscriptions.pop().close()
+        while self._threads:
+            self._threads.pop().join(2.0)
+        self._pending.clear()
+
+    def step(self) -> bool:
+        """One round of control messages and whatever is due."""
+        self._check_threads()
+        worked = 0
+        if self.clock.monotonic() < self._database_at:
+            self._pause.wait(POLL_SECONDS)
+        else:
+            try:
+                worked = self._work()
+            except DATABASE_AWAY as error:
+                self._note_outage(error)
+        self._when_due("report", REPORT_SECONDS, self._report)
+        return worked > 0
+
+    def teardown(self) -> None:
+        """Stop dispatching, tell the last counters."""
+        self._close()
+        self._report()
+
+    def _check_threads(self) -> None:
+        for thread in self._threads:
+            if thread.error is not None:
+                self._close()
+                self._open()
+                raise CenterThreadDied(str(thread.error)) from thread.error
+
+    def _work(self) -> int:
+        if self._database_away:
+            Agent.objects.exists()
+            self._database_away = False
+            logger.info("the database is back")
+        worked = self._each(self._register, self._on_register)
+        worked += self._each(self._control, self._on_control, timeout=POLL_SECONDS)
+        self._when_due("pending", RETRY_PENDING_SECONDS, self._retry_pending)
+        self._when_due("heartbeats", SAVE_HEARTBEATS_SECONDS, self._save_heartbeats)
+        self._when_due("refresh", REFRESH_SECONDS, self._refresh)
+        self._when_due("sweep", SWEEP_SECONDS, self._sweep)
+        return worked
+
+    def _note_outage(self, error: Exception) -> None:
+        if not self._database_away:
+            logger.warning("the database is away, messages wait: %s", _line(error))
+        self._database_away = True
+        self._database_at = self.clock.monotonic() + DATABASE_AWAY_SECONDS
+        # A server that restarted leaves a connection that only fails.
+        connection.close()
+
+    def _when_due(self, name: str, every: float, action: Callable[[], None]) -> None:
+        now = self.clock.monotonic()
+        if now >= self._due.get(name, 0.0):
+            self._due[name] = now + every
+            action()
+
+    # --- messages -------------------------------------------------------------------------------
+
+    def _each(
+        self,
+        subscription: Subscription,
+        handle: Callable[[Delivery, AnyMessage], None],
+        timeout: float = 0.0,
+    ) -> int:
+        deliveries = subscription.take(500, timeout=timeout)
+        for position, delivery in enumerate(deliveries):
+            try:
+                self._handle(subscription, delivery, handle)
+            except BaseException:
+                # Taken and not settled, they would count against the prefetch for ever.
+                subscription.requeue(deliveries[position:])
+                raise
+        return len(deliveries)
+
+    def _handle(
+        self,
+        subscription: Subscription,
+        delivery: Delivery,
+        handle: Callable[[Delivery, AnyMessage], None],
+    ) -> None:
+        """Handle one message; what cannot be handled at all is refused with the reason."""
+        try:
+            handle(delivery, decode(delivery.body))
+        except (*DATABASE_AWAY, BrokerError):
+            raise
+        except ValidationError as error:
+            reason = "; ".join(error.messages)
+        except (MessageRefused, ValueError, OverflowError, DataError) as error:
+            reason = _line(error)
+        except Exception as error:  # the loop's last guard: one message must not stop the center
+            # Bad data, or a defect; once more in case it was a moment's, but not for ever.
+            logger.exception("a message of %s cannot be handled", delivery.queue)
+            if not delivery.redelivered:
+                subscription.requeue([delivery])
+                return
+            reason = f"{type(error).__name__}: {_line(error)}"
+        else:
+            return
+        logger.warning("refused a message of %s: %s", delivery.queue, reason)
+        subscription.dead_letter(delivery, reason)
+
+    def _on_register(self, delivery: Delivery, message: AnyMessage) -> None:
+        if not isinstance(message, Register):
+            raise MessageRefused(f"{type(message).__name__} is no registration")
+        _agent, serves = register_agent(message=message, now=self.clock.now())
+        failpoints.hit("center.registered")
+        self.liveness.seen(message.agent)
+        commands = [to_agent(message.agent, _allocate_command(one)) for one in serves]
+        self._send(commands, self._register, delivery)
+        logger.info("agent %s (%s) registered", message.agent, message.name)
+
+    def _on_control(
+        self, delivery: Delivery, message: AnyMessage, deadline: float | None = None
+    ) -> None:
+        if not isinstance(message, Allocate | Release):
+            raise MessageRefused(f"{type(message).__name__} is no control message")
+        if not verify_run_token(settings.SECRET_KEY, message.run, message.token):
+            raise MessageRefused(f"the token is not that of run {message.run}")
+        if isinstance(message, Release):
+            released = release(owner=f"run:{message.run}", now=self.clock.now())
+            self._send(_release_commands(released), self._control, delivery)
+            return
+        check_name("a queue", message.reply_to)
+        if deadline is None:
+            deadline = self.clock.monotonic() + WAIT_FOR_AGENTS_SECONDS
+        self._allocate(message, delivery, deadline)
+
+    def _allocate(self, message: Allocate, delivery: Delivery, deadline: float) -> None:
+        commands: list[Outgoing] = []
+        try:
+            allocation = self._choose(message)
+        except AllocationRefused as refusal:
+            if isinstance(refusal, NoAgentFree) and self.clock.monotonic() < deadline:
+                self._pending[message.reply_to] = (deadline, delivery)
+                return
+            answer = Allocated(run=message.run, agents=[], error=str(refusal))
+        else:
+            failpoints.hit("center.allocated")
+            agents = [agent.agent_id for agent in allocation.agents.all()]
+            self.dispatcher.set_allocation(message.run, agents)
+            answer = Allocated(run=message.run, agents=agents, warning=allocation.warning)
+            command = _allocate_command(allocation)
+            commands = [to_agent(agent, command) for agent in agents]
+        # First the answer: the run must know whom to wait for before the first one reports.
+        self._send([to_run(message.reply_to, answer), *commands], self._control, delivery)
+        logger.info("run %s: agents %s", message.run, ", ".join(answer.agents) or answer.error)
+
+    def _choose(self, message: Allocate) -> Allocation:
+        alive, now = self.liveness.alive(), self.clock.now()
+        try:
+            return allocate(message=message, alive=alive, now=now)
+        except IntegrityError:
+            # Another center has just allocated this run: that allocation is found now.
+            return allocate(message=message, alive=alive, now=now)
+
+    def _retry_pending(self) -> None:
+        """Runs that wait for an agent: perhaps one is there now."""
+        for reply_to in list(self._pending):
+            deadline, delivery = self._pending.pop(reply_to)
+            try:
+                self._handle(self._control, delivery, partial(self._on_control, deadline=deadline))
+            except BaseException:
+                self._pending[reply_to] = (deadline, delivery)
+                raise
+
+    def _send(
+        self, messages: Sequence[Outgoing], subscription: Subscription, delivery: Delivery
+    ) -> None:
+        """Acknowledge ``delivery`` once the broker has these; if it has not, it comes again."""
+        self.broker.publish(messages).add_done_callback(partial(settle, subscription, delivery))
+
+    # --- what is due now and then ---------------------------------------------------------------
+
+    def _save_heartbeats(self) -> None:
+        latest = self.liveness.take_unsaved()
+        if not latest:
+            return
+        try:
+            refused = store_heartbeats(latest=latest, now=self.clock.now())
+        except DATABASE_AWAY:
+            self.liveness.put_back(latest)
+            raise
+        for agent in refused.keys() - self._unstorable:
+            logger.warning("the heartbeats of agent %s cannot be stored: %s", agent, refused[agent])
+        self._unstorable |= refused.keys()
+
+    def _report(self) -> None:
+        counters = self.dispatcher.drain_counters()
+        if not counters:
+            return
+        future = self.broker.publish(
+            [Outgoing(body=encode(c), key=topology.STATISTICS.name) for c in counters]
+        )
+        future.add_done_callback(partial(self._reported, counters))
+
+    def _reported(self, counters: list[CenterCounters], done: Future[None]) -> None:
+        if done.exception() is not None:
+            self.dispatcher.report_again(counters)
+
+    def _refresh(self) -> None:
+        """Hear of what other centers have allocated, released or added."""
+        runs = self.dispatcher.known()
+        if not runs:
+            return
+        stamps = allocation_stamps(runs)
+        changed = [run for run in runs if self._stamps.get(run) != stamps.get(run)]
+        found = {run: open_allocation(run) for run in changed}
+        self.dispatcher.refresh({run: one.agents for run, one in found.items() if one}, changed)
+        self._stamps = stamps
+
+    def _sweep(self) -> None:
+        released = release_ended(now=self.clock.now())
+        if released:
+            self.broker.publish(_release_commands(released)).add_done_callback(log_failure)
+        self._join_late()
+        self.dispatcher.forget_idle(FORGET_SECONDS)
+        self.liveness.forget_silent(FORGET_SECONDS)
+
+    def _join_late(self) -> None:
+        since = self.clock.now() - timedelta(seconds=JOIN_SECONDS)
+        for agent in recently_registered(self.liveness.alive(), since):
+            for allocation in joinable(agent):
+                command = to_agent(agent.agent_id, _allocate_command(allocation))
+                # First the command, then the row: nobody would repeat a command that got lost.
+                self.broker.publish([command]).result(CONFIRM_SECONDS)
+                join_run(allocation=allocation, agent=agent)
+
+
+def _release_commands(allocations: Sequence[Allocation]) -> list[Outgoing]:
+    return [
+        to_agent(agent.agent_id, ReleaseDownloader(run=_run_of(allocation)))
+        for allocation in allocations
+        for agent in allocation.agents.all()
+    ]
+
+
+def _allocate_command(allocation: Allocation) -> AllocateDownloader:
+    return AllocateDownloader(
+        run=_run_of(allocation),
+        reply_to=allocation.reply_to,
+        settings=downloader_settings(allocation),
+    )
+
+
+def _run_of(allocation: Allocation) -> int:
+    return int(allocation.owner.removeprefix("run:"))
+
+
+def _load(run: int) -> tuple[str, ...]:
+    """The dispatcher's look into the database, for a run that another center allocated."""
+    try:
+        close_old_connections()
+        allocation = open_allocation(run)
+    except (DatabaseError, InterfaceError) as error:
+        connection.close()
+        raise AllocationsUnavailable(_line(error)) from error
+    return allocation.agents if allocation else ()
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,141 @@
+"""``python -m apps.agents.downloader``: one download agent (seed S1.20 to S1.33)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from apps.agents.downloader.agent import Agent
+from apps.agents.downloader.options import AgentOptions, Identity, read_options
+from yardkit import failpoints
+from yardkit.bridge import in_daemon_thread
+from yardkit.broker import BadBrokerURL, Broker, BrokerError, connect
+from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, EXIT_OK, back_off
+from yardkit.env import Env, EnvError
+from yardkit.stop import die_with_parent_if_told, stop_event
+
+logger = logging.getLogger("apps.agents.downloader")
+
+# Short, so that a stop during the attempt is still within its 5 s.
+CONNECT_SECONDS: Final = 3.0
+# What is not finished by then is left: unacknowledged, it comes again.
+STOP_LIMIT_SECONDS: Final = 4.5
+CLOSE_SECONDS: Final = 1.0
+_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the agent; returns the exit status, 2 for a bad setting."""
+    die_with_parent_if_told(os.environ)
+    env = Env()
+    try:
+        level = env.str("LOG_LEVEL", "INFO", choices=_LEVELS)
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+        failpoints.configure()
+        _allow_many_sockets()
+        url, identity, options = read_options(arguments, env)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            return runner.run(serve(url, identity, options))
+    except EnvError as error:
+        return _refuse(str(error))
+    except BadBrokerURL as error:
+        return _refuse(f"BROKER_URL: {error}")
+
+
+async def serve(url: str, identity: Identity, options: AgentOptions) -> int:
+    """Connect, serve, leave. Raises ``BadBrokerURL``."""
+    stop = stop_event()
+    limit = asyncio.ensure_future(_limit_stop(stop))
+    broker = await _connect(url, identity, options, stop)
+    try:
+        if broker is not None:
+            await Agent(identity=identity, broker=broker, options=options).run(stop)
+    except BrokerError as error:
+        logger.error("the agent cannot go on: %s", error)
+        return EXIT_FAILED
+    finally:
+        if broker is not None:
+            await in_daemon_thread(broker.close, CLOSE_SECONDS)
+        limit.cancel()
+    return EXIT_OK
+
+
+async def _connect(
+    url: str, identity: Identity, options: AgentOptions, stop: asyncio.Event
+) -> Broker | None:
+    """A connection, however long it takes (seed S1.47); None when told to stop before."""
+    stopping = asyncio.ensure_future(stop.wait())
+    failures = 0
+    try:
+        while not stop.is_set():
+            attempt = asyncio.ensure_future(
+                in_daemon_thread(
+                    connect, url, name=f"agent {identity.name}", timeout=CONNECT_SECONDS
+                )
+            )
+            await asyncio.wait([attempt, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if not attempt.done():
+                attempt.cancel()
+                return None
+            try:
+                return attempt.result()
+            except BadBrokerURL:
+                raise
+            except BrokerError as error:
+                failures += 1
+                delay = back_off(
+                    failures, options.first_delay_seconds, options.longest_delay_seconds
+                )
+                logger.warning("no broker: %s; again in %.1f s", error, delay)
+                await asyncio.wait([stopping], timeout=delay)
+        return None
+    finally:
+        stopping.cancel()
+
+
+async def _limit_stop(stop: asyncio.Event) -> None:
+    """From a thread, because whatever holds up the stop may hold up the event loop as well."""
+    await stop.wait()
+    logger.info("told to stop")
+    timer = threading.Timer(STOP_LIMIT_SECONDS, _leave)
+    timer.daemon = True
+    timer.start()
+
+
+def _leave() -> None:
+    logger.error("not finished in %.1f s, leaves", STOP_LIMIT_SECONDS)
+    logging.shutdown()
+    os._exit(EXIT_FAILED)
+
+
+def _allow_many_sockets() -> None:
+    """Kept-alive connections of a broad crawl soon pass the usual soft limit of 1,024 files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not made for every platform; asyncio's own loop does the same, slower
+        return None
+    make: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return make
+
+
+def _refuse(line: str) -> int:
+    sys.stderr.write(line + "\n")
+    return EXIT_BAD_SETTING
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

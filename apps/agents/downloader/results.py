@@ -1,0 +1,191 @@
+"""From finished downloads to published answers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import zlib
+from dataclasses import dataclass, field
+from typing import Final
+
+from apps.agents.downloader.commands import Work
+from apps.agents.downloader.options import AgentOptions
+from apps.agents.downloader.vitals import Counters
+from yardkit import failpoints
+from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
+from yardkit.broker.aio import publish
+from yardkit.daemon import back_off
+from yardkit.fetching import Fetched
+from yardkit.protocol import DownloadResult, DownloadResults, encode
+
+logger = logging.getLogger(__name__)
+
+MAX_RESULTS: Final = 32
+MAX_BYTES: Final = 1024 * 1024
+LINGER_SECONDS: Final = 0.005
+COMPRESS_ABOVE_BYTES: Final = 1024 * 1024
+# Headers, URL and framing of one result, roughly.
+_OVERHEAD_BYTES: Final = 512
+
+
+@dataclass(slots=True)
+class _Batch:
+    results: list[DownloadResult] = field(default_factory=list)
+    works: list[Work] = field(default_factory=list)
+    size: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+
+class ResultSender:
+    """Gathers answers by run and sends them in batches.
+
+    A batch leaves with 32 answers, at 1 MiB, or 5 ms after its first one. An answer the broker
+    does not take is offered again with back-off and dropped after ``publish_attempts``; one whose
+    run is gone is dropped at once. Both are counted (seed S1.47).
+    """
+
+    def __init__(
+        self, broker: Broker, agent: str, options: AgentOptions, counters: Counters
+    ) -> None:
+        self._broker = broker
+        self._agent = agent
+        self._options = options
+        self._counters = counters
+        self._batches: dict[tuple[str, int], _Batch] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pending_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is gathered or on its way."""
+        return not self._batches and not self._tasks
+
+    async def room(self) -> None:
+        """Wait while too much is on its way: a broker that is away must not fill the memory."""
+        await self._room.wait()
+
+    def add(self, work: Work, result: DownloadResult) -> None:
+        """An answer to one request of ``work``, which is settled once the answer is sent."""
+        key = (work.reply_to, work.run)
+        batch = self._batches.get(key)
+        if batch is None:
+            batch = self._batches[key] = _Batch()
+            loop = asyncio.get_running_loop()
+            batch.timer = loop.call_later(LINGER_SECONDS, self._flush, key)
+        size = len(result.body) + _OVERHEAD_BYTES
+        batch.results.append(result)
+        batch.works.append(work)
+        batch.size += size
+        self._grow(size)
+        if len(batch.results) >= MAX_RESULTS or batch.size >= MAX_BYTES:
+            self._flush(key)
+
+    def flush(self) -> None:
+        """Send whatever is gathered now."""
+        for key in list(self._batches):
+            self._flush(key)
+
+    async def drain(self, seconds: float) -> None:
+        """Send everything and wait for the broker's word, up to so long."""
+        self.flush()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=seconds)
+
+    async def close(self) -> None:
+        """Give up what is not sent yet; its commands stay unacknowledged."""
+        for batch in self._batches.values():
+            if batch.timer is not None:
+                batch.timer.cancel()
+        self._batches.clear()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def deliver(self, outgoing: Outgoing, what: str, requests: int = 1) -> bool:
+        """Publish with confirm, again after failures; False when it had to be dropped."""
+        options = self._options
+        reason = ""
+        for attempt in range(1, options.publish_attempts + 1):
+            try:
+                await publish(self._broker, [outgoing])
+            except Unroutable:
+                self._counters.unroutable += requests
+                logger.info("%s for %s: the run is gone, dropped", what, outgoing.key)
+                return False
+            except BrokerClosed:
+                raise
+            except BrokerError as error:
+                reason = str(error)
+            else:
+                return True
+            if attempt < options.publish_attempts:
+                await asyncio.sleep(
+                    back_off(attempt, options.first_delay_seconds, options.longest_delay_seconds)
+                )
+        self._counters.dropped += requests
+        logger.error(
+            "%s for %s: dropped after %d attempts: %s",
+            what,
+            outgoing.key,
+            options.publish_attempts,
+            reason,
+        )
+        return False
+
+    def _flush(self, key: tuple[str, int]) -> None:
+        batch = self._batches.pop(key, None)
+        if batch is None:
+            return
+        if batch.timer is not None:
+            batch.timer.cancel()
+        task = asyncio.ensure_future(self._send(key, batch))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send(self, key: tuple[str, int], batch: _Batch) -> None:
+        reply_to, run = key
+        count = len(batch.results)
+        try:
+            failpoints.hit("agent.before_results")
+            body = encode(DownloadResults(run=run, agent=self._agent, items=batch.results))
+            outgoing = Outgoing(body=body, key=reply_to, persistent=False)
+            await self.deliver(outgoing, f"{count} answers", count)
+        except BrokerClosed:
+            return  # the process is ending: unacknowledged, the commands come again
+        except Exception:  # the last guard: the commands must be settled, or their place is lost
+            self._counters.dropped += count
+            logger.exception("run %d: %d answers dropped in an unforeseen way", run, count)
+        finally:
+            self._grow(-batch.size)
+        for work in batch.works:
+            work.settle()
+
+    def _grow(self, size: int) -> None:
+        self._pending_bytes += size
+        if self._pending_bytes < self._options.max_pending_bytes:
+            self._room.set()
+        else:
+            self._room.clear()
+
+
+async def make_result(request_id: int, attempt: int, fetched: Fetched) -> DownloadResult:
+    """The answer to one request; a large body is compressed, beside the event loop."""
+    body = fetched.body
+    compressed = len(body) > COMPRESS_ABOVE_BYTES
+    if compressed:
+        body = await asyncio.to_thread(zlib.compress, body, 1)
+    return DownloadResult(
+        request_id,
+        attempt,
+        fetched.url,
+        fetched.status,
+        fetched.headers,
+        body,
+        fetched.failure,
+        fetched.error,
+        fetched.elapsed_ms,
+        fetched.truncated,
+        compressed,
+    )

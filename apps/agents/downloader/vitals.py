@@ -1,0 +1,105 @@
+"""What an agent measures of itself and its server for its heartbeats (seed S1.20, S1.21)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import psutil
+
+from apps.agents.downloader.options import Identity
+from yardkit.clock import Clock
+from yardkit.protocol import Heartbeat, Register
+
+QPS_SECONDS: Final = 5
+
+
+@dataclass(slots=True)
+class Counters:
+    """What this process did since its start; all in requests but for ``refused`` (messages)."""
+
+    finished: int = 0
+    expired: int = 0
+    missing: int = 0
+    discarded: int = 0
+    unroutable: int = 0
+    dropped: int = 0
+    refused: int = 0
+
+    def __str__(self) -> str:
+        facts = [f"{self.finished} downloads"]
+        for count, what in (
+            (self.expired, "expired"),
+            (self.missing, "without downloader"),
+            (self.discarded, "discarded with their downloader"),
+            (self.unroutable, "answers to runs that are gone"),
+            (self.dropped, "answers dropped"),
+            (self.refused, "messages refused"),
+        ):
+            if count:
+                facts.append(f"{count} {what}")
+        return ", ".join(facts)
+
+
+class Rate:
+    """Events a second over the last 5 s, at the cost of one addition an event."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._counts: dict[int, int] = {}
+
+    def add(self) -> None:
+        """Something happened now."""
+        second = int(self._clock.monotonic())
+        if second in self._counts:
+            self._counts[second] += 1
+            return
+        self._counts[second] = 1
+        for old in [key for key in self._counts if key < second - QPS_SECONDS]:
+            del self._counts[old]
+
+    def per_second(self) -> float:
+        """Mean of the last 5 whole seconds."""
+        now = int(self._clock.monotonic())
+        recent = range(now - QPS_SECONDS, now)
+        return sum(self._counts.get(second, 0) for second in recent) / QPS_SECONDS
+
+
+class Vitals:
+    """Makes the two messages an agent sends about itself."""
+
+    def __init__(self, identity: Identity, clock: Clock) -> None:
+        self._identity = identity
+        self.rate = Rate(clock)
+        # psutil compares with the call before: without this one the first heartbeat says 0 %.
+        psutil.cpu_percent(interval=None)
+
+    def register(self) -> Register:
+        """ "I have started"."""
+        identity = self._identity
+        return Register(
+            agent=identity.agent,
+            name=identity.name,
+            boot=identity.boot,
+            processors=psutil.cpu_count() or 1,
+            total_memory_bytes=psutil.virtual_memory().total,
+            labels=identity.labels,
+            version=identity.version,
+        )
+
+    def heartbeat(self, downloaders: int) -> Heartbeat:
+        """ "I am alive, and this is how I am"."""
+        identity = self._identity
+        memory = psutil.virtual_memory()
+        return Heartbeat(
+            agent=identity.agent,
+            name=identity.name,
+            boot=identity.boot,
+            total_memory_bytes=memory.total,
+            free_memory_bytes=memory.available,
+            cpu_percent=psutil.cpu_percent(interval=None),
+            downloaders=downloaders,
+            qps=self.rate.per_second(),
+            labels=identity.labels,
+            version=identity.version,
+        )

@@ -1,0 +1,44 @@
+"""manage.py run_agent: becomes the agent process, which knows no Django and no database."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+class Command(BaseCommand):
+    """Replaces itself by ``python -m apps.agents.downloader``."""
+
+    help = "Run a download agent (python -m apps.agents.downloader)."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Whatever the agent itself understands."""
+        parser.add_argument("--id", help="agent id; default: made once and kept")
+        parser.add_argument("--name", help="name shown to people")
+        parser.add_argument("--labels", help="key=value,key=value")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Exec the agent with this installation's broker and data folder."""
+        argv = [sys.executable, "-m", "apps.agents.downloader"]
+        for name in ("id", "name", "labels"):
+            if options[name]:
+                argv += [f"--{name}", options[name]]
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            # The agent must not hold what it does not need.
+            if not name.startswith(("DATABASE_URL", "SECRET", "REDIS_URL"))
+        }
+        environment["BROKER_URL"] = settings.BROKER_URL
+        environment["CRAWLYARD_DATA"] = str(settings.DATA_DIR)
+        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "platform")])
+        sys.stdout.flush()
+        os.execve(sys.executable, argv, environment)  # noqa: S606 - no shell is involved

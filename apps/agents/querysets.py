@@ -1,0 +1,29 @@
+"""Named filters of agents and allocations."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Generic, Self
+
+from django.db import models
+
+from apps.access.querysets import M_co, VisibleQuerySet
+from apps.agents.states import ALIVE_FOR
+
+
+class AgentQuerySet(models.QuerySet[M_co], Generic[M_co]):
+    """Agents. They serve every project, so they have no project of their own."""
+
+    def alive(self, now: datetime) -> Self:
+        """Heard of within the last 11 s."""
+        return self.filter(heartbeat_at__gt=now - ALIVE_FOR)
+
+
+class AllocationQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Which agents serve whom."""
+
+    project_path = "project"
+
+    def open(self) -> Self:
+        """Not released yet."""
+        return self.filter(released_at__isnull=True)

@@ -1,0 +1,12 @@
+"""Registers the app."""
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class DashboardConfig(AppConfig):
+    """Dashboard."""
+
+    name = "apps.dashboard"
+    label = "dashboard"
+    verbose_name = _("Dashboard")

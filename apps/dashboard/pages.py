@@ -1,0 +1,74 @@
+"""The live pages: home and run. They read; buttons on them post to the admin."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.contrib import admin
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from apps.access.models import User
+from apps.access.services import has_role
+from apps.access.states import Role
+from apps.dashboard.backlog import backlog
+from apps.dashboard.queries import home_view, run_view
+from apps.jobs.models import Run
+from apps.jobs.states import STOPPABLE
+
+
+def home(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
+    """What the admin's index shows; the admin theme calls it."""
+    # The queues are asked last, so that the database has answered while they may hang.
+    context |= _home_context(request) | {"title": _("What is going on")}
+    return context
+
+
+def home_live(request: HttpRequest) -> HttpResponse:
+    """The changing part of the home page."""
+    return TemplateResponse(request, "dashboard/home_live.html", _home_context(request))
+
+
+def run_page(request: HttpRequest, pk: int) -> HttpResponse:
+    """One run, live."""
+    context = _run_context(request, pk)
+    run = context["view"].run
+    context |= admin.site.each_context(request)
+    context |= {"title": str(run), "opts": Run._meta, "original": run}
+    return TemplateResponse(request, "dashboard/run.html", context)
+
+
+def run_live(request: HttpRequest, pk: int) -> HttpResponse:
+    """The changing part of the run page."""
+    return TemplateResponse(request, "dashboard/run_live.html", _run_context(request, pk))
+
+
+def _home_context(request: HttpRequest) -> dict[str, Any]:
+    return {"home": home_view(_person(request), timezone.now()), "backlog": backlog()}
+
+
+def _run_context(request: HttpRequest, pk: int) -> dict[str, Any]:
+    person = _person(request)
+    run = Run.objects.visible_to(person).select_related("job__project").filter(pk=pk).first()
+    if run is None:
+        raise Http404(_("There is no such run, or it is not yours to see."))
+    now = timezone.now()
+    view = run_view(run, now)
+    seconds = ((run.ended_at or now) - run.started_at).total_seconds() if run.started_at else 0.0
+    return {
+        "view": view,
+        "seconds": seconds,
+        "average": view.books.pages / seconds if seconds > 0 else None,
+        "arguments": json.dumps(run.arguments, indent=2, ensure_ascii=False),
+        "can_operate": has_role(person, run.job.project_id, Role.OPERATOR),
+        "can_stop": run.state in STOPPABLE,
+    }
+
+
+def _person(request: HttpRequest) -> User:
+    if not isinstance(request.user, User):
+        raise Http404
+    return request.user

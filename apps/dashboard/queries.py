@@ -1,0 +1,157 @@
+"""What the home page and the run page show, read in a fixed number of queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db.models import Count
+
+from apps.access.models import User
+from apps.agents.models import Agent
+from apps.agents.queries import AgentView, agent_views, agents_of
+from apps.agents.states import is_alive
+from apps.jobs.models import Job, Run, RunMove
+from apps.jobs.states import RunState
+from apps.queuestats.models import FailedRequest
+from apps.queuestats.queries import RunBooks, books_of
+from apps.runtime.models import Daemon, DeadLetter
+from apps.runtime.queries import stale_daemons
+from apps.runtime.states import DeadLetterState
+
+TROUBLE_FOR: Final = timedelta(hours=24)
+SHOWN_RUNS: Final = 50
+SHOWN_TROUBLES: Final = 10
+SHOWN_ENDED: Final = 8
+SHOWN_FAILURES: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run and its books, as a line of a table."""
+
+    run: Run
+    books: RunBooks
+
+
+@dataclass(frozen=True, slots=True)
+class HomeView:
+    """Everything on the home page but the queues."""
+
+    troubles: list[Run] = field(default_factory=list)
+    trouble_count: int = 0
+    silent: list[AgentView] = field(default_factory=list)
+    late: list[Daemon] = field(default_factory=list)
+    dead_letters: int = 0
+    active: list[RunRow] = field(default_factory=list)
+    active_count: int = 0
+    ended: list[RunRow] = field(default_factory=list)
+    alive: list[AgentView] = field(default_factory=list)
+    has_jobs: bool = False
+
+    @property
+    def all_well(self) -> bool:
+        """Nothing waits for a person."""
+        return not (self.troubles or self.silent or self.late or self.dead_letters)
+
+
+def home_view(user: User, now: datetime) -> HomeView:
+    """The home page of ``user``: their projects' runs, and the machinery all share."""
+    runs = Run.objects.visible_to(user).select_related("job__project")
+    troubles = runs.filter(
+        state__in=[RunState.FAILED, RunState.LOST], ended_at__gte=now - TROUBLE_FOR
+    ).order_by("-ended_at")
+    active = list(runs.active()[: SHOWN_RUNS + 1])
+    ended = list(runs.ended().order_by("-ended_at")[:SHOWN_ENDED])
+    books = books_of(run.owner for run in (*active, *ended))
+    agents = agent_views(now)
+    return HomeView(
+        troubles=list(troubles[:SHOWN_TROUBLES]),
+        trouble_count=troubles.count(),
+        silent=[view for view in agents if view.agent.enabled and not view.alive],
+        # Judged by the database's clock, which also wrote their heartbeats.
+        late=list(stale_daemons()),
+        dead_letters=_dead_letters(user),
+        active=[RunRow(run, books[run.owner]) for run in active[:SHOWN_RUNS]],
+        active_count=runs.active().count() if len(active) > SHOWN_RUNS else len(active),
+        ended=[RunRow(run, books[run.owner]) for run in ended],
+        alive=[view for view in agents if view.alive],
+        has_jobs=Job.objects.visible_to(user).exists(),
+    )
+
+
+def _dead_letters(user: User) -> int:
+    """Dead letters may carry anything, so only those who see everything are told of them."""
+    if not user.sees_everything:
+        return 0
+    return DeadLetter.objects.filter(state=DeadLetterState.HELD).count()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentShare:
+    """An agent's part in a run: answers, and their share of all in percent."""
+
+    agent_id: str
+    name: str
+    alive: bool
+    allocated: bool
+    answers: int
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """Everything on the run page."""
+
+    run: Run
+    books: RunBooks
+    moves: list[RunMove]
+    agents: list[AgentShare]
+    failures: list[FailedRequest]
+    failure_count: int
+
+    @property
+    def percent(self) -> float:
+        """How much of what is known so far is done, in percent."""
+        return self.books.success_percent + self.books.failed_percent
+
+
+def run_view(run: Run, now: datetime) -> RunView:
+    """The page of one run."""
+    books = books_of([run.owner])[run.owner]
+    failures = FailedRequest.objects.filter(owner=run.owner)
+    counted = failures.aggregate(count=Count("pk"))["count"]
+    return RunView(
+        run=run,
+        books=books,
+        moves=list(run.moves.all()),
+        agents=agent_shares(books.agents, agents_of(run.owner), now),
+        failures=list(failures[:SHOWN_FAILURES]) if counted else [],
+        failure_count=counted,
+    )
+
+
+def agent_shares(
+    answers: dict[str, int], allocated: Iterable[Agent], now: datetime
+) -> list[AgentShare]:
+    """Allocated agents, and those that answered before a reallocation; most answers first."""
+    by_id = {agent.agent_id: agent for agent in allocated}
+    mine = frozenset(by_id)
+    others = set(answers) - mine
+    if others:
+        by_id |= {a.agent_id: a for a in Agent.objects.filter(agent_id__in=others)}
+    total = sum(answers.values())
+    shares = [
+        AgentShare(
+            agent_id=agent_id,
+            name=str(by_id[agent_id]) if agent_id in by_id else agent_id,
+            alive=agent_id in by_id and is_alive(by_id[agent_id].heartbeat_at, now),
+            allocated=agent_id in mine,
+            answers=answers.get(agent_id, 0),
+            percent=100.0 * answers.get(agent_id, 0) / total if total else 0.0,
+        )
+        for agent_id in mine | set(answers)
+    ]
+    return sorted(shares, key=lambda share: (-share.answers, share.name))

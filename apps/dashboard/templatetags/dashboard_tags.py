@@ -1,0 +1,64 @@
+"""Figures as the live pages write them. static/dashboard/live.js writes them the same way."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.timesince import timesince
+from django.utils.translation import gettext as _
+
+from apps.jobs.states import TONES, RunState
+
+register = template.Library()
+
+
+@register.filter
+def count(value: int | None) -> str:
+    """``1234567`` as ``1,234,567``, in every language."""
+    return "–" if value is None else f"{value:,}"
+
+
+@register.filter
+def size(value: int) -> str:
+    """Bytes as ``12.3 MB``; units of 1024."""
+    amount = float(value)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TB"
+
+
+@register.filter
+def clock(seconds: float) -> str:
+    """A duration as ``m:ss`` or ``h:mm:ss``."""
+    minutes, second = divmod(max(0, int(seconds)), 60)
+    hour, minute = divmod(minutes, 60)
+    return f"{hour}:{minute:02}:{second:02}" if hour else f"{minute}:{second:02}"
+
+
+@register.filter
+def ago(moment: datetime | None) -> str:
+    """How long ago, in words: seconds first, then Django's own units."""
+    if moment is None:
+        return _("never")
+    seconds = max(0, int((timezone.now() - moment).total_seconds()))
+    if seconds < 60:
+        return _("%(count)d s ago") % {"count": seconds}
+    return _("%(time)s ago") % {"time": timesince(moment, depth=1)}
+
+
+@register.filter
+def tone(state: str) -> str:
+    """The colour of a run's state."""
+    return TONES[RunState(state)]
+
+
+@register.simple_tag
+def counter(name: str, value: int) -> SafeString:
+    """A figure that live updates may change."""
+    return format_html('<span data-counter="{}">{}</span>', name, count(value))

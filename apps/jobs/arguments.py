@@ -1,0 +1,126 @@
+"""Arguments of a spider: a JSON object that every store can hold, with errors that say where."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Final, NoReturn
+
+from django.core.exceptions import ValidationError
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+MAX_BYTES: Final = 64 * 1024
+MAX_DEPTH: Final = 20
+
+# What the parser of the standard library says, for people.
+_PROBLEMS: Final[dict[str, Promise]] = {
+    "Expecting value": _("a value is missing here"),
+    "Expecting ',' delimiter": _("a comma is missing here"),
+    "Expecting ':' delimiter": _("a colon is missing here"),
+    "Expecting property name enclosed in double quotes": _(
+        "a name in double quotes is missing here"
+    ),
+    "Illegal trailing comma before end of object": _("this comma is one too many"),
+    "Illegal trailing comma before end of array": _("this comma is one too many"),
+    "Unterminated string starting at": _("the string that starts here has no end"),
+    "Invalid control character at": _("a line break or control character inside a string"),
+    "Invalid \\escape": _("no such escape in JSON"),
+    "Invalid \\uXXXX escape": _("\\u needs four hexadecimal digits"),
+    "Extra data": _("something follows after the end of the object"),
+}
+
+
+def parse_arguments(text: str) -> dict[str, Any]:
+    """Read what a person typed; nothing at all is an empty object.
+
+    Raises:
+        ValidationError: it is no JSON object; the message names line and column.
+    """
+    if not text.strip():
+        return {}
+    _check_size(text)
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise ValidationError(
+            _("Line %(line)d, column %(column)d: %(problem)s."),
+            code="invalid",
+            params={
+                "line": error.lineno,
+                "column": error.colno,
+                "problem": _PROBLEMS.get(error.msg.split(": ")[0], error.msg),
+            },
+        ) from error
+    except RecursionError as error:
+        raise _too_deep() from error
+    except ValueError as error:
+        # Python's own limit; the number would stop whoever reads the arguments later.
+        raise ValidationError(_("A number has too many digits.")) from error
+    return check_arguments(value)
+
+
+def check_arguments(value: object) -> dict[str, Any]:
+    """Pass an object that every store can hold.
+
+    Raises:
+        ValidationError: what is wrong, and the path to it.
+    """
+    if not isinstance(value, dict):
+        raise ValidationError(_('A JSON object is needed, such as {"start": "https://…"}.'))
+    _check(value, "", 1)
+    _check_size(json.dumps(value))
+    return value
+
+
+def _check(value: object, path: str, depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise _too_deep()
+    if isinstance(value, dict):
+        for name, each in value.items():
+            _check_text(str(name), path)
+            _check(each, f"{path}.{name}" if path else str(name), depth + 1)
+    elif isinstance(value, list):
+        for index, each in enumerate(value):
+            _check(each, f"{path}[{index}]", depth + 1)
+    elif isinstance(value, str):
+        _check_text(value, path)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ValidationError(
+            _("%(path)s: the number is too large for JSON."), params={"path": path[:200]}
+        )
+
+
+def _check_text(text: str, path: str) -> None:
+    # PostgreSQL keeps neither the zero character nor half a surrogate pair.
+    if "\x00" in text or not _is_unicode(text):
+        raise ValidationError(
+            _("%(path)s: a character that cannot be stored (\\u0000 or half of a pair)."),
+            params={"path": path[:200].encode("utf-8", "replace").decode() or "?"},
+        )
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _check_size(text: str) -> None:
+    if len(text) > MAX_BYTES:
+        raise ValidationError(
+            _("Longer than %(limit)d characters; give the spider a file or an address instead."),
+            params={"limit": MAX_BYTES},
+        )
+
+
+def _too_deep() -> ValidationError:
+    return ValidationError(
+        _("Nested more than %(limit)d levels deep."), params={"limit": MAX_DEPTH}
+    )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValidationError(_("%(name)s is no JSON value."), params={"name": name})

@@ -1,0 +1,75 @@
+"""How the processes of a runner are told to end, also while the runner itself hangs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from apps.jobs.runners.process import Handle, ProcessRunner
+from yardkit.stop import Stop
+
+_LOOK_SECONDS = 0.5
+_WAIT_SECONDS = 0.02
+
+
+class Endings:
+    """Asks each process once: a second signal would kill a run before its last report.
+
+    Args:
+        handles: the living processes by run; read here, kept by the caller.
+    """
+
+    def __init__(self, runner: ProcessRunner, handles: Mapping[int, Handle]) -> None:
+        self._runner = runner
+        self._handles = handles
+        self._asked: dict[int, float] = {}
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._pause = threading.Event()
+
+    def ask(self, run: int) -> float:
+        """Ask for the end of a run, if nobody has yet; seconds since it was asked."""
+        with self._lock:
+            handle = self._handles.get(run)
+            if handle is not None and run not in self._asked:
+                self._asked[run] = time.monotonic()
+                self._runner.terminate(handle)
+            return time.monotonic() - self._asked.get(run, time.monotonic())
+
+    def forget(self, run: int) -> None:
+        """It has ended."""
+        with self._lock:
+            self._asked.pop(run, None)
+
+    def end_all(self, *, grace_seconds: float, kill_seconds: float) -> None:
+        """Ask all, kill what does not listen; returns when they have ended or time is up."""
+        for run in list(self._handles):
+            self.ask(run)
+        self._wait(grace_seconds)
+        for handle in list(self._handles.values()):
+            self._runner.kill(handle)
+        self._wait(kill_seconds)
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while any(handle.alive for handle in list(self._handles.values())):
+            if time.monotonic() >= deadline:
+                return
+            self._pause.wait(_WAIT_SECONDS)
+
+    def watch(self, stop: Stop, *, grace_seconds: float, kill_seconds: float) -> None:
+        """From now on a signal ends all, whatever the runner's own thread is waiting for."""
+
+        def watch() -> None:
+            while not self._over.is_set():
+                if stop.wait(_LOOK_SECONDS):
+                    if stop.signal_name:
+                        self.end_all(grace_seconds=grace_seconds, kill_seconds=kill_seconds)
+                    return
+
+        threading.Thread(target=watch, name="end-runs", daemon=True).start()
+
+    def close(self) -> None:
+        """End the watch."""
+        self._over.set()

@@ -1,0 +1,12 @@
+"""Registers the app."""
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class ProjectsConfig(AppConfig):
+    """Projects."""
+
+    name = "apps.projects"
+    label = "projects"
+    verbose_name = _("Projects")

@@ -1,0 +1,16 @@
+"""Every installation has a project from the start, so that nothing has to ask for one."""
+
+from django.db import migrations
+
+
+def make_default(apps, schema_editor):
+    project = apps.get_model("projects", "Project")
+    project.objects.using(schema_editor.connection.alias).get_or_create(
+        slug="default", defaults={"name": "Default"}
+    )
+
+
+class Migration(migrations.Migration):
+    dependencies = [("projects", "0001_initial")]
+
+    operations = [migrations.RunPython(make_default, migrations.RunPython.noop)]

@@ -1,0 +1,6 @@
+"""The admin of this app: failed requests, and the runs with their books."""
+
+from apps.queuestats.admin.failures import FailedRequestAdmin
+from apps.queuestats.admin.runs import RunAdmin
+
+__all__ = ["FailedRequestAdmin", "RunAdmin"]

@@ -1,0 +1,223 @@
+"""Runs in the admin, with their books. Here and not in apps.jobs, which knows no counters."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any, cast
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.loader import render_to_string
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
+from unfold.contrib.filters.admin import ChoicesDropdownFilter
+from unfold.decorators import action, display
+from unfold.views import ChangeList
+
+from apps.access.admin import ProjectScopedAdmin
+from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.admin.read_only import ReadOnly
+from apps.access.errors import DomainError
+from apps.access.states import Role
+from apps.jobs.models import Run
+from apps.jobs.services import stop_run
+from apps.jobs.states import STOPPABLE, TONES
+from apps.queuestats.queries import books_of
+
+
+class RunList(ChangeList):
+    """The list of runs; one more query brings the books of the whole page."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Runs of this page, each with ``books``."""
+        super().get_results(request)
+        runs: list[Any] = list(self.result_list)  # type: ignore[has-type]  # set by the parent
+        books = books_of(run.owner for run in runs)
+        for run in runs:
+            run.books = books[run.owner]
+        self.result_list = runs
+
+
+@admin.register(Run)
+class RunAdmin(ReadOnly, ProjectScopedAdmin):
+    """Runs are made by starting a job; here they are found, looked at and stopped."""
+
+    list_display = (
+        "page",
+        "project",
+        "state_label",
+        "left",
+        "total",
+        "success",
+        "failed",
+        "started",
+        "duration",
+        "stop_button",
+    )
+    list_display_links = None
+    list_filter = (
+        ("state", ChoicesDropdownFilter),
+        ("job__project", VisibleRelatedFilter),
+        ("job", VisibleRelatedFilter),
+    )
+    list_filter_submit = True
+    list_select_related = ("job__project",)
+    search_fields = ("job__name", "=id", "requested_by", "reason")
+    actions = ("stop_selected",)
+    list_per_page = 50
+    fields = (
+        ("job", "project", "state"),
+        "reason",
+        ("requested_by", "created_at"),
+        ("started_at", "ended_at", "duration"),
+        ("host", "pid", "exit_code"),
+        ("boot", "watched_at"),
+        "arguments_text",
+    )
+    readonly_fields = ("project", "duration", "arguments_text")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RunList]:
+        """The list that knows the books."""
+        return RunList
+
+    def get_urls(self) -> list[URLPattern]:
+        """One more address: the stop button's."""
+        stop = self.admin_site.admin_view(require_POST(self.stop_view))
+        return [path("<int:pk>/stop", stop, name="jobs_run_stop"), *super().get_urls()]
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        """Without the buttons for those who may not press them."""
+        columns = tuple(super().get_list_display(request))
+        if self.has_operate_permission(request):
+            return columns
+        return tuple(column for column in columns if column != "stop_button")
+
+    @display(description=_("run"), ordering="id")
+    def page(self, run: Run) -> SafeString:
+        """The live page of the run."""
+        address = reverse("dashboard:run", args=[run.pk])
+        style = "font-medium text-primary-600 dark:text-primary-500"
+        return format_html('<a class="{}" href="{}">{}</a>', style, address, run)
+
+    @display(description=_("project"), ordering="job__project__name")
+    def project(self, run: Run) -> str:
+        """The project of the job."""
+        return str(run.job.project)
+
+    @display(description=_("state"), ordering="state", label=TONES)
+    def state_label(self, run: Run) -> tuple[str, str]:
+        """The state, coloured."""
+        return run.state, run.get_state_display()
+
+    @display(description=_("Left"))
+    def left(self, run: Any) -> str:
+        """Not yet finished (seed S1.19)."""
+        return f"{run.books.left:,}"
+
+    @display(description=_("Total"))
+    def total(self, run: Any) -> str:
+        """Distinct requests so far."""
+        return f"{run.books.total:,}"
+
+    @display(description=_("Success"))
+    def success(self, run: Any) -> str:
+        """Answered and handled."""
+        return f"{run.books.success:,}"
+
+    @display(description=_("Failed"))
+    def failed(self, run: Any) -> SafeString | str:
+        """Failed for good."""
+        if not run.books.failed:
+            return "0"
+        style = "font-medium text-red-700 dark:text-red-400"
+        return format_html('<span class="{}">{}</span>', style, f"{run.books.failed:,}")
+
+    @display(description=_("started at"), ordering="started_at")
+    def started(self, run: Run) -> str:
+        """Date and time to the second, in the server's time zone."""
+        if run.started_at is None:
+            return "–"
+        return timezone.localtime(run.started_at).strftime("%Y-%m-%d %H:%M:%S")
+
+    @display(description=_("duration"))
+    def duration(self, run: Run) -> str:
+        """How long it has run, or ran, as h:mm:ss."""
+        if run.started_at is None:
+            return "–"
+        until: datetime = run.ended_at or timezone.now()
+        minutes, second = divmod(max(0, int((until - run.started_at).total_seconds())), 60)
+        return f"{minutes // 60}:{minutes % 60:02}:{second:02}"
+
+    @display(description=_("stop"))
+    def stop_button(self, run: Run) -> SafeString | str:
+        """A button of the list's own form, which already carries the CSRF token."""
+        if run.state not in STOPPABLE:
+            return ""
+        address = reverse("admin:jobs_run_stop", args=[run.pk])
+        return render_to_string("admin/jobs/stop_button.html", {"address": address})
+
+    @display(description=_("arguments"))
+    def arguments_text(self, run: Run) -> SafeString:
+        """The arguments the spider received, indented."""
+        text = json.dumps(run.arguments, indent=2, ensure_ascii=False)
+        return format_html('<pre class="whitespace-pre-wrap">{}</pre>', text)
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Whether there is a project whose runs the person may stop."""
+        return bool(projects_of(request, Role.OPERATOR))
+
+    @action(description=_("Stop"), permissions=["operate"])
+    def stop_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
+        """Stop every selected run and say how many will, and why the others do not."""
+        stopped = 0
+        for run in queryset.select_related("job__project"):
+            if run.job.project_id not in projects_of(request, Role.OPERATOR):
+                text = gettext("%(run)s: your role in %(project)s does not allow to stop it.")
+                messages.error(request, text % {"run": run, "project": run.job.project})
+                continue
+            try:
+                stop_run(run=run, now=timezone.now(), actor=person_of(request))
+                stopped += 1
+            except DomainError as error:
+                messages.warning(request, error.text)
+        if stopped:
+            text = ngettext("%(count)d run is stopping.", "%(count)d runs are stopping.", stopped)
+            messages.success(request, text % {"count": stopped})
+
+    def stop_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Stop one run and show its page."""
+        visible = Run.objects.visible_to(request.user).select_related("job__project")
+        run = visible.filter(pk=pk).first()
+        if run is None:
+            raise Http404
+        if run.job.project_id not in projects_of(request, Role.OPERATOR):
+            raise PermissionDenied
+        try:
+            stop_run(run=run, now=timezone.now(), actor=person_of(request))
+        except DomainError as error:
+            messages.warning(request, error.text)
+        return HttpResponseRedirect(reverse("dashboard:run", args=[pk]))
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """The fields of the row; the live page is one click away."""
+        extra = dict(extra_context or {})
+        run = cast("Run | None", self.get_object(request, object_id))
+        if run is not None:
+            may_operate = run.job.project_id in projects_of(request, Role.OPERATOR)
+            extra["may_stop"] = may_operate and run.state in STOPPABLE
+        return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))

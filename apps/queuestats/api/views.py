@@ -1,0 +1,57 @@
+"""What became of a run's requests, over REST."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from django.http import Http404
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView, ReadViewSet
+from apps.access.models import User
+from apps.jobs.models import Run
+from apps.queuestats.api.serializers import FailedRequestSerializer, RunBooksSerializer
+from apps.queuestats.models import FailedRequest
+from apps.queuestats.queries import books_of
+
+
+def _visible_run(person: User, run: int) -> Run:
+    found = Run.objects.visible_to(person).filter(pk=run).first()
+    if found is None:
+        raise Http404
+    return found
+
+
+class RunCountersView(ApiView):
+    """Left, Total, Success and Failed of a run (seed S1.17, S1.19), and all behind them."""
+
+    @extend_schema(operation_id="runs_counters_retrieve", responses=RunBooksSerializer)
+    def get(self, request: Request, run: int) -> Response:
+        """The books as they were last reported."""
+        found = _visible_run(self.person, run)
+        books = books_of([found.owner])[found.owner]
+        facts = {
+            "run": found.pk,
+            "state": found.state,
+            "reason": found.reason,
+            "started_at": found.started_at,
+            "ended_at": found.ended_at,
+            "reported": books.reported,
+        }
+        return Response(RunBooksSerializer(facts | books.as_dict()).data)
+
+
+class RunFailuresViewSet(ReadViewSet[FailedRequest]):
+    """The requests of one run that failed for good, in the order they did."""
+
+    queryset = FailedRequest.objects.all()
+    serializer_class = FailedRequestSerializer
+    ordering = ("id",)
+
+    def get_queryset(self) -> QuerySet[FailedRequest]:
+        """Those of the run in the address."""
+        rows = super().get_queryset()
+        if getattr(self, "swagger_fake_view", False):
+            return rows
+        return rows.filter(owner=_visible_run(self.person, self.kwargs["run"]).owner)

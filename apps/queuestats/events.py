@@ -1,0 +1,7 @@
+"""What pages are told about counters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+COUNTERS_CHANGED: Final = "run.counters"
