@@ -1,0 +1,1 @@
+"""The Django project: settings, URLs, ASGI, and the commands of the whole."""

@@ -1,0 +1,10 @@
+"""The project as an app: it owns the commands of the whole."""
+
+from django.apps import AppConfig
+
+
+class CrawlyardConfig(AppConfig):
+    """up, demo, doctor, check_input, bench, and what else concerns every app."""
+
+    name = "crawlyard"
+    label = "crawlyard"

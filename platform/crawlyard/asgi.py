@@ -1,0 +1,35 @@
+"""The web process: pages and REST by Django, websockets by Channels, live events by the relay."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from django.core.asgi import get_asgi_application
+
+from yardkit.env import EnvError
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "crawlyard.settings.web")
+try:
+    # First of all, because it loads the settings and the apps that the rest imports.
+    django_application = get_asgi_application()
+except EnvError as error:
+    print(error, file=sys.stderr)  # noqa: T201 - logging is configured by the settings that fail
+    sys.exit(2)
+
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+
+from crawlyard.lifespan import Lifespan
+from crawlyard.websockets import websocket_urlpatterns
+
+application = ProtocolTypeRouter(
+    {
+        "http": django_application,
+        "websocket": AllowedHostsOriginValidator(
+            AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
+        ),
+        "lifespan": Lifespan(),
+    }
+)

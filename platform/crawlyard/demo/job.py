@@ -1,0 +1,124 @@
+"""The demo's project and job, and what is reported of its run."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from apps.access.models import User
+from apps.access.services import ensure_admin
+from apps.agents.models import Agent
+from apps.jobs.models import Job, Run
+from apps.jobs.services import start_run
+from apps.jobs.states import FINAL, RunState
+from apps.projects.models import Project
+from apps.queuestats.models import FailedRequest
+from apps.queuestats.queries import RunBooks, books_of
+
+SPIDER = "yardspider.spiders:SiteSpider"
+
+
+def make_job(*, url: str, name: str) -> Job:
+    """The job that crawls the site at ``url``; its project may reach this machine itself."""
+    project, _ = Project.objects.update_or_create(
+        slug="demo",
+        defaults={
+            "name": "Demo",
+            "description": "The sample job of manage.py demo.",
+            # Agents refuse private addresses; the demo's site is on this very machine.
+            "allowed_networks": ["127.0.0.0/8"],
+        },
+    )
+    job, _ = Job.objects.update_or_create(
+        project=project,
+        name=name,
+        defaults={"spider": SPIDER, "arguments": {"url": url}, "speed": 0, "enabled": True},
+    )
+    return job
+
+
+def admin_password(username: str, *, renew: bool) -> str | None:
+    """A one-time password for the admin, or None when the account is somebody's own.
+
+    ``renew``: in the demo's own folder nobody has to remember the password of last week.
+    """
+    password = ensure_admin(username=username)
+    if password is None and renew:
+        password = secrets.token_urlsafe(12)
+        user = User.objects.get(username=username)
+        user.set_password(password)
+        user.must_change_password = True
+        user.save(update_fields=["password", "must_change_password"])
+    return password
+
+
+def agents_since(began: datetime) -> int:
+    """How many agents have registered since ``began``."""
+    return Agent.objects.filter(registered_at__gte=began).count()
+
+
+def start(*, job: Job, username: str) -> Run:
+    """Start the job as the demo's admin."""
+    actor = User.objects.filter(username=username).first()
+    return start_run(job=job, now=timezone.now(), actor=actor)
+
+
+@dataclass(frozen=True, slots=True)
+class Progression:
+    """A run and its books at one moment."""
+
+    run: Run
+    books: RunBooks
+
+    @property
+    def over(self) -> bool:
+        """Ended, with the last report stored."""
+        return self.run.state in FINAL and (self.books.final or not self.books.reported)
+
+    @property
+    def ended(self) -> bool:
+        """In a final state; the last report may still be on its way."""
+        return self.run.state in FINAL
+
+    def succeeded(self) -> bool:
+        """Ended by itself, everything accounted for."""
+        return (
+            self.run.state == RunState.EXITED
+            and self.books.final
+            and self.books.balanced
+            and self.books.left == 0
+        )
+
+    def report(self) -> dict[str, Any]:
+        """The JSON object the demo prints last."""
+        seconds = 0.0
+        if self.run.ended_at and self.run.started_at:
+            seconds = (self.run.ended_at - self.run.started_at).total_seconds()
+        failures = FailedRequest.objects.filter(owner=self.run.owner).order_by("id")
+        report: dict[str, Any] = {
+            "run": self.run.pk,
+            "state": self.run.state,
+            "pages": self.books.pages,
+            "total": self.books.total,
+            "success": self.books.success,
+            "failed": self.books.failed,
+            "left": self.books.left,
+            "agents": sum(1 for count in self.books.agents.values() if count),
+            "seconds": round(seconds, 2),
+            "balanced": self.books.balanced,
+        }
+        if self.run.reason:
+            report["reason"] = self.run.reason
+        if self.books.failed:
+            report["failures"] = list(failures.values("url", "status", "reason"))
+        return report
+
+
+def look(run_id: int) -> Progression:
+    """The run and its books now. Two queries."""
+    run = Run.objects.select_related("job").get(pk=run_id)
+    return Progression(run=run, books=books_of([run.owner])[run.owner])

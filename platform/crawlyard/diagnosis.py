@@ -1,0 +1,122 @@
+"""What ``manage.py doctor`` looks at. Every check connects for real and answers in one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+import redis
+from django.conf import settings
+from django.core.cache import cache
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.utils import Error as DatabaseError
+
+from yardkit.broker import BrokerError, connect
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One row of the table. ``how`` says how to mend it when it is not ok."""
+
+    setting: str
+    value: str
+    ok: bool
+    detail: str
+    how: str = ""
+
+
+def masked(url: str) -> str:
+    """The URL with its password hidden: safe to show."""
+    parts = urlsplit(url)
+    if not parts.password:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+
+
+def diagnose() -> list[Finding]:
+    """Every finding, the bad ones included; never raises for a store that is away."""
+    checks: list[Callable[[], Finding]] = [_python, _data, _database, _broker, _cache, _runner]
+    return [check() for check in checks]
+
+
+def _python() -> Finding:
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    return Finding("Python", version, ok=sys.version_info >= (3, 11), detail=sys.executable)
+
+
+def _data() -> Finding:
+    # The settings have proved at import that it can be written.
+    return Finding("CRAWLYARD_DATA", str(settings.DATA_DIR), ok=True, detail="writable")
+
+
+def _database() -> Finding:
+    shown = masked(settings.DATABASE_URL)
+    try:
+        with connection.cursor() as cursor:
+            if connection.vendor == "postgresql":
+                cursor.execute("SHOW server_version")
+            else:
+                cursor.execute("SELECT sqlite_version()")
+            version = cursor.fetchone()[0]
+        executor = MigrationExecutor(connection)
+        waiting = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except DatabaseError as error:
+        return Finding(
+            "DATABASE_URL",
+            shown,
+            ok=False,
+            detail=str(error).strip().splitlines()[0],
+            how="is the server up, and do name, user and password fit?",
+        )
+    if waiting:
+        return Finding(
+            "DATABASE_URL",
+            shown,
+            ok=False,
+            detail=f"{connection.vendor} {version}, {len(waiting)} migrations not applied",
+            how="make up applies them; without it, run manage.py migrate",
+        )
+    return Finding("DATABASE_URL", shown, ok=True, detail=f"{connection.vendor} {version}")
+
+
+def _broker() -> Finding:
+    shown = masked(settings.BROKER_URL)
+    try:
+        broker = connect(settings.BROKER_URL, name="crawlyard doctor", timeout=5.0)
+    except BrokerError as error:
+        return Finding(
+            "BROKER_URL",
+            shown,
+            ok=False,
+            detail=str(error),
+            how="sqlite:///path/to/file or amqp://user:password@host:5672/vhost",
+        )
+    broker.close()
+    return Finding("BROKER_URL", shown, ok=True, detail="connected")
+
+
+def _cache() -> Finding:
+    if not settings.REDIS_URL:
+        return Finding("REDIS_URL", "", ok=True, detail="not set: memory of each process")
+    shown = masked(settings.REDIS_URL)
+    try:
+        cache.set("doctor", "ok", 5)
+        found = cache.get("doctor") == "ok"
+    except (redis.RedisError, ValueError) as error:
+        return Finding("REDIS_URL", shown, ok=False, detail=str(error), how="redis://host:6379/0")
+    return Finding("REDIS_URL", shown, ok=found, detail="connected")
+
+
+def _runner() -> Finding:
+    scheme = urlsplit(settings.RUNNER_URL).scheme
+    return Finding(
+        "RUNNER_URL",
+        settings.RUNNER_URL,
+        ok=scheme == "process",
+        detail="runs are local processes" if scheme == "process" else f"unknown runner {scheme!r}",
+        how="" if scheme == "process" else "process://",
+    )

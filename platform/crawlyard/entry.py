@@ -1,0 +1,59 @@
+"""Runs a management command and turns a bad setting into one line instead of a traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from crawlyard.demo.environment import prepare, wants_own_folder
+from yardkit.broker import BrokerError
+from yardkit.env import EnvError
+
+BASE = "crawlyard.settings.base"
+_VENV_HINT = "run `make install` once, then .venv/bin/python manage.py ..."
+
+
+def settings_of(argv: list[str]) -> str:
+    """The settings module of a command: daemons show no pages, the web pools connections."""
+    command = "".join(argv[1:2])
+    if command == "run_web":
+        return "crawlyard.settings.web"
+    return "crawlyard.settings.daemon" if command.startswith("run_") else BASE
+
+
+def main(argv: list[str]) -> int:
+    """Run ``argv`` as Django would; exit status 2 for a bad setting or a store that is away."""
+    try:
+        if wants_own_folder(argv):
+            # Before the settings are read.
+            prepare(os.environ, argv[1], argv[2:])
+        if os.environ.get("DJANGO_SETTINGS_MODULE") == BASE:
+            os.environ["DJANGO_SETTINGS_MODULE"] = settings_of(argv)
+        return _run(argv)
+    except EnvError as error:
+        return _refuse(str(error))
+    except BrokerError as error:
+        return _refuse(f"BROKER_URL: {error}")
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(argv: list[str]) -> int:
+    try:
+        from django.core.management import execute_from_command_line
+        from django.db.utils import OperationalError
+    except ModuleNotFoundError:
+        # The system's own Python, where nothing of ours is installed.
+        return _refuse(f"{sys.executable} has no Django: {_VENV_HINT}")
+
+    try:
+        execute_from_command_line(argv)
+    except OperationalError as error:
+        first_line = str(error).strip().splitlines()[0]
+        return _refuse(f"DATABASE_URL: the database does not answer: {first_line}")
+    return 0
+
+
+def _refuse(line: str) -> int:
+    sys.stderr.write(f"{line}\n")
+    return 2

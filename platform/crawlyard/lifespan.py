@@ -1,0 +1,54 @@
+"""What a web process does when the server starts and stops it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from django.conf import settings
+
+from apps.dashboard.relay import EventRelay, to_channel_layer
+from apps.runtime.services import close_shared_broker, stop_events, stop_relay
+
+logger = logging.getLogger(__name__)
+
+# Together below the 5 s in which a process must be gone.
+STOP_RELAY_SECONDS: Final = 1.2
+FLUSH_SECONDS: Final = 1.0
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class Lifespan:
+    """The ASGI lifespan: starts the event relay, and lets go of the broker at the end.
+
+    Nothing here may keep the web from starting: without a broker there are no live updates,
+    and everything else works.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        relay: EventRelay | None = None
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                deliver = to_channel_layer(asyncio.get_running_loop())
+                relay = EventRelay(url=settings.BROKER_URL, deliver=deliver)
+                relay.start()
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await asyncio.to_thread(_let_go, relay)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+
+def _let_go(relay: EventRelay | None) -> None:
+    if relay is not None:
+        relay.stop(STOP_RELAY_SECONDS)
+    # What this process has committed and not yet published goes out first.
+    stop_relay(FLUSH_SECONDS)
+    stop_events(FLUSH_SECONDS)
+    close_shared_broker(FLUSH_SECONDS)

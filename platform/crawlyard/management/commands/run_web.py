@@ -1,0 +1,41 @@
+"""manage.py run_web: one web process (admin, REST, websockets)."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import uvicorn
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
+
+from crawlyard.web import check_port
+from yardkit.stop import die_with_parent_if_told
+
+
+class Command(BaseCommand):
+    """The same as ``uvicorn crawlyard.asgi:application`` with fitting options."""
+
+    help = "Serve the admin, REST and the websockets."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Where to listen."""
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=8000)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Serve until a signal comes."""
+        die_with_parent_if_told(os.environ)
+        check_port(options["host"], options["port"])
+        uvicorn.run(
+            "crawlyard.asgi:application",
+            host=options["host"],
+            port=options["port"],
+            log_config=None,
+            log_level=settings.LOG_LEVEL.lower(),
+            access_log=False,
+            proxy_headers=settings.BEHIND_TLS,
+            # Open websockets must not hold up the end: pages reconnect by themselves.
+            timeout_graceful_shutdown=1,
+            server_header=False,
+        )

@@ -1,0 +1,242 @@
+"""Settings, from the environment only. Every name is listed in docs/settings.md."""
+
+from __future__ import annotations
+
+import zoneinfo
+from pathlib import Path
+
+import dj_database_url
+from django.utils.translation import gettext_lazy as _
+
+from crawlyard.settings.paths import ROOT, data_folder, key_from_file, new_secret_key
+from yardkit.env import Env, EnvError
+from yardkit.secretbox import generate_key
+
+env = Env()
+
+DATA_DIR: Path = data_folder(env.path("CRAWLYARD_DATA", default=ROOT / "data").resolve())
+
+DEBUG = env.bool("DEBUG", default=False)
+SECRET_KEY = env.secret("SECRET_KEY", default="") or key_from_file(
+    DATA_DIR / "secret_key", new_secret_key()
+)
+# The first key seals, the others still open: rotation without downtime.
+SECRETBOX_KEYS = env.secret("SECRETBOX_KEYS", default="").replace(",", " ").split() or [
+    key_from_file(DATA_DIR / "secretbox_key", generate_key())
+]
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["127.0.0.1", "localhost", "[::1]"])
+if "*" in ALLOWED_HOSTS and not DEBUG:
+    raise EnvError("ALLOWED_HOSTS: '*' accepts any Host header; list the names of this server")
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+
+# --- every store is a URL -------------------------------------------------------------------
+
+DATABASE_URL = env.secret("DATABASE_URL", default=f"sqlite:///{DATA_DIR / 'crawlyard.sqlite3'}")
+BROKER_URL = env.secret("BROKER_URL", default=f"sqlite:///{DATA_DIR / 'broker.sqlite3'}")
+REDIS_URL = env.secret("REDIS_URL", default="")
+if REDIS_URL and not REDIS_URL.startswith(("redis://", "rediss://", "unix://")):
+    raise EnvError("REDIS_URL: not understood; use redis://host:6379/0")
+RUNNER_URL = env.str("RUNNER_URL", default="process://")
+
+# --- runs as local processes ----------------------------------------------------------------
+
+RUNS_DIR = DATA_DIR / "runs"
+# Modules in this folder can be named as a job's spider.
+SPIDERS_DIR: Path = env.path("SPIDERS_DIR", default=DATA_DIR / "spiders")
+SPIDER_PYTHON_PATH = (str(ROOT / "platform"), str(SPIDERS_DIR))
+
+try:
+    _database = dj_database_url.parse(DATABASE_URL)
+except (ValueError, KeyError) as error:
+    raise EnvError(
+        "DATABASE_URL: not understood; use sqlite:///path/to/file or "
+        "postgresql://user:password@host:5432/name"
+    ) from error
+if _database["ENGINE"] == "django.db.backends.sqlite3":
+    _database["OPTIONS"] = {
+        # IMMEDIATE takes the write lock at the start, so that two writers queue instead of
+        # one of them failing in the middle of its transaction.
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
+elif _database["ENGINE"] == "django.db.backends.postgresql":
+    _database["OPTIONS"] = {"connect_timeout": 5}
+else:
+    raise EnvError("DATABASE_URL: only SQLite and PostgreSQL are supported")
+DATABASES = {"default": _database}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+if REDIS_URL:
+    CACHES = {
+        "default": {
+            "BACKEND": "django.core.cache.backends.redis.RedisCache",
+            "LOCATION": REDIS_URL,
+            "KEY_PREFIX": env.str("REDIS_PREFIX", default="crawlyard"),
+        }
+    }
+else:
+    CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+
+# --- Django ---------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "unfold",
+    "unfold.contrib.filters",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_filters",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "channels",
+    "crawlyard",
+    "apps.dashboard",
+    "apps.queuestats",
+    "apps.agents",
+    "apps.jobs",
+    "apps.projects",
+    "apps.access",
+    "apps.runtime",
+]
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "apps.access.middleware.RequestIdMiddleware",
+    "apps.access.middleware.ContentSecurityPolicyMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "apps.access.middleware.PasswordChangeMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+ROOT_URLCONF = "crawlyard.urls"
+ASGI_APPLICATION = "crawlyard.asgi.application"
+# REST paths have no trailing slash and accept one; see apps.access.api.urls.
+APPEND_SLASH = True
+AUTH_USER_MODEL = "access.User"
+LOGIN_URL = "admin:login"
+LOGIN_REDIRECT_URL = "admin:index"
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [ROOT / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.debug",
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ]
+        },
+    }
+]
+# Events reach websockets from the broker; inside a process memory is enough.
+CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
+
+LANGUAGE_CODE = "en"
+LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
+# The second one holds what the admin theme itself leaves in English.
+LOCALE_PATHS = [ROOT / "locale", ROOT / "locale" / "theme"]
+USE_I18N = True
+# Times to the second and by 24 hours: they are compared with log lines.
+FORMAT_MODULE_PATH = ["crawlyard.formats"]
+TIME_ZONE = env.str("TIME_ZONE", default="UTC")
+try:
+    zoneinfo.ZoneInfo(TIME_ZONE)
+except (zoneinfo.ZoneInfoNotFoundError, ValueError) as error:
+    raise EnvError(f"TIME_ZONE: {TIME_ZONE!r} is no zone; use one such as Asia/Shanghai") from error
+USE_TZ = True
+
+STATIC_URL = "/static/"
+STATIC_ROOT = DATA_DIR / "static"
+STATICFILES_DIRS = [ROOT / "static"]
+# Serves the apps' own static files without a collectstatic step, so that one command is enough.
+WHITENOISE_USE_FINDERS = True
+
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SECURE_CONTENT_TYPE_NOSNIFF = True
+X_FRAME_OPTIONS = "DENY"
+BEHIND_TLS = env.bool("BEHIND_TLS", default=False)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+if BEHIND_TLS:
+    SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+
+REST_FRAMEWORK = {
+    "DEFAULT_AUTHENTICATION_CLASSES": [
+        "apps.access.api.authentication.TokenAuthentication",
+        "rest_framework.authentication.SessionAuthentication",
+    ],
+    "DEFAULT_PERMISSION_CLASSES": ["apps.access.api.permissions.InsideScopes"],
+    "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["apps.access.api.parsers.StrictJSONParser"],
+    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_PAGINATION_CLASS": "apps.access.api.pagination.KeysetPagination",
+    "DEFAULT_SCHEMA_CLASS": "apps.access.api.schema.ApiSchema",
+    # Requests of one person; "none" means no limit.
+    "DEFAULT_THROTTLE_RATES": {"user": env.str("REST_RATE", default="6000/minute")},
+    "EXCEPTION_HANDLER": "apps.access.api.errors.exception_handler",
+    "TEST_REQUEST_DEFAULT_FORMAT": "json",
+}
+SPECTACULAR_SETTINGS = {
+    "TITLE": "Crawlyard",
+    "DESCRIPTION": "Everything a page can do, over REST.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": r"/api/v1",
+    # Several fields share these choices; without a name of their own each gets a made-up one.
+    "ENUM_NAME_OVERRIDES": {"RunStateEnum": "apps.jobs.states.RunState"},
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+}
+
+UNFOLD = {
+    "SITE_TITLE": "Crawlyard",
+    "SITE_HEADER": "Crawlyard",
+    "SITE_SUBHEADER": _("data collection, accounted for"),
+    "SITE_SYMBOL": "conversion_path",
+    "SITE_FAVICONS": [
+        {"rel": "icon", "type": "image/svg+xml", "href": f"{STATIC_URL}crawlyard.svg"}
+    ],
+    "SHOW_LANGUAGES": True,
+    "SHOW_HISTORY": False,
+    "SHOW_VIEW_ON_SITE": False,
+    "DASHBOARD_CALLBACK": "apps.dashboard.pages.home",
+    "SIDEBAR": {"navigation": "apps.dashboard.navigation.sidebar"},
+}
+
+LOG_LEVEL = env.str(
+    "LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+)
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {
+        "line": {
+            "format": "{asctime} {levelname:<7} {name}: {message}",
+            "style": "{",
+        }
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+}

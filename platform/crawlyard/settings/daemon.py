@@ -1,0 +1,27 @@
+"""Settings of the daemons: the same, without what only serves pages.
+
+Half of a daemon's start would go into importing the admin, its theme and REST.
+"""
+
+from __future__ import annotations
+
+from crawlyard.settings.base import *  # noqa: F403
+from crawlyard.settings.base import DATABASES
+from crawlyard.settings.base import INSTALLED_APPS as ALL_APPS
+
+# A few threads that work all the time: each keeps its connection, and tests it before use.
+DATABASES["default"] |= {"CONN_MAX_AGE": None, "CONN_HEALTH_CHECKS": True}
+
+_PAGES_ONLY = {
+    "unfold",
+    "unfold.contrib.filters",
+    "django.contrib.admin",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "django_filters",
+    "rest_framework",
+    "drf_spectacular",
+    "drf_spectacular_sidecar",
+    "channels",
+}
+INSTALLED_APPS = [app for app in ALL_APPS if app not in _PAGES_ONLY]

@@ -1,0 +1,54 @@
+"""Where the code and the data live, and the keys made on first use."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+from yardkit.env import EnvError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def data_folder(path: Path) -> Path:
+    """Make the data folder, readable by its owner only, and prove that it can be written."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        probe = path / f".write-probe-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise EnvError(
+            f"CRAWLYARD_DATA: cannot write to the data folder {path}: {error.strerror}; "
+            "name a folder this user may write to"
+        ) from error
+    return path
+
+
+def key_from_file(path: Path, make: str) -> str:
+    """Read the key at ``path``; the first process to come writes ``make`` there (mode 0600)."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return _read_when_written(path)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(make)
+        file.flush()
+        os.fsync(file.fileno())
+    return make
+
+
+def _read_when_written(path: Path) -> str:
+    for _ in range(200):
+        value = path.read_text(encoding="ascii").strip()
+        if value:
+            return value
+        # Another process created the file a moment ago and is about to fill it.
+        os.sched_yield() if hasattr(os, "sched_yield") else None
+    raise EnvError(f"{path} is empty; delete it, and a new key is made (old secrets are then lost)")
+
+
+def new_secret_key() -> str:
+    """A fresh SECRET_KEY."""
+    return secrets.token_urlsafe(50)

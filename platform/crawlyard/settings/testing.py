@@ -1,0 +1,25 @@
+"""Settings of the test run: an own data folder, SQLite unless a test asks for a service."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+from crawlyard.demo.environment import STORES
+
+# A test run never connects to the stores that the shell it was started from names.
+for _name in STORES:
+    os.environ.pop(_name, None)
+    os.environ.pop(f"{_name}_FILE", None)
+
+# Before base is imported: a test run never touches the data of a real installation.
+os.environ["CRAWLYARD_DATA"] = os.environ.get("CRAWLYARD_TEST_DATA") or tempfile.mkdtemp(
+    prefix="crawlyard-test-"
+)
+
+from crawlyard.settings.base import *  # noqa: E402, F403 - the environment comes first
+
+DEBUG = False
+# The cheapest hasher: a test that logs in should not spend its time on key stretching.
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+WHITENOISE_AUTOREFRESH = True

@@ -1,0 +1,247 @@
+"""A small supervisor: starts one box's processes, restarts them with back-off, merges their logs.
+
+It knows nothing of Django. Each child runs in a session of its own, so that Ctrl-C reaches the
+supervisor alone and it decides who stops first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import psutil
+
+from yardkit.stop import DIE_WITH_PARENT
+
+# A child that ran this long is healthy; its next crash starts the back-off anew.
+HEALTHY_SECONDS: Final = 30.0
+FIRST_BACKOFF_SECONDS: Final = 0.5
+LONGEST_BACKOFF_SECONDS: Final = 15.0
+# Everything is over within 5 s: the first ones may take 3.2, the rest 1.2 more.
+FIRST_GRACE_SECONDS: Final = 3.2
+REST_GRACE_SECONDS: Final = 1.2
+# What a daemon answers to a setting that no restart can mend. One that has run already had good
+# settings, and says the same of a database or a broker that is away just now.
+BAD_SETTING_STATUS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One process to keep running. ``stops_first``: others must outlive it."""
+
+    name: str
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stops_first: bool = False
+
+
+@dataclass(slots=True)
+class _Child:
+    unit: Unit
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    restarts: int = 0
+    start_at: float = 0.0
+    backoff: float = FIRST_BACKOFF_SECONDS
+    rest: bytes = b""
+    last_line: str = ""
+
+
+class UnitFailed(Exception):
+    """A child cannot run with these settings; the text is its own last line."""
+
+
+class Supervisor:
+    """``start()``, then ``step()`` again and again, then ``stop()``."""
+
+    def __init__(self, units: Sequence[Unit], write_line: Callable[[str, str], None]) -> None:
+        self._children = [_Child(unit) for unit in units]
+        self._write_line = write_line
+        self._selector = selectors.DefaultSelector()
+
+    def start(self) -> None:
+        """Start every unit."""
+        for child in self._children:
+            self._spawn(child)
+
+    def pids(self) -> dict[str, int]:
+        """The running children by unit name."""
+        return {c.unit.name: c.process.pid for c in self._children if c.process is not None}
+
+    def restarts(self) -> int:
+        """How often any child had to be started again."""
+        return sum(child.restarts for child in self._children)
+
+    def step(self, timeout: float) -> None:
+        """Copy log lines for up to ``timeout`` seconds, reap and restart.
+
+        Raises:
+            UnitFailed: a child says that its settings are wrong.
+        """
+        self._copy_logs(timeout)
+        _reap_strangers({c.process.pid for c in self._children if c.process is not None})
+        now = time.monotonic()
+        for child in self._children:
+            if child.process is None:
+                if now >= child.start_at:
+                    child.restarts += 1
+                    self._spawn(child)
+            elif child.process.poll() is not None:
+                self._ended(child, now)
+
+    def stop(self) -> None:
+        """Stop all children, those that ``stops_first`` first; kill what does not listen."""
+        family = [one for child in self._children for one in _descendants(child)]
+        first = [child for child in self._children if child.unit.stops_first]
+        rest = [child for child in self._children if not child.unit.stops_first]
+        self._terminate(first, FIRST_GRACE_SECONDS)
+        self._terminate(rest, REST_GRACE_SECONDS)
+        self._copy_logs(0.0)
+        for child in self._children:
+            self._close(child)
+        self._selector.close()
+        # A child that had to be killed could not end what it had started in other sessions.
+        for process in family:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def _spawn(self, child: _Child) -> None:
+        environment = {
+            **os.environ,
+            **child.unit.environment,
+            DIE_WITH_PARENT: str(os.getpid()),
+            "PYTHONUNBUFFERED": "1",
+        }
+        child.started = time.monotonic()
+        try:
+            child.process = subprocess.Popen(
+                list(child.unit.argv),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            # No memory, no process left: perhaps the next time.
+            self._back_off(child, f"{child.unit.name} cannot be started: {error}")
+            return
+        assert child.process.stdout is not None  # noqa: S101 - PIPE was asked for
+        os.set_blocking(child.process.stdout.fileno(), False)
+        self._selector.register(child.process.stdout, selectors.EVENT_READ, child)
+
+    def _ended(self, child: _Child, now: float) -> None:
+        assert child.process is not None  # noqa: S101 - the caller looked
+        self._read(child)
+        code = child.process.returncode
+        # What it started must not go on without it, on its port for example.
+        _signal(child, signal.SIGKILL)
+        self._close(child)
+        healthy = now - child.started >= HEALTHY_SECONDS
+        if code == BAD_SETTING_STATUS and not child.restarts and not healthy:
+            raise UnitFailed(child.last_line or f"{child.unit.name} refused to start")
+        if healthy:
+            child.backoff = FIRST_BACKOFF_SECONDS
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        self._back_off(child, f"{child.unit.name} ended with {how}")
+
+    def _back_off(self, child: _Child, what: str) -> None:
+        child.start_at = time.monotonic() + child.backoff
+        self._write_line("up", f"{what}; starting again in {child.backoff:.1f} s")
+        child.backoff = min(child.backoff * 2, LONGEST_BACKOFF_SECONDS)
+
+    def _close(self, child: _Child) -> None:
+        if child.process is None:
+            return
+        stdout = child.process.stdout
+        if stdout is not None and not stdout.closed:
+            with contextlib.suppress(KeyError):
+                self._selector.unregister(stdout)
+            stdout.close()
+        child.process = None
+
+    def _copy_logs(self, timeout: float) -> None:
+        if not self._selector.get_map():
+            time.sleep(min(timeout, 0.05))
+            return
+        for key, _events in self._selector.select(timeout):
+            self._read(key.data)
+
+    def _read(self, child: _Child) -> None:
+        assert child.process is not None and child.process.stdout is not None  # noqa: S101, PT018
+        stdout = child.process.stdout
+        while True:
+            try:
+                data = os.read(stdout.fileno(), 65536)
+            except BlockingIOError:
+                break
+            if not data:
+                # The pipe is closed: only poll() can tell more.
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(stdout)
+                break
+            *lines, child.rest = (child.rest + data).split(b"\n")
+            for line in lines:
+                self._log(child, line)
+        if child.process.poll() is not None and child.rest:
+            self._log(child, child.rest)
+            child.rest = b""
+
+    def _log(self, child: _Child, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").rstrip()
+        if text:
+            child.last_line = text
+            self._write_line(child.unit.name, text)
+
+    def _terminate(self, children: list[_Child], grace: float) -> None:
+        running = [c for c in children if c.process is not None and c.process.poll() is None]
+        for child in running:
+            _signal(child, signal.SIGTERM)
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline and any(_alive(child) for child in running):
+            self._copy_logs(0.02)
+        for child in running:
+            if _alive(child):
+                self._write_line("up", f"{child.unit.name} did not stop in time: killed")
+            # The group too: a killed child must not leave its own children behind.
+            _signal(child, signal.SIGKILL)
+            if child.process is not None:
+                child.process.wait()
+
+
+def _alive(child: _Child) -> bool:
+    return child.process is not None and child.process.poll() is None
+
+
+def _signal(child: _Child, number: signal.Signals) -> None:
+    if child.process is None:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.process.pid, number)
+
+
+def _descendants(child: _Child) -> list[psutil.Process]:
+    if child.process is None:
+        return []
+    try:
+        return psutil.Process(child.process.pid).children(recursive=True)
+    except psutil.Error:
+        return []
+
+
+def _reap_strangers(own: Collection[int]) -> None:
+    """As the first process of a container: the dead whose own parents have died before them."""
+    if os.getpid() != 1:
+        return
+    with contextlib.suppress(ChildProcessError):
+        while found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if found.si_pid in own:
+                return  # our own, whose end is looked after elsewhere
+            os.waitpid(found.si_pid, os.WNOHANG)

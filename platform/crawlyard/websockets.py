@@ -1,0 +1,13 @@
+"""Every websocket address."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+
+from apps.dashboard.consumers import HomeConsumer, NoSuchPage, RunConsumer
+
+websocket_urlpatterns = [
+    path("ws/home", HomeConsumer.as_asgi()),
+    path("ws/runs/<int:run>", RunConsumer.as_asgi()),
+    re_path("", NoSuchPage.as_asgi()),
+]

@@ -1,0 +1,66 @@
+/* The home page. Figures of running runs come over the socket; the rest is the server's own HTML,
+   fetched when a run moves and every ten seconds, because agents and queues tell nobody. */
+(function () {
+  "use strict";
+
+  const REFRESH_MS = 10000;
+  const SOON_MS = 700;
+
+  const root = document.getElementById("home");
+  const live = root.querySelector("[data-live]");
+  const runs = new Map();
+  let soon = null;
+
+  function runOf(number) {
+    if (!runs.has(number)) runs.set(number, { rate: new Crawlyard.Rate(), figures: undefined });
+    return runs.get(number);
+  }
+
+  function show(figures) {
+    const known = runOf(figures.run);
+    if (Crawlyard.isOlder(figures, known.figures)) return;
+    known.figures = figures;
+    known.rate.add(figures.pages);
+    const row = live.querySelector(`tr[data-run="${Number(figures.run)}"]`);
+    if (row !== null) Crawlyard.write(row, figures);
+  }
+
+  function tick() {
+    for (const row of live.querySelectorAll("tr[data-run]")) {
+      const known = runs.get(Number(row.dataset.run));
+      if (known) row.querySelector("[data-rate]").textContent = Crawlyard.rateText(known.rate.now());
+    }
+  }
+
+  async function refresh() {
+    const answer = await Crawlyard.ask(root.dataset.fragment, "text/html");
+    live.innerHTML = await answer.text();
+    for (const row of live.querySelectorAll("tr[data-run]")) {
+      const known = runOf(Number(row.dataset.run));
+      if (known.figures === undefined || Crawlyard.saysMore(row, known.figures)) {
+        known.rate.add(Number(row.dataset.pages));
+      } else {
+        Crawlyard.write(row, known.figures);
+      }
+    }
+    for (const run of runs.keys()) {
+      if (live.querySelector(`tr[data-run="${Number(run)}"]`) === null) runs.delete(run);
+    }
+    tick();
+  }
+
+  const connection = new Crawlyard.Live(root, {
+    event(event) {
+      if (event.kind === "run.counters") show(event.payload);
+      else if (soon === null) {
+        soon = setTimeout(() => {
+          soon = null;
+          connection.poll();
+        }, SOON_MS);
+      }
+    },
+    poll: refresh,
+  });
+  setInterval(tick, 1000);
+  setInterval(() => connection.up && connection.poll(), REFRESH_MS);
+})();

@@ -1,0 +1,112 @@
+/* The page of one run. Figures come over the socket; everything else is the server's own HTML,
+   fetched again when the run moves. */
+(function () {
+  "use strict";
+
+  const REFRESH_MS = 2000;
+  const SPARK_POINTS = 120;
+
+  const root = document.getElementById("run");
+  const live = root.querySelector("[data-live]");
+  const rate = new Crawlyard.Rate();
+  const spark = [];
+  const openedAt = performance.now();
+  let shown;
+  let refreshAt = 0;
+  let refreshTimer = null;
+  let secondsFrom = openedAt;
+
+  const body = () => live.firstElementChild;
+  const ended = () => body().dataset.active === "false";
+
+  function show(figures) {
+    if (Crawlyard.isOlder(figures, shown)) return;
+    const failedBefore = shown ? shown.failed : figures.failed;
+    shown = figures;
+    rate.add(figures.pages);
+    Crawlyard.write(live, figures);
+    live.querySelector("[data-warn=failed]").classList.toggle("cy-danger", figures.failed > 0);
+    live.querySelector("[data-balanced]").dataset.balanced = String(figures.balanced);
+    showAgents(figures.agents);
+    if (figures.failed > failedBefore || figures.final !== (body().dataset.final === "true")) {
+      refreshSoon();
+    }
+  }
+
+  function showAgents(answers) {
+    const total = Object.values(answers).reduce((sum, value) => sum + value, 0);
+    for (const [agent, value] of Object.entries(answers)) {
+      const row = live.querySelector(`[data-agent="${CSS.escape(agent)}"]`);
+      if (row === null) {
+        refreshSoon();
+        continue;
+      }
+      row.querySelector("[data-answers]").textContent = Crawlyard.count(value);
+      row.querySelector("[data-share]").setAttribute("width", (100 * value) / total);
+    }
+  }
+
+  /* Fetch the server's HTML, at most every two seconds. */
+  function refreshSoon() {
+    if (refreshTimer !== null) return;
+    const pause = Math.max(0, refreshAt - performance.now());
+    refreshTimer = setTimeout(() => {
+      refreshTimer = null;
+      refreshAt = performance.now() + REFRESH_MS;
+      refresh().catch(() => undefined);
+    }, pause);
+  }
+
+  async function refresh() {
+    const answer = await Crawlyard.ask(root.dataset.fragment, "text/html");
+    live.innerHTML = await answer.text();
+    secondsFrom = performance.now();
+    // The figures that the socket brought meanwhile may be newer than this page.
+    if (shown !== undefined && !Crawlyard.saysMore(body(), shown)) Crawlyard.write(live, shown);
+    tick();
+    sayEnded();
+  }
+
+  function sayEnded() {
+    if (connection.up) connection.say(ended() ? "ended" : "live");
+  }
+
+  function tick() {
+    const duration = live.querySelector("[data-duration][data-seconds]");
+    if (duration !== null) {
+      const since = (performance.now() - secondsFrom) / 1000;
+      duration.textContent = Crawlyard.clock(Number(duration.dataset.seconds) + since);
+    }
+    const target = live.querySelector("[data-rate]");
+    if (target === null) return;
+    const now = rate.now();
+    target.textContent = Crawlyard.rateText(now);
+    drawSpark(now);
+  }
+
+  function drawSpark(now) {
+    spark.push(now || 0);
+    if (spark.length > SPARK_POINTS) spark.shift();
+    const line = live.querySelector("[data-spark] polyline");
+    if (line === null || spark.length < 3) return;
+    const top = Math.max(...spark, 1);
+    const step = SPARK_POINTS / (spark.length - 1);
+    const points = spark.map((value, i) => `${(i * step).toFixed(1)},${(19 - (18 * value) / top).toFixed(1)}`);
+    line.setAttribute("points", points.join(" "));
+  }
+
+  const connection = new Crawlyard.Live(root, {
+    event(event) {
+      if (event.kind === "run.counters") show(event.payload);
+      else refreshSoon();
+    },
+    async poll() {
+      const answer = await Crawlyard.ask(root.dataset.counters, "application/json");
+      const figures = await answer.json();
+      show(figures);
+      if (figures.state !== body().dataset.state) await refresh();
+      sayEnded();
+    },
+  });
+  setInterval(tick, 1000);
+})();
