@@ -1,0 +1,70 @@
+"""Every REST route of the platform, read from the URL conf."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from django.urls import URLPattern, URLResolver, get_resolver
+from rest_framework.views import APIView
+
+from apps.access.api.base import ApiView
+
+API_PREFIX = "api/v1/"
+# The schema and its viewers are DRF spectacular's, for whoever is logged in.
+NOT_OURS = frozenset({"schema", "docs", "redoc"})
+
+
+@dataclass(frozen=True)
+class Route:
+    """One address; ``path`` has ``{names}`` where ids go."""
+
+    path: str
+    view: type[APIView]
+    actions: Mapping[str, str]
+
+    @property
+    def names(self) -> list[str]:
+        """Of the ids in the address."""
+        return re.findall(r"{(\w+)}", self.path)
+
+    def at(self, **ids: Any) -> str:
+        """The address."""
+        return "/" + self.path.format(**ids)
+
+    def __str__(self) -> str:
+        return self.path
+
+
+def all_routes() -> list[Route]:
+    """Of the apps, sorted."""
+    found = _walk(get_resolver().url_patterns, "")
+    ours = [each for each in found if each.path.startswith(API_PREFIX)]
+    return sorted(
+        (each for each in ours if each.path.removeprefix(API_PREFIX) not in NOT_OURS),
+        key=lambda each: each.path,
+    )
+
+
+def _walk(patterns: list[URLPattern | URLResolver], prefix: str) -> Iterator[Route]:
+    for each in patterns:
+        here = prefix + _readable(str(each.pattern))
+        if isinstance(each, URLResolver):
+            yield from _walk(each.url_patterns, here)
+            continue
+        view = getattr(each.callback, "cls", None)
+        if view is None:
+            continue
+        actions = getattr(each.callback, "actions", None)
+        if actions is None:
+            methods = ("get", "post", "put", "patch", "delete")
+            actions = {name: name for name in methods if hasattr(view, name)}
+        yield Route(here, cast("type[ApiView]", view), dict(actions))
+
+
+def _readable(pattern: str) -> str:
+    pattern = re.sub(r"\(\?P<(\w+)>[^)]*\)", r"{\1}", pattern)
+    pattern = re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", pattern)
+    return pattern.replace("^", "").replace("$", "").replace("\\", "")

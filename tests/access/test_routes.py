@@ -1,0 +1,242 @@
+"""Who may call which address. The addresses come from the URL conf, so none is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.db.models import Model
+from drf_spectacular.drainage import GENERATOR_STATS
+from drf_spectacular.generators import SchemaGenerator
+
+from apps.access.api.base import ApiView
+from apps.access.models import Membership, User
+from apps.access.services import record
+from apps.access.states import Role
+from apps.agents.models import Agent
+from apps.projects.models import Project
+from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
+from tests.access.routes import Route, all_routes
+from tests.jobs.factories import make_job, make_run
+
+pytestmark = pytest.mark.django_db
+
+ROUTES = all_routes()
+WITH_IDS = [route for route in ROUTES if route.names]
+LISTS = [route for route in ROUTES if not route.names and route.actions.get("get") == "list"]
+SAFE = ("get",)
+# What belongs to a person, or to nobody, instead of a project.
+OWN = "api/v1/tokens"
+GLOBAL = "api/v1/agents"
+
+
+@dataclass
+class World:
+    """A project with one of everything, and people of all kinds."""
+
+    project: Project
+    owner: User
+
+
+@pytest.fixture
+def world() -> World:
+    project = make_project()
+    return World(project, make_user(roles={project: Role.ADMIN}))
+
+
+def _agent() -> Agent:
+    return Agent.objects.create(name="agent-1")
+
+
+# One of the kind whose id the address takes. A new route needs a line here.
+MAKERS: dict[str, Callable[[World], Model]] = {
+    "api/v1/agents/{pk}": lambda world: _agent(),
+    "api/v1/audit/{pk}": lambda world: record(actor=None, action="test.x", obj=world.project),
+    "api/v1/jobs/{pk}": lambda world: make_job(project=world.project),
+    "api/v1/memberships/{pk}": lambda world: Membership.objects.get(user=world.owner),
+    "api/v1/projects/{pk}": lambda world: world.project,
+    "api/v1/runs/{pk}": lambda world: make_run(job=make_job(project=world.project)),
+    "api/v1/runs/{run}": lambda world: make_run(job=make_job(project=world.project)),
+    "api/v1/tokens/{pk}": lambda world: make_token(world.owner).token,
+}
+
+
+def path_of(route: Route, world: World) -> str:
+    makers = [make for start, make in MAKERS.items() if route.path.startswith(start)]
+    assert makers, f"{route}: say in MAKERS how to make one"
+    return route.at(**{name: makers[0](world).pk for name in route.names})
+
+
+def calls(route: Route) -> list[str]:
+    return [method for method in route.actions if method != "head"]
+
+
+def send(api: Api, method: str, path: str) -> Any:
+    body = None if method in SAFE else {}
+    return api.call(method, path, body)
+
+
+def test_there_are_routes() -> None:
+    assert {"api/v1/me", "api/v1/projects", "api/v1/projects/{pk}"} <= {r.path for r in ROUTES}
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_every_view_derives_from_the_base(route: Route) -> None:
+    assert issubclass(route.view, ApiView)
+    assert route.view.area
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_strangers_get_401(route: Route, world: World) -> None:
+    path = path_of(route, world) if route.names else route.at()
+    for method in calls(route):
+        response = send(Api(), method, path)
+        assert response.status_code == 401, method
+        assert "WWW-Authenticate" in response
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_both_with_and_without_a_last_slash(route: Route, world: World) -> None:
+    path = path_of(route, world) if route.names else route.at()
+    api = Api(make_superuser() if OWN not in route.path else world.owner)
+    if "get" in route.actions:
+        assert send(api, "get", path).status_code == 200
+        assert send(api, "get", path + "/").status_code == 200
+    else:
+        assert send(api, "post", path + "/").status_code != 404
+
+
+@pytest.mark.parametrize(
+    "route", [route for route in WITH_IDS if not route.path.startswith(GLOBAL)], ids=str
+)
+def test_things_of_other_projects_do_not_exist(route: Route, world: World) -> None:
+    stranger = Api(make_user(roles={make_project(): Role.ADMIN}))
+    path = path_of(route, world)
+    for method in calls(route):
+        response = send(stranger, method, path)
+        assert response.status_code == 404, (method, response.content)
+        assert response.json()["code"] == "not_found"
+
+
+@pytest.mark.parametrize("route", LISTS, ids=str)
+def test_lists_show_nothing_of_other_projects(route: Route, world: World) -> None:
+    for start, make in MAKERS.items():
+        if "{pk}" in start:
+            make(world)
+    elsewhere = make_project()
+    stranger = Api(make_user(roles={elsewhere: Role.ADMIN}))
+    response = send(stranger, "get", route.at())
+    assert response.status_code == 200
+    for row in response.json()["results"]:
+        if route.path == "api/v1/projects":
+            assert row["id"] == elsewhere.pk
+        elif route.path not in (OWN, GLOBAL):
+            assert row["project"] == elsewhere.pk
+
+
+@pytest.mark.parametrize("route", [r for r in ROUTES if not r.path.startswith(OWN)], ids=str)
+def test_viewers_read_and_write_nothing(route: Route, world: World) -> None:
+    viewer = Api(make_user(roles={world.project: Role.VIEWER}))
+    path = path_of(route, world) if route.names else route.at()
+    for method in calls(route):
+        response = send(viewer, method, path)
+        if method not in SAFE:
+            assert response.status_code == 403, (method, response.content)
+            assert response.json()["code"] == "role_required"
+        elif route.path.startswith("api/v1/audit"):
+            assert response.status_code in (403, 404), response.content
+        else:
+            assert response.status_code == 200, response.content
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
+    reader = Api(world.owner, scopes=("*:read",))
+    path = path_of(route, world) if route.names else route.at()
+    for method in calls(route):
+        response = send(reader, method, path)
+        if method in SAFE:
+            assert response.status_code == 200, response.content
+        else:
+            assert (response.status_code, response.json()["code"]) == (403, "scope_missing")
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "needed"),
+    [
+        ("api/v1/jobs", "post", Role.EDITOR),
+        ("api/v1/jobs/{pk}", "patch", Role.EDITOR),
+        ("api/v1/jobs/{pk}/start", "post", Role.OPERATOR),
+        ("api/v1/runs/{pk}/stop", "post", Role.OPERATOR),
+        ("api/v1/projects/{pk}", "patch", Role.ADMIN),
+        ("api/v1/memberships", "post", Role.ADMIN),
+        ("api/v1/memberships/{pk}", "delete", Role.ADMIN),
+        ("api/v1/audit", "get", Role.ADMIN),
+    ],
+)
+@pytest.mark.parametrize("held", list(Role))
+def test_the_role_that_is_needed(
+    path: str, method: str, needed: Role, held: Role, world: World
+) -> None:
+    route = next(each for each in ROUTES if each.path == path)
+    address = path_of(route, world) if route.names else route.at()
+    response = send(Api(make_user(roles={world.project: held})), method, address)
+    if held.covers(needed):
+        assert response.status_code not in (401, 403, 404), response.content
+    else:
+        assert response.status_code == 403
+
+
+@pytest.mark.parametrize("path", ["api/v1/jobs", "api/v1/memberships"], ids=str)
+def test_nothing_can_be_made_in_projects_of_others(path: str, world: World) -> None:
+    mine = make_project()
+    user = make_user(roles={mine: Role.ADMIN})
+    body = {
+        "project": world.project.pk,
+        "name": "New",
+        "spider": "yardspider.spiders:SiteSpider",
+        "user": user.username,
+        "role": "viewer",
+    }
+    hidden = Api(user).post(f"/{path}", body)
+    assert hidden.status_code == 400
+    assert set(hidden.json()["fields"]) == {"project"}
+    Membership.objects.create(user=user, project=world.project, role=Role.VIEWER)
+    # Seen now, but to look at: refused for the role, or not offered as a choice.
+    refused = Api(user).post(f"/{path}", body)
+    assert refused.status_code in (400, 403)
+    assert refused.json()["code"] == "role_required" or "project" in refused.json()["fields"]
+    assert Api(user).post(f"/{path}", body | {"project": mine.pk}).status_code == 201
+
+
+def test_the_schema_is_made_without_complaints() -> None:
+    with GENERATOR_STATS.silence():
+        GENERATOR_STATS.reset()
+        schema = SchemaGenerator().get_schema(request=None, public=True)
+        complaints = [*GENERATOR_STATS._warn_cache, *GENERATOR_STATS._error_cache]
+    assert complaints == []
+    assert set(schema["paths"]) == {"/" + route.path.replace("{pk}", "{id}") for route in ROUTES}
+    for path, operations in schema["paths"].items():
+        for method, operation in operations.items():
+            assert "default" in operation["responses"], (method, path)
+            assert operation["tags"] != ["platform"]
+            retrieves = method == "get" and path.endswith("{id}")
+            # Without a body: a client must not look for the error that "default" promises.
+            assert ("content" not in operation["responses"].get("304", "content")) == retrieves
+    assert "format" not in schema["components"]["schemas"]["Me"]["properties"]["email"]
+
+
+def test_the_schema_and_its_viewers_are_for_people_who_are_logged_in(client: Any) -> None:
+    assert client.get("/api/v1/schema").status_code == 401
+    for page in ("docs", "redoc"):
+        refused = client.get(f"/api/v1/{page}")
+        assert refused.status_code == 302
+        assert refused["Location"].startswith("/admin/login/")
+    client.force_login(make_user())
+    assert client.get("/api/v1/schema").status_code == 200
+    for page in ("docs", "redoc"):
+        text = client.get(f"/api/v1/{page}").content.decode()
+        assert "drf_spectacular_sidecar" in text
+        assert "https://" not in text

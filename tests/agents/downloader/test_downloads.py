@@ -1,0 +1,152 @@
+"""An agent on a real broker with a real web server: what comes of its downloads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+
+import pytest
+
+from tests.agents.downloader.conftest import Start
+from tests.agents.downloader.gate import Gate
+from tests.agents.downloader.other_side import (
+    OtherSide,
+    Unreliable,
+    until,
+)
+from tests.yardkit.web_server import WebServer, page
+from yardkit.broker import Broker
+from yardkit.clock import ManualClock
+from yardkit.protocol import (
+    FailureKind,
+)
+
+
+@pytest.mark.covers("S1.23")
+async def test_download(start: Start, other: OtherSide, site: WebServer) -> None:
+    running = start()
+    site.answers |= {f"/{number}": page(b"page %d" % number) for number in range(100)}
+    await other.allocate(user_agent="Yard/1")
+    other.download([site.url(f"/{number}") for number in range(100)])
+    results = await other.results(100)
+    assert {number: result.body for number, result in results.items()} == {
+        number: b"page %d" % number for number in range(100)
+    }
+    assert {result.status for result in results.values()} == {200}
+    assert site.seen[0].headers["user-agent"] == "Yard/1"
+    await until(lambda: running.agent.counters.finished == 100)
+    await other.emptied()
+    assert len(site.seen) == 100, "no page twice"
+
+
+async def test_answers_travel_in_batches(start: Start, broker: Broker, other: OtherSide) -> None:
+    unreliable = Unreliable(broker)
+    start(broker=unreliable)
+    await other.allocate()
+    other.download(["http://10.0.0.1/"] * 100)
+    results = await other.results(100)
+    assert {result.failure for result in results.values()} == {FailureKind.ADDRESS_REFUSED}
+    sent = [one for one in unreliable.published if one.key == other.answers.name]
+    assert len(sent) <= 1 + 100 // 10
+
+
+async def test_failures_are_answers(start: Start, other: OtherSide, site: WebServer) -> None:
+    start()
+    site.answers["/gate"] = Gate()
+    await other.allocate(timeout_seconds=0.1)
+    other.download(["ftp://nowhere", "http://10.0.0.1/", site.url("/gate"), site.url("/missing")])
+    results = await other.results(4)
+    assert [(results[number].failure, results[number].status) for number in range(4)] == [
+        (FailureKind.BAD_REQUEST, 0),
+        (FailureKind.ADDRESS_REFUSED, 0),
+        (FailureKind.TIMEOUT, 0),
+        (FailureKind.NONE, 404),
+    ]
+    await other.emptied()
+
+
+async def test_large_bodies_are_compressed(start: Start, other: OtherSide, site: WebServer) -> None:
+    start()
+    body = b"crawl the yard " * 200_000
+    site.answers |= {"/large": page(body), "/small": page(b"x" * 1_000_000)}
+    await other.allocate(max_body_bytes=2_000_000)
+    other.download([site.url("/large"), site.url("/small")])
+    results = await other.results(2)
+    large, small = results[0], results[1]
+    assert (large.compressed, large.truncated) == (True, True)
+    assert len(large.body) < 100_000
+    assert zlib.decompress(large.body) == body[:2_000_000]
+    assert (small.compressed, len(small.body)) == (False, 1_000_000)
+
+
+async def test_concurrency_is_kept(start: Start, other: OtherSide, site: WebServer) -> None:
+    start()
+    gate = site.answers["/gate"] = Gate()
+    await other.allocate(concurrency=3)
+    other.download([site.url("/gate")] * 20)
+    await until(lambda: gate.waiting == 3)
+    await asyncio.sleep(0.05)
+    assert gate.waiting == 3
+    gate.opened.set()
+    await other.results(20)
+
+
+@pytest.mark.covers("S1.25")
+async def test_runs_are_isolated(
+    start: Start, broker: Broker, other: OtherSide, site: WebServer
+) -> None:
+    start()
+    site.answers["/login"] = page(b"", headers={"Set-Cookie": "session=7; Path=/"})
+    stranger = OtherSide(broker, run=8)
+    await other.allocate()
+    await stranger.allocate(cookies={"own": "8"})
+    other.download([site.url("/login")])
+    await other.results(1)
+    other.download([site.url("/seven")])
+    stranger.download([site.url("/eight")])
+    await other.results(1)
+    await stranger.results(1)
+    cookies = {seen.path: seen.headers.get("cookie") for seen in site.seen}
+    assert cookies == {"/login": None, "/seven": "session=7", "/eight": "own=8"}
+
+
+@pytest.mark.covers("S1.32")
+async def test_a_run_without_downloader_gets_an_answer(start: Start, other: OtherSide) -> None:
+    running = start()
+    other.download(["http://a.example/", "http://b.example/"])
+    results = await other.results(2)
+    assert {result.failure for result in results.values()} == {FailureKind.DOWNLOADER_MISSING}
+    assert running.agent.counters.missing == 2
+    await other.emptied()
+
+
+@pytest.mark.covers("S1.32", "S1.46")
+async def test_old_commands_are_dropped(start: Start, other: OtherSide, site: WebServer) -> None:
+    running = start()
+    await other.allocate()
+    other.download([site.url("/old")] * 3, dispatched_at=time.time() - 61)
+    other.download([site.url("/new")], dispatched_at=time.time() - 30)
+    assert (await other.results(1))[0].status == 404
+    await until(lambda: running.agent.counters.expired == 3)
+    await other.emptied()
+    assert site.paths() == ["/new"]
+
+
+@pytest.mark.covers("S1.32")
+async def test_a_request_may_grow_old_while_it_waits(
+    start: Start, other: OtherSide, site: WebServer
+) -> None:
+    clock = ManualClock()
+    clock.jump(time.time() - clock.time())
+    running = start(clock=clock)
+    gate = site.answers["/gate"] = Gate()
+    await other.allocate(concurrency=1)
+    other.download([site.url("/gate"), site.url("/late"), site.url("/late")])
+    await until(lambda: gate.waiting)
+    clock.advance(61)
+    gate.opened.set()
+    await other.results(1)
+    await until(lambda: running.agent.counters.expired == 2)
+    await other.emptied()
+    assert site.paths() == ["/gate"]

@@ -1,0 +1,267 @@
+"""The agent as what it is: a process, with real signals and settings that are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agents.downloader.other_side import OtherSide, take, until
+from tests.agents.downloader.test_agent import Gate
+from tests.yardkit.web_server import WebServer, page, serve
+from yardkit.broker import Broker, connect
+from yardkit.protocol import DownloadResults, FailureKind, Register
+
+ROOT = Path(__file__).parents[3]
+Launch = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def broker(sqlite_broker_url: str) -> Iterator[Broker]:
+    broker = connect(sqlite_broker_url, name="test")
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[WebServer]:
+    async with serve({"/": page(b"hello")}) as server:
+        yield server
+
+
+@pytest.fixture
+def launch(sqlite_broker_url: str, tmp_path: Path) -> Iterator[Launch]:
+    processes: list[subprocess.Popen[str]] = []
+
+    def launch(*arguments: str, **environ: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "apps.agents.downloader", *arguments],
+            cwd=ROOT,
+            env=os.environ
+            | {
+                "PYTHONPATH": f"{ROOT}:{ROOT / 'platform'}",
+                "BROKER_URL": sqlite_broker_url,
+                "CRAWLYARD_DATA": str(tmp_path),
+            }
+            | environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        processes.append(process)
+        return process
+
+    yield launch
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """(exit status, what it said); it must have said nothing on standard output."""
+    output, errors = process.communicate(timeout=60)
+    assert output == ""
+    return process.returncode, errors
+
+
+async def ended_in_time(process: subprocess.Popen[str]) -> tuple[int, str]:
+    began = time.monotonic()
+    outcome = await asyncio.to_thread(ended, process)
+    assert time.monotonic() - began < 5
+    assert "Traceback" not in outcome[1]
+    return outcome
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_ends_an_idle_agent(
+    launch: Launch, broker: Broker, signum: signal.Signals
+) -> None:
+    other = OtherSide(broker)
+    process = launch("--id", "agent-1")
+    await other.allocate()
+    process.send_signal(signum)
+    status, said = await ended_in_time(process)
+    assert status == 0
+    assert "agent agent-1 leaves: 0 downloads" in said
+
+
+async def test_a_signal_ends_an_agent_at_work(
+    launch: Launch, broker: Broker, site: WebServer
+) -> None:
+    other = OtherSide(broker)
+    gate = site.answers["/gate"] = Gate()
+    process = launch("--id", "agent-1")
+    await other.allocate()
+    other.download([site.url("/")])
+    assert (await other.results(1))[0].body == b"hello"
+    other.download([site.url("/gate")] * 100)
+    await until(lambda: gate.waiting)
+    process.terminate()
+    status, _ = await ended_in_time(process)
+    assert status == 0
+    await until(lambda: broker.depth(other.commands.name).ready == 1)
+
+
+async def test_a_killed_agent_comes_back_as_itself(
+    launch: Launch, broker: Broker, site: WebServer
+) -> None:
+    process = launch("--name", "one")
+    registrations = OtherSide(broker, agent="unused", run=1).registrations
+    first = (await until(lambda: take(registrations)))[0]
+    assert isinstance(first, Register)
+    other = OtherSide(broker, agent=first.agent)
+    gate = site.answers["/gate"] = Gate()
+    await other.allocate()
+    other.download([site.url("/gate")])
+    await until(lambda: gate.waiting)
+    process.kill()
+    process.communicate()
+    launch("--name", "one")
+    again = (
+        await until(lambda: take(registrations) or take(other.registrations))
+    )[0]  # fmt: skip
+    assert isinstance(again, Register)
+    assert again.agent == first.agent
+    assert again.boot != first.boot
+    # It has forgotten its downloaders, so what comes again is answered as such, not lost.
+    results = await other.results(1)
+    assert results[0].failure == FailureKind.DOWNLOADER_MISSING
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environ", "line"),
+    [
+        ([], {"BROKER_URL": "gopher://host/"}, "BROKER_URL: gopher:// is no broker"),
+        ([], {"BROKER_URL": "nonsense"}, "BROKER_URL: 'nonsense' is no broker"),
+        (["--id", "a b"], {}, "AGENT_ID: 'a b' is no id"),
+        (["--labels", "x"], {}, "AGENT_LABELS: 'x' is no label"),
+        ([], {"LOG_LEVEL": "LOUD"}, "LOG_LEVEL: 'LOUD' is none of its values"),
+        ([], {"FAILPOINTS": "x"}, "FAILPOINTS: 'x' cannot be read"),
+    ],
+)
+async def test_bad_settings(
+    launch: Launch, arguments: list[str], environ: dict[str, str], line: str
+) -> None:
+    status, said = await asyncio.to_thread(ended, launch(*arguments, **environ))
+    assert status == 2
+    assert said.startswith(line)
+    assert said.count("\n") == 1
+
+
+async def test_an_unreachable_broker_is_waited_for(launch: Launch) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        process = launch(BROKER_URL=f"amqp://guest:hunter2@127.0.0.1:{port}/")
+        assert process.stderr is not None
+        line = await asyncio.to_thread(process.stderr.readline)
+        process.terminate()
+        status, said = await ended_in_time(process)
+    assert status == 0
+    assert "hunter2" not in line + said
+    assert "no broker: " in line
+    assert "again in" in line
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells of a parent")
+async def test_it_ends_with_its_supervisor(
+    launch: Launch, broker: Broker, sqlite_broker_url: str
+) -> None:
+    other = OtherSide(broker)
+    source = (
+        "import subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-m', 'apps.agents.downloader', '--id', 'agent-1'])\n"
+        "time.sleep(60)\n"
+    )
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", source],
+        cwd=ROOT,
+        env=os.environ
+        | {
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'platform'}",
+            "BROKER_URL": sqlite_broker_url,
+            "CRAWLYARD_DIE_WITH_PARENT": "1",
+        },
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    await other.allocate()
+    supervisor.kill()
+    # The child holds the other end of the pipe: it is closed when the child is gone.
+    _, said = await asyncio.to_thread(supervisor.communicate, None, 60)
+    assert "agent agent-1 leaves" in said
+    await until(lambda: broker.depth(other.commands.name).consumers == 0)
+
+
+def test_it_needs_no_django() -> None:
+    source = (
+        "import sys, apps.agents.downloader.__main__\n"
+        "assert not [name for name in sys.modules if name.split('.')[0] == 'django']\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'platform'}"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        "agent.allocated=kill@1",
+        "agent.before_fetch=kill@3",
+        "agent.before_results=kill@1",
+        # The first acknowledgement is the one of the allocation.
+        "agent.before_ack=kill@2",
+        "agent.before_fetch=raise@3",
+        "agent.before_results=raise@1",
+        "agent.before_ack=raise@2",
+    ],
+)
+async def test_no_request_is_lost_at_any_failpoint(
+    launch: Launch, broker: Broker, site: WebServer, failpoint: str
+) -> None:
+    """Every request is answered, counted as dropped, or comes again to the next agent."""
+    other = OtherSide(broker)
+    process = launch("--id", "agent-1", FAILPOINTS=failpoint)
+    await other.allocate()
+    other.download([site.url("/")] * 10)
+    answered: set[int] = set()
+
+    def collect() -> bool:
+        for message in other.arrived(DownloadResults):
+            answered.update(result.id for result in message.items)
+        return len(answered) == 10
+
+    if "kill" in failpoint:
+        await until(lambda: process.poll() is not None)
+        assert process.returncode == -signal.SIGKILL
+        launch("--id", "agent-1")
+        await other.allocate()
+        await until(collect)
+    else:
+        dropped = failpoint.startswith("agent.before_results")
+        await until(lambda: collect() or dropped)
+        await other.emptied()
+        # The agent goes on: what comes next is answered.
+        collect()
+        answered.clear()
+        other.download([site.url("/")] * 10)
+        await until(collect)
+        process.terminate()
+        _, said = await asyncio.to_thread(ended, process)
+        assert ("answers dropped" in said) == dropped

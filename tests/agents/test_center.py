@@ -1,0 +1,158 @@
+"""The center with a real broker file: what goes in, what comes out, what is refused."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from django.conf import settings
+
+from apps.agents.models import Allocation
+from apps.jobs.models import Run
+from tests.agents.yard import REPLY, Yard
+from yardkit import topology
+from yardkit.broker import Outgoing
+from yardkit.protocol import (
+    Allocate,
+    Allocated,
+    AllocateDownloader,
+    CenterCounters,
+    DownloadCommand,
+    Heartbeat,
+    Release,
+    ReleaseDownloader,
+    Skipped,
+)
+from yardkit.tokens import sign_run_token
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.mark.covers("S1.34", "S1.35", "S1.37")
+def test_a_run_gets_agents_and_its_requests_reach_them(yard: Yard, run: Run) -> None:
+    queues = [yard.agent("a"), yard.agent("b")]
+    answer = yard.allocate(run)
+    assert sorted(answer.agents) == ["a", "b"]
+    for queue in queues:
+        command = yard.receive(queue)
+        assert isinstance(command, AllocateDownloader)
+        assert command.reply_to == REPLY
+    yard.download(run)
+    got: list[int] = []
+    for queue in queues:
+        command = yard.receive(queue)
+        assert isinstance(command, DownloadCommand)
+        got += [item.id for item in command.items]
+    assert sorted(got) == list(range(20))
+
+
+@pytest.mark.covers("S1.39")
+def test_a_silent_agent_gets_nothing(yard: Yard, run: Run) -> None:
+    yard.agent("a")
+    silent = yard.agent("b")
+    yard.allocate(run)
+    assert isinstance(yard.receive(silent), AllocateDownloader)
+    yard.center.liveness._seen["b"] -= topology.AGENT_ALIVE_SECONDS
+    yard.download(run)
+    assert isinstance(yard.receive("agent.a"), AllocateDownloader)
+    command = yard.receive("agent.a")
+    assert isinstance(command, DownloadCommand)
+    assert len(command.items) == 20
+    assert yard.broker.depth(silent).ready == 0
+
+
+def test_with_every_agent_silent_the_run_is_told_what_was_skipped(yard: Yard, run: Run) -> None:
+    yard.agent("a")
+    yard.allocate(run)
+    yard.center.liveness._seen["a"] -= topology.AGENT_ALIVE_SECONDS
+    yard.download(run)
+    answer = yard.receive(REPLY)
+    assert isinstance(answer, Skipped)
+    assert [number for number, _attempt in answer.items] == list(range(20))
+
+
+@pytest.mark.covers("S1.46")
+def test_stale_requests_are_dropped_and_counted(yard: Yard, run: Run) -> None:
+    yard.agent("a")
+    yard.allocate(run)
+    yard.download(run, sent_at=time.time() - topology.DOWNLOAD_EXPIRES_SECONDS - 1)
+    counters = yard.receive(topology.STATISTICS.name)
+    assert isinstance(counters, CenterCounters)
+    assert (counters.received, counters.dispatched, counters.expired) == (20, 0, 20)
+
+
+def test_no_agent_at_all_is_refused_with_the_reason(
+    yard: Yard, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.agents.daemon.WAIT_FOR_AGENTS_SECONDS", 0.2)
+    answer = yard.allocate(run)
+    assert answer.agents == []
+    assert answer.error == "no agent is alive and enabled"
+    assert not Allocation.objects.exists()
+
+
+def test_an_agent_that_comes_a_moment_later_is_waited_for(yard: Yard, run: Run) -> None:
+    token = sign_run_token(settings.SECRET_KEY, run.pk)
+    yard.send(topology.CENTER_CONTROL.name, Allocate(run=run.pk, token=token, reply_to=REPLY))
+    for _ in range(3):
+        yard.center.step()
+    yard.agent("late")
+    answer = yard.receive(REPLY)
+    assert isinstance(answer, Allocated)
+    assert answer.agents == ["late"]
+
+
+def test_a_released_run_gives_its_downloaders_back(yard: Yard, run: Run) -> None:
+    queue = yard.agent("a")
+    yard.allocate(run)
+    assert isinstance(yard.receive(queue), AllocateDownloader)
+    token = sign_run_token(settings.SECRET_KEY, run.pk)
+    yard.send(topology.CENTER_CONTROL.name, Release(run=run.pk, token=token))
+    assert yard.receive(queue) == ReleaseDownloader(run=run.pk)
+    assert not Allocation.objects.open().exists()
+
+
+def test_a_restarted_agent_gets_its_allocations_again(yard: Yard, run: Run) -> None:
+    queue = yard.agent("a")
+    yard.allocate(run)
+    first = yard.receive(queue)
+    yard.agent("a", boot="2")
+    assert yard.receive(queue) == first
+
+
+def test_a_request_with_a_strange_token_is_refused(yard: Yard, run: Run) -> None:
+    yard.agent("a")
+    yard.allocate(run)
+    yard.download(run, token="r1.0000")
+    assert "token" in yard.refused()
+    yard.send(topology.CENTER_CONTROL.name, Allocate(run=run.pk, token="r1.00", reply_to=REPLY))
+    assert "token" in yard.refused()
+
+
+@pytest.mark.parametrize("body", [b"", b"\x80\x04.", b"\xff" * 9, b"\x91" * 100_000])
+@pytest.mark.parametrize(
+    "queue", ["center.requests", "center.control", "center.register", "center.heartbeats.c1"]
+)
+def test_rubbish_is_refused_with_a_reason_and_the_center_goes_on(
+    yard: Yard, run: Run, queue: str, body: bytes
+) -> None:
+    yard.broker.publish([Outgoing(body=body, key=queue)]).result(10)
+    assert "not a message" in yard.refused()
+    yard.agent("a")
+    assert yard.allocate(run).agents == ["a"]
+
+
+@pytest.mark.parametrize("queue", ["center.requests", "center.control", "center.register"])
+def test_a_message_of_another_kind_is_refused_by_name(yard: Yard, queue: str) -> None:
+    heartbeat = Heartbeat(
+        agent="a",
+        name="a",
+        boot="1",
+        total_memory_bytes=1,
+        free_memory_bytes=1,
+        cpu_percent=0.0,
+        downloaders=0,
+        qps=0.0,
+    )
+    yard.send(queue, heartbeat)
+    assert "Heartbeat" in yard.refused()

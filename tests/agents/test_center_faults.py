@@ -1,0 +1,253 @@
+"""The center when the world around it fails: nothing is lost, and it goes on by itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection
+from django.utils import timezone
+
+from apps.agents.center.dispatcher import RunEntry
+from apps.agents.daemon import CenterThreadDied
+from apps.agents.models import Agent
+from apps.agents.services import register_agent
+from apps.jobs.models import Run
+from apps.jobs.states import RunState
+from tests.agents.factories import make_allocation
+from tests.agents.yard import REPLY, Yard
+from tests.jobs.factories import make_run
+from yardkit import failpoints, topology
+from yardkit.broker import Outgoing
+from yardkit.protocol import (
+    Allocate,
+    AllocateDownloader,
+    CenterCounters,
+    DownloadCommand,
+    Register,
+    Skipped,
+    encode,
+)
+from yardkit.tokens import sign_run_token
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@contextlib.contextmanager
+def database_away() -> Iterator[None]:
+    """Every statement of this app fails as it does on a server that is not there."""
+    tables = ("agents_agent", "agents_allocation")
+    with connection.cursor() as cursor:
+        for table in tables:
+            cursor.execute(f"ALTER TABLE {table} RENAME TO {table}_away")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            for table in tables:
+                cursor.execute(f"ALTER TABLE {table}_away RENAME TO {table}")
+
+
+@pytest.fixture
+def failpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    yield monkeypatch
+    failpoints.configure({})
+
+
+def registration(number: int) -> Outgoing:
+    message = Register(agent=f"a{number}", name="", boot="1", processors=1, total_memory_bytes=1)
+    return Outgoing(body=encode(message), key=topology.CENTER_REGISTER.name)
+
+
+@pytest.mark.fault
+@pytest.mark.covers("S1.46")
+def test_what_comes_while_the_database_is_away_is_done_when_it_is_back(yard: Yard) -> None:
+    with database_away():
+        # More than the center may hold unacknowledged at once.
+        yard.broker.publish([registration(number) for number in range(120)]).result(10)
+        for _ in range(40):
+            yard.center.step()
+    yard.until(lambda: Agent.objects.count() == 120)
+    yard.until(lambda: yard.broker.depth(topology.CENTER_REGISTER.name).unacked <= 0)
+
+
+@pytest.mark.fault
+def test_a_run_that_asks_for_agents_while_the_database_is_away_gets_them_later(
+    yard: Yard, run: Run
+) -> None:
+    yard.agent("a")
+    token = sign_run_token(settings.SECRET_KEY, run.pk)
+    with database_away():
+        yard.send(topology.CENTER_CONTROL.name, Allocate(run=run.pk, token=token, reply_to=REPLY))
+        for _ in range(10):
+            yard.center.step()
+    answer = yard.receive(REPLY)
+    assert answer.agents == ["a"]  # type: ignore[union-attr]
+
+
+@pytest.mark.fault
+def test_known_runs_are_served_while_the_database_is_away_and_others_are_told_why(
+    yard: Yard, run: Run
+) -> None:
+    queue = yard.agent("a")
+    yard.allocate(run)
+    assert isinstance(yard.receive(queue), AllocateDownloader)
+    other = make_run(state=RunState.RUNNING)
+    with database_away():
+        yard.download(other)
+        answer = yard.receive(REPLY)
+        assert isinstance(answer, Skipped)
+        assert "cannot look up" in answer.reason
+        assert len(answer.items) == 20
+        yard.download(run)
+        command = yard.receive(queue)
+        assert isinstance(command, DownloadCommand)
+        assert len(command.items) == 20
+    make_allocation(other, Agent.objects.get(agent_id="a"))
+
+    def dispatched() -> bool:
+        yard.download(other)
+        return isinstance(yard.receive(queue), DownloadCommand)
+
+    yard.until(lambda: yard.center.dispatcher.clock.monotonic() > yard.center.dispatcher._load_at)
+    yard.until(dispatched)
+
+
+@pytest.mark.covers("S1.39", "S1.48")
+def test_what_another_center_allocates_or_releases_is_found_out(
+    yard: Yard, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.agents.center.dispatcher.LOAD_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("apps.agents.daemon.REFRESH_SECONDS", 0.0)
+    queue = yard.agent("a")
+    yard.download(run)
+    answer = yard.receive(REPLY)
+    assert isinstance(answer, Skipped)
+    assert answer.reason == "no agents are allocated to the run"
+    allocation = make_allocation(run, Agent.objects.get(agent_id="a"))
+    yard.download(run)
+    assert isinstance(yard.receive(queue), DownloadCommand)
+    later = yard.agent("b")
+    register_agent(
+        message=Register(agent="b", name="", boot="2", processors=1, total_memory_bytes=1),
+        now=timezone.now(),
+    )
+    assert {agent.agent_id for agent in allocation.agents.all()} == {"a", "b"}
+    yard.until(lambda: set(yard.center.dispatcher._runs[run.pk].agents) == {"a", "b"})
+    assert later == "agent.b"
+    allocation.released_at = timezone.now()
+    allocation.save()
+    yard.until(lambda: yard.center.dispatcher._runs[run.pk].agents == ())
+
+
+@pytest.mark.fault
+def test_a_center_that_was_restarted_knows_at_once_who_is_alive(yard: Yard, run: Run) -> None:
+    queue = yard.agent("a")
+    yard.allocate(run)
+    assert isinstance(yard.receive(queue), AllocateDownloader)
+    yard.restart()
+    yard.download(run)
+    assert isinstance(yard.receive(queue), DownloadCommand)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("point", ["center.registered", "center.allocated"])
+def test_a_moments_defect_costs_no_message(
+    yard: Yard, run: Run, failpoint: pytest.MonkeyPatch, point: str
+) -> None:
+    failpoints.configure({"FAILPOINTS": f"{point}=raise@1"})
+    queue = yard.agent("a")
+    assert yard.allocate(run).agents == ["a"]
+    assert isinstance(yard.receive(queue), AllocateDownloader)
+
+
+@pytest.mark.fault
+def test_a_defect_that_stays_makes_a_dead_letter_and_no_crash_loop(
+    yard: Yard, run: Run, failpoint: pytest.MonkeyPatch
+) -> None:
+    failpoints.configure({"FAILPOINTS": "center.registered=raise"})
+    yard.broker.publish([registration(1)]).result(10)
+    assert yard.refused() == "FailpointError: center.registered"
+
+
+@pytest.mark.fault
+def test_a_thread_that_dies_is_replaced_and_what_it_held_is_not_lost(
+    yard: Yard, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = yard.agent("a")
+    yard.allocate(run)
+    assert isinstance(yard.receive(queue), AllocateDownloader)
+    publish, failed = yard.center.dispatcher._publish, iter([True])
+
+    def fail_once(*arguments: Any) -> None:
+        if next(failed, False):
+            raise ZeroDivisionError("a defect")
+        publish(*arguments)
+
+    monkeypatch.setattr(yard.center.dispatcher, "_publish", fail_once)
+    yard.download(run)
+    with pytest.raises(CenterThreadDied, match="a defect"):
+        yard.until(lambda: False)
+    assert isinstance(yard.receive(queue), DownloadCommand)
+
+
+def test_no_token_is_no_token(yard: Yard, run: Run) -> None:
+    yard.agent("a")
+    yard.allocate(run)
+    yard.download(run, token="")
+    assert "token" in yard.refused()
+
+
+@pytest.mark.parametrize("reply_to", ["", "q" * 256])
+def test_an_answer_that_could_go_nowhere_is_refused(yard: Yard, run: Run, reply_to: str) -> None:
+    yard.agent("a")
+    yard.download(run, reply_to=reply_to)
+    assert "cannot name a queue" in yard.refused()
+    token = sign_run_token(settings.SECRET_KEY, run.pk)
+    message = Allocate(run=run.pk, token=token, reply_to=reply_to)
+    yard.send(topology.CENTER_CONTROL.name, message)
+    assert "cannot name a queue" in yard.refused()
+    assert yard.allocate(run).agents == ["a"]
+
+
+@pytest.mark.parametrize("agent", ["", "a/b", "a" * 65])
+def test_an_agent_without_a_usable_id_is_refused(yard: Yard, agent: str) -> None:
+    message = Register(agent=agent, name="", boot="1", processors=1, total_memory_bytes=1)
+    yard.send(topology.CENTER_REGISTER.name, message)
+    assert "is no id of an agent" in yard.refused()
+
+
+def dispatched(yard: Yard, run: Run) -> RunEntry:
+    """What the center counts of a run, once it has dispatched 20 requests of it."""
+    dispatcher = yard.center.dispatcher
+    yard.download(run)
+    yard.until(lambda: run.pk in dispatcher._runs)
+    entry = dispatcher._runs[run.pk]
+    yard.until(lambda: entry.counters["dispatched"] == 20)
+    return entry
+
+
+def test_counters_of_a_run_that_was_forgotten_start_under_a_new_name(yard: Yard, run: Run) -> None:
+    yard.agent("a")
+    yard.allocate(run)
+    first = dispatched(yard, run)
+    yard.center.dispatcher.drain_counters()
+    yard.center.dispatcher.forget_idle(-1.0)
+    assert yard.center.dispatcher.known() == []
+    assert dispatched(yard, run).boot != first.boot
+
+
+def test_counters_that_did_not_arrive_are_reported_again(yard: Yard, run: Run) -> None:
+    dispatcher = yard.center.dispatcher
+    yard.agent("a")
+    yard.allocate(run)
+    entry = dispatched(yard, run)
+    dispatcher.drain_counters()
+    assert dispatcher.drain_counters() == []
+    dispatcher.report_again([CenterCounters(run=run.pk, boot=entry.boot, seq=entry.seq)])
+    seq = entry.seq
+    (again,) = dispatcher.drain_counters()
+    assert (again.boot, again.seq, again.dispatched) == (entry.boot, seq + 1, 20)

@@ -1,0 +1,120 @@
+"""A center in the test's own thread, and everybody it talks to."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from django.conf import settings
+
+from apps.agents.daemon import CenterDaemon
+from apps.agents.models import Agent
+from apps.jobs.models import Run
+from yardkit import topology
+from yardkit.broker import Broker, Delivery, Outgoing, Subscription
+from yardkit.broker.base import DEAD_QUEUE, HEADER_REASON
+from yardkit.clock import SystemClock
+from yardkit.protocol import (
+    Allocate,
+    Allocated,
+    AnyMessage,
+    DownloadBatch,
+    DownloadRequest,
+    Register,
+    RequestItem,
+    decode,
+    encode,
+    encode_request,
+)
+from yardkit.tokens import sign_run_token
+
+REPLY = "run.answers"
+
+
+class Yard:
+    """A center in this thread, and the queues of everybody it talks to."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.center = CenterDaemon(broker=broker, name="c1", boot="boot1", clock=SystemClock())
+        self.center.setup()
+        self._taken: dict[str, Subscription] = {}
+        broker.declare(topology.QueueSpec(REPLY))
+
+    def send(self, queue: str, message: AnyMessage) -> None:
+        self.broker.publish([Outgoing(body=encode(message), key=queue)]).result(10)
+
+    def until(self, happened: Callable[[], bool], seconds: float = 15.0) -> None:
+        """Let the center work until something has happened."""
+        deadline = time.monotonic() + seconds
+        while not happened():
+            assert time.monotonic() < deadline, "it did not happen"
+            self.center.step()
+
+    def receive(self, queue: str) -> AnyMessage:
+        """The next message of a queue."""
+        if queue not in self._taken:
+            self._taken[queue] = self.broker.subscribe(queue, prefetch=1)
+        return decode(self._take(self._taken[queue]).body)
+
+    def refused(self) -> str:
+        """Why the next dead letter is one."""
+        subscription = self.broker.subscribe(DEAD_QUEUE, prefetch=1)
+        reason = self._take(subscription).headers[HEADER_REASON]
+        subscription.close()
+        return str(reason)
+
+    def _take(self, subscription: Subscription) -> Delivery:
+        taken: list[Delivery] = []
+
+        def look() -> bool:
+            taken.extend(subscription.take(1, timeout=0.02))
+            return bool(taken)
+
+        self.until(look)
+        subscription.ack(taken)
+        return taken[0]
+
+    def agent(self, name: str, boot: str = "1") -> str:
+        """Register an agent and wait until the center knows it."""
+        queue = topology.agent_commands(name)
+        self.broker.declare(queue)
+        self.send(
+            topology.CENTER_REGISTER.name,
+            Register(agent=name, name=name, boot=boot, processors=2, total_memory_bytes=1),
+        )
+        self.until(Agent.objects.filter(agent_id=name, boot=boot).exists)
+        return queue.name
+
+    def restart(self, name: str = "c1") -> None:
+        """The center is gone as after SIGKILL, and another one has started."""
+        self.center.teardown()
+        self.center = CenterDaemon(broker=self.broker, name=name, boot="b2", clock=SystemClock())
+        self.center.setup()
+
+    def allocate(self, run: Run) -> Allocated:
+        """What the run is answered."""
+        token = sign_run_token(settings.SECRET_KEY, run.pk)
+        self.send(topology.CENTER_CONTROL.name, Allocate(run=run.pk, token=token, reply_to=REPLY))
+        answer = self.receive(REPLY)
+        assert isinstance(answer, Allocated)
+        return answer
+
+    def download(
+        self, run: Run, *, token: str | None = None, reply_to: str = REPLY, sent_at: float = 0.0
+    ) -> None:
+        """The run asks for 20 pages."""
+        items = [
+            RequestItem(n, 1, "h", "", encode_request(DownloadRequest(url=f"http://h/{n}")))
+            for n in range(20)
+        ]
+        self.send(
+            topology.CENTER_REQUESTS.name,
+            DownloadBatch(
+                run=run.pk,
+                token=sign_run_token(settings.SECRET_KEY, run.pk) if token is None else token,
+                reply_to=reply_to,
+                items=items,
+                sent_at=sent_at or time.time(),
+            ),
+        )

@@ -1,0 +1,35 @@
+"""What every test shares: marks that tell the truth, stores on loan, a clean data folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+# Processes that tests start write as they would from a plain shell: a lost flush must show here.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
+pytest_plugins = ["tests.plugins.covers", "tests.plugins.needs", "tests.plugins.stores"]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the data folder that the test settings made for this run."""
+    made = os.environ.get("CRAWLYARD_DATA", "")
+    is_ours = Path(made).name.startswith("crawlyard-test-") and Path(made).parent == Path(
+        tempfile.gettempdir()
+    )
+    if is_ours and "CRAWLYARD_TEST_DATA" not in os.environ:
+        _close_connections()
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _close_connections() -> None:
+    """The threads that publish must not find their broker's file gone."""
+    from apps.runtime.services import close_shared_broker, stop_events, stop_relay
+
+    stop_relay(1.0)
+    stop_events(1.0)
+    close_shared_broker(1.0)

@@ -1,0 +1,61 @@
+"""manage.py doctor against real and missing stores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.daemon_processes import Daemons
+
+
+@pytest.fixture
+def daemons(tmp_path: Path) -> Daemons:
+    return Daemons(tmp_path)
+
+
+def test_a_laptop_after_migrate_is_all_right(daemons: Daemons) -> None:
+    before = daemons.manage("doctor", status=1)
+    assert "run manage.py migrate" in before.stdout
+    daemons.manage("migrate", "-v0")
+    after = daemons.manage("doctor")
+    assert "BAD" not in after.stdout
+    assert {line.split()[1] for line in after.stdout.splitlines()} >= {
+        "DATABASE_URL",
+        "BROKER_URL",
+        "REDIS_URL",
+        "RUNNER_URL",
+    }
+
+
+def test_stores_that_are_away_are_named_with_a_way_to_mend_them(daemons: Daemons) -> None:
+    done = daemons.manage(
+        "doctor",
+        "--json",
+        status=1,
+        DATABASE_URL="postgresql://u:canary@127.0.0.1:9/x",
+        BROKER_URL="amqp://guest:canary@127.0.0.1:9/",
+        REDIS_URL="redis://:canary@127.0.0.1:9/0",
+        RUNNER_URL="teleport://x",
+    )
+    findings = {row["setting"]: row for row in json.loads(done.stdout)}
+    for setting in ("DATABASE_URL", "BROKER_URL", "REDIS_URL", "RUNNER_URL"):
+        assert not findings[setting]["ok"], findings[setting]
+        assert findings[setting]["how"]
+    assert "canary" not in done.stdout + done.stderr
+    assert findings["CRAWLYARD_DATA"]["ok"]
+
+
+@pytest.mark.services
+def test_real_servers_are_connected_to(
+    daemons: Daemons, postgres_database: str, rabbit_vhost: str, redis_url: str
+) -> None:
+    environment = {
+        "DATABASE_URL": postgres_database,
+        "BROKER_URL": rabbit_vhost,
+        "REDIS_URL": redis_url,
+    }
+    daemons.manage("migrate", "-v0", **environment)
+    done = daemons.manage("doctor", "--json", **environment)
+    assert all(row["ok"] for row in json.loads(done.stdout))

@@ -1,0 +1,279 @@
+"""The home page and the page of a run, as they come from the server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone, translation
+
+from apps.access.models import User
+from apps.access.states import Role
+from apps.dashboard import pages
+from apps.dashboard.backlog import Backlog, QueueLine
+from apps.jobs.models import Run
+from apps.jobs.services import claim_runs, finish_run, mark_running, start_run
+from apps.jobs.states import RunState
+from apps.runtime.models import DeadLetter
+from apps.runtime.services import register_daemon
+from tests.access.factories import make_superuser, make_user
+from tests.agents.factories import make_agent, make_allocation
+from tests.jobs.factories import make_job, make_project, make_run
+from tests.queuestats.factories import report
+
+pytestmark = pytest.mark.django_db
+
+NO_QUEUES = Backlog()
+
+
+@pytest.fixture(autouse=True)
+def queues(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Backlog]]:
+    """What the broker would say; test_backlog.py asks a real one."""
+    now = {"now": NO_QUEUES}
+    monkeypatch.setattr(pages, "backlog", lambda: now["now"])
+    return now
+
+
+def logged_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def text_of(page: Any) -> str:
+    assert page.status_code == 200
+    return " ".join(re.sub(r"<[^>]+>", " ", page.content.decode()).split())
+
+
+def ended_run(state: RunState, *, hours_ago: float = 1.0, **fields: Any) -> Run:
+    ended = timezone.now() - timedelta(hours=hours_ago)
+    fields = {"created_at": ended, "started_at": ended, "ended_at": ended} | fields
+    return make_run(state=state, **fields)
+
+
+def test_home_says_that_nothing_needs_a_person() -> None:
+    make_agent()
+    ended_run(RunState.EXITED)
+    assert "Nothing. All runs, agents" in text_of(logged_in(make_superuser()).get("/admin/"))
+
+
+def test_home_lists_first_what_needs_a_person(queues: dict[str, Backlog]) -> None:
+    failed = ended_run(RunState.FAILED, reason="ValueError: <b>boom</b>")
+    lost = ended_run(RunState.LOST)
+    ended_run(RunState.FAILED, hours_ago=25, reason="too long ago")
+    make_agent(name="gone", silent_seconds=600)
+    make_agent(name="switched off", silent_seconds=600, enabled=False)
+    past = timezone.now() - timedelta(minutes=5)
+    register_daemon(
+        kind="run_center", name="box-1", boot="1", host="box", pid=1, state="running", now=past
+    )
+    DeadLetter.objects.create(message_id="m", queue="q", body=b"", body_size=0, died_at=past)
+    queues["now"] = Backlog(lines=[QueueLine("runners", "runs to start", 3, None, 0)])
+    page = logged_in(make_superuser()).get("/admin/")
+    html, text = page.content.decode(), text_of(page)
+    assert f"{failed} failed" in text
+    assert f"{lost} lost" in text
+    assert "ValueError: &lt;b&gt;boom&lt;/b&gt;" in html
+    assert "too long ago" not in text
+    assert "Agent gone is silent; last heartbeat 10 minutes ago." in text
+    assert "switched off" not in text
+    assert "Process run_center box-1 on box is silent; last heard of 5 minutes ago." in text
+    assert "1 dead letter waits for a decision" in text
+    assert "Nobody reads the queue “runs to start”; 3 messages wait in it." in text
+    assert text.index(str(failed)) < text.index("Running now") < text.index("Ended last")
+
+
+def test_home_counts_what_it_does_not_list() -> None:
+    job = make_job()
+    for _ in range(13):
+        ended_run(RunState.FAILED, job=job)
+    page = logged_in(make_superuser()).get("/admin/")
+    assert "13 failed or lost runs in the last 24 hours" in text_of(page)
+    assert "/admin/jobs/run/?state__in=failed,lost" in page.content.decode()
+
+
+def test_home_shows_running_runs_with_their_figures_and_only_visible_ones() -> None:
+    mine = make_run(state=RunState.RUNNING, job=make_job(name="my pages"))
+    make_run(state=RunState.RUNNING, job=make_job(name="their pages"))
+    report(mine, total=1000, success=250, failed=50, queued=700)
+    page = logged_in(make_user(roles={mine.job.project: Role.VIEWER})).get("/admin/")
+    html = page.content.decode()
+    assert f'data-run="{mine.pk}"' in html
+    assert '<span data-counter="left">700</span>' in html
+    assert 'data-part="success" height="1" width="25.000"' in html
+    assert "their pages" not in html
+
+
+def test_dead_letters_are_for_those_who_see_everything() -> None:
+    now = timezone.now()
+    DeadLetter.objects.create(message_id="m", queue="q", body=b"", body_size=0, died_at=now)
+    member = make_user(roles={make_project(): Role.ADMIN})
+    assert "dead letter waits" not in text_of(logged_in(member).get("/admin/"))
+
+
+def test_home_without_jobs_says_what_to_do_first() -> None:
+    page = logged_in(make_superuser()).get("/admin/")
+    assert "There is no job yet." in text_of(page)
+    assert "/admin/jobs/job/add/" in page.content.decode()
+
+
+def test_a_broker_that_is_away_is_said_and_the_page_comes_anyway(
+    queues: dict[str, Backlog],
+) -> None:
+    queues["now"] = Backlog(problem="The broker does not answer.", detail="connection refused")
+    text = text_of(logged_in(make_superuser()).get("/admin/"))
+    assert "The broker does not answer." in text
+    assert "connection refused" in text
+    assert "Nothing. All runs" not in text
+
+
+def test_home_costs_the_same_however_much_there_is(django_assert_max_num_queries: Any) -> None:
+    client = logged_in(make_superuser())
+    for each in range(2):
+        for _ in range(1 + 20 * each):
+            report(make_run(state=RunState.RUNNING), total=1, success=1)
+            ended_run(RunState.FAILED)
+            make_agent()
+        with django_assert_max_num_queries(14):
+            client.get("/admin/")
+        with django_assert_max_num_queries(14):
+            client.get("/home/live")
+
+
+def test_the_sidebar_leads_only_to_what_a_person_may_see() -> None:
+    viewer = logged_in(make_user(roles={make_project(): Role.VIEWER})).get("/admin/")
+    superuser = logged_in(make_superuser()).get("/admin/")
+    links = [
+        set(re.findall(r'href="(/admin/\w+/\w+/)"', p.content.decode()))
+        for p in (viewer, superuser)
+    ]
+    assert {"/admin/jobs/job/", "/admin/jobs/run/", "/admin/agents/agent/"} <= links[0]
+    machinery = ("deadletter", "daemon", "outboxmessage")
+    for hidden in ("/admin/access/user/", *(f"/admin/runtime/{each}/" for each in machinery)):
+        assert hidden not in links[0]
+        assert hidden in links[1]
+
+
+def test_the_fragment_is_no_whole_page() -> None:
+    html = logged_in(make_superuser()).get("/home/live").content.decode()
+    assert "Needs a person" in html
+    assert "<html" not in html
+
+
+def played_run(state: RunState | None = RunState.EXITED, **counts: Any) -> Run:
+    """A run that went through its states as in life."""
+    now = timezone.now() - timedelta(minutes=10)
+    job = make_job(arguments={"start": "https://a.org/中文"})
+    run = start_run(job=job, now=now, actor=make_superuser(username="ada"))
+    (run,) = claim_runs(host="box-1", limit=1, now=now)
+    mark_running(run=run, pid=1, process_started=1.0, now=now)
+    report(run, final=state is not None, **counts)
+    if state is not None:
+        later = now + timedelta(seconds=100)
+        finish_run(run=run, state=state, reason="", now=later, exit_code=0)
+    return run
+
+
+@pytest.mark.covers("S1.17")
+def test_the_page_of_a_run_tells_its_whole_story() -> None:
+    counts = {"total": 530, "success": 528, "failed": 2, "pages": 520, "items": 7}
+    run = played_run(agents={"n1": 300, "old": 230}, failures=2, **counts)
+    make_allocation(run, make_agent(agent_id="n1", name="north-1"))
+    page = logged_in(make_superuser()).get(f"/runs/{run.pk}")
+    html, text = page.content.decode(), text_of(page)
+    for counter, value in {"left": 0, "total": 530, "success": 528, "failed": 2}.items():
+        assert f'data-counter="{counter}">{value}</span>' in html
+    assert "The books balance." in text
+    assert "Total 530 = 528 succeeded + 2 failed + 0 waiting in the run + 0 on their way." in text
+    assert 'data-balanced="true"' in html
+    assert "pages/s on average 5.2" in text
+    assert "duration 1:40" in text
+    assert re.search(r"queued by ada .* starting by box-1 .* running by box-1 .* exited", text)
+    assert "north-1 300" in text
+    assert "old silent 230" in text
+    assert "https://a.org/2 404 not found" in text
+    assert "https://a.org/中文" in text
+    assert "Start the job again" in text
+
+
+def test_books_that_do_not_balance_are_said_not_to() -> None:
+    run = played_run(RunState.LOST, total=10, success=1, queued=2)
+    html = logged_in(make_superuser()).get(f"/runs/{run.pk}").content.decode()
+    assert 'data-balanced="false"' in html
+    assert "some requests are unaccounted for" in html
+
+
+def test_a_run_that_has_not_reported() -> None:
+    run = make_run()
+    text = text_of(logged_in(make_superuser()).get(f"/runs/{run.pk}"))
+    assert "The run has not reported anything yet." in text
+    assert "No agent has been allocated to this run yet." in text
+
+
+def test_an_active_run_has_a_stop_button_for_operators_alone() -> None:
+    run = played_run(None, total=1, in_flight=1)
+    stop = f'action="/admin/jobs/run/{run.pk}/stop"'
+    project = run.job.project
+    operator = logged_in(make_user(roles={project: Role.OPERATOR}))
+    assert stop in operator.get(f"/runs/{run.pk}").content.decode()
+    assert stop in operator.get(f"/runs/{run.pk}/live").content.decode()
+    viewer = logged_in(make_user(roles={project: Role.VIEWER}))
+    assert stop not in viewer.get(f"/runs/{run.pk}").content.decode()
+    Run.objects.filter(pk=run.pk).update(state=RunState.STOPPING)
+    assert stop not in operator.get(f"/runs/{run.pk}").content.decode()
+
+
+def test_only_the_first_failures_are_listed_with_a_link_to_all() -> None:
+    run = played_run(None, total=80, failed=80, failures=80)
+    html = logged_in(make_superuser()).get(f"/runs/{run.pk}").content.decode()
+    assert html.count('class="cy-address"') == 50
+    assert f"/admin/queuestats/failedrequest/?owner=run%3A{run.pk}" in html
+
+
+@pytest.mark.parametrize("address", ["/runs/{}", "/runs/{}/live"])
+def test_who_may_not_see_a_run(address: str) -> None:
+    address = address.format(make_run().pk)
+    assert logged_in(make_user(roles={make_project(): Role.ADMIN})).get(address).status_code == 404
+    assert logged_in(make_superuser()).get("/runs/99999999999999999999").status_code == 404
+    login = Client().get(address)
+    assert login.status_code == 302
+    assert "/admin/login/" in login.headers["Location"]
+
+
+def test_the_page_of_a_run_costs_a_fixed_number_of_queries(
+    django_assert_max_num_queries: Any,
+) -> None:
+    run = played_run(None, total=80, failed=80, failures=80, agents={"n1": 1, "n2": 2})
+    make_allocation(run, *(make_agent() for _ in range(20)))
+    client = logged_in(make_superuser())
+    with django_assert_max_num_queries(14):
+        client.get(f"/runs/{run.pk}")
+    with django_assert_max_num_queries(12):
+        client.get(f"/runs/{run.pk}/live")
+
+
+@pytest.mark.parametrize("address", ["/admin/", "/runs/{}"])
+def test_pages_bring_no_script_of_their_own_and_ask_nobody_else(address: str) -> None:
+    run = played_run(None, total=1, in_flight=1)
+    client = logged_in(make_superuser())
+    html = client.get(address.format(run.pk)).content.decode()
+    content = html[html.index('id="content"') :]
+    content = content[: content.index("unfold/js/simplebar")]
+    mine = content[: content.index("</section>")] + content[content.index("data-live") :]
+    assert "<script>" not in mine
+    assert not re.search(r'\s(style|onclick|onload)="', mine)
+    for source in re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="([^"]+)"', html):
+        assert source.startswith("/"), source
+
+
+def test_state_comes_in_the_persons_language() -> None:
+    run = played_run(None, total=1, in_flight=1)
+    client = logged_in(make_superuser())
+    headers = {"accept-language": "zh-hans"}
+    with translation.override("en"):
+        html = client.get(f"/runs/{run.pk}", headers=headers).content.decode()
+    assert "运行中" in html

@@ -1,0 +1,85 @@
+"""Single daemons, each a process of its own, as on a cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Daemons:
+    """Processes that share one environment; their output is kept."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("CRAWLYARD_")}
+        kept.pop("DJANGO_SETTINGS_MODULE", None)
+        self.environment = {**kept, "CRAWLYARD_DATA": str(folder / "data"), **environment}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def manage(
+        self, *arguments: str, status: int = 0, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end and check its exit status."""
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "manage.py"), *arguments],
+            env={**self.environment, **environment},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == status, f"{arguments}: {done.stdout}{done.stderr}"
+        return done
+
+    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, str(ROOT / "manage.py"), *arguments],
+                env=self.environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self.processes[name] = process
+        return process
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    def until_logged(self, name: str, words: str, seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while words not in self.log(name):
+            assert self.processes[name].poll() is None, self.log(name)
+            assert time.monotonic() < deadline, self.log(name)
+            time.sleep(0.05)
+
+    def stop(self, name: str, number: signal.Signals) -> tuple[int, float]:
+        """Signal one; its exit status and the seconds it took."""
+        began = time.monotonic()
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        try:
+            return process.wait(20), time.monotonic() - began
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise AssertionError(f"{name} does not stop: {self.log(name)}") from None
+
+    def end(self) -> None:
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()

@@ -1,0 +1,189 @@
+"""The main path in a real browser: log in, start the job, watch the counters, see the end."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, StorageState, expect, sync_playwright
+
+from tests.e2e.demo_process import Demo
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
+
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+NEW_PASSWORD = "a-better-one-4711"
+# Where to keep pictures of the pages: docs/images when they are made for the documentation.
+PICTURES = os.environ.get("CRAWLYARD_PICTURES")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    demo = Demo(tmp_path_factory.mktemp("browser"), "--json")
+    try:
+        demo.until(lambda: demo.stdout.endswith("}\n"), 90)
+        yield demo
+    finally:
+        demo.end()
+
+
+@pytest.fixture
+def problems() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def session(browser: Browser, demo: Demo) -> StorageState:
+    """Cookies of the admin, who logged in with the one-time password and had to change it."""
+    found = re.search(r"one-time password (\S+)", demo.stderr)
+    assert found is not None
+    context = browser.new_context(base_url=f"http://127.0.0.1:{demo.port}")
+    page = context.new_page()
+    page.goto("/admin/login/")
+    page.locator("#id_username").fill("admin")
+    page.locator("#id_password").fill(found[1])
+    page.locator("#id_password").press("Enter")
+    page.wait_for_url("**/password_change/**")
+    page.locator("#id_old_password").fill(found[1])
+    page.locator("#id_new_password1").fill(NEW_PASSWORD)
+    page.locator("#id_new_password2").fill(NEW_PASSWORD)
+    page.locator("#id_new_password2").press("Enter")
+    page.wait_for_url(lambda url: not url.endswith("/password_change/"))
+    state = context.storage_state()
+    context.close()
+    return state
+
+
+@pytest.fixture
+def page(
+    browser: Browser, demo: Demo, session: StorageState, problems: list[str]
+) -> Iterator[Page]:
+    context = browser.new_context(
+        base_url=f"http://127.0.0.1:{demo.port}",
+        viewport={"width": 1280, "height": 900},
+        storage_state=session,
+    )
+    context.set_default_timeout(30_000)
+    page = context.new_page()
+    watch(page, problems)
+    yield page
+    context.close()
+
+
+def watch(page: Page, problems: list[str]) -> None:
+    """Note every error of the page; what its security policy blocks is one too."""
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type == "error" else None,
+    )
+
+
+def keep(page: Page, name: str) -> None:
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
+
+
+def counter(page: Page, name: str) -> int:
+    text = page.locator(f'[data-counter="{name}"]').first.inner_text()
+    return int(re.sub(r"\D", "", text))
+
+
+def test_a_person_starts_the_sample_job_and_watches_it_end(
+    page: Page, demo: Demo, problems: list[str]
+) -> None:
+    page.goto("/admin/")
+    keep(page, "home")
+    page.goto("/admin/jobs/job/")
+    page.get_by_role("link", name="Sample site", exact=True).click()
+    # Slow enough for a person to watch.
+    page.locator("#id_speed").fill("25")
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.wait_for_url("**/admin/jobs/job/")
+    page.get_by_role("button", name="Start").first.click()
+    page.wait_for_url(re.compile(r"/runs/\d+$"))
+    state = page.locator("#run [data-state]").first
+    expect(state).to_have_attribute("data-state", "running", timeout=30_000)
+    seen: list[int] = []
+    pictured = False
+    while state.get_attribute("data-active") == "true" and len(seen) < 400:
+        seen.append(counter(page, "success"))
+        if seen[-1] > 120 and not pictured:
+            pictured = True
+            keep(page, "run")
+        page.wait_for_timeout(100)
+    expect(state).to_have_attribute("data-state", "exited", timeout=60_000)
+    expect(state).to_have_attribute("data-final", "true", timeout=30_000)
+    assert len(set(seen)) > 4, f"the counters did not move: {seen}"
+    assert seen == sorted(seen)
+    figures = {name: counter(page, name) for name in ("left", "total", "success", "failed")}
+    pages = demo.report()["pages"]
+    assert figures == {"left": 0, "total": pages, "success": pages, "failed": 0}
+    expect(page.locator("#run")).to_contain_text("The books balance.")
+    keep(page, "run-ended")
+    assert problems == []
+
+
+def test_the_pages_speak_chinese(page: Page, demo: Demo, problems: list[str]) -> None:
+    page.context.set_extra_http_headers({"Accept-Language": "zh-hans"})
+    page.goto("/admin/jobs/run/")
+    expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
+    expect(page.locator("body")).to_contain_text("运行")
+    page.goto("/runs/1")
+    expect(page.locator("#run")).to_contain_text("账目平衡")
+    keep(page, "run-zh")
+    assert problems == []
+
+
+@pytest.mark.parametrize("path", ["/admin/", "/runs/1", "/admin/jobs/job/", "/admin/agents/agent/"])
+def test_pages_fit_a_phone(page: Page, demo: Demo, problems: list[str], path: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(path)
+    page.wait_for_load_state("networkidle")
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= 390, f"{path} is {width} wide"
+    assert problems == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_work_under_their_security_policy(
+    browser: Browser, demo: Demo, session: StorageState, problems: list[str], scheme: Any
+) -> None:
+    address = f"http://127.0.0.1:{demo.port}"
+    for state in (None, session):
+        context = browser.new_context(base_url=address, color_scheme=scheme, storage_state=state)
+        page = context.new_page()
+        watch(page, problems)
+        if state is None:
+            page.goto("/admin/login/")
+            page.get_by_role("button", name="Log in").click(trial=True)
+        else:
+            for path in ("/admin/", "/admin/jobs/job/", "/admin/jobs/job/1/change/", "/runs/1"):
+                page.goto(path)
+                expect(page.locator("nav, header").first).to_be_visible()
+            page.goto("/api/v1/docs")
+            expect(page.get_by_text("/api/v1/jobs", exact=True).first).to_be_visible()
+        context.close()
+    assert problems == []

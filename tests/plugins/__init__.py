@@ -1,0 +1,1 @@
+"""Parts of pytest that this project adds, loaded by tests/conftest.py."""

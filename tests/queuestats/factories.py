@@ -1,0 +1,20 @@
+"""Reported counters to test with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apps.jobs.models import Run
+from apps.queuestats.services import store_counters
+from tests.jobs.factories import NOW
+from yardkit.protocol import FailureNote, RunCounters
+
+
+def report(run: Run, *, seq: int = 1, failures: int = 0, **counts: Any) -> None:
+    """What a run says of itself; ``failures`` notes are made up."""
+    notes = [
+        FailureNote(number, f"https://a.org/{number}", 404, "not found")
+        for number in range(1, failures + 1)
+    ]
+    message = RunCounters(run=run.pk, boot=run.boot or "b1", seq=seq, failures=notes, **counts)
+    store_counters(messages=[message], now=NOW)

@@ -1,0 +1,157 @@
+"""Runs with their books, and failed requests, in the admin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.messages import get_messages
+from django.test import Client
+from django.urls import reverse
+
+from apps.access.models import AuditRecord, User
+from apps.access.states import Role
+from apps.jobs.states import RunState
+from apps.queuestats.models import FailedRequest
+from tests.access.factories import make_superuser, make_user
+from tests.jobs.factories import make_job, make_project, make_run
+from tests.queuestats.factories import report
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/jobs/run/"
+FAILURES = "/admin/queuestats/failedrequest/"
+
+
+def logged_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def said(response: Any) -> list[str]:
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+@pytest.mark.covers("S1.17")
+def test_the_list_shows_the_books_with_one_query_more_for_the_page(
+    django_assert_max_num_queries: Any,
+) -> None:
+    client = logged_in(make_superuser())
+    run = make_run(state=RunState.RUNNING, job=make_job(name="pages"))
+    report(run, total=12_345, success=12_000, failed=45, queued=300)
+    with django_assert_max_num_queries(10) as few:
+        page = client.get(LIST).content.decode()
+    cost = len(few)
+    for text in ("12,345", "12,000", "45", "300", f'href="/runs/{run.pk}"', "running\n"):
+        assert text in page, text
+    for _ in range(30):
+        report(make_run(state=RunState.EXITED), total=1, success=1)
+    with django_assert_max_num_queries(cost):
+        assert client.get(LIST).status_code == 200
+
+
+def test_the_filters_find_what_failed() -> None:
+    client = logged_in(make_superuser())
+    failed, exited = make_run(state=RunState.FAILED), make_run(state=RunState.EXITED)
+    page = client.get(f"{LIST}?state__in=failed,lost").content.decode()
+    assert f"/runs/{failed.pk}" in page
+    assert f"/runs/{exited.pk}" not in page
+    page = client.get(f"{LIST}?state__exact=exited").content.decode()
+    assert f"/runs/{exited.pk}" in page
+    assert f"/runs/{failed.pk}" not in page
+
+
+def test_the_filters_name_only_visible_jobs() -> None:
+    mine = make_job(name="my pages")
+    make_run(job=mine)
+    make_run(job=make_job(name="their pages"))
+    client = logged_in(make_user(roles={mine.project: Role.VIEWER}))
+    page = client.get(LIST).content.decode()
+    assert "my pages" in page
+    assert "their pages" not in page
+
+
+def test_the_stop_button_stops_one_run_and_the_trail_says_so() -> None:
+    run = make_run(state=RunState.RUNNING)
+    client = logged_in(make_user(roles={run.job.project: Role.OPERATOR}))
+    stop = reverse("admin:jobs_run_stop", args=[run.pk])
+    assert stop in client.get(LIST).content.decode()
+    assert stop in client.get(f"{LIST}{run.pk}/change/").content.decode()
+    assert client.get(stop).status_code == 405
+    assert client.post(stop).headers["Location"] == f"/runs/{run.pk}"
+    run.refresh_from_db()
+    assert run.state == RunState.STOPPING
+    assert AuditRecord.objects.filter(action="jobs.stop_run").count() == 1
+    assert stop not in client.get(LIST).content.decode()
+    assert said(client.post(stop)) == [f"Run {run.pk} is already stopping."]
+
+
+def test_a_viewer_cannot_stop_and_a_stranger_sees_nothing() -> None:
+    run = make_run(state=RunState.RUNNING)
+    stop = reverse("admin:jobs_run_stop", args=[run.pk])
+    viewer = logged_in(make_user(roles={run.job.project: Role.VIEWER}))
+    assert stop not in viewer.get(LIST).content.decode()
+    assert viewer.post(stop).status_code == 403
+    stranger = logged_in(make_user(roles={make_project(): Role.ADMIN}))
+    assert stranger.post(stop).status_code == 404
+    run.refresh_from_db()
+    assert run.state == RunState.RUNNING
+
+
+def test_stopping_several_reports_counts_and_reasons() -> None:
+    project = make_project()
+    job = make_job(project=project)
+    runs = [make_run(job=job, state=s) for s in (RunState.QUEUED, RunState.RUNNING)]
+    ended = make_run(job=job, state=RunState.EXITED)
+    client = logged_in(make_user(roles={project: Role.OPERATOR}))
+    chosen = {"_selected_action": [run.pk for run in (*runs, ended)]}
+    response = client.post(LIST, chosen | {"action": "stop_selected"})
+    assert sorted(said(response)) == ["2 runs are stopping.", f"Run {ended.pk} has already ended."]
+
+
+def test_nobody_adds_changes_or_deletes_a_run() -> None:
+    run = make_run(state=RunState.EXITED, arguments={"start": "https://a.org/"})
+    client = logged_in(make_superuser())
+    assert client.get(f"{LIST}add/").status_code == 403
+    assert client.get(f"{LIST}{run.pk}/delete/").status_code == 403
+    page = client.get(f"{LIST}{run.pk}/change/").content.decode()
+    assert "https://a.org/" in page
+    assert 'name="state"' not in page
+
+
+def test_failed_requests_are_found_by_their_run(django_assert_max_num_queries: Any) -> None:
+    run, other = make_run(state=RunState.RUNNING), make_run(state=RunState.RUNNING)
+    report(run, total=3, failed=3, failures=3)
+    report(other, total=60, failed=60, failures=60)
+    client = logged_in(make_superuser())
+    with django_assert_max_num_queries(8):
+        page = client.get(f"{FAILURES}?owner={run.owner}").content.decode()
+    assert page.count("https://a.org/") == 3
+    assert f"/runs/{run.pk}" in page
+    assert f'href="/runs/{other.pk}"' not in page
+
+
+def test_failed_requests_of_other_projects_are_not_shown() -> None:
+    run = make_run(state=RunState.RUNNING)
+    report(run, total=3, failed=3, failures=3)
+    client = logged_in(make_user(roles={make_project(): Role.ADMIN}))
+    assert "https://a.org/" not in client.get(FAILURES).content.decode()
+
+
+def test_an_address_cannot_become_markup() -> None:
+    run = make_run(state=RunState.RUNNING)
+    FailedRequest.objects.create(
+        project=run.job.project,
+        owner=run.owner,
+        boot="b1",
+        seq=1,
+        url="https://a.org/<script>alert(1)</script>",
+        reason="<img src=x>",
+        at=run.created_at,
+    )
+    client = logged_in(make_superuser())
+    for address in (FAILURES, f"/runs/{run.pk}"):
+        page = client.get(address).content.decode()
+        assert "<script>alert(1)" not in page
+        assert "<img src=x>" not in page

@@ -1,0 +1,148 @@
+"""Counters that survive repeats, disorder and several executions."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from apps.jobs.states import RunState
+from apps.queuestats.models import FailedRequest, RunCounter
+from apps.queuestats.queries import books_of, center_sums
+from apps.queuestats.services import LAST_REPORT_SECONDS, Refused, close_books, store_counters
+from tests.jobs.factories import NOW, make_run
+from yardkit.protocol import CenterCounters, FailureNote, RunCounters
+
+pytestmark = pytest.mark.django_db
+
+
+def report(run: int, seq: int, *, boot: str = "b1", **counts: Any) -> RunCounters:
+    return RunCounters(run=run, boot=boot, seq=seq, **counts)
+
+
+@pytest.mark.covers("S1.17", "S1.19")
+def test_left_is_total_minus_success_minus_failed() -> None:
+    run = make_run()
+    message = report(run.pk, 1, total=10, success=6, failed=1, queued=2, in_flight=1)
+    store_counters(messages=[message], now=NOW)
+    books = books_of([run.owner])[run.owner]
+    assert (books.total, books.success, books.failed, books.left) == (10, 6, 1, 3)
+    assert books.balanced
+
+
+@pytest.mark.covers("S1.51")
+def test_repeats_and_disorder_change_nothing() -> None:
+    run = make_run()
+    reports = [
+        report(run.pk, seq, total=seq * 2, success=seq, failures=[FailureNote(seq, "u", 0, "r")])
+        for seq in range(1, 21)
+    ]
+    shuffled = reports * 3
+    random.Random(7).shuffle(shuffled)
+    for start in range(0, len(shuffled), 7):
+        store_counters(messages=shuffled[start : start + 7], now=NOW)
+    books = books_of([run.owner])[run.owner]
+    assert (books.total, books.success) == (40, 20)
+    assert FailedRequest.objects.filter(owner=run.owner).count() == 20
+
+
+def test_the_executions_of_a_run_are_summed() -> None:
+    run = make_run()
+    messages = [
+        report(run.pk, 9, total=5, success=5, agents={"a": 5}, final=False),
+        report(run.pk, 3, boot="b2", total=7, success=6, failed=1, agents={"a": 2, "b": 5}),
+    ]
+    store_counters(messages=messages, now=NOW)
+    books = books_of([run.owner])[run.owner]
+    assert (books.total, books.success, books.failed) == (12, 11, 1)
+    assert books.agents == {"a": 7, "b": 5}
+
+
+def test_a_report_of_no_run_is_handed_back_and_the_others_are_kept() -> None:
+    run = make_run()
+    strange = report(987654, 1, total=1)
+    refused = store_counters(messages=[strange, report(run.pk, 1, total=1)], now=NOW)
+    assert refused == [Refused(strange, "run 987654 does not exist")]
+    assert RunCounter.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"total": 2**63},
+        {"seq": 2**64 - 1},
+        {"run": 2**64 - 1},
+        {"failures": [FailureNote(2**63, "u", 0, "r")]},
+    ],
+)
+def test_a_report_that_no_database_holds_does_not_take_the_others_with_it(
+    wrong: dict[str, Any],
+) -> None:
+    run, other = make_run(), make_run()
+    bad = msgspec.structs.replace(report(run.pk, 1, total=1), **wrong)
+    messages = [report(other.pk, 1, total=3), bad, report(other.pk, 2, total=5)]
+    refused = store_counters(messages=messages, now=NOW)
+    assert [one.message for one in refused] == [bad]
+    assert refused[0].reason
+    assert books_of([other.owner])[other.owner].total == 5
+
+
+def test_a_failure_with_an_impossible_status_is_kept() -> None:
+    run = make_run()
+    notes = [FailureNote(seq, "u", status, "r") for seq, status in enumerate((-1, 404, 2**31), 1)]
+    store_counters(messages=[report(run.pk, 1, failures=notes)], now=NOW)
+    kept = FailedRequest.objects.filter(owner=run.owner).values_list("status", flat=True)
+    assert list(kept) == [0, 404, 0]
+
+
+def test_what_a_stopped_run_left_undone_is_cancelled() -> None:
+    run = make_run(state=RunState.CANCELLED)
+    message = report(run.pk, 4, total=10, success=6, failed=1, queued=2, in_flight=1, final=True)
+    store_counters(messages=[message], now=NOW)
+    books = books_of([run.owner])[run.owner]
+    assert books.total == books.success + books.failed + books.cancelled
+    assert books.as_dict()["cancelled"] == 3
+
+
+@pytest.mark.fault
+def test_the_books_of_a_killed_run_are_closed_and_those_of_a_living_one_are_not() -> None:
+    killed, alive = make_run(state=RunState.FAILED), make_run(state=RunState.RUNNING)
+    for run in (killed, alive):
+        message = report(run.pk, 1, total=10, success=6, queued=4)
+        store_counters(messages=[message], now=NOW)
+    assert close_books(now=NOW + timedelta(seconds=LAST_REPORT_SECONDS - 1)) == 0
+    later = NOW + timedelta(seconds=LAST_REPORT_SECONDS + 1)
+    assert close_books(now=later) == 1
+    assert close_books(now=later) == 0
+    books = books_of([killed.owner, alive.owner])
+    assert (books[killed.owner].final, books[killed.owner].cancelled) == (True, 4)
+    assert (books[alive.owner].final, books[alive.owner].cancelled) == (False, 0)
+    # It was not dead after all: what it says counts.
+    store_counters(messages=[report(killed.pk, 2, total=10, success=9, queued=1)], now=later)
+    assert not books_of([killed.owner])[killed.owner].final
+
+
+def test_books_that_do_not_add_up_say_so() -> None:
+    run = make_run()
+    store_counters(messages=[report(run.pk, 1, total=10, success=6, queued=1)], now=NOW)
+    assert not books_of([run.owner])[run.owner].balanced
+
+
+def test_the_centers_counts_are_summed_over_centers() -> None:
+    run = make_run()
+    messages = [
+        CenterCounters(run=run.pk, boot="c1", seq=1, received=3, dispatched=3),
+        CenterCounters(run=run.pk, boot="c1", seq=2, received=5, dispatched=4, expired=1),
+        CenterCounters(run=run.pk, boot="c2", seq=1, received=2, skipped=2),
+    ]
+    store_counters(messages=messages, now=NOW)
+    assert center_sums(run.owner) == {"received": 7, "dispatched": 4, "skipped": 2, "expired": 1}
+
+
+def test_an_owner_that_never_reported_has_empty_books() -> None:
+    books = books_of(["run:1"])["run:1"]
+    assert not books.reported
+    assert books.left == 0

@@ -1,0 +1,235 @@
+"""The documents say what the code does: nothing missing, nothing that is gone."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.core.management import load_command_class
+from django.core.management.base import BaseCommand
+
+from apps.jobs.states import MOVES
+from apps.runtime.management.daemon_command import DaemonCommand
+from tools import coverage_doc
+from tools.requirement_marks import ROOT
+from yardkit import protocol, topology
+from yardkit.broker import QueueSpec
+from yardkit.env import Env
+
+DOCS = ROOT / "docs"
+README = ROOT / "README.md"
+README_CHINESE = ROOT / "README.zh-CN.md"
+SOURCES = [
+    path for folder in ("apps", "platform") for path in sorted((ROOT / folder).rglob("*.py"))
+]
+DOCUMENTS = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+
+# Of the operating system and of Django: they are not ours to explain.
+FOREIGN_SETTINGS = {"PATH", "HOME", "PYTHONPATH", "LANG", "TZ", "DJANGO_SETTINGS_MODULE"}
+_SETTING = re.compile(r"^[A-Z][A-Z0-9_]{2,}$")
+_READERS = {name for name in vars(Env) if not name.startswith("_")}
+_TABLE_SETTING = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \|", re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_COMMAND_HEADING = re.compile(r"^## `manage\.py (\w+)`$", re.MULTILINE)
+
+
+def read(name: str) -> str:
+    """Text of a file in docs/."""
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+# --- coverage -----------------------------------------------------------------------------------
+
+
+def test_coverage_document_is_up_to_date() -> None:
+    assert read("coverage.md") == coverage_doc.document(), "run: make coverage-doc"
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+def settings_in(path: Path) -> Iterator[str]:
+    """Names that ``path`` reads from the environment."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    constants = dict(_constants(tree))
+    for node in ast.walk(tree):
+        for argument in _names_read(node):
+            is_name = isinstance(argument, ast.Name)
+            name = constants.get(argument.id) if is_name else _text(argument)
+            if name and _SETTING.match(name):
+                # Every setting can be given as a file; that is explained once.
+                yield name.removesuffix("_FILE")
+
+
+def _names_read(node: ast.AST) -> list[ast.expr]:
+    """What stands where the name of a setting stands: in a subscript, or in a reader's call."""
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+        return [node.slice] if _is_environ(node.value) else []
+    if not isinstance(node, ast.Call) or not node.args:
+        return []
+    if isinstance(node.func, ast.Attribute):
+        reads = node.func.attr in _READERS or _is_environ(node.func.value)
+        return node.args[:1] if reads else []
+    first = node.args[0]
+    is_env = isinstance(first, ast.Name) and first.id == "env"
+    return node.args[1:2] if is_env else []
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Module-level names of strings: some settings are read by such a name."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value and _text(node.value):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            for target in targets:
+                if isinstance(target, ast.Name):
+                    yield target.id, _text(node.value)
+
+
+def _text(node: ast.expr) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _is_environ(node: ast.expr) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name in {"environ", "os_environ"}
+
+
+def test_every_setting_is_documented_and_no_other() -> None:
+    used = {name for path in SOURCES for name in settings_in(path)} - FOREIGN_SETTINGS
+    documented = set(_TABLE_SETTING.findall(read("settings.md")))
+    assert used - documented == set(), "missing from docs/settings.md"
+    assert documented - used == set(), "docs/settings.md names what nothing reads"
+
+
+# --- commands -----------------------------------------------------------------------------------
+
+
+def commands() -> dict[str, BaseCommand]:
+    """Every command of the project, by name."""
+    found = {}
+    for path in SOURCES:
+        if path.parent.name == "commands" and not path.stem.startswith("_"):
+            package = ".".join(path.parent.parent.parent.relative_to(ROOT).parts)
+            app = package.removeprefix("platform.")
+            found[path.stem] = load_command_class(app, path.stem)
+    return found
+
+
+def own_options(name: str, command: BaseCommand) -> list[str]:
+    """The long options that ``command`` adds to those of every Django command."""
+    inherited = BaseCommand().create_parser("manage.py", name)
+    known = {option for action in inherited._actions for option in action.option_strings}
+    parser = command.create_parser("manage.py", name)
+    given = [option for action in parser._actions for option in action.option_strings]
+    return [option for option in given if option.startswith("--") and option not in known]
+
+
+def test_every_command_is_documented_and_no_other() -> None:
+    documented = _COMMAND_HEADING.findall(read("commands.md"))
+    assert sorted(documented) == sorted(commands())
+
+
+def test_every_option_of_a_command_is_documented() -> None:
+    sections = re.split(r"^## ", read("commands.md"), flags=re.MULTILINE)
+    of_daemons = next(text for text in sections if text.startswith("Options of every daemon"))
+    missing = []
+    for name, command in commands().items():
+        section = next(text for text in sections if text.startswith(f"`manage.py {name}`"))
+        if isinstance(command, DaemonCommand):
+            section += of_daemons
+        missing += [
+            f"{name} {option}" for option in own_options(name, command) if option not in section
+        ]
+    assert missing == []
+
+
+# --- architecture -------------------------------------------------------------------------------
+
+
+def queue_names() -> list[str]:
+    """Every queue and exchange of the topology; parameters stand as <name>."""
+    names = [topology.HEARTBEATS, topology.EVENTS]
+    for value in vars(topology).values():
+        if isinstance(value, QueueSpec):
+            names.append(value.name)
+        elif inspect.isfunction(value) and value.__module__ == topology.__name__:
+            arguments = [f"<{parameter}>" for parameter in inspect.signature(value).parameters]
+            names.append(value(*arguments).name)
+    return names
+
+
+def message_tags() -> list[str]:
+    """Every message that travels."""
+    return [
+        str(value.__struct_config__.tag)
+        for value in vars(protocol).values()
+        if inspect.isclass(value)
+        and issubclass(value, protocol.Message)
+        and value is not protocol.Message
+    ]
+
+
+@pytest.mark.parametrize("name", queue_names())
+def test_architecture_lists_every_queue(name: str) -> None:
+    assert f"`{name}`" in read("architecture.md")
+
+
+@pytest.mark.parametrize("tag", message_tags())
+def test_architecture_lists_every_message(tag: str) -> None:
+    assert f"`{tag}`" in read("architecture.md")
+
+
+@pytest.mark.parametrize("state", list(MOVES))
+def test_architecture_tells_the_moves_of_a_run(state: str) -> None:
+    sources = ", ".join(f"`{one.value}`" for one in type(state) if one in MOVES[state])
+    assert f"| `{state.value}` | {sources or '–'} |" in read("architecture.md")
+
+
+# --- links and readmes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_between_documents_lead_somewhere(path: Path) -> None:
+    targets = _LINK.findall(path.read_text(encoding="utf-8"))
+    relative = [one.split("#")[0] for one in targets if "://" not in one]
+    broken = [one for one in relative if one and not (path.parent / one).exists()]
+    assert broken == []
+
+
+def test_every_document_can_be_found_from_the_readme() -> None:
+    seen: set[Path] = set()
+    waiting = [README]
+    while waiting:
+        path = waiting.pop()
+        if path in seen or path.suffix != ".md" or not path.is_file():
+            continue
+        seen.add(path)
+        for target in _LINK.findall(path.read_text(encoding="utf-8")):
+            if "://" not in target:
+                waiting.append((path.parent / target.split("#")[0]).resolve())
+    assert [str(path.relative_to(ROOT)) for path in DOCUMENTS if path not in seen] == []
+
+
+def test_readme_starts_with_what_a_stock_debian_lacks() -> None:
+    for readme in (README, README_CHINESE):
+        first_lines = readme.read_text(encoding="utf-8").splitlines()[:4]
+        assert any("apt-get install -y make python3-venv git" in line for line in first_lines)
+
+
+def test_both_readmes_show_the_same_commands_and_tables() -> None:
+    english, chinese = (path.read_text(encoding="utf-8") for path in (README, README_CHINESE))
+    for pattern in (r"^```[\s\S]*?^```", r"`manage\.py [^`]+`", r"^#+ ", r"^\| `[^`]+`"):
+        expression = re.compile(pattern, re.MULTILINE)
+        assert expression.findall(english) == expression.findall(chinese), pattern
+
+
+def test_tests_that_documents_cite_exist() -> None:
+    for path in DOCUMENTS:
+        cited = re.findall(r"\[`(test_\w+)`\]\(([^)]+)\)", path.read_text(encoding="utf-8"))
+        for name, target in cited:
+            source = (path.parent / target).read_text(encoding="utf-8")
+            assert f"def {name}(" in source, f"{path.name}: {target} has no {name}"

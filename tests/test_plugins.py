@@ -1,0 +1,194 @@
+"""The marks `covers`, `services` and `browser`, seen from a small project of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+import redis
+
+from tests.plugins import needs
+from tools.coverage_doc import load_reasons, marks_by_id, render
+from tools.requirement_marks import ROOT, Mark, MarkError, requirement_ids, scan
+
+PLUGINS = ("no:django", "no:cacheprovider", "tests.plugins.covers", "tests.plugins.needs")
+NOTHING_LISTENS = "127.0.0.1:1"
+
+
+def run_pytest(folder: Path, source: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run one test file under the project's own plugins and nothing else of the project."""
+    (folder / "test_sample.py").write_text(source, encoding="utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    plugins = [f"-p{name}" for name in PLUGINS]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-ra", *plugins, str(folder)],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_requirement_ids_are_unique_and_without_gaps() -> None:
+    ids = requirement_ids()
+    assert len(ids) == len(set(ids))
+    for seed, count in {"S0": 40, "S1": 59, "S2": 38, "S3": 21, "S4": 30}.items():
+        numbers = sorted(int(one.split(".")[1]) for one in ids if one.startswith(f"{seed}."))
+        assert numbers == list(range(1, count + 1))
+
+
+def test_unknown_requirement_stops_the_run_and_is_named(tmp_path: Path) -> None:
+    result = run_pytest(
+        tmp_path,
+        "import pytest\n@pytest.mark.covers('S1.20', 'S9.99')\ndef test_it(): pass\n",
+    )
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "test_sample.py::test_it: there is no requirement 'S9.99'" in result.stderr
+    assert "S1.20" not in result.stderr
+
+
+def test_empty_covers_mark_is_refused(tmp_path: Path) -> None:
+    result = run_pytest(tmp_path, "import pytest\n@pytest.mark.covers()\ndef test_it(): pass\n")
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "test_sample.py::test_it: covers() names no requirement" in result.stderr
+
+
+SERVICES_TEST = "import pytest\n@pytest.mark.services\ndef test_it(): pass\n"
+UNREACHABLE = {
+    "CRAWLYARD_TEST_POSTGRES_URL": f"postgresql://postgres@{NOTHING_LISTENS}/postgres",
+    "CRAWLYARD_TEST_REDIS_URL": f"redis://{NOTHING_LISTENS}/0",
+    "CRAWLYARD_TEST_BROKER_URL": f"amqp://guest:guest@{NOTHING_LISTENS}/%2F",
+}
+
+
+def test_missing_services_skip_and_the_summary_says_which(tmp_path: Path) -> None:
+    result = run_pytest(tmp_path, SERVICES_TEST, **UNREACHABLE)
+    assert result.returncode == 0, result.stdout
+    for name in ("PostgreSQL", "Redis", "RabbitMQ"):
+        assert f"{name}: nothing answers on {NOTHING_LISTENS}" in result.stdout
+    assert "1 skipped" in result.stdout
+
+
+def test_missing_services_fail_when_required(tmp_path: Path) -> None:
+    result = run_pytest(tmp_path, SERVICES_TEST, CRAWLYARD_REQUIRE="services", **UNREACHABLE)
+    assert result.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "required by CRAWLYARD_REQUIRE but missing: PostgreSQL" in result.stdout
+
+
+def test_requiring_one_kind_leaves_the_others_skippable(tmp_path: Path) -> None:
+    result = run_pytest(tmp_path, SERVICES_TEST, CRAWLYARD_REQUIRE="browser", **UNREACHABLE)
+    assert result.returncode == 0, result.stdout
+
+
+def test_missing_browser_skips(tmp_path: Path) -> None:
+    source = "import pytest\n@pytest.mark.browser\ndef test_it(): pass\n"
+    result = run_pytest(tmp_path, source, CRAWLYARD_TEST_CHROMIUM="no-such-browser")
+    assert result.returncode == 0, result.stdout
+    assert "Chromium: no no-such-browser on PATH" in result.stdout
+
+
+def test_mistyped_require_is_refused(tmp_path: Path) -> None:
+    result = run_pytest(tmp_path, "def test_it(): pass\n", CRAWLYARD_REQUIRE="service")
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "CRAWLYARD_REQUIRE: service is none of services, docker, browser" in result.stderr
+
+
+def test_scan_reads_functions_classes_modules_and_parameters(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text(
+        "import pytest\n"
+        "pytestmark = [pytest.mark.covers('S0.1')]\n"
+        "@pytest.mark.covers('S0.2', 'S0.3')\n"
+        "class TestOne:\n"
+        "    @pytest.mark.covers('S0.4')\n"
+        "    async def test_it(self): pass\n"
+        "@pytest.mark.parametrize('x', [pytest.param(1, marks=pytest.mark.covers('S0.5'))])\n"
+        "def test_more(x): pass\n",
+        encoding="utf-8",
+    )
+    found = {mark.name: mark.ids for mark in scan(tmp_path)}
+    assert found == {
+        "": ("S0.1",),
+        "TestOne": ("S0.2", "S0.3"),
+        "TestOne::test_it": ("S0.4",),
+        "test_more": ("S0.5",),
+    }
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("@pytest.mark.covers('S0.1')\ndef helper(): pass\n", "neither on a test"),
+        ("ID = 'S0.1'\n@pytest.mark.covers(ID)\ndef test_it(): pass\n", "as strings"),
+    ],
+)
+def test_scan_refuses_marks_nobody_would_find(tmp_path: Path, source: str, reason: str) -> None:
+    (tmp_path / "test_a.py").write_text(f"import pytest\n{source}", encoding="utf-8")
+    with pytest.raises(MarkError, match=reason):
+        scan(tmp_path)
+
+
+@pytest.mark.services
+def test_stores_on_loan_can_be_used(
+    postgres_database: str, rabbit_vhost: str, redis_url: str
+) -> None:
+    with psycopg.connect(postgres_database) as connection:
+        row = connection.execute("SELECT current_database()").fetchone()
+    assert row == (urlsplit(postgres_database).path.removeprefix("/"),)
+    assert postgres_database != needs.POSTGRES_URL
+    with redis.Redis.from_url(redis_url) as client:
+        assert client.dbsize() == 1, "only the mark of the session that borrowed it"
+    assert urlsplit(rabbit_vhost).scheme == "amqp"
+
+
+REASONS = '[[reason]]\nids = ["S0.1-2"]\nwhy = "arrives later"\n'
+
+
+def reasons_file(folder: Path, text: str) -> Path:
+    """A file of reasons with this content."""
+    path = folder / "reasons.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_coverage_document_shows_tests_and_reasons(tmp_path: Path) -> None:
+    ids = ["S0.1", "S0.2"]
+    mark = Mark(path=ROOT / "tests" / "jobs" / "test_a.py", line=1, name="test_x", ids=("S0.1",))
+    reasons = load_reasons(set(ids), {"S0.1"}, reasons_file(tmp_path, REASONS))
+    text = render(ids, marks_by_id([mark], set(ids)), reasons)
+    assert "| S0.1 | [jobs/test_a.py::test_x](../tests/jobs/test_a.py) |" in text
+    assert "| S0.2 | *arrives later* |" in text
+    assert "| S0 | 2 | 1 | 1 |" in text
+
+
+def test_coverage_document_refuses_unexplained_lines() -> None:
+    with pytest.raises(MarkError, match=r"neither a test nor a reason .*: S0\.2$"):
+        render(["S0.1", "S0.2"], {}, {"S0.1": "arrives later"})
+
+
+@pytest.mark.parametrize(
+    ("tested", "text", "problem"),
+    [
+        ({"S0.1", "S0.2"}, REASONS, "have tests now, drop the entry"),
+        (set(), REASONS * 2, r"S0\.1 has two reasons"),
+        (set(), REASONS.replace("S0.1-2", "S0.1-9"), r"there is no requirement S0\.3"),
+        (set(), REASONS.replace("S0.1-2", "all"), "neither an id nor a range"),
+    ],
+)
+def test_reasons_must_be_about_something(
+    tmp_path: Path, tested: set[str], text: str, problem: str
+) -> None:
+    with pytest.raises(MarkError, match=problem):
+        load_reasons({"S0.1", "S0.2"}, tested, reasons_file(tmp_path, text))
+
+
+def test_mark_of_an_unknown_line_is_refused() -> None:
+    mark = Mark(path=ROOT / "tests" / "test_a.py", line=7, name="test_x", ids=("S9.9",))
+    with pytest.raises(MarkError, match=r"test_a\.py:7: there is no requirement 'S9\.9'"):
+        marks_by_id([mark], {"S0.1"})

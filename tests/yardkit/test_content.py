@@ -1,0 +1,94 @@
+"""Content encodings: decoded, capped, and refused when they are not what they say."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from yardkit.content import BadContent, decode, decode_content
+
+PAGE = b"<html>" + b"crawl the yard " * 400
+
+
+def raw_deflate(body: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(body) + packer.flush()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw"),
+    [
+        ("gzip", gzip.compress(PAGE)),
+        ("X-GZIP", gzip.compress(PAGE)),
+        ("deflate", zlib.compress(PAGE)),
+        ("deflate", raw_deflate(PAGE)),
+        ("identity", PAGE),
+        ("", PAGE),
+        ("gzip, identity", gzip.compress(PAGE)),
+        ("deflate, gzip", gzip.compress(zlib.compress(PAGE))),
+        ("gzip", gzip.compress(PAGE[:50]) + gzip.compress(PAGE[50:])),
+        ("gzip", gzip.compress(PAGE) + b"\0" * 32),
+    ],
+)
+def test_encodings(encoding: str, raw: bytes) -> None:
+    assert decode(raw, encoding, len(PAGE), partial=False) == (PAGE, False)
+
+
+def test_output_is_cut_at_the_limit() -> None:
+    assert decode(gzip.compress(PAGE), "gzip", 100, partial=False) == (PAGE[:100], True)
+    two = gzip.compress(PAGE) + gzip.compress(PAGE)
+    assert decode(two, "gzip", len(PAGE), partial=False) == (PAGE, True)
+
+
+def test_a_cut_body_gives_what_it_holds() -> None:
+    body, truncated = decode(gzip.compress(PAGE)[:-20], "gzip", len(PAGE), partial=True)
+    assert PAGE.startswith(body)
+    assert not truncated
+
+
+@pytest.mark.parametrize(
+    ("encoding", "raw", "words"),
+    [
+        ("br", PAGE, "'br' was not asked for"),
+        ("gzip", PAGE, "gzip is broken"),
+        ("gzip", gzip.compress(PAGE)[:-20], "ends too early"),
+        ("deflate", b"\xff" * 50, "deflate is broken"),
+        ("gzip, gzip, gzip, gzip", PAGE, "4 layers"),
+    ],
+)
+def test_bad_content_is_refused(encoding: str, raw: bytes, words: str) -> None:
+    with pytest.raises(BadContent, match=words):
+        decode(raw, encoding, 10_000, partial=False)
+
+
+def test_a_bomb_stays_small_in_memory() -> None:
+    packer = zlib.compressobj(9, wbits=31)
+    piece = b"\0" * (1 << 20)
+    bomb = b"".join(packer.compress(piece) for _ in range(256)) + packer.flush()
+    limit = 1 << 20
+    tracemalloc.start()
+    body, truncated = decode(bomb, "gzip", limit, partial=False)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (len(body), truncated) == (limit, True)
+    assert peak < 4 * limit
+
+
+async def test_large_bodies_are_decoded_beside_the_loop() -> None:
+    page = bytes(range(256)) * 4096
+    packed = gzip.compress(page, 0)
+    assert await decode_content(packed, "gzip", len(page), partial=False) == (page, False)
+
+
+@given(st.binary(max_size=400), st.sampled_from(["gzip", "deflate", "gzip, deflate"]))
+def test_no_bytes_break_it(raw: bytes, encoding: str) -> None:
+    try:
+        body, _ = decode(raw, encoding, 1000, partial=False)
+    except BadContent:
+        return
+    assert len(body) <= 1000

@@ -1,0 +1,56 @@
+"""What the tests of the engine share: two spiders, and how a crawl is run and audited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from yardspider import Request, Response, Spider, SpiderSettings
+from yardspider.testing import (
+    CrawlResult,
+    Pages,
+    run_spider,
+)
+
+FAST = SpiderSettings(speed=0)
+
+
+class Follow(Spider):
+    """Follows every link of every page."""
+
+    settings = FAST
+    start_urls = ["http://h/"]
+
+    def parse(self, response: Response) -> Iterator[Any]:
+        for url in response.links():
+            yield Request(url)
+        yield {"url": response.url, "depth": response.request.depth}
+
+
+class One(Spider):
+    """Fetches one page."""
+
+    settings = FAST
+    start_urls = ["http://h/"]
+
+
+def check_books(result: CrawlResult) -> None:
+    """Every request is in exactly one place."""
+    books = result.outcome.ledger
+    assert books.total == books.success + books.failed + books.left
+    counters = result.counters
+    assert counters.total - counters.success - counters.failed == (
+        counters.queued + counters.in_flight
+    )
+    if result.outcome.state == "exited":
+        assert books.left == 0
+
+
+def run(spider: Any, pages: Pages, **options: Any) -> CrawlResult:
+    result = run_spider(spider, pages, **options)
+    check_books(result)
+    return result
+
+
+def changed(**settings: Any) -> SpiderSettings:
+    return FAST.changed(settings, origin="test")
