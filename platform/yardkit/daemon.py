@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import random
 import signal
 import socket
 import sys
@@ -25,6 +24,7 @@ from yardkit import failpoints
 from yardkit.broker.base import BadBrokerURL, BrokerError
 from yardkit.env import EnvError
 from yardkit.heartbeat import Beat, read_beat, write_beat
+from yardkit.spread import spread
 from yardkit.stop import Stop
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def report_status(options: Options) -> int:
 def back_off(failures: int, first: float, longest: float) -> float:
     """Seconds to wait after so many failures in a row: doubling, with jitter of a half."""
     whole = min(longest, first * 2.0 ** min(failures - 1, 30))
-    return whole * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, protects nothing
+    return spread(whole, 0.5, 1.0)
 
 
 def _say(line: str, status: int) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-import random
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from random import Random
 
 from apps.agents.center.liveness import Liveness
 from yardkit import failpoints, topology
@@ -94,6 +94,7 @@ class Dispatcher:
         self._runs: dict[int, RunEntry] = {}
         self._numbers = itertools.count(1)
         self._load_at = 0.0
+        self._random = Random()  # noqa: S311 - spreading load is no secret
         self._subscription: Subscription | None = None
 
     def open(self) -> None:
@@ -258,7 +259,7 @@ class Dispatcher:
         if len(alive) == 1:
             groups.setdefault((alive[0], batch.run, batch.reply_to), []).extend(batch.items)
             return
-        for item, agent in zip(batch.items, random.choices(alive, k=count), strict=True):  # noqa: S311 - spreading load is no secret
+        for item, agent in zip(batch.items, self._random.choices(alive, k=count), strict=True):
             groups.setdefault((agent, batch.run, batch.reply_to), []).append(item)
 
     def _count(self, entry: RunEntry, count: int, fate: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+from yardkit.spread import spread
 
 FIRST_SECONDS = 0.2
 LONGEST_SECONDS = 5.0
@@ -22,4 +22,4 @@ class Backoff:
         """The wait before the next try."""
         wait = self._next
         self._next = min(self._next * 2, LONGEST_SECONDS)
-        return wait * random.uniform(0.5, 1.0)  # noqa: S311  (spreads load, guards nothing)
+        return spread(wait, 0.5, 1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import sqlite3
 import threading
 import time
@@ -19,6 +18,7 @@ from yardkit.broker.declared import Declared
 from yardkit.broker.sqlite_connection import FileConnection
 from yardkit.broker.sqlite_operations import Again, Batch, Call, Operation, Publish
 from yardkit.broker.sqlite_subscription import SqliteSubscription
+from yardkit.spread import spread
 
 logger = logging.getLogger(__name__)
 
@@ -295,5 +295,5 @@ class Worker:
         if now >= self._next_sweep:
             more = connection.sweep(self.subscriptions)
             # Spread, so that not all processes look in the same moment.
-            pause = 0.0 if more else _SWEEP_SECONDS * random.uniform(0.8, 1.2)  # noqa: S311
+            pause = 0.0 if more else spread(_SWEEP_SECONDS, 0.8, 1.2)
             self._next_sweep = now + pause
