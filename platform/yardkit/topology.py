@@ -34,6 +34,16 @@ def center_heartbeats(center: str) -> QueueSpec:
     )
 
 
+def center_reports(center: str) -> QueueSpec:
+    """What agents tell one center: how hosts answered, and the robots.txt it asked for."""
+    return QueueSpec(
+        f"center.reports.{center}",
+        durable=False,
+        expires_seconds=60,
+        message_ttl_seconds=DOWNLOAD_EXPIRES_SECONDS,
+    )
+
+
 def agent_commands(agent: str) -> QueueSpec:
     """One agent's own queue of commands; outlives a restart of the agent."""
     return QueueSpec(f"agent.{agent}", expires_seconds=24 * 3600)

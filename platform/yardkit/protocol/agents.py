@@ -1,0 +1,146 @@
+"""Agents, and who gets them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from yardkit.protocol.base import DownloaderType, Message, Policy
+
+
+class Register(Message, frozen=True, kw_only=True, tag="register"):
+    """An agent has started (seed S1.20, S1.21). Processed whatever its age."""
+
+    agent: str
+    name: str
+    boot: str
+    processors: int
+    total_memory_bytes: int
+    labels: dict[str, str] = {}
+    version: str = ""
+    # The types of downloader it can make; the extras of some may not be installed.
+    types: tuple[DownloaderType, ...] = (DownloaderType.HTTP,)
+
+
+class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
+    """Sent by each agent every 5 s; judged by the receiver's clock (seed S1.20, S1.22)."""
+
+    agent: str
+    name: str
+    boot: str
+    total_memory_bytes: int
+    free_memory_bytes: int
+    cpu_percent: float
+    downloaders: int
+    qps: float
+    labels: dict[str, str] = {}
+    version: str = ""
+    types: tuple[DownloaderType, ...] = (DownloaderType.HTTP,)
+    # What its owner should look at, such as an allocation file that was damaged.
+    problems: list[str] = []
+
+
+class CutRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Cuts a part out of the text on the agent, so that less travels back (seed S1.27).
+
+    From ``start`` to the next ``end`` ("" is the beginning, or the end, of the text), or the first
+    match of ``pattern`` (google-re2; its first group, where it has one). ``start_offset`` and
+    ``end_offset`` move both edges, in characters. Rules are applied one after another.
+    """
+
+    start: str = ""
+    end: str = ""
+    pattern: str = ""
+    start_offset: int = 0
+    end_offset: int = 0
+    trim: bool = False
+
+
+class DownloaderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a downloader of one run is allowed and told to do. Sizes in bytes, times in seconds."""
+
+    concurrency: int = 64
+    timeout_seconds: float = 15.0
+    max_body_bytes: int = 8 * 1024 * 1024
+    max_redirects: int = 10
+    follow_redirects: bool = True
+    user_agent: str = "Crawlyard"
+    type: DownloaderType = DownloaderType.HTTP
+    # The browser to be like (``impersonate``), as curl_cffi names them.
+    impersonate: str = "chrome"
+    use_cookies: bool = True
+    cookies: dict[str, str] = {}
+    # Of pages that tell no character set, or a wrong one; "" believes them.
+    encoding: str = ""
+    # Texts come with "&amp;" and its like resolved (seed S1.30).
+    decode_html: bool = False
+    cut: list[CutRule] = []
+    # Proxies and the redial command belong to the agent, so no password travels.
+    use_proxy: bool = False
+    redial: bool = False
+    # google-re2, searched in the text of the answer after its status line: "HTTP 403\n...".
+    switch_pattern: str = ""
+    # So often is a request tried again after its address has been switched (seed S1.30).
+    switch_retries: int = 3
+    # For the center: whether the hosts' robots.txt is kept to.
+    obey_robots: bool = True
+    # Networks a project has opened on purpose ("127.0.0.0/8"); private ranges are refused else.
+    allowed_networks: list[str] = []
+
+
+class Allocate(Message, frozen=True, kw_only=True, tag="allocate"):
+    """A run asks the center for agents and waits for ``Allocated`` (seed S1.35)."""
+
+    run: int
+    token: str
+    reply_to: str
+    policy: Policy = Policy.RANDOM
+    agents: int = 0
+    settings: DownloaderSettings = DownloaderSettings()
+
+
+class Allocated(Message, frozen=True, kw_only=True, tag="allocated"):
+    """The center's answer. ``agents`` is empty and ``error`` says why when none could be had."""
+
+    run: int
+    agents: list[str]
+    warning: str = ""
+    error: str = ""
+
+
+class Release(Message, frozen=True, kw_only=True, tag="release"):
+    """A run has ended and gives its agents back."""
+
+    run: int
+    token: str
+
+
+class AllocateDownloader(Message, frozen=True, kw_only=True, tag="allocate_downloader"):
+    """The center tells one chosen agent to make a downloader for a run (seed S1.23)."""
+
+    run: int
+    reply_to: str
+    settings: DownloaderSettings
+    policy: Policy = Policy.RANDOM
+    # Unix seconds by the center's clock; older than 30 s is dropped (seed S1.31). 0: unknown.
+    allocated_at: float = 0.0
+
+
+class DownloaderReady(Message, frozen=True, kw_only=True, tag="downloader_ready"):
+    """The agent's answer to the run itself (seed S1.31)."""
+
+    run: int
+    agent: str
+    ok: bool
+    reason: str = ""
+
+
+class ReleaseDownloader(Message, frozen=True, kw_only=True, tag="release_downloader"):
+    """The center tells an agent that a run needs its downloader no more."""
+
+    run: int
+
+
+class ExitAgent(Message, frozen=True, kw_only=True, tag="exit_agent"):
+    """Ask an agent to finish what it holds and leave (seed S1.23)."""
+
+    reason: str = ""

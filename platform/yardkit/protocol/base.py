@@ -1,0 +1,71 @@
+"""What every message has, and the words several of them share."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+VERSION: Final = 1
+ACCEPTED_VERSIONS: Final = frozenset({VERSION, VERSION - 1})
+
+
+class ProtocolError(ValueError):
+    """A body that is no message of this protocol: what is wrong, and where in the body."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of every message; the tag ``type`` names it, ``v`` is its version."""
+
+    v: int = VERSION
+
+
+class Policy(enum.StrEnum):
+    """How a run's agents are chosen (seed S1.36)."""
+
+    RANDOM = "random"
+    FIXED = "fixed"
+    CHAINED = "chained"
+
+
+class DownloaderType(enum.StrEnum):
+    """What fetches the pages of a run (seed S1.30)."""
+
+    HTTP = "http"
+    # Like a browser on the wire: its TLS, its HTTP/2, its order of headers.
+    IMPERSONATE = "impersonate"
+    # A real browser, for pages that are made by scripts.
+    BROWSER = "browser"
+    # Files of the agent's own server, below the folder its owner has named.
+    FILE = "file"
+
+
+class FailureKind(enum.StrEnum):
+    """Why a download has no usable answer."""
+
+    NONE = ""
+    CONNECTION = "connection"
+    TIMEOUT = "timeout"
+    ADDRESS_REFUSED = "address_refused"
+    TOO_MANY_REDIRECTS = "too_many_redirects"
+    BAD_REQUEST = "bad_request"
+    BAD_CONTENT = "bad_content"
+    DOWNLOADER_MISSING = "downloader_missing"
+    # A cutting rule found no place to cut (seed S1.27).
+    BAD_RULE = "bad_rule"
+    # The answer matched ``switch_pattern`` and no other address could be had (seed S1.28).
+    BANNED = "banned"
+    PROXY = "proxy"
+
+
+# What an agent or the engine may usefully try again; the others would fail the same way.
+RETRYABLE_FAILURES: Final = frozenset(
+    {
+        FailureKind.CONNECTION,
+        FailureKind.TIMEOUT,
+        FailureKind.DOWNLOADER_MISSING,
+        FailureKind.BANNED,
+        FailureKind.PROXY,
+    }
+)
