@@ -6,20 +6,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+import msgspec
 from django.db.models import Count
 
+from apps.agents.center.runs import OpenAllocation
 from apps.agents.models import Agent, Allocation
 from apps.agents.states import is_alive
-from yardkit.protocol import Policy
-
-
-@dataclass(frozen=True, slots=True)
-class OpenAllocation:
-    """What the dispatcher needs to know of a run's allocation."""
-
-    run: int
-    policy: str
-    agents: tuple[str, ...]
+from yardkit.protocol import DownloaderSettings, Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +34,8 @@ def open_allocation(run: int) -> OpenAllocation | None:
         run=run,
         policy=allocation.policy,
         agents=tuple(agent.agent_id for agent in allocation.agents.all()),
+        settings=msgspec.convert(allocation.settings, DownloaderSettings),
+        reply_to=allocation.reply_to,
     )
 
 
