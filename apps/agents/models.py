@@ -6,8 +6,11 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from apps.agents.hosts.models import HostLedger, HostRule, HostState
 from apps.agents.querysets import AgentQuerySet, AllocationQuerySet
 from apps.projects.models import Project
+
+__all__ = ["Agent", "Allocation", "HostLedger", "HostRule", "HostState"]
 
 
 class Agent(models.Model):
