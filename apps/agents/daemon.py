@@ -24,6 +24,7 @@ from django.db import (
 )
 
 from apps.agents.center.commands import log_failure, settle, to_agent, to_run
+from apps.agents.center.politeness.shares import HostShares
 from apps.agents.center.runs import AllocationsUnavailable, OpenAllocation
 from apps.agents.center.workers import Workers
 from apps.agents.errors import AllocationRefused, NoAgentFree
@@ -99,9 +100,20 @@ class CenterDaemon:
 
     Only the main thread waits for the database, so that an outage stops neither the dispatch for
     runs that are known nor the watch over the agents.
+
+    Args:
+        shares: the store through which the centers share hosts, as the settings say when left out.
     """
 
-    def __init__(self, *, broker: Broker, name: str, boot: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        name: str,
+        boot: str,
+        clock: Clock,
+        shares: HostShares | None = None,
+    ) -> None:
         self.broker = broker
         self.clock = clock
         self.name = name
@@ -111,7 +123,7 @@ class CenterDaemon:
             boot=boot,
             secret=settings.SECRET_KEY,
             load=_load,
-            shares=host_shares(),
+            shares=shares or host_shares(),
             limits=default_limits(),
             clock=clock,
             at_end=connections.close_all,
@@ -301,7 +313,9 @@ class CenterDaemon:
             agents = [agent.agent_id for agent in allocation.agents.all()]
             # What an earlier execution of the run has asked for nobody waits for.
             self.gate.drop(message.run, keep_reply_to=message.reply_to)
-            self.runs.set_allocation(_known_of(message.run, allocation, agents))
+            known = open_allocation(message.run)
+            if known is not None:
+                self.runs.set_allocation(known)
             answer = Allocated(run=message.run, agents=agents, warning=allocation.warning)
             command = _allocate_command(allocation, self.clock.time())
             commands = [to_agent(agent, command) for agent in agents]
@@ -416,16 +430,6 @@ def _allocate_command(allocation: Allocation, now: float) -> AllocateDownloader:
 
 def _run_of(allocation: Allocation) -> int:
     return int(allocation.owner.removeprefix("run:"))
-
-
-def _known_of(run: int, allocation: Allocation, agents: list[str]) -> OpenAllocation:
-    return OpenAllocation(
-        run=run,
-        policy=allocation.policy,
-        agents=tuple(agents),
-        settings=downloader_settings(allocation),
-        reply_to=allocation.reply_to,
-    )
 
 
 def _load(run: int) -> OpenAllocation | None:

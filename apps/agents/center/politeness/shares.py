@@ -2,7 +2,7 @@
 
 A host has one ledger, in a store that all centers see. ``settle`` is the whole arithmetic; an
 adapter only reads ledgers, calls it and writes them back, so that no other center does the same
-in between. ``tests/agents/test_shares_contract.py`` holds for every adapter.
+in between. ``tests/agents/politeness/test_shares.py`` holds for every adapter.
 """
 
 from __future__ import annotations
