@@ -24,6 +24,7 @@ from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.read_only import ReadOnly
 from apps.access.states import Role
+from apps.agents.hosts import admin as hosts_admin  # noqa: F401 - registers its own models
 from apps.agents.models import Agent, Allocation
 from apps.agents.services import enable_agent
 from apps.agents.states import is_alive

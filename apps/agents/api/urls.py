@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from apps.access.api.routers import Router, api_path
+from apps.agents.api.hosts import HostRuleViewSet, HostViewSet
 from apps.agents.api.views import AgentViewSet, RunAgentsView
 
 router = Router()
 router.register("agents", AgentViewSet, basename="agent")
+router.register("hosts", HostViewSet, basename="host")
+router.register("host-rules", HostRuleViewSet, basename="host-rule")
 urlpatterns = [
     *router.urls,
     api_path("runs/<int:run>/agents", RunAgentsView.as_view(), name="run-agents"),

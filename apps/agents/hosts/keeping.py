@@ -5,14 +5,12 @@ from __future__ import annotations
 from django.conf import settings
 
 from apps.agents.center.gate import Gate
-from apps.agents.center.politeness.limits import Defaults, Rules
+from apps.agents.center.politeness.limits import Defaults, Rule, Rules
 from apps.agents.center.politeness.redis_shares import RedisShares
 from apps.agents.center.politeness.shares import HostShares
 from apps.agents.hosts.services import (
-    Stamp,
     forget_states,
     load_rules,
-    rules_stamp,
     save_states,
 )
 from apps.agents.hosts.shares import DatabaseShares, forget_ledgers
@@ -44,15 +42,18 @@ class HostKeeping:
         self._center = center
         self._clock = clock
         self._defaults = default_limits()
-        self._stamp: Stamp | None = None
+        self._found: list[Rule] = []
         self._shown = False
 
     def refresh_rules(self) -> None:
-        """Hear of what people have changed: two small queries, most often one."""
-        stamp = rules_stamp()
-        if stamp != self._stamp:
-            self._gate.set_rules(Rules.of(self._defaults, load_rules()))
-            self._stamp = stamp
+        """Hear of what people have changed. One query.
+
+        All of them are compared: the times of changes come from several servers' clocks.
+        """
+        found = load_rules()
+        if found != self._found:
+            self._gate.set_rules(Rules.of(self._defaults, found))
+            self._found = found
 
     def save_states(self) -> None:
         """Show which hosts are busy; nothing is written while none is."""
