@@ -8,7 +8,13 @@ from pathlib import Path
 import dj_database_url
 from django.utils.translation import gettext_lazy as _
 
-from crawlyard.settings.paths import ROOT, data_folder, key_from_file, new_secret_key
+from crawlyard.settings.paths import (
+    ROOT,
+    check_secret_key,
+    data_folder,
+    key_from_file,
+    new_secret_key,
+)
 from yardkit.env import Env, EnvError
 from yardkit.secretbox import generate_key
 
@@ -20,6 +26,7 @@ DEBUG = env.bool("DEBUG", default=False)
 SECRET_KEY = env.secret("SECRET_KEY", default="") or key_from_file(
     DATA_DIR / "secret_key", new_secret_key()
 )
+check_secret_key(SECRET_KEY, debug=DEBUG)
 # The first key seals, the others still open: rotation without downtime.
 SECRETBOX_KEYS = env.secret("SECRETBOX_KEYS", default="").replace(",", " ").split() or [
     key_from_file(DATA_DIR / "secretbox_key", generate_key())
@@ -233,8 +240,8 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {
         "line": {
-            "format": "{asctime} {levelname:<7} {name}: {message}",
-            "style": "{",
+            "()": "yardkit.log_lines.OneLineFormatter",
+            "format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         }
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
