@@ -9,7 +9,6 @@ from asgiref.testing import ApplicationCommunicator
 
 from crawlyard.same_origin import SameOrigin
 
-
 # Channels closes database connections around each websocket.
 pytestmark = pytest.mark.django_db
 
