@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
@@ -56,6 +57,7 @@ from yardkit.protocol import (
     AllocateDownloader,
     AnyMessage,
     CenterCounters,
+    Policy,
     Register,
     Release,
     ReleaseDownloader,
@@ -405,6 +407,9 @@ def _allocate_command(allocation: Allocation) -> AllocateDownloader:
         run=_run_of(allocation),
         reply_to=allocation.reply_to,
         settings=downloader_settings(allocation),
+        policy=Policy(allocation.policy),
+        # When it is told, not when it was decided: an agent that restarts is told again later.
+        allocated_at=time.time(),
     )
 
 

@@ -45,6 +45,11 @@ if REDIS_URL and not REDIS_URL.startswith(("redis://", "rediss://", "unix://")):
     raise EnvError("REDIS_URL: not understood; use redis://host:6379/0")
 RUNNER_URL = env.str("RUNNER_URL", default="process://")
 
+# --- agents ---------------------------------------------------------------------------------
+
+# The charts of the agents reach back so far.
+AGENT_HISTORY_HOURS = env.int("AGENT_HISTORY_HOURS", default=24, minimum=1, maximum=24 * 90)
+
 # --- runs as local processes ----------------------------------------------------------------
 
 RUNS_DIR = DATA_DIR / "runs"
@@ -213,7 +218,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SCHEMA_PATH_PREFIX": r"/api/v1",
     # Several fields share these choices; without a name of their own each gets a made-up one.
-    "ENUM_NAME_OVERRIDES": {"RunStateEnum": "apps.jobs.states.RunState"},
+    "ENUM_NAME_OVERRIDES": {
+        "RunStateEnum": "apps.jobs.states.RunState",
+        "DownloaderKindEnum": "apps.jobs.models.DownloaderKind",
+        "DownloadPolicyEnum": "apps.jobs.models.DownloadPolicy",
+    },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
 }
 
