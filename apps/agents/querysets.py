@@ -22,6 +22,11 @@ class AgentQuerySet(models.QuerySet[M_co], Generic[M_co]):
         """Those that may be sent requests: not disabled."""
         return self.exclude(mode=AgentMode.DISABLED)
 
+    def without_sample_of(self, minute: datetime) -> Self:
+        """Not sampled in this minute yet."""
+        unsampled = models.Q(sampled_at__isnull=True) | models.Q(sampled_at__lt=minute)
+        return self.filter(unsampled)
+
 
 class AllocationQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Which agents serve whom."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -196,6 +198,22 @@ def test_one_heartbeat_that_cannot_be_stored_does_not_take_the_others_with_it() 
     assert list(refused) == ["a"]
     assert Agent.objects.get(agent_id="b").heartbeat_at == later
     assert Agent.objects.get(agent_id="a").heartbeat_at == NOW
+
+
+def test_heartbeats_change_only_what_they_carry(
+    django_assert_max_num_queries: Callable[[int], AbstractContextManager[object]],
+) -> None:
+    make_agents("a")
+    Agent.objects.filter(agent_id="a").update(mode="disabled")
+    pk = Agent.objects.get(agent_id="a").pk
+    latest = [heartbeat("a"), *(heartbeat(f"new-{number:03}") for number in range(999))]
+    # SQLite may have 999 values in a statement, which are some 60 agents; it is 500 elsewhere.
+    # The first of a minute are also kept as samples.
+    with django_assert_max_num_queries(60):
+        store_heartbeats(latest=latest, now=NOW)
+    agent = Agent.objects.get(agent_id="a")
+    assert (agent.pk, agent.mode, agent.processors) == (pk, "disabled", 2)
+    assert Agent.objects.alive(NOW).count() == 1000
 
 
 def test_allocations_of_ended_runs_are_released() -> None:
