@@ -219,7 +219,9 @@ class Agent:
         elif isinstance(message, AllocateDownloader):
             self._on_allocate(delivery, message)
         elif isinstance(message, ReleaseDownloader):
-            self._commands.background(delivery, self._on_release(delivery, message))
+            # What comes behind it may be the next allocation of the same run.
+            released = self._slots.release(message.run)
+            self._commands.background(delivery, self._finish_release(delivery, released))
         elif isinstance(message, ExitAgent):
             logger.info("asked to exit: %s", message.reason or "no reason given")
             self._commands.done(delivery)
@@ -310,6 +312,6 @@ class Agent:
             clock=self._clock,
         )
 
-    async def _on_release(self, delivery: Delivery, message: ReleaseDownloader) -> None:
-        await self._slots.release(message.run)
+    async def _finish_release(self, delivery: Delivery, released: Awaitable[None]) -> None:
+        await released
         self._commands.done(delivery)

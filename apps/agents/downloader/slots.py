@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
@@ -81,10 +81,14 @@ class Slots:
             downloader = self.active[run]
         return downloader
 
-    async def release(self, run: int) -> None:
-        """The run needs it no more."""
+    def release(self, run: int) -> Awaitable[None]:
+        """The run needs it no more: from now on nobody finds it; wait for its end."""
         self._resting.pop(run, None)
-        await self._close(run)
+        return self._end(run, self._detach(run))
+
+    async def _end(self, run: int, downloader: Downloader | None) -> None:
+        if downloader is not None:
+            await downloader.release()
         await self._roster.settle(run)
 
     async def sweep(self) -> None:
@@ -94,14 +98,12 @@ class Slots:
                 continue
             logger.info("run %d: downloader idle for %.0f s, released", run, self._idle_seconds)
             self._resting[run] = self._allocations[run]
-            await self._close(run)
+            await self._end(run, self._detach(run))
         while len(self._resting) > MOST_RESTING:
             del self._resting[next(iter(self._resting))]
         await self._roster.flush()
 
-    async def _close(self, run: int) -> None:
+    def _detach(self, run: int) -> Downloader | None:
         self._roster.forget(run)
         self._allocations.pop(run, None)
-        downloader = self.active.pop(run, None)
-        if downloader is not None:
-            await downloader.release()
+        return self.active.pop(run, None)
