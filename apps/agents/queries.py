@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+import msgspec
 from django.db.models import Count, Max, Prefetch, Q
 
 from apps.access.models import User
+from apps.agents.center.runs import OpenAllocation
 from apps.agents.models import Agent, AgentSample, Allocation
 from apps.agents.states import (
     AgentMode,
@@ -22,19 +24,10 @@ from apps.agents.states import (
     why_not,
 )
 from apps.jobs.models import Run
-from yardkit.protocol import Policy
+from yardkit.protocol import DownloaderSettings, Policy
 
 # A page shows so many of the runs that an agent serves.
 SHOWN_ALLOCATIONS: Final = 200
-
-
-@dataclass(frozen=True, slots=True)
-class OpenAllocation:
-    """What the dispatcher needs to know of a run's allocation."""
-
-    run: int
-    policy: str
-    agents: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +123,8 @@ def open_allocation(run: int) -> OpenAllocation | None:
         run=run,
         policy=allocation.policy,
         agents=tuple(agent.agent_id for agent in allocation.agents.all()),
+        settings=msgspec.convert(allocation.settings, DownloaderSettings),
+        reply_to=allocation.reply_to,
     )
 
 

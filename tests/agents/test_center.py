@@ -53,7 +53,7 @@ def test_a_silent_agent_gets_nothing(yard: Yard, run: Run) -> None:
     silent = yard.agent("b")
     yard.allocate(run)
     assert isinstance(yard.receive(silent), AllocateDownloader)
-    yard.center.liveness._seen["b"] -= topology.AGENT_ALIVE_SECONDS
+    yard.silence("b")
     yard.download(run)
     assert isinstance(yard.receive("agent.a"), AllocateDownloader)
     command = yard.receive("agent.a")
@@ -65,7 +65,7 @@ def test_a_silent_agent_gets_nothing(yard: Yard, run: Run) -> None:
 def test_with_every_agent_silent_the_run_is_told_what_was_skipped(yard: Yard, run: Run) -> None:
     yard.agent("a")
     yard.allocate(run)
-    yard.center.liveness._seen["a"] -= topology.AGENT_ALIVE_SECONDS
+    yard.silence("a")
     yard.download(run)
     answer = yard.receive(REPLY)
     assert isinstance(answer, Skipped)
