@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from yardkit.protocol import DownloadResults, RequestItem, RunCounters, Skipped
+from yardkit.protocol import (
+    Dispatched,
+    DownloadResults,
+    Held,
+    Refused,
+    RequestItem,
+    RunCounters,
+    Skipped,
+)
 
-Answer: TypeAlias = DownloadResults | Skipped
+# What an agent says of requests, and what the center does.
+Answer: TypeAlias = DownloadResults | Skipped | Refused | Held | Dispatched
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,13 +29,16 @@ from yardkit.protocol import (
     Allocate,
     Allocated,
     AnyMessage,
+    Dispatched,
     DownloadBatch,
     DownloaderReady,
     DownloadResult,
     DownloadResults,
     FailureKind,
+    Held,
     Policy,
     ProtocolError,
+    Refused,
     Release,
     RequestItem,
     RunCounters,
@@ -264,7 +267,7 @@ class RemoteTransport:
                 items = [self._inflated(result) for result in message.items]
                 return msgspec.structs.replace(message, items=items)
             return message
-        return message if isinstance(message, Skipped) else None
+        return message if isinstance(message, Skipped | Refused | Held | Dispatched) else None
 
     def _inflated(self, result: DownloadResult) -> DownloadResult:
         if not result.compressed:
