@@ -39,6 +39,8 @@ _LAST_REPORT_SECONDS = 30.0
 _CANCEL_SECONDS = 0.5
 # From here on the loop counts as held up by the spider's own code.
 _DEAF_SECONDS = 0.2
+# How soon it is noticed that the transport is back.
+_AWAY_SECONDS = 0.5
 # When stopped, or when the broker is known to be gone.
 _LAST_REPORT_HURRIED_SECONDS = 1.0
 
@@ -192,10 +194,14 @@ class Engine:
                 raise self._failure
             if self._is_finished(now):
                 return
-            until = self._next_wake()
+            until = self._next_wake(now)
             await self._clock.wait(self._alarm, until)
             woken = self._clock.now()
-            self._note_deafness(woken - max(now, until))
+            if self._transport.away:
+                # No answer can come, so this time counts against nobody.
+                self._dispatcher.was_deaf(woken - now)
+            else:
+                self._note_deafness(woken - max(now, until))
 
     def _note_deafness(self, seconds: float) -> None:
         if seconds > _DEAF_SECONDS:
@@ -220,13 +226,14 @@ class Engine:
             now = self._clock.now()
             for request, response in self._dispatcher.take(answer, now):
                 self._call(request, response)
-            if self._stop_by is None:
+            if self._stop_by is None and not self._transport.away:
                 self._dispatcher.fill(now, busy=len(self._callbacks))
 
     def _step(self, now: float) -> None:
         if self._stop_by is None:
-            self._dispatcher.tick(now)
-            self._dispatcher.fill(now, busy=len(self._callbacks))
+            if not self._transport.away:
+                self._dispatcher.tick(now)
+                self._dispatcher.fill(now, busy=len(self._callbacks))
             if self._dispatcher.queued < START_QUEUE:
                 self._hungry.set()
         if now >= self._report_at:
@@ -252,10 +259,12 @@ class Engine:
         gives_up = settings.fed_from_outside and settings.patience_seconds > 0
         return self._feeder is not None and not self._feeder.done() and not gives_up
 
-    def _next_wake(self) -> float:
+    def _next_wake(self, now: float) -> float:
         times = [self._report_at]
         if self._stop_by is not None:
             times.append(self._stop_by)
+        elif self._transport.away:
+            times.append(now + _AWAY_SECONDS)
         else:
             wake = self._dispatcher.next_wake(busy=len(self._callbacks))
             if wake is not None:

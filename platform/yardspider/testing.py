@@ -151,6 +151,7 @@ class FakeCenter:
 
     run = 1
     boot = "test"
+    away = False
 
     def __init__(self, pages: Pages, *, chained: bool = False) -> None:
         self._pages = pages

@@ -228,3 +228,24 @@ def test_a_run_of_which_everything_is_refused_says_why_it_failed() -> None:
     result = run(One, lambda request: HeldBack(3, Refusal("robots.txt of h forbids it")))
     assert result.outcome.state == "failed"
     assert "refused: robots.txt of h forbids it (http://h/)" in result.outcome.reason
+
+
+# --- a transport that is away ---------------------------------------------------------------------
+
+
+@pytest.mark.covers("S1.42")
+async def test_nothing_times_out_while_no_answer_can_come() -> None:
+    answers: list[PageLike] = [None, ""]
+    center = FakeCenter(lambda request: answers.pop(0))
+
+    class Two(Spider):
+        settings = changed(speed=0.2)  # one in 5 s
+        start_urls = ["http://h/"]
+
+    center.clock.call_later(5, lambda: setattr(center, "away", True))
+    center.clock.call_later(705, lambda: setattr(center, "away", False))
+    result = await crawl(Two, center)
+    check_books(result)
+    # 5 s before and 10 s after make the 15 s of one time-out, not 47 of them or a silence.
+    assert (result.counters.success, result.counters.timed_out) == (1, 1)
+    assert 714 <= result.outcome.seconds < 717
