@@ -30,6 +30,7 @@ class LocalTransport:
     run = 0
     boot = "local"
     chained = False
+    away = False
 
     def __init__(self, settings: DownloaderSettings) -> None:
         self._settings = settings
