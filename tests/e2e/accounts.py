@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from tests.e2e.cluster import Cluster, Look
-from tests.e2e.counting_site import CountingSite, Walk
+from tests.e2e.counting_site import CountingSite, Walk, walk
+
+
+def reference(site: CountingSite, *, delay_seconds: float) -> Walk:
+    """What a plain walk finds; from now on each page takes so long, and hits count from 0."""
+    expected = walk(site.url)
+    site.hits.clear()
+    site.delay_seconds = delay_seconds
+    return expected
 
 
 def check_books(end: Look) -> None:

@@ -93,6 +93,16 @@ class Cluster:
         finally:
             process.resume()
 
+    @contextmanager
+    def moved(self, name: str, **environment: str) -> Iterator[None]:
+        """A daemon of ``start`` restarted in another environment, and back at the end."""
+        for changes in (environment, {}):
+            self.daemons.stop(name, signal.SIGTERM)
+            self.start_daemon(name, **changes)
+            self.daemons.until_logged(name, "is running")
+            if changes:
+                yield
+
     def spider(self, run: int) -> psutil.Process:
         """The process of a run, once it is there."""
         pid = self.until(lambda: self.look(run)["pid"], f"the process of run {run}")

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tests.e2e.accounts import check_books, check_complete
+from tests.e2e.accounts import check_books, check_complete, reference
 from tests.e2e.cluster import Cluster
-from tests.e2e.counting_site import CountingSite, tree, walk
+from tests.e2e.counting_site import CountingSite, tree
 
 pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(150)]
 
@@ -19,8 +19,7 @@ def test_a_page_that_never_answers_is_sent_again_and_fails_and_the_run_ends(
 ) -> None:
     cluster.agents(1)
     with CountingSite(tree(40), silent=frozenset({"/silent.html"})) as site:
-        expected = walk(site.url)
-        site.hits.clear()
+        expected = reference(site, delay_seconds=0.0)
         run = cluster.crawl(site.url, "SilentPage")
         end = cluster.end_of(run)
     assert end["state"] == "exited", end
@@ -41,7 +40,7 @@ def test_a_run_that_nothing_comes_back_to_fails_and_says_so(cluster: Cluster, go
     agents = cluster.agents(2)
     window = 8
     with CountingSite(tree(3000), delay_seconds=0.02) as site:
-        run = cluster.crawl(site.url, "Quick", window=window)
+        run = cluster.crawl(site.url, "NoAnswer", window=window)
         cluster.until(lambda: cluster.look(run)["books"]["success"] > 20, "some pages")
         silent_at = time.monotonic()
         if gone == "center":
@@ -68,9 +67,8 @@ def test_a_run_that_nothing_comes_back_to_fails_and_says_so(cluster: Cluster, go
 @pytest.mark.covers("S1.45")
 def test_answers_that_come_too_late_are_counted_and_change_nothing(cluster: Cluster) -> None:
     agents = cluster.agents(1)
-    with CountingSite(tree(150), delay_seconds=0.05) as site:
-        expected = walk(site.url)
-        site.hits.clear()
+    with CountingSite(tree(150)) as site:
+        expected = reference(site, delay_seconds=0.05)
         run = cluster.crawl(site.url, window=20)
         cluster.until(lambda: cluster.look(run)["books"]["success"] > 20, "some pages")
         with cluster.frozen(agents[0]):

@@ -23,16 +23,26 @@ class Patient(SiteSpider):
     )
 
 
-class Quick(SiteSpider):
-    """Gives up soon: two tries for a broker, three seconds for an answer."""
+class Hurried(SiteSpider):
+    """Tries a broker that is gone twice more, and waits for its agents for a few seconds."""
+
+    settings = SpiderSettings(
+        request_timeout_seconds=3.0,
+        no_answer_seconds=120.0,
+        allocate_seconds=4.0,
+        statistics_seconds=0.2,
+        publish_retries=2,
+    )
+
+
+class NoAnswer(SiteSpider):
+    """Gives up after three seconds without any answer."""
 
     settings = SpiderSettings(
         request_timeout_seconds=1.0,
         request_timeout_retries=20,
         no_answer_seconds=3.0,
-        allocate_seconds=5.0,
         statistics_seconds=0.1,
-        publish_retries=2,
     )
 
 
