@@ -36,7 +36,6 @@ class Cluster:
             **environment,
         )
         self._numbers = itertools.count(1)
-        self._agents: list[str] = []
         self._clerk: subprocess.Popen[str] | None = None
         self._clerk_lock = threading.Lock()
 
@@ -55,15 +54,22 @@ class Cluster:
         kind = name.partition("-")[0]
         self.daemons.start(name, f"run_{kind}", "--name", name, **environment)
 
+    def new_agent(self) -> str:
+        """The id for an agent no test has had yet."""
+        return f"agent-{next(self._numbers)}"
+
     def agents(self, count: int, **environment: str) -> list[str]:
         """So many agents of their own for this test's runs; the ids."""
-        names = [f"agent-{next(self._numbers)}" for _ in range(count)]
+        names = [self.new_agent() for _ in range(count)]
         for name in names:
             self.start_agent(name, **environment)
-        self._agents += names
+        self.use_agents(names)
+        return names
+
+    def use_agents(self, names: list[str]) -> None:
+        """New runs get these and no others, once they have registered."""
         self.until(lambda: all(self.is_registered(name) for name in names), "registration")
         self.ask("only", agents=names)
-        return names
 
     def start_agent(self, name: str, **environment: str) -> None:
         """Start one, also again."""
@@ -113,7 +119,6 @@ class Cluster:
         for name in list(self.daemons.processes):
             if name.startswith(("agent-", "center-")):
                 self.kill(name)
-        self._agents.clear()
         for name in ("statistics", "runner", "center"):
             process = self.daemons.processes.get(name)
             if process is not None and process.poll() is None:

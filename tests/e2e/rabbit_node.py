@@ -64,7 +64,11 @@ class RabbitNode:
 
     @property
     def url(self) -> str:
-        return f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
+        return self.url_by(self.port)
+
+    def url_by(self, port: int) -> str:
+        """Its URL by way of a proxy that listens on ``port``."""
+        return f"amqp://guest:guest@127.0.0.1:{port}/%2F"
 
     def start(self) -> None:
         """Returns once it takes connections."""

@@ -7,7 +7,6 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -115,17 +114,12 @@ def proxy(own_rabbit: RabbitNode) -> Iterator[Proxy]:
         yield proxy
 
 
-def through(proxy: Proxy, node: RabbitNode) -> str:
-    """The node's URL by way of the proxy."""
-    return urlsplit(node.url)._replace(netloc=f"guest:guest@127.0.0.1:{proxy.port}").geturl()
-
-
 @pytest.mark.covers("S1.42")
 def test_a_run_that_cannot_ask_for_agents_ends_after_its_retries(
     cluster: Cluster, own_rabbit: RabbitNode, proxy: Proxy
 ) -> None:
     cluster.agents(1)
-    with cluster.moved("runner", BROKER_URL=through(proxy, own_rabbit)):
+    with cluster.moved("runner", BROKER_URL=own_rabbit.url_by(proxy.port)):
         # It connects and subscribes; what it publishes goes by a connection of its own.
         proxy.ban("(publishing)")
         run = cluster.crawl("http://127.0.0.1:9/", "Hurried")
@@ -141,7 +135,9 @@ def test_a_run_that_cannot_ask_for_agents_ends_after_its_retries(
 def test_answers_the_broker_does_not_take_are_dropped_and_counted(
     cluster: Cluster, own_rabbit: RabbitNode, proxy: Proxy
 ) -> None:
-    [agent] = cluster.agents(1, BROKER_URL=through(proxy, own_rabbit), AGENT_PUBLISH_ATTEMPTS="2")
+    [agent] = cluster.agents(
+        1, BROKER_URL=own_rabbit.url_by(proxy.port), AGENT_PUBLISH_ATTEMPTS="2"
+    )
     with CountingSite(tree(120)) as site:
         expected = reference(site, delay_seconds=0.03)
         run = cluster.crawl(site.url)
@@ -163,7 +159,9 @@ def test_answers_the_broker_does_not_take_are_dropped_and_counted(
 def test_a_confirmation_the_broker_does_not_take_is_dropped_and_the_run_says_so(
     cluster: Cluster, own_rabbit: RabbitNode, proxy: Proxy
 ) -> None:
-    [agent] = cluster.agents(1, BROKER_URL=through(proxy, own_rabbit), AGENT_PUBLISH_ATTEMPTS="2")
+    [agent] = cluster.agents(
+        1, BROKER_URL=own_rabbit.url_by(proxy.port), AGENT_PUBLISH_ATTEMPTS="2"
+    )
     proxy.ban("downloader_ready")
     run = cluster.crawl("http://127.0.0.1:9/", "Hurried")
     end = cluster.end_of(run)
