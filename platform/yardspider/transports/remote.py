@@ -258,6 +258,8 @@ class RemoteTransport:
                 self._failed.clear()
                 log.info("the broker takes messages again")
                 return
+        if self.away:
+            return  # whether that is for too long, ``_watch`` says
         self._lost = self._given_up(failure)
         self._arrived.set()
 
