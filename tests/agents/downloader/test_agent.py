@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 
 import msgspec
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from apps.agents.downloader import pulse
+from apps.agents.downloader.vitals import Counters
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
 from tests.agents.downloader.other_side import (
@@ -262,6 +264,16 @@ async def test_a_command_without_requests_is_done(start: Start, other: OtherSide
     await other.allocate()
     other.download([])
     await other.emptied()
+
+
+def test_every_counter_is_told() -> None:
+    counters = Counters()
+    assert str(counters) == "0 downloads"
+    for number, field in enumerate(dataclasses.fields(counters), 1):
+        setattr(counters, field.name, number)
+    said = str(counters)
+    numbers = {int(part.split()[0]) for part in said.split(", ")}
+    assert numbers == set(range(1, len(dataclasses.fields(counters)) + 1))
 
 
 # --- when answers cannot be sent ----------------------------------------------------------------

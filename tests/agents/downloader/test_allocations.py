@@ -147,10 +147,8 @@ async def test_a_damaged_file_is_told_until_it_is_taken_away(
 ) -> None:
     folder.mkdir(parents=True)
     (folder / "run-8.alloc").write_bytes(b"")
-    began = time.monotonic()
     start(allocations=folder)
     assert isinstance((await until(lambda: take(other.registrations)))[0], Register)
-    assert time.monotonic() - began < 2
     beat = await heartbeat_with(other, "allocation file run-8.alloc.bad: it is empty")
     assert len(beat.problems) == 1
     assert (await other.allocate()).ok
