@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import pytest
+from django.conf import settings as config
 
 from apps.agents.models import Agent
 from apps.jobs.models import Run
+from apps.jobs.states import RunState
 from tests.agents.bad_bodies import BAD_BODIES
-from tests.agents.yard import Yard
+from tests.agents.yard import REPLY, Yard
+from tests.jobs.factories import make_run
 from yardkit import topology
 from yardkit.broker import Outgoing
-from yardkit.protocol import Heartbeat, encode
+from yardkit.protocol import (
+    Allocate,
+    Allocated,
+    AllocateDownloader,
+    DownloadCommand,
+    DownloaderSettings,
+    Heartbeat,
+    encode,
+)
+from yardkit.tokens import sign_run_token
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.fault]
 
@@ -61,3 +73,49 @@ def test_a_heartbeat_with_strange_values_harms_no_other(
         body = encode(Heartbeat(**fields))  # type: ignore[arg-type]
         yard.broker.publish([Outgoing(body=body, key="", exchange=topology.HEARTBEATS)]).result(10)
     yard.until(Agent.objects.filter(agent_id="b", qps=3.5).exists)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        DownloaderSettings(timeout_seconds=float("nan")),
+        DownloaderSettings(timeout_seconds=float("inf")),
+        DownloaderSettings(cookies={"a": "\x00"}),
+        DownloaderSettings(cookies={"a": "x" * 1_000_000}),
+        DownloaderSettings(max_body_bytes=2**63),
+    ],
+    ids=["nan", "infinity", "nul", "long", "large"],
+)
+def test_strange_settings_are_given_to_the_agents_or_refused(
+    yard: Yard, run: Run, settings: DownloaderSettings
+) -> None:
+    """What the settings mean is the agents' to judge; the center neither hangs nor falls."""
+    yard.agent("a")
+    token = sign_run_token(config.SECRET_KEY, run.pk)
+    message = Allocate(run=run.pk, token=token, reply_to=REPLY, settings=settings)
+    yard.send(topology.CENTER_CONTROL.name, message)
+    yard.until(lambda: yard.broker.depth(topology.CENTER_CONTROL.name).ready == 0)
+    other = make_run(state=RunState.RUNNING)
+    answers = [yard.allocate(other)]
+    while answers[-1].run != other.pk:
+        answer = yard.receive(REPLY)
+        assert isinstance(answer, Allocated)
+        answers.append(answer)
+    told = [answer for answer in answers if answer.run == run.pk]
+    assert told or yard.refused()
+
+
+@pytest.mark.parametrize("sent_at", [float("nan"), float("inf"), float("-inf"), -1e308])
+def test_a_batch_sent_at_no_time_harms_nobody(yard: Yard, run: Run, sent_at: float) -> None:
+    queue = yard.agent("a")
+    yard.allocate(run)
+    assert isinstance(yard.receive(queue), AllocateDownloader)
+    yard.download(run, sent_at=sent_at)
+    other = make_run(state=RunState.RUNNING)
+    yard.allocate(other)
+    yard.download(other)
+    runs = set()
+    while other.pk not in runs:
+        message = yard.receive(queue)
+        if isinstance(message, DownloadCommand):
+            runs.add(message.run)
