@@ -8,7 +8,7 @@ import threading
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yardkit import charsets, cutting
@@ -214,6 +214,15 @@ async def test_entities_are_resolved_before_rules_look() -> None:
     assert read(whole) == "é <b>中&amp;"
 
 
+async def test_the_limit_of_a_body_holds_for_the_result_too() -> None:
+    answer = fetched("é&#20013;".encode("latin-1") + b"x" * 88, "text/html; charset=latin1")
+    whole = await filtered(answer, decode_html=True, max_body_bytes=100)
+    assert (len(whole.body), whole.truncated) == (93, False)
+    cut = await filtered(answer, decode_html=True, max_body_bytes=92)
+    assert (len(cut.body), cut.truncated) == (92, True)
+    assert (await filtered(dataclasses.replace(answer, truncated=True), CutRule())).truncated
+
+
 @pytest.mark.parametrize(
     ("text", "resolved"),
     [
@@ -282,6 +291,7 @@ async def test_what_takes_long_is_done_in_a_thread(
     assert threads == [in_thread]
 
 
+@settings(deadline=None)
 @given(
     text=st.text(max_size=40),
     rule=st.builds(

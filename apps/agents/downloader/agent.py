@@ -68,7 +68,8 @@ class Agent:
         self._broker = broker
         self._clock = clock or SystemClock()
         self._spec = topology.agent_commands(identity.agent)
-        self._vitals = Vitals(identity, self._clock)
+        self._types = available_types()
+        self._vitals = Vitals(identity, self._clock, self._types)
         self._pulse = Pulse(broker, self._vitals, self._heartbeat)
         self._commands = CommandQueue(broker, self._spec.name, self.counters)
         self._results = ResultSender(broker, identity.agent, options, self.counters)
@@ -301,7 +302,7 @@ class Agent:
         self._commands.done(delivery)
 
     def _make_downloader(self, run: int, settings: DownloaderSettings) -> Downloader:
-        if settings.type not in available_types():
+        if settings.type not in self._types:
             raise ValueError(f"this agent makes no downloaders of type {settings.type}")
         return Downloader(
             run=run,
