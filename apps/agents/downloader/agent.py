@@ -10,6 +10,7 @@ from typing import Final
 
 from apps.agents.downloader.commands import Work
 from apps.agents.downloader.downloader import Downloader, failed
+from apps.agents.downloader.fetchers import Equipment
 from apps.agents.downloader.options import AgentOptions, Identity
 from apps.agents.downloader.results import ResultSender
 from apps.agents.downloader.slots import Slots
@@ -70,6 +71,7 @@ class Agent:
         self._broker = broker
         self._clock = clock or SystemClock()
         self._queue = topology.agent_commands(identity.agent)
+        self._equipment = Equipment(options.fetching, self._clock)
         self._vitals = Vitals(identity, self._clock)
         self._results = ResultSender(broker, identity.agent, options, self.counters)
         self._slots = Slots(self._make_downloader, options.idle_seconds)
@@ -172,6 +174,7 @@ class Agent:
         if self._subscription is not None:
             with contextlib.suppress(BrokerError):
                 await self._subscription.close()
+        await self._equipment.close()
         logger.info("agent %s leaves: %s", self.identity.agent, self.counters)
 
     async def _finish_downloads(self, stop: asyncio.Event) -> None:
@@ -332,6 +335,7 @@ class Agent:
             counters=self.counters,
             rate=self._vitals.rate,
             clock=self._clock,
+            equipment=self._equipment,
         )
 
     async def _on_release(self, delivery: Delivery, message: ReleaseDownloader) -> None:

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Iterable
 
 from apps.agents.downloader.commands import Work
+from apps.agents.downloader.fetchers import Equipment
 from apps.agents.downloader.results import ResultSender, make_result
 from apps.agents.downloader.vitals import Counters, Rate
 from yardkit import failpoints
 from yardkit.clock import Clock
-from yardkit.fetching import Fetcher
 from yardkit.protocol import (
     DownloaderSettings,
     DownloadResult,
@@ -40,10 +40,11 @@ class Downloader:
         counters: Counters,
         rate: Rate,
         clock: Clock,
+        equipment: Equipment,
     ) -> None:
         self.run = run
         self.settings = settings
-        self._fetcher = Fetcher(settings)
+        self._fetcher = equipment.open_fetcher(settings)
         self._results = results
         self._counters = counters
         self._rate = rate

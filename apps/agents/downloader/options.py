@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from apps.agents.downloader.fetchers import FetchOptions, read_fetch_options
 from yardkit.env import Env, EnvError
 
 MAX_NAME_CHARACTERS: Final = 100
@@ -45,6 +46,7 @@ class AgentOptions:
     first_delay_seconds: float = 0.5
     longest_delay_seconds: float = 15.0
     max_pending_bytes: int = 64 * 1024 * 1024
+    fetching: FetchOptions = field(default_factory=FetchOptions)
 
 
 def read_options(arguments: Sequence[str], env: Env) -> tuple[str, Identity, AgentOptions]:
@@ -62,7 +64,8 @@ def read_options(arguments: Sequence[str], env: Env) -> tuple[str, Identity, Age
         version=_version(),
     )
     attempts = env.int("AGENT_PUBLISH_ATTEMPTS", 5, minimum=1, maximum=1000)
-    return broker_url, identity, AgentOptions(publish_attempts=attempts)
+    fetching = read_fetch_options(env, data)
+    return broker_url, identity, AgentOptions(publish_attempts=attempts, fetching=fetching)
 
 
 def parse_labels(text: str) -> dict[str, str]:
