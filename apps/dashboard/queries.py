@@ -115,6 +115,11 @@ class RunView:
     failure_count: int
 
     @property
+    def balanced(self) -> bool:
+        """Requests, attempts and what the centers did: each is in exactly one place."""
+        return self.books.balanced and self.center.balanced
+
+    @property
     def percent(self) -> float:
         """How much of what is known so far is done, in percent."""
         return self.books.success_percent + self.books.failed_percent

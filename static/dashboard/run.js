@@ -43,7 +43,8 @@
       attempts: figures.attempts_balanced,
       center: figures.center.balanced,
     };
-    live.querySelector("[data-books]").dataset.balanced = String(figures.balanced);
+    const all = figures.balanced && figures.center.balanced;
+    live.querySelector("[data-books]").dataset.balanced = String(all);
     for (const line of live.querySelectorAll("[data-equation]")) {
       line.dataset.balanced = String(balanced[line.dataset.equation]);
     }

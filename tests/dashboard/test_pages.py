@@ -235,6 +235,7 @@ def test_the_page_of_a_run_accounts_for_every_attempt() -> None:
         "90 received = 70 dispatched + 12 skipped + 3 expired + 2 refused + 4 held back."
     ) in text_of(page)
     html = page.content.decode()
+    assert 'data-books data-balanced="false"' in html
     # One is missing: that line says so, and the others do not.
     found = dict(re.findall(r'data-equation="(\w+)" data-balanced="(\w+)"', html))
     assert found == {"requests": "true", "attempts": "true", "center": "false"}
