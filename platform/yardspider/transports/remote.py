@@ -30,13 +30,16 @@ from yardkit.protocol import (
     Allocate,
     Allocated,
     AnyMessage,
+    Dispatched,
     DownloadBatch,
     DownloaderReady,
     DownloadResult,
     DownloadResults,
     FailureKind,
+    Held,
     Policy,
     ProtocolError,
+    Refused,
     Release,
     RequestItem,
     RunCounters,
@@ -80,12 +83,18 @@ class RemoteTransport:
         self._allocate_sent = False
         self._failed: list[tuple[float, list[Outgoing]]] = []
         self._mending: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._lost: TransportLost | None = None
+
+    @property
+    def away(self) -> bool:
+        return self._broker is not None and not self._broker.connected
 
     # --- agents -------------------------------------------------------------------------------
 
     async def allocate(self) -> Allocation:
         await _in_daemon_thread(self._open)
+        self._watching = asyncio.create_task(self._watch())
         seconds = self._settings.allocate_seconds
         wait = AllocationWait(asked=self._run.agents, seconds=seconds)
         await self._publish_until_confirmed(self._allocate_message())
@@ -158,7 +167,23 @@ class RemoteTransport:
                 failure = error
             else:
                 return
+            if self._lost is not None:
+                raise self._lost
         raise self._given_up(failure)
+
+    async def _watch(self) -> None:
+        """Give up when the connection has stayed away for too long (seed S1.42).
+
+        The broker's own thread connects again and keeps what it could not publish meanwhile.
+        """
+        tried = 0
+        while tried <= self._settings.publish_retries:
+            await asyncio.sleep(_RETRY_SECONDS)
+            tried = tried + 1 if self.away else 0
+        self._lost = TransportLost(
+            f"the broker is gone: {self._connected().url} did not answer, tried {tried} times"
+        )
+        self._arrived.set()
 
     def _given_up(self, error: BaseException) -> TransportLost:
         times = self._settings.publish_retries + 1
@@ -233,6 +258,8 @@ class RemoteTransport:
                 self._failed.clear()
                 log.info("the broker takes messages again")
                 return
+        if self.away:
+            return  # whether that is for too long, ``_watch`` says
         self._lost = self._given_up(failure)
         self._arrived.set()
 
@@ -288,7 +315,7 @@ class RemoteTransport:
                 items = [self._inflated(result) for result in message.items]
                 return msgspec.structs.replace(message, items=items)
             return message
-        return message if isinstance(message, Skipped) else None
+        return message if isinstance(message, Skipped | Refused | Held | Dispatched) else None
 
     def _inflated(self, result: DownloadResult) -> DownloadResult:
         if not result.compressed:
@@ -320,8 +347,9 @@ class RemoteTransport:
             raise ReportLost(str(error)) from error
 
     async def close(self) -> None:
-        if self._mending is not None:
-            self._mending.cancel()
+        for task in (self._mending, self._watching):
+            if task is not None:
+                task.cancel()
         broker = self._broker
         if broker is None:
             return

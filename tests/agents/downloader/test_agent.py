@@ -9,7 +9,7 @@ import msgspec
 import psutil
 import pytest
 
-from apps.agents.downloader import agent
+from apps.agents.downloader import pulse
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
 from tests.agents.downloader.other_side import (
@@ -93,10 +93,10 @@ async def test_heartbeats_outlive_a_broker_that_fails(
     await until(lambda: take(other.heartbeats))
     unreliable.failures = 5
     await until(lambda: "heartbeats work again" in caplog.text)
-    monkeypatch.setattr(agent, "CONFIRM_SECONDS", 0.05)
+    monkeypatch.setattr(pulse, "CONFIRM_SECONDS", 0.05)
     unreliable.silent = True
     await until(lambda: "no confirmation in time" in caplog.text)
-    monkeypatch.setattr(agent, "CONFIRM_SECONDS", 5.0)
+    monkeypatch.setattr(pulse, "CONFIRM_SECONDS", 5.0)
     unreliable.silent = False
     await until(lambda: caplog.text.count("heartbeats work again") == 2)
     await until(lambda: take(other.heartbeats))

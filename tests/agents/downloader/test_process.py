@@ -18,7 +18,7 @@ from tests.agents.downloader.other_side import OtherSide, take, until
 from tests.agents.downloader.test_agent import Gate
 from tests.yardkit.web_server import WebServer, page, serve
 from yardkit.broker import Broker, connect
-from yardkit.protocol import DownloadResults, FailureKind, Register
+from yardkit.protocol import DownloadResults, Register
 
 ROOT = Path(__file__).parents[3]
 Launch = Callable[..., "subprocess.Popen[str]"]
@@ -131,9 +131,9 @@ async def test_a_killed_agent_comes_back_as_itself(
     assert isinstance(again, Register)
     assert again.agent == first.agent
     assert again.boot != first.boot
-    # It has forgotten its downloaders, so what comes again is answered as such, not lost.
-    results = await other.results(1)
-    assert results[0].failure == FailureKind.DOWNLOADER_MISSING
+    # It knows its downloaders again, so what it had not answered is downloaded after all.
+    gate.opened.set()
+    assert (await other.results(1))[0].body == b"late"
 
 
 @pytest.mark.parametrize(
