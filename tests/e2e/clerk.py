@@ -95,6 +95,17 @@ def token(*, run: int) -> str:
 QUESTIONS = {one.__name__: one for one in (start, look, agents, only, token)}
 
 
+def answer(name: str, arguments: dict[str, Any]) -> Any:
+    """Asked once more of a database that has just dropped its connections."""
+    from django.db import InterfaceError, OperationalError, connection
+
+    try:
+        return QUESTIONS[name](**arguments)
+    except (InterfaceError, OperationalError):
+        connection.close()
+        return QUESTIONS[name](**arguments)
+
+
 def main() -> None:
     import django
 
@@ -104,7 +115,7 @@ def main() -> None:
     sys.stdout = sys.stderr
     for line in sys.stdin:
         name, arguments = json.loads(line)
-        answers.write(json.dumps(QUESTIONS[name](**arguments)) + "\n")
+        answers.write(json.dumps(answer(name, arguments)) + "\n")
         answers.flush()
 
 

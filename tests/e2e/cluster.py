@@ -36,6 +36,7 @@ class Cluster:
             **environment,
         )
         self._numbers = itertools.count(1)
+        self._changed: set[str] = set()
         self._clerk: subprocess.Popen[str] | None = None
         self._clerk_lock = threading.Lock()
 
@@ -99,15 +100,12 @@ class Cluster:
         finally:
             process.resume()
 
-    @contextmanager
-    def moved(self, name: str, **environment: str) -> Iterator[None]:
-        """A daemon of ``start`` restarted in another environment, and back at the end."""
-        for changes in (environment, {}):
-            self.daemons.stop(name, signal.SIGTERM)
-            self.start_daemon(name, **changes)
-            self.daemons.until_logged(name, "is running")
-            if changes:
-                yield
+    def restart(self, name: str, **environment: str) -> None:
+        """A daemon of ``start`` anew, in another environment until ``restore``."""
+        self.daemons.stop(name, signal.SIGTERM)
+        self.start_daemon(name, **environment)
+        self.daemons.until_logged(name, "is running")
+        self._changed.add(name)
 
     def spider(self, run: int) -> psutil.Process:
         """The process of a run, once it is there."""
@@ -121,11 +119,14 @@ class Cluster:
                 self.kill(name)
         for name in ("statistics", "runner", "center"):
             process = self.daemons.processes.get(name)
-            if process is not None and process.poll() is None:
+            if process is not None:
                 process.send_signal(signal.SIGCONT)
-                continue
-            self.start_daemon(name)
-            self.daemons.until_logged(name, "is running")
+            if name in self._changed or process is None or process.poll() is not None:
+                if process is not None:
+                    self.kill(name)
+                self.start_daemon(name)
+                self.daemons.until_logged(name, "is running")
+        self._changed.clear()
 
     def end(self) -> None:
         """Leave nothing behind."""

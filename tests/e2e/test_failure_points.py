@@ -59,8 +59,7 @@ def test_a_process_killed_at_a_failpoint_costs_no_page(lasting: Cluster, point: 
     agent = lasting.new_agent()
     victim = "center" if is_center else agent
     if is_center:
-        lasting.daemons.stop("center", signal.SIGTERM)
-        lasting.start_daemon("center", **failpoint)
+        lasting.restart("center", **failpoint)
     lasting.start_agent(agent, **({} if is_center else failpoint))
     if point != "center.registered":
         lasting.use_agents([agent])
@@ -78,4 +77,6 @@ def test_a_process_killed_at_a_failpoint_costs_no_page(lasting: Cluster, point: 
             lasting.use_agents([agent])
             run = lasting.crawl(site.url, window=WINDOW)
         # What the dead one had fetched and not acknowledged is fetched again.
-        check_complete(lasting, run, site, expected, again=0 if is_center else WINDOW)
+        check_complete(
+            lasting, run, site, expected, again=0 if is_center else WINDOW, lost=is_center
+        )
