@@ -126,39 +126,41 @@ def _measure(supervisor: Supervisor, stop: Stop, url: str, pages: int) -> dict[s
         if stop.requested or time.monotonic() > deadline:
             raise BenchFailed(f"the run is {end.run.state}: {end.run.reason}")
         end = demo_job.look(run.pk)
-    after = _usage(supervisor)
-    return _figures(end, before, after, spider, pages)
+    used = {
+        name: Usage(after.cpu_seconds - before[name].cpu_seconds, after.rss_mb)
+        for name, after in _usage(supervisor).items()
+    }
+    return _figures(end, used | {"spider": spider}, pages)
 
 
-def _figures(
-    end: demo_job.Progression, before: Usage, after: Usage, spider: Usage, pages: int
-) -> dict[str, Any]:
+def _figures(end: demo_job.Progression, used: dict[str, Usage], pages: int) -> dict[str, Any]:
     if not end.succeeded() or end.books.pages != pages:
         raise BenchFailed(f"not every page exactly once: {end.report()}")
     told = json.loads((settings.RUNS_DIR / str(end.run.pk) / "exit.json").read_text())
     seconds = float(told["seconds"])
     passages = tap.read(_tap_file())
-    cpu = after.cpu_seconds - before.cpu_seconds + spider.cpu_seconds
+    cpu = sum(one.cpu_seconds for one in used.values())
     return {
         "pages": end.books.pages,
         "seconds": round(seconds, 3),
         "pages_per_second": round(pages / seconds, 1),
         "cpu_seconds": round(cpu, 2),
         "cores_used": round(cpu / seconds, 2),
-        "peak_rss_mb": round(after.rss_mb + spider.rss_mb),
+        "cpu_us_per_page": {
+            name: round(1e6 * one.cpu_seconds / pages) for name, one in used.items()
+        },
+        "peak_rss_mb": round(sum(one.rss_mb for one in used.values())),
         "center_ms": tap.percentiles(passages.total),
         "inside_center_ms": tap.percentiles(passages.inside),
         "agents": end.report()["agents"],
     }
 
 
-def _usage(supervisor: Supervisor) -> Usage:
+def _usage(supervisor: Supervisor) -> dict[str, Usage]:
     """The daemons that do the work of a download; the runner only waits."""
-    total = Usage()
-    for name, pid in supervisor.pids().items():
-        if name != "runner":
-            total += usage(pid) or Usage()
-    return total
+    return {
+        name: usage(pid) or Usage() for name, pid in supervisor.pids().items() if name != "runner"
+    }
 
 
 def _peer(url: str, pages: int) -> dict[str, Any]:

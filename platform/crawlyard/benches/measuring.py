@@ -26,21 +26,14 @@ class BenchFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU seconds so far and resident memory of one or more processes.
+    """CPU seconds so far and resident memory of a process.
 
-    ``main_seconds`` is the part of the processes' first threads.
+    ``main_seconds`` is the part of its first thread.
     """
 
     cpu_seconds: float = 0.0
     rss_mb: float = 0.0
     main_seconds: float = 0.0
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.cpu_seconds + other.cpu_seconds,
-            self.rss_mb + other.rss_mb,
-            self.main_seconds + other.main_seconds,
-        )
 
 
 def usage(pid: int | None) -> Usage | None:
