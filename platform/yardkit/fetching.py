@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 
 import aiohttp
@@ -52,6 +53,11 @@ class Fetched:
     error: str
     elapsed_ms: float
     truncated: bool
+    # Of an answer that was not handed on because ``switch_pattern`` matched it: its status where
+    # that was 429 or 503, else 0, and its Retry-After as received. The host is to be spared
+    # whatever came of the request in the end.
+    busy_status: int = 0
+    retry_after: str = ""
 
 
 class Fetcher:
@@ -75,7 +81,7 @@ class Fetcher:
 
     def _check_settings(self) -> None:
         settings = self.settings
-        if settings.timeout_seconds <= 0:
+        if not 0 < settings.timeout_seconds < float("inf"):
             raise ValueError(f"timeout_seconds is {settings.timeout_seconds}; use more than 0")
         if settings.max_body_bytes < 1:
             raise ValueError(f"max_body_bytes is {settings.max_body_bytes}; use 1 or more")
@@ -83,6 +89,10 @@ class Fetcher:
             raise ValueError(f"max_redirects is {settings.max_redirects}; use 0 or more")
         if settings.concurrency < 1:
             raise ValueError(f"concurrency is {settings.concurrency}; use 1 or more")
+        try:
+            SimpleCookie(settings.cookies)
+        except CookieError as error:
+            raise ValueError(f"cookies: {error}; use names without blanks") from error
 
     async def close(self) -> None:
         """Close every connection. ``fetch`` afterwards answers with a failure."""
@@ -126,8 +136,12 @@ class Fetcher:
                 headers["User-Agent"] = self.settings.user_agent
             self._session = aiohttp.ClientSession(
                 connector=_connector(self._networks),
-                cookies=self.settings.cookies or None,
-                cookie_jar=WireCookieJar(unsafe=True),
+                cookies=(self.settings.cookies or None) if self.settings.use_cookies else None,
+                cookie_jar=(
+                    WireCookieJar(unsafe=True)
+                    if self.settings.use_cookies
+                    else aiohttp.DummyCookieJar()
+                ),
                 request_class=WireRequest,
                 requote_redirect_url=False,
                 headers=headers,
