@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,11 @@ def dispatch(tapped: TappedBroker, subscription: Subscription, given: list[Reque
     deliveries = subscription.take(10, timeout=10)
     command = DownloadCommand(run=7, reply_to="r", items=given, dispatched_at=time.time())
     key = topology.agent_commands("a").name
-    tapped.publish([Outgoing(body=encode(command), key=key)]).result(10)
+    written = threading.Event()
+    # Called after the tap's own callback, which was there first.
+    future = tapped.publish([Outgoing(body=encode(command), key=key)])
+    future.add_done_callback(lambda _: written.set())
+    assert written.wait(10)
     subscription.ack(deliveries)
 
 
