@@ -12,7 +12,7 @@ from django.db.models import Count
 from apps.access.models import User
 from apps.agents.models import Agent
 from apps.agents.queries import AgentView, agent_views, agents_of
-from apps.agents.states import is_alive
+from apps.agents.states import AgentMode, is_alive
 from apps.jobs.models import Job, Run, RunMove
 from apps.jobs.states import RunState
 from apps.queuestats.models import FailedRequest
@@ -70,7 +70,9 @@ def home_view(user: User, now: datetime) -> HomeView:
     return HomeView(
         troubles=list(troubles[:SHOWN_TROUBLES]),
         trouble_count=troubles.count(),
-        silent=[view for view in agents if view.agent.enabled and not view.alive],
+        silent=[
+            view for view in agents if view.agent.mode != AgentMode.DISABLED and not view.alive
+        ],
         # Judged by the database's clock, which also wrote their heartbeats.
         late=list(stale_daemons()),
         dead_letters=_dead_letters(user),

@@ -67,7 +67,7 @@ def test_home_lists_first_what_needs_a_person(queues: dict[str, Backlog]) -> Non
     lost = ended_run(RunState.LOST)
     ended_run(RunState.FAILED, hours_ago=25, reason="too long ago")
     make_agent(name="gone", silent_seconds=600)
-    make_agent(name="switched off", silent_seconds=600, enabled=False)
+    make_agent(name="switched off", silent_seconds=600, mode="disabled")
     past = timezone.now() - timedelta(minutes=5)
     register_daemon(
         kind="run_center", name="box-1", boot="1", host="box", pid=1, state="running", now=past
