@@ -105,12 +105,11 @@ class AgentShare:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """Everything on the run page. ``obeys_robots`` is None where that cannot be set."""
+    """Everything on the run page."""
 
     run: Run
     books: RunBooks
     center: CenterBooks
-    obeys_robots: bool | None
     moves: list[RunMove]
     agents: list[AgentShare]
     failures: list[FailedRequest]
@@ -136,18 +135,11 @@ def run_view(run: Run, now: datetime) -> RunView:
         run=run,
         books=books,
         center=center_books_of([run.owner])[run.owner],
-        obeys_robots=obeys_robots(run.job),
         moves=list(run.moves.all()),
         agents=agent_shares(books.agents, agents_of(run.owner), now),
         failures=list(failures[:SHOWN_FAILURES]) if counted else [],
         failure_count=counted,
     )
-
-
-def obeys_robots(job: Job) -> bool | None:
-    """Whether the center keeps to robots.txt for the job's runs; None where it has no choice."""
-    choice: bool | None = getattr(job, "obey_robots", None)
-    return choice
 
 
 def agent_shares(
