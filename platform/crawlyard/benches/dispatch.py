@@ -50,6 +50,9 @@ POLICIES = ("random", "chained")
 WAIT_SECONDS = 60.0
 LATE_SECONDS = 1.0
 JOB = "bench dispatch"
+HOSTS = 1000
+# Hosts are kept count of, and nothing waits for them.
+UNLIMITED = {"HOST_REQUESTS_PER_SECOND": "0", "HOST_CONCURRENCY": "0"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,33 @@ class Case:
     agents: int
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What all runs of a case ask for together."""
+
+    rate: int
+    seconds: float
+    polite: bool
+
+    def hosts(self) -> list[str]:
+        """Names that stand for other people's servers, or addresses of this one."""
+        if self.polite:
+            return [f"host-{number}.example" for number in range(HOSTS)]
+        return [f"127.0.{number // 250}.{number % 250 + 1}" for number in range(HOSTS)]
+
+
 def run(
-    *, policies: Sequence[str], sizes: Sequence[int], rate: int, seconds: float = SECONDS
+    *,
+    policies: Sequence[str],
+    sizes: Sequence[int],
+    rate: int,
+    seconds: float = SECONDS,
+    polite: bool = False,
 ) -> dict[str, Any]:
     """Measure every size with each policy; the JSON object.
+
+    ``polite``: every request passes what keeps the hosts' limits, which are set to unlimited;
+    else the hosts are loopback addresses, which need no sparing.
 
     Raises:
         BenchFailed: not every request was dispatched, or the load could not be made.
@@ -73,7 +99,8 @@ def run(
     before = conditions()
     broker = connect(settings.BROKER_URL, name="crawlyard bench")
     try:
-        cases = [_measure(case, broker, rate, seconds) for case in _cases(policies, sizes)]
+        load = Load(rate, seconds, polite)
+        cases = [_measure(case, load, broker) for case in _cases(policies, sizes)]
     finally:
         _clean_up(broker)
         broker.close()
@@ -87,6 +114,8 @@ def run(
         "rate": rate,
         "seconds": seconds,
         "batch_items": BATCH_ITEMS,
+        "hosts": HOSTS,
+        "polite": polite,
         **before,
         "ours": {"cases": cases, "growth": growth},
         "peer": None,
@@ -112,18 +141,29 @@ def _growth(cases: Sequence[dict[str, Any]], policy: str, grows: str) -> float:
     return round(float(row[-1]["cpu_us_per_request"]) / float(row[0]["cpu_us_per_request"]), 2)
 
 
-def _measure(case: Case, broker: Broker, rate: int, seconds: float) -> dict[str, Any]:
+def _measure(case: Case, load: Load, broker: Broker) -> dict[str, Any]:
     broker.declare(*topology.SHARED)
     _clean_up(broker)
     agents = [agent_id(number) for number in range(case.agents)]
     broker.declare(*(topology.agent_commands(agent) for agent in agents))
     # The center takes over from the database who has just been alive.
     _beat(agents)
-    plan = Plan(settings.BROKER_URL, _runs(case, agents), rate, seconds, BATCH_ITEMS)
+    plan = Plan(
+        url=settings.BROKER_URL,
+        runs=_runs(case, agents),
+        hosts=load.hosts(),
+        rate=load.rate,
+        seconds=load.seconds,
+        items=BATCH_ITEMS,
+    )
     file = Path(settings.DATA_DIR) / "bench-tap"
     file.unlink(missing_ok=True)
     lines: list[str] = []
-    unit = Unit("center", module("crawlyard.benches.center", str(file)), PYTHON_PATH)
+    unit = Unit(
+        "center",
+        module("crawlyard.benches.center", str(file)),
+        PYTHON_PATH | (UNLIMITED if load.polite else {}),
+    )
     supervisor = Supervisor([unit], lambda name, line: lines.append(line))
     with Stop() as stop:
         supervisor.start()
@@ -246,7 +286,9 @@ def _beat(agents: Sequence[str]) -> None:
 def _runs(case: Case, agents: Sequence[str]) -> list[PlannedRun]:
     """Runs as a runner has left them, with their agents."""
     now = timezone.now()
-    project, _ = Project.objects.get_or_create(slug="bench", defaults={"name": "Bench"})
+    project, _ = Project.objects.update_or_create(
+        slug="bench", defaults={"name": "Bench", "allowed_networks": ["127.0.0.0/8"]}
+    )
     job, _ = Job.objects.get_or_create(
         project=project, name=JOB, defaults={"spider": "yardspider.spiders:SiteSpider"}
     )
