@@ -24,9 +24,10 @@ from django.db import (
 )
 
 from apps.agents.center.commands import log_failure, settle, to_agent, to_run
-from apps.agents.center.dispatcher import AllocationsUnavailable, Dispatcher
+from apps.agents.center.dispatcher import Dispatcher
 from apps.agents.center.heartbeats import HeartbeatListener
 from apps.agents.center.liveness import Liveness
+from apps.agents.center.runs import AllocationsUnavailable, OpenAllocation, RunTable
 from apps.agents.center.threads import StepThread
 from apps.agents.errors import AllocationRefused, NoAgentFree
 from apps.agents.models import Agent, Allocation
@@ -56,6 +57,7 @@ from yardkit.protocol import (
     AllocateDownloader,
     AnyMessage,
     CenterCounters,
+    Policy,
     Register,
     Release,
     ReleaseDownloader,
@@ -104,13 +106,9 @@ class CenterDaemon:
         self.clock = clock
         self.name = name
         self.liveness = Liveness(clock.monotonic)
+        self.runs = RunTable(liveness=self.liveness, load=_load, boot=boot, clock=clock)
         self.dispatcher = Dispatcher(
-            broker=broker,
-            liveness=self.liveness,
-            load=_load,
-            secret=settings.SECRET_KEY,
-            boot=boot,
-            clock=clock,
+            broker=broker, runs=self.runs, secret=settings.SECRET_KEY, clock=clock
         )
         self._pending: dict[str, tuple[float, Delivery]] = {}
         self._due: dict[str, float] = {}
@@ -271,7 +269,8 @@ class CenterDaemon:
         _agent, serves = register_agent(message=message, now=self.clock.now())
         failpoints.hit("center.registered")
         self.liveness.seen(message.agent)
-        commands = [to_agent(message.agent, _allocate_command(one)) for one in serves]
+        now = self.clock.time()
+        commands = [to_agent(message.agent, _allocate_command(one, now)) for one in serves]
         self._send(commands, self._register, delivery)
         logger.info("agent %s (%s) registered", message.agent, message.name)
 
@@ -303,9 +302,9 @@ class CenterDaemon:
         else:
             failpoints.hit("center.allocated")
             agents = [agent.agent_id for agent in allocation.agents.all()]
-            self.dispatcher.set_allocation(message.run, agents)
+            self.runs.set_allocation(_known_of(message.run, allocation, agents))
             answer = Allocated(run=message.run, agents=agents, warning=allocation.warning)
-            command = _allocate_command(allocation)
+            command = _allocate_command(allocation, self.clock.time())
             commands = [to_agent(agent, command) for agent in agents]
         # First the answer: the run must know whom to wait for before the first one reports.
         self._send([to_run(message.reply_to, answer), *commands], self._control, delivery)
@@ -351,7 +350,7 @@ class CenterDaemon:
         self._unstorable |= refused.keys()
 
     def _report(self) -> None:
-        counters = self.dispatcher.drain_counters()
+        counters = self.runs.drain_counters()
         if not counters:
             return
         future = self.broker.publish(
@@ -361,17 +360,17 @@ class CenterDaemon:
 
     def _reported(self, counters: list[CenterCounters], done: Future[None]) -> None:
         if done.exception() is not None:
-            self.dispatcher.report_again(counters)
+            self.runs.report_again(counters)
 
     def _refresh(self) -> None:
         """Hear of what other centers have allocated, released or added."""
-        runs = self.dispatcher.known()
+        runs = self.runs.known()
         if not runs:
             return
         stamps = allocation_stamps(runs)
         changed = [run for run in runs if self._stamps.get(run) != stamps.get(run)]
         found = {run: open_allocation(run) for run in changed}
-        self.dispatcher.refresh({run: one.agents for run, one in found.items() if one}, changed)
+        self.runs.refresh({run: one for run, one in found.items() if one}, changed)
         self._stamps = stamps
 
     def _sweep(self) -> None:
@@ -379,14 +378,15 @@ class CenterDaemon:
         if released:
             self.broker.publish(_release_commands(released)).add_done_callback(log_failure)
         self._join_late()
-        self.dispatcher.forget_idle(FORGET_SECONDS)
+        self.runs.forget_idle(FORGET_SECONDS)
         self.liveness.forget_silent(FORGET_SECONDS)
 
     def _join_late(self) -> None:
         since = self.clock.now() - timedelta(seconds=JOIN_SECONDS)
         for agent in recently_registered(self.liveness.alive(), since):
             for allocation in joinable(agent):
-                command = to_agent(agent.agent_id, _allocate_command(allocation))
+                told = _allocate_command(allocation, self.clock.time())
+                command = to_agent(agent.agent_id, told)
                 # First the command, then the row: nobody would repeat a command that got lost.
                 self.broker.publish([command]).result(CONFIRM_SECONDS)
                 join_run(allocation=allocation, agent=agent)
@@ -400,11 +400,14 @@ def _release_commands(allocations: Sequence[Allocation]) -> list[Outgoing]:
     ]
 
 
-def _allocate_command(allocation: Allocation) -> AllocateDownloader:
+def _allocate_command(allocation: Allocation, now: float) -> AllocateDownloader:
     return AllocateDownloader(
         run=_run_of(allocation),
         reply_to=allocation.reply_to,
         settings=downloader_settings(allocation),
+        policy=Policy(allocation.policy),
+        # When it is told, not when it was decided: an agent that comes back is told anew.
+        allocated_at=now,
     )
 
 
@@ -412,15 +415,24 @@ def _run_of(allocation: Allocation) -> int:
     return int(allocation.owner.removeprefix("run:"))
 
 
-def _load(run: int) -> tuple[str, ...]:
+def _known_of(run: int, allocation: Allocation, agents: list[str]) -> OpenAllocation:
+    return OpenAllocation(
+        run=run,
+        policy=allocation.policy,
+        agents=tuple(agents),
+        settings=downloader_settings(allocation),
+        reply_to=allocation.reply_to,
+    )
+
+
+def _load(run: int) -> OpenAllocation | None:
     """The dispatcher's look into the database, for a run that another center allocated."""
     try:
         close_old_connections()
-        allocation = open_allocation(run)
+        return open_allocation(run)
     except (DatabaseError, InterfaceError) as error:
         connection.close()
         raise AllocationsUnavailable(_line(error)) from error
-    return allocation.agents if allocation else ()
 
 
 def _line(error: Exception) -> str:

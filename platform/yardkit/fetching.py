@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, Protocol
 
 import aiohttp
@@ -96,7 +97,7 @@ class Fetcher:
 
     def _check_settings(self) -> None:
         settings = self.settings
-        if settings.timeout_seconds <= 0:
+        if not 0 < settings.timeout_seconds < float("inf"):
             raise ValueError(f"timeout_seconds is {settings.timeout_seconds}; use more than 0")
         if settings.max_body_bytes < 1:
             raise ValueError(f"max_body_bytes is {settings.max_body_bytes}; use 1 or more")
@@ -104,6 +105,10 @@ class Fetcher:
             raise ValueError(f"max_redirects is {settings.max_redirects}; use 0 or more")
         if settings.concurrency < 1:
             raise ValueError(f"concurrency is {settings.concurrency}; use 1 or more")
+        try:
+            SimpleCookie(settings.cookies)
+        except CookieError as error:
+            raise ValueError(f"cookies: {error}; use names without blanks") from error
 
     async def close(self) -> None:
         """Close every connection. ``fetch`` afterwards answers with a failure."""

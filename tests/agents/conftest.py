@@ -9,7 +9,7 @@ import pytest
 from apps.jobs.models import Run
 from apps.jobs.states import RunState
 from tests.agents.yard import Yard
-from tests.jobs.factories import make_run
+from tests.jobs.factories import make_job, make_project, make_run
 from yardkit.broker import connect
 
 
@@ -19,11 +19,17 @@ def yard(sqlite_broker_url: str) -> Iterator[Yard]:
     broker = connect(sqlite_broker_url, name="test")
     yard = Yard(broker)
     yield yard
-    yard.center.teardown()
+    yard.close()
     broker.close()
+
+
+def running(allowed_networks: tuple[str, ...] = ("127.0.0.0/8",)) -> Run:
+    """A run of a project with these opened networks."""
+    project = make_project(allowed_networks=list(allowed_networks))
+    return make_run(job=make_job(project=project), state=RunState.RUNNING)
 
 
 @pytest.fixture
 def run(transactional_db: None) -> Run:
-    """A run that asks for agents."""
-    return make_run(state=RunState.RUNNING)
+    """A run that asks for agents; its project may reach this machine, so nothing is held back."""
+    return running()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import msgspec
 import pytest
 from django.conf import settings
 
@@ -52,7 +53,7 @@ def test_a_silent_agent_gets_nothing(yard: Yard, run: Run) -> None:
     silent = yard.agent("b")
     yard.allocate(run)
     assert isinstance(yard.receive(silent), AllocateDownloader)
-    yard.center.liveness._seen["b"] -= topology.AGENT_ALIVE_SECONDS
+    yard.silence("b")
     yard.download(run)
     assert isinstance(yard.receive("agent.a"), AllocateDownloader)
     command = yard.receive("agent.a")
@@ -64,7 +65,7 @@ def test_a_silent_agent_gets_nothing(yard: Yard, run: Run) -> None:
 def test_with_every_agent_silent_the_run_is_told_what_was_skipped(yard: Yard, run: Run) -> None:
     yard.agent("a")
     yard.allocate(run)
-    yard.center.liveness._seen["a"] -= topology.AGENT_ALIVE_SECONDS
+    yard.silence("a")
     yard.download(run)
     answer = yard.receive(REPLY)
     assert isinstance(answer, Skipped)
@@ -87,7 +88,7 @@ def test_no_agent_at_all_is_refused_with_the_reason(
     monkeypatch.setattr("apps.agents.daemon.WAIT_FOR_AGENTS_SECONDS", 0.2)
     answer = yard.allocate(run)
     assert answer.agents == []
-    assert answer.error == "no agent is alive and enabled"
+    assert answer.error == "no agent can be given: none has ever registered"
     assert not Allocation.objects.exists()
 
 
@@ -117,7 +118,12 @@ def test_a_restarted_agent_gets_its_allocations_again(yard: Yard, run: Run) -> N
     yard.allocate(run)
     first = yard.receive(queue)
     yard.agent("a", boot="2")
-    assert yard.receive(queue) == first
+    again = yard.receive(queue)
+    assert isinstance(first, AllocateDownloader)
+    assert isinstance(again, AllocateDownloader)
+    # Told now: an agent drops what was decided long ago.
+    assert again.allocated_at > first.allocated_at
+    assert msgspec.structs.replace(again, allocated_at=first.allocated_at) == first
 
 
 def test_a_request_with_a_strange_token_is_refused(yard: Yard, run: Run) -> None:

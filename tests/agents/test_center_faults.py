@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from apps.agents.center.dispatcher import RunEntry
+from apps.agents.center.runs import RunEntry
 from apps.agents.daemon import CenterThreadDied
 from apps.agents.models import Agent
 from apps.agents.services import register_agent
@@ -112,7 +112,7 @@ def test_known_runs_are_served_while_the_database_is_away_and_others_are_told_wh
         yard.download(other)
         return isinstance(yard.receive(queue), DownloadCommand)
 
-    yard.until(lambda: yard.center.dispatcher.clock.monotonic() > yard.center.dispatcher._load_at)
+    yard.until(lambda: yard.center.clock.monotonic() > yard.center.runs._load_at)
     yard.until(dispatched)
 
 
@@ -120,7 +120,7 @@ def test_known_runs_are_served_while_the_database_is_away_and_others_are_told_wh
 def test_what_another_center_allocates_or_releases_is_found_out(
     yard: Yard, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.agents.center.dispatcher.LOAD_AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr("apps.agents.center.runs.LOAD_AGAIN_SECONDS", 0.0)
     monkeypatch.setattr("apps.agents.daemon.REFRESH_SECONDS", 0.0)
     queue = yard.agent("a")
     yard.download(run)
@@ -136,11 +136,11 @@ def test_what_another_center_allocates_or_releases_is_found_out(
         now=timezone.now(),
     )
     assert {agent.agent_id for agent in allocation.agents.all()} == {"a", "b"}
-    yard.until(lambda: set(yard.center.dispatcher._runs[run.pk].agents) == {"a", "b"})
+    yard.until(lambda: set(yard.center.runs._entries[run.pk].agents) == {"a", "b"})
     assert later == "agent.b"
     allocation.released_at = timezone.now()
     allocation.save()
-    yard.until(lambda: yard.center.dispatcher._runs[run.pk].agents == ())
+    yard.until(lambda: yard.center.runs._entries[run.pk].agents == ())
 
 
 @pytest.mark.fault
@@ -222,10 +222,10 @@ def test_an_agent_without_a_usable_id_is_refused(yard: Yard, agent: str) -> None
 
 def dispatched(yard: Yard, run: Run) -> RunEntry:
     """What the center counts of a run, once it has dispatched 20 requests of it."""
-    dispatcher = yard.center.dispatcher
+    runs = yard.center.runs
     yard.download(run)
-    yard.until(lambda: run.pk in dispatcher._runs)
-    entry = dispatcher._runs[run.pk]
+    yard.until(lambda: run.pk in runs._entries)
+    entry = runs._entries[run.pk]
     yard.until(lambda: entry.counters["dispatched"] == 20)
     return entry
 
@@ -234,20 +234,20 @@ def test_counters_of_a_run_that_was_forgotten_start_under_a_new_name(yard: Yard,
     yard.agent("a")
     yard.allocate(run)
     first = dispatched(yard, run)
-    yard.center.dispatcher.drain_counters()
-    yard.center.dispatcher.forget_idle(-1.0)
-    assert yard.center.dispatcher.known() == []
+    yard.center.runs.drain_counters()
+    yard.center.runs.forget_idle(-1.0)
+    assert yard.center.runs.known() == []
     assert dispatched(yard, run).boot != first.boot
 
 
 def test_counters_that_did_not_arrive_are_reported_again(yard: Yard, run: Run) -> None:
-    dispatcher = yard.center.dispatcher
+    runs = yard.center.runs
     yard.agent("a")
     yard.allocate(run)
     entry = dispatched(yard, run)
-    dispatcher.drain_counters()
-    assert dispatcher.drain_counters() == []
-    dispatcher.report_again([CenterCounters(run=run.pk, boot=entry.boot, seq=entry.seq)])
+    runs.drain_counters()
+    assert runs.drain_counters() == []
+    runs.report_again([CenterCounters(run=run.pk, boot=entry.boot, seq=entry.seq)])
     seq = entry.seq
-    (again,) = dispatcher.drain_counters()
+    (again,) = runs.drain_counters()
     assert (again.boot, again.seq, again.dispatched) == (entry.boot, seq + 1, 20)

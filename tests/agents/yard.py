@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from django.conf import settings
 
@@ -19,7 +20,9 @@ from yardkit.protocol import (
     Allocated,
     AnyMessage,
     DownloadBatch,
+    DownloaderSettings,
     DownloadRequest,
+    Policy,
     Register,
     RequestItem,
     decode,
@@ -38,6 +41,7 @@ class Yard:
         self.broker = broker
         self.center = CenterDaemon(broker=broker, name="c1", boot="boot1", clock=SystemClock())
         self.center.setup()
+        self.others: list[CenterDaemon] = []
         self._taken: dict[str, Subscription] = {}
         broker.declare(topology.QueueSpec(REPLY))
 
@@ -49,7 +53,8 @@ class Yard:
         deadline = time.monotonic() + seconds
         while not happened():
             assert time.monotonic() < deadline, "it did not happen"
-            self.center.step()
+            for center in (self.center, *self.others):
+                center.step()
 
     def receive(self, queue: str) -> AnyMessage:
         """The next message of a queue."""
@@ -86,27 +91,65 @@ class Yard:
         self.until(Agent.objects.filter(agent_id=name, boot=boot).exists)
         return queue.name
 
+    def silence(self, name: str) -> None:
+        """An agent has not been heard of for 11 s."""
+        liveness = self.center.liveness
+        with liveness._lock:
+            liveness._seen[name] -= topology.AGENT_ALIVE_SECONDS
+            liveness._look_at = 0.0
+
     def restart(self, name: str = "c1") -> None:
         """The center is gone as after SIGKILL, and another one has started."""
         self.center.teardown()
         self.center = CenterDaemon(broker=self.broker, name=name, boot="b2", clock=SystemClock())
         self.center.setup()
 
-    def allocate(self, run: Run) -> Allocated:
+    def second(self) -> CenterDaemon:
+        """Another center beside the first; ``until`` lets both work."""
+        center = CenterDaemon(broker=self.broker, name="c2", boot="boot2", clock=SystemClock())
+        center.setup()
+        self.others.append(center)
+        return center
+
+    def close(self) -> None:
+        """Every center stops."""
+        for center in (self.center, *self.others):
+            center.teardown()
+
+    def allocate(
+        self, run: Run, *, policy: Policy = Policy.RANDOM, agents: int = 0, **settings_: Any
+    ) -> Allocated:
         """What the run is answered."""
-        token = sign_run_token(settings.SECRET_KEY, run.pk)
-        self.send(topology.CENTER_CONTROL.name, Allocate(run=run.pk, token=token, reply_to=REPLY))
+        message = Allocate(
+            run=run.pk,
+            token=sign_run_token(settings.SECRET_KEY, run.pk),
+            reply_to=REPLY,
+            policy=policy,
+            agents=agents,
+            settings=DownloaderSettings(**settings_),
+        )
+        self.send(topology.CENTER_CONTROL.name, message)
         answer = self.receive(REPLY)
         assert isinstance(answer, Allocated)
         return answer
 
     def download(
-        self, run: Run, *, token: str | None = None, reply_to: str = REPLY, sent_at: float = 0.0
+        self,
+        run: Run,
+        *,
+        token: str | None = None,
+        reply_to: str = REPLY,
+        sent_at: float = 0.0,
+        agent: str = "",
+        host: str = "127.0.0.1",
+        count: int = 20,
     ) -> None:
-        """The run asks for 20 pages."""
+        """The run asks for ``count`` pages of ``host``, all of them carrying that agent's id."""
         items = [
-            RequestItem(n, 1, "h", "", encode_request(DownloadRequest(url=f"http://h/{n}")))
-            for n in range(20)
+            RequestItem(
+                n, 1, host, agent, encode_request(DownloadRequest(url=f"http://{host}/{n}"))
+            )
+            for n in range(count)
         ]
         self.send(
             topology.CENTER_REQUESTS.name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -29,11 +30,15 @@ class Liveness:
         self._lock = threading.Lock()
         self._seen: dict[str, float] = {}
         self._unsaved: dict[str, Heartbeat] = {}
+        # Those counted as living in this generation, and when the first of them may be dead.
+        self._living: set[str] = set()
+        self._generation = 0
+        self._look_at = math.inf
 
     def seen(self, agent: str) -> None:
         """A sign of life that carries no figures (a registration)."""
         with self._lock:
-            self._seen[agent] = self._monotonic()
+            self._note(agent, self._monotonic())
 
     def restore(self, ages: Mapping[str, float]) -> None:
         """Take over what an earlier center knew: seconds since each agent was last heard of.
@@ -44,18 +49,45 @@ class Liveness:
         now = self._monotonic()
         with self._lock:
             for agent, age in ages.items():
-                self._seen.setdefault(agent, now - max(0.0, age))
+                if agent not in self._seen:
+                    self._note(agent, now - max(0.0, age))
 
     def heartbeat(self, message: Heartbeat) -> None:
         """A heartbeat; its figures wait for ``take_unsaved``."""
         with self._lock:
-            self._seen[message.agent] = self._monotonic()
+            self._note(message.agent, self._monotonic())
             self._unsaved[message.agent] = message
+
+    def _note(self, agent: str, seen: float) -> None:
+        self._seen[agent] = seen
+        if agent not in self._living:
+            self._living.add(agent)
+            self._generation += 1
+            self._look_at = min(self._look_at, seen + self._alive_seconds)
 
     def is_alive(self, agent: str) -> bool:
         """Heard of less than 11 s ago (seed S1.38)."""
         seen = self._seen.get(agent)
         return seen is not None and self._monotonic() - seen < self._alive_seconds
+
+    def generation(self) -> int:
+        """A number that changes whenever an agent comes to life or dies.
+
+        Cheap: agents are looked through only when the one that was silent for longest, when that
+        was done last, could have died since.
+        """
+        if self._monotonic() >= self._look_at:
+            with self._lock:
+                self._bury()
+        return self._generation
+
+    def _bury(self) -> None:
+        dead = {agent for agent in self._living if not self.is_alive(agent)}
+        if dead:
+            self._living -= dead
+            self._generation += 1
+        oldest = min((self._seen[agent] for agent in self._living), default=math.inf)
+        self._look_at = oldest + self._alive_seconds
 
     def alive(self) -> list[str]:
         """Every living agent."""

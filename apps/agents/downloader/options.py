@@ -36,7 +36,8 @@ class AgentOptions:
     """Limits and delays; times in seconds.
 
     ``prefetch`` is in commands of up to 50 requests each. ``publish_attempts`` is the N of seed
-    S1.47: so often is an answer offered to the broker before it is dropped.
+    S1.47: so often is an answer offered to the broker before it is dropped. ``allocations`` is
+    the folder where they are kept for the next start (seed S1.49); None keeps none.
     """
 
     prefetch: int = 100
@@ -46,6 +47,7 @@ class AgentOptions:
     first_delay_seconds: float = 0.5
     longest_delay_seconds: float = 15.0
     max_pending_bytes: int = 64 * 1024 * 1024
+    allocations: Path | None = None
     fetching: FetchOptions = field(default_factory=FetchOptions)
 
 
@@ -63,9 +65,14 @@ def read_options(arguments: Sequence[str], env: Env) -> tuple[str, Identity, Age
         labels=parse_labels(labels),
         version=_version(),
     )
-    attempts = env.int("AGENT_PUBLISH_ATTEMPTS", 5, minimum=1, maximum=1000)
-    fetching = read_fetch_options(env, data)
-    return broker_url, identity, AgentOptions(publish_attempts=attempts, fetching=fetching)
+    # An agent with neither name nor id is another one after a restart: nobody would read the files.
+    keeps = bool(name or agent)
+    options = AgentOptions(
+        publish_attempts=env.int("AGENT_PUBLISH_ATTEMPTS", 5, minimum=1, maximum=1000),
+        allocations=data / "agents" / identity.agent / "downloaders" if keeps else None,
+        fetching=read_fetch_options(env, data),
+    )
+    return broker_url, identity, options
 
 
 def parse_labels(text: str) -> dict[str, str]:

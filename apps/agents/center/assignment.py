@@ -1,0 +1,95 @@
+"""Which agent gets which request, by the run's policy (seed S1.36, S1.39)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from random import Random
+
+from apps.agents.center.runs import RunEntry
+from yardkit import topology
+from yardkit.broker import Outgoing
+from yardkit.protocol import DownloadCommand, RequestItem, Skipped, encode
+
+# A command is one message; small enough that two agents share a burst evenly.
+ITEMS_PER_COMMAND = 50
+# The run's own time-out does the same after this long.
+ANSWER_TTL_SECONDS = 60.0
+AGENT_GONE = "the agent that a chained request belongs to is gone"
+
+# (agent, run, reply_to) -> the requests it gets
+Groups = dict[tuple[str, int, str], list[RequestItem]]
+
+
+def assign(
+    groups: Groups,
+    entry: RunEntry,
+    reply_to: str,
+    items: Sequence[RequestItem],
+    random: Random,
+) -> dict[str, list[RequestItem]]:
+    """Add each request to the group of its agent; returns by reason those that nobody can get.
+
+    ``entry.alive`` must be fresh, see ``RunTable.alive``. Policy chained: a request that carries
+    an agent's id goes to that agent or, where it is dead or not one of the run's, to nobody: the
+    run tries again. All others go to any living agent of the run, which for the policies fixed
+    and chained are those n that were allocated.
+    """
+    alive = entry.alive
+    if not alive:
+        return {entry.why_nobody(): list(items)}
+    run = entry.run
+    if entry.chained:
+        return _assign_chained(groups, entry, reply_to, items, random)
+    if len(alive) == 1:
+        groups.setdefault((alive[0], run, reply_to), []).extend(items)
+        return {}
+    for item, agent in zip(items, random.choices(alive, k=len(items)), strict=True):
+        groups.setdefault((agent, run, reply_to), []).append(item)
+    return {}
+
+
+def _assign_chained(
+    groups: Groups,
+    entry: RunEntry,
+    reply_to: str,
+    items: Sequence[RequestItem],
+    random: Random,
+) -> dict[str, list[RequestItem]]:
+    gone: list[RequestItem] = []
+    for item in items:
+        agent = item.agent or random.choice(entry.alive)
+        if agent in entry.alive_set:
+            groups.setdefault((agent, entry.run, reply_to), []).append(item)
+        else:
+            gone.append(item)
+    return {AGENT_GONE: gone} if gone else {}
+
+
+def commands(groups: Groups, now: float, report_to: str = "") -> Iterator[Outgoing]:
+    """The groups as messages to the agents; ``now`` is the wall clock, Unix seconds."""
+    for (agent, run, reply_to), items in groups.items():
+        for start in range(0, len(items), ITEMS_PER_COMMAND):
+            command = DownloadCommand(
+                run=run,
+                reply_to=reply_to,
+                items=items[start : start + ITEMS_PER_COMMAND],
+                dispatched_at=now,
+                report_to=report_to,
+            )
+            yield Outgoing(
+                body=encode(command),
+                key=topology.agent_commands(agent).name,
+                ttl_seconds=topology.DOWNLOAD_EXPIRES_SECONDS,
+                persistent=False,
+            )
+
+
+def skipped(run: int, reply_to: str, reason: str, items: Iterable[RequestItem]) -> Outgoing:
+    """Tells a run that these were not dispatched."""
+    message = Skipped(run=run, reason=reason, items=[(item.id, item.attempt) for item in items])
+    return to_run(reply_to, encode(message))
+
+
+def to_run(reply_to: str, body: bytes) -> Outgoing:
+    """A word to a run about some of its requests; worth nothing once its own time-out has come."""
+    return Outgoing(body=body, key=reply_to, persistent=False, ttl_seconds=ANSWER_TTL_SECONDS)
