@@ -191,9 +191,9 @@ class Fetcher:
     def _proxy(self, via: Via) -> dict[str, Any]:
         host, port = via.address
         self._gates.add(via.address)
+        user, password = via.login
         return {
-            "proxy": URL.build(scheme="http", host=host, port=port),
-            "proxy_auth": aiohttp.BasicAuth(*via.login),
+            "proxy": URL.build(scheme="http", user=user, password=password, host=host, port=port)
         }
 
     async def _body(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:

@@ -32,6 +32,7 @@ _CLOSE_SECONDS: Final = 1.0
 _ERROR_CHARACTERS: Final = 300
 _SNAPSHOT_ATTEMPTS: Final = 3
 _SAY_MORE_SECONDS: Final = 0.5
+_NO_PAGE: Final = "ERR_HTTP_RESPONSE_CODE_FAILURE"
 _SHOWN: Final = ("html", "xml")
 _FAILURES: Final = {
     "ERR_TOO_MANY_REDIRECTS": FailureKind.TOO_MANY_REDIRECTS,
@@ -167,6 +168,7 @@ class _Visit:
         self._page_bytes = 0
         self._enough = asyncio.Event()
         self._broken = ""
+        self._empty = False
 
     async def load(self, seconds: float, started: float) -> Fetched:
         """Raises ``_Unwanted``, Playwright's errors, or ``TimeoutError``."""
@@ -241,6 +243,12 @@ class _Visit:
                 await cdp.send("Page.stopLoading")
                 return self._response
             response = await going
+        except PlaywrightError as error:
+            # An error status without a page: Chromium shows one of its own instead.
+            if _NO_PAGE not in str(error) or self._response is None:
+                raise
+            self._empty = True
+            return self._response
         finally:
             enough.cancel()
             going.cancel()
@@ -251,6 +259,8 @@ class _Visit:
 
     async def _body(self, cdp: CDPSession, response: Response) -> tuple[bytes, bool]:
         limit = self._settings.max_body_bytes
+        if self._empty:
+            return b"", False
         kind = response.headers.get("content-type", "text/html").partition(";")[0].lower()
         if any(word in kind for word in _SHOWN):
             return await self._snapshot(cdp)

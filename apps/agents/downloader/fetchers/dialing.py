@@ -72,6 +72,8 @@ class ProxyAddress:
             scheme = "socks5" if parts.scheme == "socks5h" else parts.scheme
             host, port = parts.hostname or "", parts.port
             port = _DEFAULT_PORTS[scheme] if port is None else port
+            if scheme not in SCHEMES:
+                raise KeyError(scheme)
         except (ValueError, KeyError):
             raise ValueError(f"no proxy such as {'://, '.join(SCHEMES)}://host:port") from None
         if not host or not port or parts.path.strip("/") or parts.query or parts.fragment:

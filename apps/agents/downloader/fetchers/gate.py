@@ -119,7 +119,12 @@ class Gate:
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(self._serve(reader, writer))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+        def done(_: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            writer.close()  # also of one that was cancelled before its first line
+
+        task.add_done_callback(done)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -133,8 +138,6 @@ class Gate:
             writer.write(_BAD)
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # one of the two sides is gone, and the other learns it by the end of this
-        finally:
-            writer.close()
 
     def _is_ours(self, headers: list[tuple[str, str]]) -> bool:
         wanted = base64.b64encode(f"{_USER}:{self._password}".encode())

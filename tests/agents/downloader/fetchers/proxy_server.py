@@ -70,8 +70,10 @@ class ProxyServer:
         host, _, port = authority.partition(":")
         server = await self._connect(host, int(port or 80))
         if server is not None:
-            assert "roxy-" not in rest.replace("Proxy-Authorization", "")
-            server[1].write(f"{method} /{path} {rest}".encode())
+            lines = [
+                line for line in rest.split("\r\n") if not line.startswith("Proxy-Authorization: ")
+            ]
+            server[1].write(f"{method} /{path} ".encode() + "\r\n".join(lines).encode())
         return server
 
     async def _socks(self, client: Streams) -> Streams | None:
@@ -129,16 +131,18 @@ async def serve_proxy(
     tasks: set[asyncio.Task[None]] = set()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                await proxy.handle((reader, writer))
-        finally:
-            writer.close()
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            await proxy.handle((reader, writer))
 
     def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.ensure_future(handle(reader, writer))
         tasks.add(task)
-        task.add_done_callback(tasks.discard)
+
+        def done(_: asyncio.Task[None]) -> None:
+            tasks.discard(task)
+            writer.close()
+
+        task.add_done_callback(done)
 
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     proxy.port = server.sockets[0].getsockname()[1]

@@ -43,6 +43,7 @@ async def test_a_page(kind: str, site: WebServer, opener: Opener) -> None:
 async def test_statuses_and_methods(kind: str, site: WebServer, opener: Opener) -> None:
     site.answers |= {
         "/busy": page(b"<p>later</p>", status="503 Busy", headers=HTML | {"Retry-After": "7"}),
+        "/empty": page(b"", status="503 Busy", headers=HTML | {"Retry-After": "9"}),
         "/form": page(b"<p>made</p>", status="201 Created", headers=HTML),
     }
     fetcher = opener(kind)
@@ -50,6 +51,9 @@ async def test_statuses_and_methods(kind: str, site: WebServer, opener: Opener) 
     assert (busy.status, busy.failure) == (503, "")
     assert b"later" in busy.body
     assert ("Retry-After", "7") in busy.headers
+    empty = await get(fetcher, site.url("/empty"))
+    assert (empty.status, empty.body, empty.failure) == (503, b"", "")
+    assert ("Retry-After", "9") in empty.headers
     assert (await get(fetcher, site.url("/missing"))).status == 404
     made = await get(fetcher, site.url("/form"), method="POST", body=b"a=1")
     assert made.status == 201
