@@ -24,9 +24,16 @@ def _imported(source: str) -> Iterator[str]:
             yield node.module.partition(".")[0]
 
 
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
 def test_every_imported_package_is_named() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    named = {re.split(r"[^A-Za-z0-9._-]", line)[0].lower() for line in project["dependencies"]}
+    lines = [*project["dependencies"]]
+    for extra in project["optional-dependencies"].values():
+        lines += extra
+    named = {_normal(re.split(r"[^A-Za-z0-9._-]", line)[0]) for line in lines}
     brought_by = packages_distributions()
     files = [path for root in ("apps", "platform", "tools") for path in (ROOT / root).rglob("*.py")]
     unnamed = set()
@@ -34,7 +41,7 @@ def test_every_imported_package_is_named() -> None:
         for module in _imported(path.read_text(encoding="utf-8")):
             if module in OWN or module in OPTIONAL or module in sys.stdlib_module_names:
                 continue
-            if not named & {each.lower() for each in brought_by.get(module, ())}:
+            if not named & {_normal(each) for each in brought_by.get(module, ())}:
                 unnamed.add(module)
     assert len(files) > 100
     assert not unnamed

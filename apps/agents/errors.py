@@ -21,3 +21,9 @@ class NoAgentFree(AllocationRefused):
     """Just now; one may be starting."""
 
     code = "no_agent_free"
+
+
+class AgentSilent(AgentsError):
+    """An agent that is not alive cannot be told to exit."""
+
+    code = "agent_silent"

@@ -1,4 +1,4 @@
-"""Download agents and who uses them."""
+"""Download agents, how they have been, and who uses them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.agents.hosts.models import HostLedger, HostRule, HostState
 from apps.agents.querysets import AgentQuerySet, AllocationQuerySet
+from apps.agents.states import AgentMode
 from apps.projects.models import Project
+from apps.runtime.fields import SecretTextField
+from yardkit.protocol import DownloaderType
+
+
+def plain_types() -> list[str]:
+    """What an agent can make that has not said so: agents of the first version."""
+    return [DownloaderType.HTTP.value]
+
 
 __all__ = ["Agent", "Allocation", "HostLedger", "HostRule", "HostState"]
 
@@ -21,8 +30,24 @@ class Agent(models.Model):
     boot = models.CharField(max_length=32, blank=True)
     labels = models.JSONField(_("labels"), default=dict, blank=True)
     version = models.CharField(_("version"), max_length=40, blank=True)
-    enabled = models.BooleanField(
-        _("enabled"), default=True, help_text=_("a disabled agent gets no new runs")
+    mode = models.CharField(
+        _("mode"),
+        max_length=10,
+        choices=AgentMode.choices,
+        default=AgentMode.ENABLED,
+        help_text=_(
+            "a draining agent gets no new runs, a disabled one is sent nothing more at all"
+        ),
+    )
+    switched_at = models.DateTimeField(_("switched at"), null=True, blank=True)
+    types = models.JSONField(
+        _("types"),
+        default=plain_types,
+        blank=True,
+        help_text=_("the types of downloader it can make"),
+    )
+    problems = models.JSONField(
+        _("problems"), default=list, blank=True, help_text=_("what its owner should look at")
     )
     processors = models.PositiveIntegerField(_("processors"), default=0)
     total_memory_bytes = models.BigIntegerField(_("memory"), default=0)
@@ -32,6 +57,9 @@ class Agent(models.Model):
     qps = models.FloatField(_("QPS"), default=0.0, help_text=_("downloads a second, last 5 s"))
     registered_at = models.DateTimeField(_("registered at"), null=True, blank=True)
     heartbeat_at = models.DateTimeField(_("last heartbeat"), null=True, blank=True)
+    sampled_at = models.DateTimeField(
+        null=True, blank=True, help_text=_("the minute of the newest sample")
+    )
 
     objects = AgentQuerySet.as_manager()
 
@@ -39,13 +67,48 @@ class Agent(models.Model):
         verbose_name = _("agent")
         verbose_name_plural = _("agents")
         ordering = ["name", "agent_id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(mode__in=AgentMode.values), name="agents_agent_mode_known"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name or self.agent_id
 
 
+class AgentSample(models.Model):
+    """How an agent was in one minute, from its first heartbeat of that minute."""
+
+    agent = models.ForeignKey(
+        Agent, verbose_name=_("agent"), on_delete=models.CASCADE, related_name="samples"
+    )
+    at = models.DateTimeField(_("minute"))
+    cpu_percent = models.FloatField(_("CPU"))
+    free_memory_bytes = models.BigIntegerField(_("free memory"))
+    downloaders = models.PositiveIntegerField(_("downloaders"))
+    qps = models.FloatField(_("QPS"))
+
+    class Meta:
+        verbose_name = _("sample of an agent")
+        verbose_name_plural = _("samples of agents")
+        ordering = ["agent", "at"]
+        constraints = [
+            # Every center stores the same heartbeats.
+            models.UniqueConstraint(fields=["agent", "at"], name="agents_sample_one_a_minute"),
+        ]
+        indexes = [models.Index(fields=["at"], name="agents_sample_at")]
+
+    def __str__(self) -> str:
+        return f"{self.agent_id} {self.at:%Y-%m-%d %H:%M}"
+
+
 class Allocation(models.Model):
-    """The agents that serve one owner (``run:7``), written before the owner is answered."""
+    """The agents that serve one owner (``run:7``), written before the owner is answered.
+
+    ``settings`` are the downloaders' (``DownloaderSettings``) without the cookies, which are
+    secrets: they lie sealed in ``cookies``, as JSON.
+    """
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="allocations")
     owner = models.CharField(_("owner"), max_length=100)
@@ -53,6 +116,7 @@ class Allocation(models.Model):
     policy = models.CharField(_("policy"), max_length=10)
     asked = models.PositiveIntegerField(_("asked for"), default=0)
     settings = models.JSONField(default=dict)
+    cookies = SecretTextField(_("cookies"))
     warning = models.TextField(_("warning"), blank=True)
     agents = models.ManyToManyField(Agent, verbose_name=_("agents"), related_name="allocations")
     created_at = models.DateTimeField(_("created at"))
@@ -74,3 +138,8 @@ class Allocation(models.Model):
 
     def __str__(self) -> str:
         return self.owner
+
+    @property
+    def downloader_type(self) -> str:
+        """The type of downloader its agents make."""
+        return str(self.settings.get("type", DownloaderType.HTTP))

@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 import msgspec
-from django.db.models import Count
+from django.db.models import Count, Max, Prefetch, Q
 
+from apps.access.models import User
 from apps.agents.center.runs import OpenAllocation
-from apps.agents.models import Agent, Allocation
-from apps.agents.states import is_alive
+from apps.agents.models import Agent, AgentSample, Allocation
+from apps.agents.states import (
+    AgentMode,
+    Refusal,
+    given_number,
+    is_alive,
+    none_text,
+    shortfall_text,
+    wanted_number,
+    why_not,
+)
+from apps.jobs.models import Run
 from yardkit.protocol import DownloaderSettings, Policy
+
+# A page shows so many of the runs that an agent serves.
+SHOWN_ALLOCATIONS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +38,84 @@ class AgentView:
     alive: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """An agent, and why a run cannot be given it (None: it can)."""
+
+    agent: Agent
+    refusal: Refusal | None
+
+
+def consider(agents: Iterable[Agent], *, alive: Collection[str], wanted: str) -> list[Considered]:
+    """Judge each agent for a run that wants a downloader of type ``wanted`` (seed S1.37).
+
+    ``alive``: the ids of the living ones. The center and the preview both ask this.
+    """
+    return [
+        Considered(
+            agent,
+            why_not(
+                alive=agent.agent_id in alive, mode=agent.mode, types=agent.types, wanted=wanted
+            ),
+        )
+        for agent in agents
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """Which agents a run would be given now.
+
+    ``given`` of the eligible ones are drawn at random; where it is all of them there is nothing
+    to draw. ``refusal`` says why the run would get none, ``warning`` why fewer than ``asked``.
+    """
+
+    policy: str
+    wanted_type: str
+    asked: int
+    given: int
+    considered: list[Considered]
+    warning: str
+    refusal: str
+
+    @property
+    def eligible(self) -> list[Agent]:
+        """From these the agents are drawn."""
+        return [each.agent for each in self.considered if each.refusal is None]
+
+    @property
+    def refused(self) -> list[Considered]:
+        """The others, each with its reason."""
+        return [each for each in self.considered if each.refusal is not None]
+
+
+def preview_allocation(*, policy: str, agents: int, wanted_type: str, now: datetime) -> Preview:
+    """What ``allocate`` would answer now; nothing is written. One query."""
+    found = list(Agent.objects.all())
+    alive = {agent.agent_id for agent in found if is_alive(agent.heartbeat_at, now)}
+    considered = consider(found, alive=alive, wanted=wanted_type)
+    refusals = [each.refusal for each in considered if each.refusal is not None]
+    asked = wanted_number(policy, agents)
+    given = given_number(policy, agents, len(considered) - len(refusals))
+    return Preview(
+        policy=policy,
+        wanted_type=wanted_type,
+        asked=asked,
+        given=given,
+        considered=considered,
+        warning=shortfall_text(asked, given, refusals, wanted_type) if given else "",
+        refusal="" if given else none_text(refusals, wanted_type),
+    )
+
+
 def open_allocation(run: int) -> OpenAllocation | None:
-    """The open allocation of a run, from the database. One query more for its agents."""
+    """The open allocation of a run with those of its agents that are not disabled.
+
+    One query more for the agents.
+    """
+    in_service = Prefetch("agents", Agent.objects.in_service())
     allocation = (
-        Allocation.objects.open().filter(owner=f"run:{run}").prefetch_related("agents").first()
+        Allocation.objects.open().filter(owner=f"run:{run}").prefetch_related(in_service).first()
     )
     if allocation is None:
         return None
@@ -40,30 +129,38 @@ def open_allocation(run: int) -> OpenAllocation | None:
 
 
 def allocation_stamps(runs: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """(id, number of agents) of the open allocation of each run that has one. One query.
+    """(id, a number) of the open allocation of each run that has one. One query.
 
-    An allocation only ever gets more agents, so it is unchanged while its stamp is.
+    The number changes when ``open_allocation`` may answer differently: an allocation only ever
+    gets more agents, and an agent that is disabled or enabled was switched at another time.
     """
     rows = (
         Allocation.objects.open()
         .filter(owner__in=[f"run:{run}" for run in runs])
-        .annotate(size=Count("agents"))
-        .values_list("owner", "pk", "size")
+        .annotate(
+            size=Count("agents"),
+            disabled=Count("agents", filter=Q(agents__mode=AgentMode.DISABLED)),
+            switched=Max("agents__switched_at"),
+        )
+        .values_list("owner", "pk", "size", "disabled", "switched")
     )
-    return {int(owner.removeprefix("run:")): (pk, size) for owner, pk, size in rows}
+    return {int(owner.removeprefix("run:")): (pk, hash(tuple(state))) for owner, pk, *state in rows}
 
 
 def joinable(agent: Agent) -> list[Allocation]:
-    """Open allocations that want every agent (policy random) and do not have this one."""
-    if not agent.enabled:
+    """Open allocations that want every agent (policy random), could have been given this one and
+    do not have it.
+    """
+    if agent.mode != AgentMode.ENABLED:
         return []
-    wanting = Allocation.objects.open().filter(policy=Policy.RANDOM.value)
-    return list(wanting.exclude(agents=agent))
+    wanting = Allocation.objects.open().filter(policy=Policy.RANDOM.value).exclude(agents=agent)
+    return [one for one in wanting if one.downloader_type in agent.types]
 
 
 def recently_registered(alive: Collection[str], since: datetime) -> list[Agent]:
-    """Those of the agents in ``alive`` that have started since then."""
-    return list(Agent.objects.filter(registered_at__gte=since, agent_id__in=alive))
+    """Those of the agents in ``alive`` that have started, or were switched, since then."""
+    lately = Q(registered_at__gte=since) | Q(switched_at__gte=since)
+    return list(Agent.objects.filter(lately, agent_id__in=alive))
 
 
 def last_heard(now: datetime) -> dict[str, float]:
@@ -81,6 +178,50 @@ def agents_of(owner: str) -> list[Agent]:
     """The agents of the newest allocation of ``owner``, open or released (seed S1.16)."""
     allocation = newest_allocation(owner)
     return list(allocation.agents.all()) if allocation else []
+
+
+def samples_since(agent: Agent, since: datetime) -> list[AgentSample]:
+    """The minutes of one agent, oldest first. One query."""
+    return list(AgentSample.objects.filter(agent=agent, at__gte=since).order_by("at"))
+
+
+def qps_lines(agents: Collection[int], since: datetime) -> dict[int, list[tuple[float, float]]]:
+    """(Unix seconds, QPS) of each minute by agent (its row's id), oldest first. One query."""
+    lines: dict[int, list[tuple[float, float]]] = {}
+    rows = AgentSample.objects.filter(agent_id__in=agents, at__gte=since).order_by("agent_id", "at")
+    for agent, at, qps in rows.values_list("agent_id", "at", "qps"):
+        lines.setdefault(agent, []).append((at.timestamp(), qps))
+    return lines
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Whom an agent serves now: (allocation, its run or None), and how many others do not show.
+
+    ``hidden`` are of projects the person does not see.
+    """
+
+    shown: list[tuple[Allocation, Run | None]]
+    hidden: int
+
+
+def served_by(agent: Agent, person: User | None) -> Served:
+    """The open allocations of an agent that ``person`` may see, newest first. Three queries."""
+    open_ones = Allocation.objects.open().filter(agents=agent)
+    visible = list(open_ones.visible_to(person).select_related("project")[:SHOWN_ALLOCATIONS])
+    runs = Run.objects.select_related("job").in_bulk(
+        [run for run in map(run_of, visible) if run is not None]
+    )
+    return Served(
+        shown=[(each, runs.get(run_of(each) or 0)) for each in visible],
+        hidden=open_ones.count() - len(visible),
+    )
+
+
+def run_of(allocation: Allocation) -> int | None:
+    """The run that owns the allocation, if a run does."""
+    kind, _separator, number = allocation.owner.partition(":")
+    return int(number) if kind == "run" and number.isdecimal() else None
 
 
 def agent_views(now: datetime) -> list[AgentView]:

@@ -8,7 +8,7 @@ from typing import Generic, Self
 from django.db import models
 
 from apps.access.querysets import M_co, VisibleQuerySet
-from apps.agents.states import ALIVE_FOR
+from apps.agents.states import ALIVE_FOR, AgentMode
 
 
 class AgentQuerySet(models.QuerySet[M_co], Generic[M_co]):
@@ -17,6 +17,15 @@ class AgentQuerySet(models.QuerySet[M_co], Generic[M_co]):
     def alive(self, now: datetime) -> Self:
         """Heard of within the last 11 s."""
         return self.filter(heartbeat_at__gt=now - ALIVE_FOR)
+
+    def in_service(self) -> Self:
+        """Those that may be sent requests: not disabled."""
+        return self.exclude(mode=AgentMode.DISABLED)
+
+    def without_sample_of(self, minute: datetime) -> Self:
+        """Not sampled in this minute yet."""
+        unsampled = models.Q(sampled_at__isnull=True) | models.Q(sampled_at__lt=minute)
+        return self.filter(unsampled)
 
 
 class AllocationQuerySet(VisibleQuerySet[M_co], Generic[M_co]):

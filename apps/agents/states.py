@@ -1,15 +1,106 @@
-"""What an agent is, seen from the control plane."""
+"""What an agent is, seen from the control plane, and whether a run can be given it."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
+from django.db.models import TextChoices
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from yardkit.protocol import Policy
 from yardkit.topology import AGENT_ALIVE_SECONDS
 
 ALIVE_FOR: Final = timedelta(seconds=AGENT_ALIVE_SECONDS)
 
 
+class AgentMode(TextChoices):
+    """What a person has decided about an agent; whether it is alive is another question."""
+
+    ENABLED = "enabled", _("enabled")
+    """Gets new runs."""
+    DRAINING = "draining", _("draining")
+    """Gets no new runs, goes on with those it serves."""
+    DISABLED = "disabled", _("disabled")
+    """Nothing more is sent to it; its runs go on with their other agents."""
+
+
+# How pages colour a mode: the words are those of the admin theme's labels.
+MODE_TONES: Final[dict[str, str]] = {
+    AgentMode.ENABLED: "success",
+    AgentMode.DRAINING: "warning",
+    AgentMode.DISABLED: "danger",
+}
+
+
+class Refusal(TextChoices):
+    """Why a run cannot be given an agent."""
+
+    DISABLED = "disabled", _("disabled")
+    SILENT = "silent", _("not alive")
+    DRAINING = "draining", _("draining")
+    TYPE = "type", _("cannot make this type of downloader")
+
+
 def is_alive(heartbeat_at: datetime | None, now: datetime) -> bool:
     """Alive iff the last heartbeat is younger than 11 s by the receiver's clock (seed S1.38)."""
     return heartbeat_at is not None and now - heartbeat_at < ALIVE_FOR
+
+
+def why_not(*, alive: bool, mode: str, types: Collection[str], wanted: str) -> Refusal | None:
+    """Why a run that wants a downloader of type ``wanted`` cannot be given this agent.
+
+    None where it can (seed S1.37, S1.54). A person's decision is named before what follows from
+    it: an agent that was switched off because it is gone is "disabled".
+    """
+    if mode == AgentMode.DISABLED:
+        return Refusal.DISABLED
+    if not alive:
+        return Refusal.SILENT
+    if mode == AgentMode.DRAINING:
+        return Refusal.DRAINING
+    return None if wanted in types else Refusal.TYPE
+
+
+def wanted_number(policy: str, asked: int) -> int:
+    """How many agents a run wants; 0 is all there are. Fixed and chained want at least one."""
+    return asked if policy == Policy.RANDOM else max(1, asked)
+
+
+def given_number(policy: str, asked: int, eligible: int) -> int:
+    """How many of so many eligible agents a run gets (seed S1.36)."""
+    wanted = wanted_number(policy, asked)
+    return eligible if policy == Policy.RANDOM else min(wanted, eligible)
+
+
+def none_text(refusals: Iterable[Refusal], wanted: str) -> str:
+    """Why no agent at all can be given: ``no agent can be given: 2 not alive, 1 draining``."""
+    counted = _counted(refusals, wanted) or gettext("none has ever registered")
+    return gettext("no agent can be given: %(reasons)s") % {"reasons": counted}
+
+
+def shortfall_text(asked: int, given: int, refusals: Iterable[Refusal], wanted: str) -> str:
+    """Why a run gets fewer agents than it asked for; "" where it gets enough."""
+    if given >= asked:
+        return ""
+    text = gettext("%(asked)d agents asked for, %(given)d given") % {"asked": asked, "given": given}
+    counted = _counted(refusals, wanted)
+    return f"{text} ({counted})" if counted else text
+
+
+def refusal_text(refusal: Refusal, wanted: str) -> str | Promise:
+    """The reason in words; it names the type that is wanted."""
+    if refusal == Refusal.TYPE:
+        return gettext('cannot make type "%(type)s"') % {"type": wanted}
+    return refusal.label
+
+
+def _counted(refusals: Iterable[Refusal], wanted: str) -> str:
+    counts = Counter(refusals)
+    return ", ".join(
+        f"{counts[each]} {refusal_text(each, wanted)}" for each in Refusal if counts[each]
+    )

@@ -11,7 +11,9 @@ from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from apps.access.models import User
-from apps.dashboard.events import EVERYTHING, project_group, run_group
+from apps.access.services import has_role_somewhere
+from apps.access.states import Role
+from apps.dashboard.events import AGENTS, EVERYTHING, project_group, run_group
 from apps.jobs.models import Run
 from apps.projects.models import Project
 
@@ -127,6 +129,14 @@ class HomeConsumer(LiveConsumer):
             return [EVERYTHING]
         visible = Project.objects.visible_to(user).values_list("pk", flat=True)
         return [project_group(pk) for pk in visible]
+
+
+class AgentsConsumer(LiveConsumer):
+    """``/ws/agents``: the list of agents, and the page of one."""
+
+    def groups_for(self, user: User) -> Sequence[str]:
+        """For whoever sees any project, as the pages themselves."""
+        return [AGENTS] if has_role_somewhere(user, Role.VIEWER) else []
 
 
 class NoSuchPage(AsyncJsonWebsocketConsumer):

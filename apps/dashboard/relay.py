@@ -18,7 +18,15 @@ from typing import Final
 
 from channels.layers import get_channel_layer
 
-from apps.dashboard.events import EVERYTHING, RELAY_TYPE, SHOWN, project_group, run_group
+from apps.agents.events import AGENTS_CHANGED
+from apps.dashboard.events import (
+    AGENTS,
+    EVERYTHING,
+    RELAY_TYPE,
+    SHOWN,
+    project_group,
+    run_group,
+)
 from yardkit import topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, connect
 from yardkit.protocol import Event, ProtocolError, decode
@@ -159,11 +167,19 @@ async def spread(events: Sequence[Event]) -> None:
     layer = get_channel_layer()
     for event in events:
         message = {"type": RELAY_TYPE, "kind": event.kind, "payload": event.payload}
-        groups = [EVERYTHING]
-        if event.project is not None:
-            groups.append(project_group(event.project))
-        run = event.payload.get("run")
-        if isinstance(run, int):
-            groups.append(run_group(run))
-        for group in groups:
+        for group in groups_of(event):
             await layer.group_send(group, message)
+
+
+def groups_of(event: Event) -> list[str]:
+    """The groups whose pages show the event."""
+    if event.kind == AGENTS_CHANGED:
+        # Every second: the home page asks by itself, and less often.
+        return [AGENTS]
+    groups = [EVERYTHING]
+    if event.project is not None:
+        groups.append(project_group(event.project))
+    run = event.payload.get("run")
+    if isinstance(run, int):
+        groups.append(run_group(run))
+    return groups

@@ -37,11 +37,18 @@ def parse_arguments(text: str) -> dict[str, Any]:
     Raises:
         ValidationError: it is no JSON object; the message names line and column.
     """
-    if not text.strip():
-        return {}
+    return check_arguments(parse_json(text)) if text.strip() else {}
+
+
+def parse_json(text: str) -> Any:
+    """Read any JSON value that a person typed.
+
+    Raises:
+        ValidationError: it is none, or too large; the message names line and column.
+    """
     _check_size(text)
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         raise ValidationError(
             _("Line %(line)d, column %(column)d: %(problem)s."),
@@ -57,7 +64,6 @@ def parse_arguments(text: str) -> dict[str, Any]:
     except ValueError as error:
         # Python's own limit; the number would stop whoever reads the arguments later.
         raise ValidationError(_("A number has too many digits.")) from error
-    return check_arguments(value)
 
 
 def check_arguments(value: object) -> dict[str, Any]:

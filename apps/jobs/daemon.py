@@ -37,7 +37,6 @@ from apps.runtime.services import database_now
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Subscription
 from yardkit.clock import Clock
-from yardkit.protocol import DownloaderSettings
 from yardkit.stop import Stop
 from yardkit.tokens import sign_run_token
 
@@ -194,19 +193,15 @@ class RunnerDaemon:
             del self._unrecorded[pk]
 
     def _spec(self, run: Run) -> RunSpec:
-        downloader = DownloaderSettings(
-            concurrency=run.job.concurrency,
-            allowed_networks=list(run.job.project.allowed_networks),
-        )
+        job = run.job
         environment = {
             "BROKER_URL": settings.BROKER_URL,
             "CRAWLYARD_RUN_TOKEN": sign_run_token(settings.SECRET_KEY, run.pk),
             "CRAWLYARD_ARGUMENTS": json.dumps(run.arguments),
-            "CRAWLYARD_SETTINGS": json.dumps(
-                {"concurrency": run.job.concurrency, "speed": run.job.speed}
-            ),
-            "CRAWLYARD_DOWNLOADER": msgspec.json.encode(downloader).decode(),
-            "CRAWLYARD_POLICY": run.job.policy,
+            "CRAWLYARD_SETTINGS": json.dumps(job.spider_settings()),
+            "CRAWLYARD_DOWNLOADER": msgspec.json.encode(job.downloader_settings()).decode(),
+            "CRAWLYARD_POLICY": job.policy,
+            "CRAWLYARD_AGENTS": str(job.agents),
         }
         return RunSpec(
             run=run.pk,

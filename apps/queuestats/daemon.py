@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from apps.agents.services import prune_samples
 from apps.queuestats.services import Report, close_books, store_counters
 from apps.runtime.services import (
     prune,
@@ -56,6 +57,7 @@ class StatisticsDaemon:
             stored += close_books(now=self.clock.now())
         if self._is_due("prune", PRUNE_SECONDS):
             prune(now=self.clock.now())
+            prune_samples(now=self.clock.now())
         return stored > 0
 
     def teardown(self) -> None:

@@ -19,17 +19,15 @@ except EnvError as error:
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
 
 from crawlyard.lifespan import Lifespan
+from crawlyard.same_origin import SameOrigin
 from crawlyard.websockets import websocket_urlpatterns
 
 application = ProtocolTypeRouter(
     {
         "http": django_application,
-        "websocket": AllowedHostsOriginValidator(
-            AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
-        ),
+        "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
         "lifespan": Lifespan(),
     }
 )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from django.urls import path, re_path
 
-from apps.dashboard.consumers import HomeConsumer, NoSuchPage, RunConsumer
+from apps.dashboard.consumers import AgentsConsumer, HomeConsumer, NoSuchPage, RunConsumer
 
 websocket_urlpatterns = [
+    path("ws/agents", AgentsConsumer.as_asgi()),
     path("ws/home", HomeConsumer.as_asgi()),
     path("ws/runs/<int:run>", RunConsumer.as_asgi()),
     re_path("", NoSuchPage.as_asgi()),

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator
 
-from yardkit.protocol import DownloadResult, DownloadResults, RequestItem, Skipped
+from yardkit.protocol import (
+    Dispatched,
+    DownloadResult,
+    DownloadResults,
+    Held,
+    Refused,
+    RequestItem,
+    Skipped,
+)
 from yardspider.errors import RunFailed
 from yardspider.flights import Flight, Flights
 from yardspider.judge import Judgement, Verdict, judge
-from yardspider.ledger import Ledger
+from yardspider.ledger import Depths, Ledger
 from yardspider.request import Request
 from yardspider.response import Response
 from yardspider.scheduler import Scheduler
 from yardspider.settings import SpiderSettings
-from yardspider.transports.base import Transport
+from yardspider.transports.base import Answer, Transport
+from yardspider.watch import AgentWatch
 
 _LONGEST_RETRY_SECONDS = 60.0
 # A timer that wakes late may catch up this much, so that the mean speed is the one asked for.
@@ -40,6 +50,7 @@ class Dispatcher:
         self._is_success = is_success
         self._scheduler = Scheduler(f"run:{transport.run}")
         self._flights = Flights(timeout_seconds=settings.request_timeout_seconds)
+        self._agents = AgentWatch(settings.agent_gone_seconds) if transport.chained else None
         self._interval = 1.0 / settings.speed if settings.speed else 0.0
         self._send_at = 0.0
         # Everything below is in listening time: the clock without the time nobody listened.
@@ -52,14 +63,28 @@ class Dispatcher:
         return len(self._scheduler)
 
     @property
-    def out(self) -> int:
-        """Requests sent and not answered: what the window limits (seed S1.44)."""
-        return self._flights.out
+    def active(self) -> int:
+        """Requests sent, not answered and not held: what the window limits (seed S1.44)."""
+        return self._flights.active
 
     @property
     def unsettled(self) -> int:
         """Requests sent at least once that have not ended: out, or waiting for a retry."""
         return len(self._flights)
+
+    def depths(self, *, busy: int) -> Depths:
+        """What is where; ``busy`` requests have their callback running."""
+        flights = self._flights
+        return Depths(self.queued, self.unsettled + busy, flights.out, flights.held)
+
+    def allocated(self, agents: Iterable[str]) -> None:
+        """The run has these agents."""
+        if self._agents is not None:
+            self._agents.allocated(agents)
+
+    def cancel(self) -> None:
+        """The run is over: what is out stays unanswered."""
+        self._ledger.cancelled += self._flights.cancel()
 
     def was_deaf(self, seconds: float) -> None:
         """The spider's own code held up the event loop for so long.
@@ -77,17 +102,23 @@ class Dispatcher:
         self._ledger.filtered += 1
         return False
 
+    # --- sending ------------------------------------------------------------------------------
+
     def fill(self, now: float, *, busy: int) -> None:
-        """Send what window and speed allow; ``busy`` places are taken by running callbacks."""
-        flights, scheduler, ledger = self._flights, self._scheduler, self._ledger
+        """Send what window and speed allow; ``busy`` places are taken by running callbacks.
+
+        What the center holds back takes no place in the window: a slow host stops no other one.
+        It has a limit of its own, above which only requests that were sent before are sent.
+        """
+        flights, ledger = self._flights, self._ledger
         window = self._settings.concurrency - busy
         items: list[RequestItem] = []
-        while flights.out < window and (not self._interval or now >= self._send_at):
+        while flights.active < window and (not self._interval or now >= self._send_at):
             flight = flights.take_ready()
             if flight is not None:
                 ledger.retried += 1
-            elif scheduler:
-                request = scheduler.pop()
+            elif self._may_begin():
+                request = self._scheduler.pop()
                 flight = flights.open(request, request.agent)
                 ledger.sent += 1
             else:
@@ -96,30 +127,44 @@ class Dispatcher:
         if items:
             self._transport.send(items)
 
+    def _may_begin(self) -> bool:
+        return bool(self._scheduler) and self._flights.held < self._settings.held_limit
+
     def _launch(self, flight: Flight, now: float) -> RequestItem:
         listening = now - self._deaf_seconds
-        if not self._flights.out and not flight.skipped:
+        if not self._flights.active and not flight.skipped:
             self._heard_at = listening  # silence counts only from when an answer could come
         if self._interval:
             self._send_at = max(self._send_at, now - _CATCH_UP_SECONDS) + self._interval
         return self._flights.launch(flight, listening)
 
-    def take(
-        self, answer: DownloadResults | Skipped, now: float
-    ) -> Iterator[tuple[Request, Response]]:
+    # --- answers ------------------------------------------------------------------------------
+
+    def take(self, answer: Answer, now: float) -> Iterator[tuple[Request, Response]]:
         """Settle what an answer settles; yields the pages that are successes so far.
 
         Whether such a request ends in success is the caller's to say: its callback may raise.
+        Raises ``RunFailed`` when no agent is left to a chained run (seed S1.49).
         """
         if isinstance(answer, Skipped):
             for number, attempt in answer.items:
                 self._skipped(number, attempt, answer.reason, now)
             return
+        # Whoever speaks lives: the center's word that a request must wait is no silence either.
         self._heard_at = now - self._deaf_seconds
-        for result in answer.items:
-            response = self._answered(result, answer.agent, now)
-            if response is not None:
-                yield response.request, response
+        if isinstance(answer, DownloadResults):
+            if self._agents is not None:
+                self._agents.alive(answer.agent)
+            for result in answer.items:
+                response = self._answered(result, answer.agent, now)
+                if response is not None:
+                    yield response.request, response
+        elif isinstance(answer, Held):
+            self._held(answer)
+        elif isinstance(answer, Dispatched):
+            self._dispatched(answer)
+        else:
+            self._refused(answer)
 
     def _answered(self, result: DownloadResult, agent: str, now: float) -> Response | None:
         ledger = self._ledger
@@ -129,10 +174,10 @@ class Dispatcher:
             return None
         verdict = judge(result, flight.request, agent, self._is_success)
         again = verdict.judgement in (Judgement.RETRY, Judgement.LOST)
-        if again and result.attempt != flight.attempt:
-            ledger.duplicates += 1  # the next attempt is out already
+        if again and result.attempt in flight.given_up:
+            ledger.duplicates += 1  # the next attempt is out, or planned, already
             return None
-        flight.answered = result.attempt
+        self._account(flight, result.attempt)
         ledger.returned += 1
         ledger.bytes_received += len(result.body)
         ledger.agents[agent] = ledger.agents.get(agent, 0) + 1
@@ -141,16 +186,55 @@ class Dispatcher:
         if verdict.judgement is Judgement.SUCCESS:
             self._flights.settle(flight)
             return verdict.response
-        self._refused(flight, verdict, result.status, now)
-        return None
-
-    def _refused(self, flight: Flight, verdict: Verdict, status: int, now: float) -> None:
         if verdict.judgement is Judgement.RETRY:
-            self._retry(flight, verdict, status, now)
+            self._retry(flight, verdict, result.status, now)
         elif verdict.judgement is Judgement.LOST:
             self._lost(flight, verdict.reason, now)
         else:
-            self._fail(flight, status, verdict.reason)
+            self._fail(flight, result.status, verdict.reason)
+        return None
+
+    def _account(self, flight: Flight, attempt: int) -> None:
+        """This attempt has ended after all, though it may have been counted as timed out.
+
+        The one that is out in its stead then takes its place in that count.
+        """
+        if attempt in flight.given_up and not flight.out:
+            self._ledger.timed_out -= 1
+
+    def _held(self, answer: Held) -> None:
+        # Whatever the center says, a run waits for a number of seconds.
+        wait = answer.wait_seconds if math.isfinite(answer.wait_seconds) else 0.0
+        for number, attempt in answer.items:
+            flight = self._flights.find_out(number, attempt)
+            if flight is not None:
+                self._flights.hold(flight, self._heard_at, max(0.0, wait))
+
+    def _dispatched(self, answer: Dispatched) -> None:
+        for number, attempt in answer.items:
+            flight = self._flights.find_out(number, attempt)
+            if flight is not None:
+                self._flights.dispatch(flight, self._heard_at)
+                if self._agents is not None:
+                    self._agents.alive(flight.agent)
+
+    def _refused(self, answer: Refused) -> None:
+        """The center will never send these, so no retry helps."""
+        for number, attempt in answer.items:
+            flight = self._flights.find(number, attempt)
+            if flight is not None:
+                self._account(flight, attempt)
+                self._ledger.refused += 1
+                self._fail(flight, 0, f"refused: {answer.reason}")
+
+    def _skipped(self, number: int, attempt: int, reason: str, now: float) -> None:
+        flight = self._flights.find_out(number, attempt)
+        if flight is None:
+            return
+        self._ledger.skipped += 1
+        self._lost(flight, f"not dispatched: {reason}", now)
+        if self._agents is not None:
+            self._agents.dead(flight.agent, now - self._deaf_seconds)
 
     def _retry(self, flight: Flight, verdict: Verdict, status: int, now: float) -> None:
         own = flight.request.download_retries
@@ -162,13 +246,6 @@ class Dispatcher:
         delay = self._settings.retry_delay_seconds * 2 ** min(flight.downloads - 1, 10)
         delay = min(delay, _LONGEST_RETRY_SECONDS)
         self._postpone(flight, now + max(delay, verdict.wait_seconds))
-
-    def _skipped(self, number: int, attempt: int, reason: str, now: float) -> None:
-        flight = self._flights.find(number, attempt)
-        if flight is None or attempt != flight.attempt or not flight.out:
-            return
-        self._ledger.skipped += 1
-        self._lost(flight, f"not dispatched: {reason}", now)
 
     def _lost(self, flight: Flight, reason: str, now: float) -> None:
         """No agent took it. It waits longer each time: one may be starting right now."""
@@ -191,6 +268,8 @@ class Dispatcher:
         self._flights.settle(flight)
         self._ledger.fail(flight.request.url, status, reason)
 
+    # --- time ---------------------------------------------------------------------------------
+
     def tick(self, now: float) -> None:
         """Send again what was not answered in time (seed S1.43) and what has waited enough.
 
@@ -198,14 +277,16 @@ class Dispatcher:
         """
         limit = self._settings.no_answer_seconds
         listening = now - self._deaf_seconds
-        if self._flights.out and listening - self._heard_at >= limit:
+        # While the center holds back all that is out, no answer can come.
+        if self._flights.active and listening - self._heard_at >= limit:
             raise RunFailed(
-                f"no answer for {limit:g} s while {self._flights.out} requests are out; "
+                f"no answer for {limit:g} s while {self._flights.active} requests are out; "
                 "are the center and the run's agents alive?"
             )
         again: list[RequestItem] = []
         for flight in self._flights.expire(listening):
             flight.timeouts += 1
+            self._ledger.timed_out += 1
             if flight.timeouts > self._timeout_retries(flight):
                 seconds = self._settings.request_timeout_seconds
                 self._fail(
@@ -225,10 +306,10 @@ class Dispatcher:
         deadline = self._flights.next_deadline()
         if deadline is not None:
             times.append(deadline + self._deaf_seconds)
-        if self._flights.out:
+        if self._flights.active:
             silent_at = self._heard_at + self._settings.no_answer_seconds
             times.append(silent_at + self._deaf_seconds)
-        has_room = self._flights.out < self._settings.concurrency - busy
-        if has_room and (self._flights.has_ready or self._scheduler):
+        has_room = self._flights.active < self._settings.concurrency - busy
+        if has_room and (self._flights.has_ready or self._may_begin()):
             times.append(self._send_at)
         return min(times, default=None)

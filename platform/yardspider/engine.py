@@ -19,7 +19,7 @@ from yardspider.callbacks import (
 from yardspider.clock import Alarm, Clock, MonotonicClock
 from yardspider.dispatcher import Dispatcher
 from yardspider.errors import RunFailed, TransportLost
-from yardspider.ledger import Ledger
+from yardspider.ledger import Depths, Ledger
 from yardspider.outputs import ItemSink
 from yardspider.reporter import Reporter
 from yardspider.request import Request
@@ -39,6 +39,8 @@ _LAST_REPORT_SECONDS = 30.0
 _CANCEL_SECONDS = 0.5
 # From here on the loop counts as held up by the spider's own code.
 _DEAF_SECONDS = 0.2
+# How soon it is noticed that the transport is back.
+_AWAY_SECONDS = 0.5
 # When stopped, or when the broker is known to be gone.
 _LAST_REPORT_HURRIED_SECONDS = 1.0
 
@@ -112,6 +114,7 @@ class Engine:
         """Run to the end. Every way a run can end is an ``Outcome``, none an exception."""
         begin = self._clock.now()
         failure = await self._try_run()
+        self._dispatcher.cancel()
         state: State = "exited" if failure is None else "failed"
         reason = "" if failure is None else str(failure)
         if self._stop_by is not None:
@@ -157,6 +160,7 @@ class Engine:
             return
         finally:
             self._allocating = None
+        self._dispatcher.allocated(allocation.agents)
         if allocation.warning:
             log.warning("%s", allocation.warning)
 
@@ -190,10 +194,14 @@ class Engine:
                 raise self._failure
             if self._is_finished(now):
                 return
-            until = self._next_wake()
+            until = self._next_wake(now)
             await self._clock.wait(self._alarm, until)
             woken = self._clock.now()
-            self._note_deafness(woken - max(now, until))
+            if self._transport.away:
+                # No answer can come, so this time counts against nobody.
+                self._dispatcher.was_deaf(woken - now)
+            else:
+                self._note_deafness(woken - max(now, until))
 
     def _note_deafness(self, seconds: float) -> None:
         if seconds > _DEAF_SECONDS:
@@ -218,13 +226,14 @@ class Engine:
             now = self._clock.now()
             for request, response in self._dispatcher.take(answer, now):
                 self._call(request, response)
-            if self._stop_by is None:
+            if self._stop_by is None and not self._transport.away:
                 self._dispatcher.fill(now, busy=len(self._callbacks))
 
     def _step(self, now: float) -> None:
         if self._stop_by is None:
-            self._dispatcher.tick(now)
-            self._dispatcher.fill(now, busy=len(self._callbacks))
+            if not self._transport.away:
+                self._dispatcher.tick(now)
+                self._dispatcher.fill(now, busy=len(self._callbacks))
             if self._dispatcher.queued < START_QUEUE:
                 self._hungry.set()
         if now >= self._report_at:
@@ -235,31 +244,37 @@ class Engine:
     def _is_finished(self, now: float) -> bool:
         dispatcher = self._dispatcher
         if self._stop_by is not None:
-            return now >= self._stop_by or not (dispatcher.out or self._callbacks)
-        feeding = self._feeder is not None and not self._feeder.done()
-        empty_seconds = self._settings.empty_seconds
+            return now >= self._stop_by or not (dispatcher.active or self._callbacks)
         busy = dispatcher.queued or dispatcher.unsettled or self._callbacks
-        if busy or (feeding and not empty_seconds):
+        if busy or self._is_awaiting_start():
             self._empty_since = None
             return False
         if self._empty_since is None:
             self._empty_since = now
-        return now - self._empty_since >= empty_seconds
+        return now - self._empty_since >= self._settings.patience_seconds
 
-    def _next_wake(self) -> float:
+    def _is_awaiting_start(self) -> bool:
+        """Whether only the end of ``start`` lets the run end, however long that takes."""
+        settings = self._settings
+        gives_up = settings.fed_from_outside and settings.patience_seconds > 0
+        return self._feeder is not None and not self._feeder.done() and not gives_up
+
+    def _next_wake(self, now: float) -> float:
         times = [self._report_at]
         if self._stop_by is not None:
             times.append(self._stop_by)
+        elif self._transport.away:
+            times.append(now + _AWAY_SECONDS)
         else:
             wake = self._dispatcher.next_wake(busy=len(self._callbacks))
             if wake is not None:
                 times.append(wake)
             if self._empty_since is not None:
-                times.append(self._empty_since + self._settings.empty_seconds)
+                times.append(self._empty_since + self._settings.patience_seconds)
         return min(times)
 
-    def _depths(self) -> tuple[int, int]:
-        return self._dispatcher.queued, self._dispatcher.unsettled + len(self._callbacks)
+    def _depths(self) -> Depths:
+        return self._dispatcher.depths(busy=len(self._callbacks))
 
     # --- the spider's code --------------------------------------------------------------------
 
@@ -271,9 +286,9 @@ class Engine:
             outputs = ready_outputs(result)
             async for output in waited_outputs(result) if outputs is None else _each(outputs):
                 self._emit(output, None)
+                self._alarm.ring()
                 if self._dispatcher.queued >= START_QUEUE:
                     self._hungry.clear()
-                    self._alarm.ring()
                     await self._hungry.wait()
         except RunFailed as failure:
             self._failure = failure

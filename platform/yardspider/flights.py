@@ -1,12 +1,14 @@
 """Requests that have been sent and are not settled yet: time-outs, retries, late answers.
 
 All time-outs of a run are equally long, so the queue of their deadlines is in order by itself and
-looking after them costs the same at ten requests as at ten thousand (no scan, no heap).
+looking after them costs the same at ten requests as at ten thousand (no scan, no heap). Those the
+center holds back have deadlines of their own, and those alone are in a heap.
 """
 
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections import deque
 
 import msgspec
@@ -18,22 +20,25 @@ from yardspider.request import Request
 class Flight:
     """One request on its way, through all of its attempts.
 
-    attempt: the latest one sent, from 1. answered: the latest one an answer was accepted for.
-    out: it was sent and no answer has come. done: it has ended, whatever queue still holds it.
+    attempt: the latest one sent, from 1. given_up: those that were not answered in time.
+    out: the latest one was sent and has not ended. held: it is out, and waits at the center.
+    done: the request has ended, whatever queue still holds it.
     """
 
     __slots__ = (
         "agent",
-        "answered",
         "attempt",
         "done",
         "downloads",
+        "given_up",
+        "held",
         "id",
         "out",
         "raw",
         "request",
         "skipped",
         "timeouts",
+        "timer",
     )
 
     def __init__(self, number: int, request: Request, agent: str) -> None:
@@ -42,28 +47,43 @@ class Flight:
         self.agent = agent
         self.raw: msgspec.Raw = encode_request(request.download())
         self.attempt = 0
-        self.answered = 0
+        self.given_up: tuple[int, ...] = ()
         self.timeouts = 0
         self.downloads = 0
         self.skipped = False
         self.out = False
+        self.held = False
         self.done = False
+        # The one entry of the deadlines that counts; every other is left from before.
+        self.timer = 0
 
 
 class Flights:
-    """Every unsettled request of a run, by id."""
+    """Every unsettled request of a run, by id.
+
+    ``out`` of them are out, ``held`` of those wait at the center. Times are seconds of any clock
+    that never goes backward.
+    """
 
     def __init__(self, *, timeout_seconds: float) -> None:
         self._timeout_seconds = timeout_seconds
         self._flights: dict[int, Flight] = {}
+        self._timers = itertools.count(1)
         self._deadlines: deque[tuple[float, int, Flight]] = deque()
+        self._held_deadlines: list[tuple[float, int, Flight]] = []
         self._waiting: list[tuple[float, int, Flight]] = []
         self._ready: deque[Flight] = deque()
         self._last_id = 0
         self.out = 0
+        self.held = 0
 
     def __len__(self) -> int:
         return len(self._flights)
+
+    @property
+    def active(self) -> int:
+        """Out and not held: an answer may come at any moment."""
+        return self.out - self.held
 
     def open(self, request: Request, agent: str) -> Flight:
         """Take a request in; ``launch`` it next."""
@@ -73,27 +93,47 @@ class Flights:
 
     def launch(self, flight: Flight, now: float) -> RequestItem:
         """The next attempt: what to send. Its time-out starts now."""
-        if not flight.out:
-            flight.out = True
-            self.out += 1
+        self._land(flight)
+        flight.out = True
+        self.out += 1
         flight.attempt += 1
-        self._deadlines.append((now + self._timeout_seconds, flight.attempt, flight))
+        self._start_timer(flight, now)
         request = flight.request
         return RequestItem(flight.id, flight.attempt, request.host, flight.agent, flight.raw)
 
     def find(self, number: int, attempt: int) -> Flight | None:
-        """The flight an answer to this attempt belongs to; None for a duplicate.
+        """The flight that an answer to this attempt is for; None for a duplicate.
 
         An answer that comes after its time-out is still the page: it is taken, and the answer
         to the later attempt is then the duplicate (seed S1.45).
         """
         flight = self._flights.get(number)
-        if flight is None or not flight.answered < attempt <= flight.attempt:
+        if flight is None:
             return None
-        return flight
+        awaited = flight.out and attempt == flight.attempt
+        return flight if awaited or attempt in flight.given_up else None
+
+    def find_out(self, number: int, attempt: int) -> Flight | None:
+        """The flight whose latest attempt is this one, and is out."""
+        flight = self._flights.get(number)
+        return flight if flight is not None and flight.out and attempt == flight.attempt else None
+
+    def hold(self, flight: Flight, now: float, wait_seconds: float) -> None:
+        """The center keeps it for up to so long; the time-out is put off by as much."""
+        if not flight.held:
+            flight.held = True
+            self.held += 1
+        flight.timer = next(self._timers)
+        due = now + wait_seconds + self._timeout_seconds
+        heapq.heappush(self._held_deadlines, (due, flight.timer, flight))
+
+    def dispatch(self, flight: Flight, now: float) -> None:
+        """The center has sent it on: the time-out starts now."""
+        self._unhold(flight)
+        self._start_timer(flight, now)
 
     def settle(self, flight: Flight) -> None:
-        """It has ended; every later answer to it is a duplicate."""
+        """The request has ended; every later answer to it is a duplicate."""
         self._land(flight)
         flight.done = True
         del self._flights[flight.id]
@@ -103,19 +143,47 @@ class Flights:
         self._land(flight)
         heapq.heappush(self._waiting, (due, flight.id, flight))
 
+    def cancel(self) -> int:
+        """The run is over: nothing is waited for any more. Returns how many were out."""
+        cancelled = self.out
+        for flight in self._flights.values():
+            self._land(flight)
+        return cancelled
+
     def _land(self, flight: Flight) -> None:
         if flight.out:
+            self._unhold(flight)
+            flight.timer = 0
             flight.out = False
             self.out -= 1
 
+    def _unhold(self, flight: Flight) -> None:
+        if flight.held:
+            flight.held = False
+            self.held -= 1
+
+    def _start_timer(self, flight: Flight, now: float) -> None:
+        flight.timer = next(self._timers)
+        self._deadlines.append((now + self._timeout_seconds, flight.timer, flight))
+
     def expire(self, now: float) -> list[Flight]:
-        """Flights whose latest attempt has had no answer in time; each attempt only once."""
+        """Flights whose latest attempt has had no answer in time; each attempt only once.
+
+        They count as out until they are launched again or settled, which the caller does next.
+        """
         late = []
-        deadlines = self._deadlines
+        deadlines, held = self._deadlines, self._held_deadlines
         while deadlines and deadlines[0][0] <= now:
-            _, attempt, flight = deadlines.popleft()
-            if flight.out and flight.attempt == attempt:
+            _, timer, flight = deadlines.popleft()
+            if flight.timer == timer:
                 late.append(flight)
+        while held and held[0][0] <= now:
+            _, timer, flight = heapq.heappop(held)
+            if flight.timer == timer:
+                late.append(flight)
+        for flight in late:
+            flight.timer = 0
+            flight.given_up += (flight.attempt,)
         return late
 
     def wake(self, now: float) -> None:
@@ -140,12 +208,9 @@ class Flights:
 
     def next_deadline(self) -> float | None:
         """When ``expire`` or ``wake`` has something to do, at the earliest."""
-        deadlines = self._deadlines
-        while deadlines and not (
-            deadlines[0][2].out and deadlines[0][2].attempt == deadlines[0][1]
-        ):
+        deadlines, held, waiting = self._deadlines, self._held_deadlines, self._waiting
+        while deadlines and deadlines[0][2].timer != deadlines[0][1]:
             deadlines.popleft()
-        first = deadlines[0][0] if deadlines else None
-        if self._waiting and (first is None or self._waiting[0][0] < first):
-            return self._waiting[0][0]
-        return first
+        while held and held[0][2].timer != held[0][1]:
+            heapq.heappop(held)
+        return min((queue[0][0] for queue in (deadlines, held, waiting) if queue), default=None)

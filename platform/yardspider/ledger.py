@@ -1,8 +1,9 @@
-"""The books of a run: every request ends in exactly one place."""
+"""The books of a run: every request, and every attempt at one, ends in exactly one place."""
 
 from __future__ import annotations
 
 from collections import deque
+from typing import Final, NamedTuple
 
 from yardkit.protocol import FailureNote, RunCounters
 
@@ -12,9 +13,52 @@ _REASON_CHARACTERS = 500
 _URL_CHARACTERS = 2000
 _KEPT_FAILURES = 20
 
+# What the ledger counts and its message carries, by the same names.
+COUNTED: Final = (
+    "total",
+    "success",
+    "failed",
+    "sent",
+    "returned",
+    "retried",
+    "skipped",
+    "timed_out",
+    "refused",
+    "cancelled",
+    "duplicates",
+    "pages",
+    "items",
+    "bytes_received",
+)
+
+
+class Depths(NamedTuple):
+    """What is where at this moment.
+
+    queued: requests before their first turn. in_flight: those sent that have not ended, and
+    those whose callback runs. out: attempts on their way; held: of these, at the center.
+    """
+
+    queued: int = 0
+    in_flight: int = 0
+    out: int = 0
+    held: int = 0
+
 
 class Ledger:
-    """Counts since the run began; ``total = success + failed + left`` at every moment.
+    """Counts since the run began. At every moment, of requests and of attempts at them:
+
+        total = success + failed + left
+        sent + retried = returned + skipped + timed_out + refused + cancelled + out
+
+    An attempt is ``sent`` (the first of its request) or ``retried``. It is ``returned`` when its
+    answer was accepted, ``skipped`` or ``refused`` by the center, ``timed_out`` when it was given
+    up without an answer, ``cancelled`` when it was out at the end of the run, else out.
+
+    A late answer, to an attempt that had timed out, is accepted while its request has no other:
+    that attempt then counts as returned, and the one sent after it, if it is out, as timed out
+    in its place: nobody waits for it any more. Answers that are not accepted are ``duplicates``
+    and stand in no equation.
 
     ``notes`` are the failures that nobody has confirmed yet; ``first_failures`` some to show.
     """
@@ -27,6 +71,9 @@ class Ledger:
         self.returned = 0
         self.retried = 0
         self.skipped = 0
+        self.timed_out = 0
+        self.refused = 0
+        self.cancelled = 0
         self.duplicates = 0
         self.filtered = 0
         self.pages = 0
@@ -40,6 +87,11 @@ class Ledger:
     def left(self) -> int:
         return self.total - self.success - self.failed
 
+    @property
+    def ended_attempts(self) -> int:
+        """Attempts that are not out any more."""
+        return self.returned + self.skipped + self.timed_out + self.refused + self.cancelled
+
     def fail(self, url: str, status: int, reason: str) -> None:
         """A request has failed for good."""
         self.failed += 1
@@ -49,14 +101,17 @@ class Ledger:
         if len(self.first_failures) < _KEPT_FAILURES:
             self.first_failures.append(note)
 
+    def counts(self) -> dict[str, int]:
+        """Every count by its name in ``RunCounters``."""
+        return {name: getattr(self, name) for name in COUNTED}
+
     def snapshot(
         self,
         *,
         run: int,
         boot: str,
         seq: int,
-        queued: int,
-        in_flight: int,
+        depths: Depths,
         failures: list[FailureNote],
         final: bool = False,
     ) -> RunCounters:
@@ -65,19 +120,8 @@ class Ledger:
             run=run,
             boot=boot,
             seq=seq,
-            total=self.total,
-            success=self.success,
-            failed=self.failed,
-            sent=self.sent,
-            returned=self.returned,
-            retried=self.retried,
-            skipped=self.skipped,
-            duplicates=self.duplicates,
-            pages=self.pages,
-            items=self.items,
-            bytes_received=self.bytes_received,
-            queued=queued,
-            in_flight=in_flight,
+            **self.counts(),
+            **depths._asdict(),
             agents=dict(self.agents),
             failures=failures,
             final=final,

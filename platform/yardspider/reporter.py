@@ -10,7 +10,7 @@ from itertools import islice
 
 from yardkit.protocol import RunCounters
 from yardspider.errors import ReportLost
-from yardspider.ledger import NOTES_PER_MESSAGE, Ledger
+from yardspider.ledger import COUNTED, NOTES_PER_MESSAGE, Depths, Ledger
 from yardspider.transports.base import Transport
 
 log = logging.getLogger("yardspider")
@@ -25,12 +25,10 @@ class Reporter:
     by ``seq`` and stay in the ledger until the message that carried them is confirmed.
 
     Args:
-        depths: gives (queued, in flight) of the moment.
+        depths: gives those of the moment.
     """
 
-    def __init__(
-        self, transport: Transport, ledger: Ledger, depths: Callable[[], tuple[int, int]]
-    ) -> None:
+    def __init__(self, transport: Transport, ledger: Ledger, depths: Callable[[], Depths]) -> None:
         self._transport = transport
         self._ledger = ledger
         self._depths = depths
@@ -85,13 +83,11 @@ class Reporter:
 
     def _message(self, *, final: bool) -> RunCounters:
         self._seq += 1
-        queued, in_flight = self._depths()
         return self._ledger.snapshot(
             run=self._transport.run,
             boot=self._transport.boot,
             seq=self._seq,
-            queued=queued,
-            in_flight=in_flight,
+            depths=self._depths(),
             failures=list(islice(self._ledger.notes, NOTES_PER_MESSAGE)),
             final=final,
         )
@@ -99,14 +95,7 @@ class Reporter:
     def _changed(self) -> bool:
         if self._confirmed is None or self._ledger.notes:
             return True
-        last, ledger = self._confirmed, self._ledger
-        return (
-            (last.queued, last.in_flight) != self._depths()
-            or last.total != ledger.total
-            or last.returned != ledger.returned
-            or last.sent != ledger.sent
-            or last.retried != ledger.retried
-            or last.skipped != ledger.skipped
-            or last.duplicates != ledger.duplicates
-            or last.items != ledger.items
+        last = self._confirmed
+        return {name: getattr(last, name) for name in COUNTED} != self._ledger.counts() or any(
+            getattr(last, name) != depth for name, depth in self._depths()._asdict().items()
         )

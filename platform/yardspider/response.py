@@ -9,7 +9,7 @@ from urllib.parse import urljoin
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
-from yardspider import encoding
+from yardkit import charsets
 from yardspider.links import origin_of, resolve_all
 from yardspider.request import Callback, Request
 
@@ -143,7 +143,7 @@ class Response:
 
     def _decode(self) -> tuple[str, str]:
         if self._decoded is None:
-            self._decoded = encoding.decode(self.body, self.headers.get("content-type"))
+            self._decoded = charsets.decode(self.body, self.headers.get("content-type"))
         return self._decoded
 
     @property

@@ -12,19 +12,26 @@ from yardspider.errors import BadInput
 
 
 class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a spider; times in seconds. The defaults are those of seed S1.42 to S1.50.
+    """Settings of a spider; times in seconds. Defaults are those of seed S1.42 to S1.50, or say so.
 
-    concurrency: requests out at once; more wait until an answer comes (S1.44).
+    concurrency: requests out at once; no new one is sent until an answer comes (S1.44). Neither
+        retries of what was not answered nor requests the center holds back take a place.
     speed: requests per second, below 1 too; 0 is as fast as answers come.
     request_timeout_seconds: no answer for so long, and the request is sent again (S1.43).
     request_timeout_retries: so often; then the request has failed.
     download_retries: how often a refused connection, HTTP 429 or 5xx is tried again.
     retry_delay_seconds: wait before the first of those, doubled for each further one.
     no_answer_seconds: requests are out and nothing at all comes back: the run fails (S1.44).
-    empty_seconds: how long a run with nothing to do waits for more; 0 ends it at once.
+    held_limit: while the center holds back so many, to spare their hosts, no new one is sent.
+    agent_gone_seconds: all agents of a chained run are dead for so long: the run fails (S1.49).
+    fed_from_outside: ``start`` may wait for more for ever; the run ends by being empty (S1.50).
+    empty_seconds: how long a run stays empty before it ends. None is 30 for one that is fed from
+        outside and 0 for every other. 0, fed from outside: only the end of ``start`` ends it.
     allocate_seconds: how long the center has to answer, and its agents to confirm (S1.35).
-    statistics_seconds: how often the counters are published, when they have changed.
-    publish_retries: how often a broker that is gone is tried again, once a second (S1.42).
+    statistics_seconds: how often the counters are published, when they have changed. The seed
+        has 5 and no less; a page that is watched live wants 1.
+    publish_retries: how often a broker that is gone is tried again, once a second (S1.42). The
+        seed has 28800, 8 hours; after a minute somebody should rather be told.
     """
 
     concurrency: int = 100
@@ -34,14 +41,26 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     download_retries: int = 5
     retry_delay_seconds: float = 0.2
     no_answer_seconds: float = 300.0
-    empty_seconds: float = 0.0
+    held_limit: int = 1000
+    agent_gone_seconds: float = 60.0
+    fed_from_outside: bool = False
+    empty_seconds: float | None = None
     allocate_seconds: float = 30.0
     statistics_seconds: float = 1.0
     publish_retries: int = 60
 
+    @property
+    def patience_seconds(self) -> float:
+        """``empty_seconds``, or what it is unless given."""
+        if self.empty_seconds is not None:
+            return self.empty_seconds
+        return _FED_EMPTY_SECONDS if self.fed_from_outside else 0.0
+
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
+            if value is None:
+                continue
             if not math.isfinite(value) or value < _LEAST.get(name, 0):
                 raise ValueError(f"{name} must be at least {_LEAST.get(name, 0)}, not {value}")
 
@@ -61,10 +80,12 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             raise BadInput(f"{origin}: {error}") from error
 
 
+_FED_EMPTY_SECONDS = 30.0
 _LEAST: dict[str, float] = {
     "concurrency": 1,
     "request_timeout_seconds": 0.1,
     "no_answer_seconds": 1,
+    "held_limit": 1,
     "allocate_seconds": 0.1,
     "statistics_seconds": 0.1,
 }

@@ -28,7 +28,13 @@ class Spider:
         self.arguments: dict[str, Any] = dict(arguments or {})
 
     def start(self) -> Outputs:
-        """The first requests: yield, return a list, or do either in an ``async def``."""
+        """The first requests: yield, return a list, or do either in an ``async def``.
+
+        An ``async def`` that yields may wait for its requests to come from elsewhere, for ever
+        too: with the setting ``fed_from_outside`` the run ends when nothing has been left to do
+        for ``empty_seconds``. While ``start`` waits, it must await; it is asked for more only
+        while fewer than 1000 requests wait for their turn.
+        """
         return self._start_requests()
 
     def _start_requests(self) -> Iterator[Request]:

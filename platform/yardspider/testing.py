@@ -6,23 +6,37 @@
     assert result.items == [...]
 
 Time is virtual: pauses, speed limits, time-outs and retries pass in no time, in the right order.
+
+What stands for a page may be more than its HTML: ``Page`` (a status, headers), ``NoAnswer`` (a
+download that failed), ``None`` (nothing ever comes), ``Slow`` (it comes late), ``HeldBack`` (the
+center spares the host and sends the request later), ``Skip`` (no agent is alive for it just now),
+``Refusal`` (robots.txt forbids it). A function may answer each attempt differently:
+
+    answers = iter([HeldBack(40, "fine"), Page(503), "fine"])
+    result = run_spider(ShopSpider, lambda request: next(answers))
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from yardkit.protocol import (
+    Dispatched,
     DownloadRequest,
     DownloadResult,
     DownloadResults,
     FailureKind,
     FailureNote,
+    Held,
+    Refused,
     RequestItem,
     RunCounters,
+    Skipped,
     decode_request,
 )
 from yardspider.clock import Alarm
@@ -55,9 +69,36 @@ class NoAnswer(NamedTuple):
     error: str = "connection refused"
 
 
-# A page, its (status, headers, body), its HTML, a failure, or None: no answer ever comes.
+class Slow(NamedTuple):
+    """An answer that comes so many seconds after the request was sent."""
+
+    seconds: float
+    page: PageLike = ""
+
+
+class HeldBack(NamedTuple):
+    """The center holds the request back for so many seconds, then sends it on."""
+
+    seconds: float
+    page: PageLike = ""
+
+
+class Skip(NamedTuple):
+    """The center has no living agent for the request, which is sent again a little later."""
+
+    reason: str = "none of the run's agents is alive"
+
+
+class Refusal(NamedTuple):
+    """The center never sends the request: it has failed."""
+
+    reason: str = "robots.txt forbids it"
+
+
+# A page, its (status, headers, body), its HTML, one of the classes above, or None: no answer.
 PageLike: TypeAlias = (
-    "Page | tuple[int, Mapping[str, str], str | bytes] | str | bytes | NoAnswer | None"
+    "Page | tuple[int, Mapping[str, str], str | bytes] | str | bytes"
+    " | NoAnswer | Slow | HeldBack | Skip | Refusal | None"
 )
 Pages: TypeAlias = "Mapping[str, PageLike] | Callable[[DownloadRequest], PageLike]"
 
@@ -67,6 +108,8 @@ class VirtualClock:
 
     def __init__(self) -> None:
         self._now = 1000.0
+        self._numbers = itertools.count()
+        self._calls: list[tuple[float, int, Callable[[], None]]] = []
 
     def now(self) -> float:
         return self._now
@@ -75,16 +118,25 @@ class VirtualClock:
         """What a callback calls that is slow only in the test."""
         self._now += seconds
 
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Have something happen in so many seconds."""
+        heapq.heappush(self._calls, (self._now + seconds, next(self._numbers), call))
+
     async def wait(self, alarm: Alarm, until: float | None) -> None:
         # First whatever needs no time at all, however slow the machine is.
         for _ in range(_TURNS_A_STEP):
             if alarm.rung:
                 break
             await asyncio.sleep(0)
-        if until is None:
+        times = [due for due, _, _ in self._calls[:1]]
+        if until is not None:
+            times.append(until)
+        if not times:
             await alarm.wait(None)
         elif not await alarm.wait(_REAL_SECONDS_A_STEP):
-            self._now = max(self._now, until)
+            self._now = max(self._now, min(times))
+        while self._calls and self._calls[0][0] <= self._now:
+            heapq.heappop(self._calls)[2]()
 
 
 class FakeCenter:
@@ -94,15 +146,17 @@ class FakeCenter:
         pages: answers by URL (others get a 404), or a function from ``DownloadRequest``.
 
     ``requests`` is every request in the order sent, retries included; ``reports`` every
-    published ``RunCounters``.
+    published ``RunCounters``; ``clock`` the one the crawl goes by.
     """
 
     run = 1
     boot = "test"
+    away = False
 
     def __init__(self, pages: Pages, *, chained: bool = False) -> None:
         self._pages = pages
         self.chained = chained
+        self.clock = VirtualClock()
         self.requests: list[DownloadRequest] = []
         self.reports: list[RunCounters] = []
         self.closed = False
@@ -120,13 +174,45 @@ class FakeCenter:
                 self.deliver(answer)
 
     def answer(self, item: RequestItem, request: DownloadRequest) -> Sequence[Answer]:
-        """What comes back for one request; override it to answer late, twice or never."""
-        page = (
-            self._pages.get(request.url, Page(404))
-            if isinstance(self._pages, Mapping)
-            else (self._pages(request))
-        )
-        return [] if page is None else [page_answer(item, request, page, run=self.run)]
+        """What comes back at once for one request; override it to answer twice, or as nobody does.
+
+        What comes later is given to ``later``.
+        """
+        pages = self._pages
+        if isinstance(pages, Mapping):
+            return self.respond(item, request, pages.get(request.url, Page(404)))
+        return self.respond(item, request, pages(request))
+
+    def respond(
+        self, item: RequestItem, request: DownloadRequest, page: PageLike
+    ) -> Sequence[Answer]:
+        """What center and agents say at once when this is the page; the rest follows by itself."""
+        which = [(item.id, item.attempt)]
+        if page is None:
+            return []
+        if isinstance(page, Refusal):
+            return [Refused(run=self.run, reason=page.reason, items=which)]
+        if isinstance(page, Skip):
+            return [Skipped(run=self.run, reason=page.reason, items=which)]
+        if isinstance(page, Slow):
+            self.later(page.seconds, lambda: self.respond(item, request, page.page))
+            return []
+        if isinstance(page, HeldBack):
+            sent_on = Dispatched(run=self.run, items=which)
+            self.later(page.seconds, lambda: [sent_on, *self.respond(item, request, page.page)])
+            reason = "its host is spared"
+            wait = page.seconds
+            return [Held(run=self.run, reason=reason, wait_seconds=wait, items=which)]
+        return [page_answer(item, request, page, run=self.run)]
+
+    def later(self, seconds: float, answers: Callable[[], Sequence[Answer]]) -> None:
+        """Ask for answers in so many seconds, and deliver them."""
+
+        def deliver() -> None:
+            for answer in answers():
+                self.deliver(answer)
+
+        self.clock.call_later(seconds, deliver)
 
     def deliver(self, answer: Answer) -> None:
         """Put an answer into the run's queue."""
@@ -147,7 +233,12 @@ class FakeCenter:
 
 
 def page_answer(
-    item: RequestItem, request: DownloadRequest, page: PageLike, *, run: int = 1, agent: str = AGENT
+    item: RequestItem,
+    request: DownloadRequest,
+    page: Page | tuple[int, Mapping[str, str], str | bytes] | str | bytes | NoAnswer,
+    *,
+    run: int = 1,
+    agent: str = AGENT,
 ) -> DownloadResults:
     """The message an agent would send."""
     if isinstance(page, NoAnswer):
@@ -155,8 +246,8 @@ def page_answer(
             item.id, item.attempt, request.url, 0, [], b"", page.failure, page.error
         )
     else:
-        if isinstance(page, (str, bytes)) or page is None:
-            page = Page(body=page or b"")
+        if isinstance(page, (str, bytes)):
+            page = Page(body=page)
         status, headers, body, url = Page(*page)
         body = body.encode() if isinstance(body, str) else body
         result = DownloadResult(
@@ -193,7 +284,7 @@ async def crawl(
     made = spider(arguments) if isinstance(spider, type) else spider
     center = pages if isinstance(pages, FakeCenter) else FakeCenter(pages)
     items = ItemList()
-    engine = Engine(made, settings or made.settings, center, items, clock=VirtualClock())
+    engine = Engine(made, settings or made.settings, center, items, clock=center.clock)
     outcome = await engine.run()
     return CrawlResult(items.items, outcome, center.requests)
 

@@ -55,6 +55,14 @@ def test_a_repeat_gets_the_first_answer(api: Api) -> None:
     assert Project.objects.filter(slug="new").count() == 1
 
 
+def test_a_project_s_token_sees_no_answer_from_elsewhere(user: User, api: Api) -> None:
+    api.post("projects", BODY, Idempotency_Key="k1")
+    limited = Api(user, project=Project.objects.get(slug="new"))
+    refused = limited.post("projects", BODY, Idempotency_Key="k1")
+    assert refused.status_code == 422
+    assert refused.json()["code"] == "idempotency_key_reused"
+
+
 def test_the_same_key_for_something_else_is_refused(api: Api) -> None:
     api.post("projects", BODY, Idempotency_Key="k1")
     refused = api.post("projects", {"name": "B", "slug": "b"}, Idempotency_Key="k1")

@@ -11,6 +11,7 @@ from django.test import Client
 from apps.access.models import AuditRecord, User
 from apps.access.states import Role
 from apps.agents.models import Agent
+from apps.agents.states import AgentMode
 from tests.access.factories import make_superuser, make_user
 from tests.agents.factories import make_agent, make_allocation
 from tests.jobs.factories import make_project, make_run
@@ -67,27 +68,25 @@ def test_the_buttons_switch_an_agent_and_touch_nothing_else() -> None:
     assert f"{LIST}{agent.pk}/disable" in page
     Agent.objects.filter(pk=agent.pk).update(qps=9.0)
     response = client.post(f"{LIST}{agent.pk}/disable")
-    assert said(response) == [
-        f"Agent {agent} is disabled: it gets no new runs and finishes what it has."
-    ]
+    assert said(response) == [f"Agent {agent} is disabled: within 5 s nothing more is sent to it."]
     agent.refresh_from_db()
-    assert (agent.enabled, agent.qps) == (False, 9.0)
+    assert (agent.mode, agent.qps) == (AgentMode.DISABLED, 9.0)
     assert client.get(f"{LIST}{agent.pk}/enable").status_code == 405
     client.post(f"{LIST}{agent.pk}/enable")
     agent.refresh_from_db()
-    assert agent.enabled
+    assert agent.mode == AgentMode.ENABLED
     trail = AuditRecord.objects.filter(object_type="agents.agent").order_by("id")
     assert [entry.action for entry in trail] == ["agents.disable_agent", "agents.enable_agent"]
 
 
 def test_the_bulk_actions_report_how_many_changed() -> None:
-    agents = [make_agent(), make_agent(), make_agent(enabled=False)]
+    agents = [make_agent(), make_agent(), make_agent(mode=AgentMode.DISABLED)]
     client = logged_in(make_superuser())
     chosen = {"_selected_action": [agent.pk for agent in agents]}
     assert said(client.post(LIST, chosen | {"action": "disable_selected"})) == [
         "2 agents were disabled."
     ]
-    assert not Agent.objects.filter(enabled=True).exists()
+    assert not Agent.objects.exclude(mode=AgentMode.DISABLED).exists()
     response = client.post(LIST, chosen | {"action": "enable_selected"})
     assert said(response)[-1] == "3 agents were enabled."
 
@@ -107,8 +106,10 @@ def test_only_people_who_administer_a_project_switch_agents() -> None:
 def test_allocations_show_their_agents_and_no_cookie(django_assert_max_num_queries: Any) -> None:
     run = make_run()
     agents = [make_agent(name="north"), make_agent(name="south")]
-    secret = {"cookies": {"session": "s3cret-value"}, "concurrency": 8}
-    allocation = make_allocation(run, *agents, settings=secret, warning="3 agents asked for")
+    cookies = '{"session": "s3cret-value"}'
+    allocation = make_allocation(
+        run, *agents, settings={"concurrency": 8}, cookies=cookies, warning="3 agents asked for"
+    )
     client = logged_in(make_superuser())
     with django_assert_max_num_queries(9) as few:
         page = client.get("/admin/agents/allocation/").content.decode()
@@ -119,6 +120,7 @@ def test_allocations_show_their_agents_and_no_cookie(django_assert_max_num_queri
     detail = client.get(f"/admin/agents/allocation/{allocation.pk}/change/").content.decode()
     assert "s3cret-value" not in detail
     assert "concurrency" in detail
+    assert "cookies&quot;: &quot;********" in detail
     for _ in range(5):
         make_allocation(make_run(), *agents)
     with django_assert_max_num_queries(cost):

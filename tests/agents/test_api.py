@@ -34,15 +34,15 @@ def test_whoever_sees_no_project_sees_no_agent() -> None:
     assert Api().get("agents").status_code == 401
 
 
-def test_only_enabled_can_be_changed_and_by_admins_alone() -> None:
+def test_only_the_mode_can_be_changed_and_by_admins_alone() -> None:
     agent = make_agent()
     project = make_project()
     editor = Api(make_user(roles={project: Role.EDITOR}))
-    assert editor.patch(f"agents/{agent.pk}", {"enabled": False}).status_code == 403
+    assert editor.patch(f"agents/{agent.pk}", {"mode": "disabled"}).status_code == 403
     admin = Api(make_user(roles={project: Role.ADMIN}))
-    response = admin.patch(f"agents/{agent.pk}", {"enabled": False, "name": "mine"})
+    response = admin.patch(f"agents/{agent.pk}", {"mode": "disabled", "name": "mine"})
     assert response.status_code == 200
-    assert (response.json()["enabled"], response.json()["name"]) == (False, agent.name)
+    assert (response.json()["mode"], response.json()["name"]) == ("disabled", agent.name)
     assert admin.patch(f"agents/{agent.pk}", {}).status_code in {400, 422}
     assert admin.delete(f"agents/{agent.pk}").status_code == 405
     assert AuditRecord.objects.filter(action="agents.disable_agent").count() == 1

@@ -88,7 +88,7 @@ def test_no_agent_at_all_is_refused_with_the_reason(
     monkeypatch.setattr("apps.agents.daemon.WAIT_FOR_AGENTS_SECONDS", 0.2)
     answer = yard.allocate(run)
     assert answer.agents == []
-    assert answer.error == "no agent is alive and enabled"
+    assert answer.error == "no agent can be given: none has ever registered"
     assert not Allocation.objects.exists()
 
 
@@ -121,6 +121,7 @@ def test_a_restarted_agent_gets_its_allocations_again(yard: Yard, run: Run) -> N
     again = yard.receive(queue)
     assert isinstance(first, AllocateDownloader)
     assert isinstance(again, AllocateDownloader)
+    # Told now: an agent drops what was decided long ago.
     assert again.allocated_at > first.allocated_at
     assert msgspec.structs.replace(again, allocated_at=first.allocated_at) == first
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +22,7 @@ from apps.agents.services import (
     release_ended,
     store_heartbeats,
 )
-from apps.agents.states import is_alive
+from apps.agents.states import AgentMode, is_alive
 from apps.jobs.services import finish_run
 from apps.jobs.states import RunState
 from tests.jobs.factories import NOW, make_job, make_project, make_run
@@ -82,7 +84,7 @@ def test_alive_means_heard_of_less_than_eleven_seconds_ago() -> None:
 @pytest.mark.covers("S1.16", "S1.35")
 def test_allocation_is_recorded_with_living_enabled_agents_only() -> None:
     make_agents("a", "b", "off", "dead")
-    Agent.objects.filter(agent_id="off").update(enabled=False)
+    Agent.objects.filter(agent_id="off").update(mode=AgentMode.DISABLED)
     run = make_run(state=RunState.RUNNING)
     allocation = allocate(message=request(run.pk), alive=["a", "b", "off"], now=NOW)
     assert {agent.agent_id for agent in allocation.agents.all()} == {"a", "b"}
@@ -125,7 +127,7 @@ def test_fewer_agents_than_asked_for_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("state", "alive", "why"),
     [
-        (RunState.RUNNING, [], "no agent is alive"),
+        (RunState.RUNNING, [], "no agent can be given: 1 not alive"),
         (RunState.EXITED, ["a"], "already ended"),
         (None, ["a"], "does not exist"),
     ],
@@ -165,7 +167,7 @@ def test_an_agent_that_comes_later_joins_the_runs_that_use_every_agent() -> None
     assert [agent.agent_id for agent in agents_of(everywhere.owner)] == ["a", "late"]
     assert [agent.agent_id for agent in agents_of(chosen.owner)] == ["a"]
     assert joinable(late) == []
-    Agent.objects.filter(pk=late.pk).update(enabled=False)
+    Agent.objects.filter(pk=late.pk).update(mode=AgentMode.DRAINING)
     _, serves = register_agent(message=registration("late"), now=NOW)
     assert serves == [allocation]
 
@@ -196,6 +198,22 @@ def test_one_heartbeat_that_cannot_be_stored_does_not_take_the_others_with_it() 
     assert list(refused) == ["a"]
     assert Agent.objects.get(agent_id="b").heartbeat_at == later
     assert Agent.objects.get(agent_id="a").heartbeat_at == NOW
+
+
+def test_heartbeats_change_only_what_they_carry(
+    django_assert_max_num_queries: Callable[[int], AbstractContextManager[object]],
+) -> None:
+    make_agents("a")
+    Agent.objects.filter(agent_id="a").update(mode="disabled")
+    pk = Agent.objects.get(agent_id="a").pk
+    latest = [heartbeat("a"), *(heartbeat(f"new-{number:03}") for number in range(999))]
+    # SQLite may have 999 values in a statement, which are some 60 agents; it is 500 elsewhere.
+    # The first of a minute are also kept as samples.
+    with django_assert_max_num_queries(60):
+        store_heartbeats(latest=latest, now=NOW)
+    agent = Agent.objects.get(agent_id="a")
+    assert (agent.pk, agent.mode, agent.processors) == (pk, "disabled", 2)
+    assert Agent.objects.alive(NOW).count() == 1000
 
 
 def test_allocations_of_ended_runs_are_released() -> None:

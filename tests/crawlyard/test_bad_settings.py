@@ -65,6 +65,9 @@ def test_an_unmigrated_database_says_what_to_run(daemons: Daemons) -> None:
         ("TIME_ZONE", "Mars/Base", "TIME_ZONE"),
         ("REDIS_URL", "http://x", "REDIS_URL"),
         ("SECRETBOX_KEYS", "short", "SECRETBOX_KEYS"),
+        ("SECRET_KEY", "changeme", "SECRET_KEY"),
+        ("SECRET_KEY", "a" * 60, "SECRET_KEY"),
+        ("SECRET_KEY", "django-insecure-" + "0123456789abcdef" * 4, "SECRET_KEY"),
     ],
 )
 def test_a_bad_value_names_its_setting(daemons: Daemons, name: str, value: str, told: str) -> None:

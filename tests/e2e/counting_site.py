@@ -15,12 +15,17 @@ from urllib.request import urlopen
 
 @dataclass
 class CountingSite:
-    """Pages from memory; ``delay_seconds`` makes a crawl long enough to break something in it."""
+    """Pages from memory; ``delay_seconds`` makes a crawl long enough to break something in it.
+
+    A request for one of the ``silent`` pages is counted and never answered.
+    """
 
     pages: dict[str, str]
     delay_seconds: float = 0.0
+    silent: frozenset[str] = frozenset()
     hits: Counter[str] = field(default_factory=Counter)
     agents: Counter[str] = field(default_factory=Counter)
+    _closing: threading.Event = field(default_factory=threading.Event)
 
     def __enter__(self) -> CountingSite:
         site = self
@@ -31,6 +36,10 @@ class CountingSite:
             def do_GET(self) -> None:
                 path = self.path.split("?")[0]
                 site.hits[path] += 1
+                if path in site.silent:
+                    site._closing.wait()
+                    self.close_connection = True
+                    return
                 time.sleep(site.delay_seconds)
                 text = site.pages.get(path)
                 body = (text or "nothing here").encode()
@@ -56,6 +65,7 @@ class CountingSite:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closing.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

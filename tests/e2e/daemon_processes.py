@@ -22,6 +22,8 @@ class Daemons:
         kept.pop("DJANGO_SETTINGS_MODULE", None)
         self.environment = {**kept, "CRAWLYARD_DATA": str(folder / "data"), **environment}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        # Where in its log each process began: the same name may have been started before.
+        self._began: dict[str, int] = {}
 
     def manage(
         self, *arguments: str, status: int = 0, **environment: str
@@ -39,11 +41,19 @@ class Daemons:
         assert done.returncode == status, f"{arguments}: {done.stdout}{done.stderr}"
         return done
 
-    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        """Start ``manage.py`` with the arguments."""
+        return self.start_python(name, str(ROOT / "manage.py"), *arguments, **environment)
+
+    def start_python(
+        self, name: str, *arguments: str, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a Python process; ``log(name)`` is what it writes."""
         with (self.folder / f"{name}.log").open("ab") as log:
+            self._began[name] = log.tell()
             process = subprocess.Popen(
-                [sys.executable, str(ROOT / "manage.py"), *arguments],
-                env=self.environment,
+                [sys.executable, *arguments],
+                env={**self.environment, **environment},
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -54,7 +64,10 @@ class Daemons:
         return process
 
     def log(self, name: str) -> str:
-        return (self.folder / f"{name}.log").read_text(errors="replace")
+        """What the latest process of this name has written."""
+        with (self.folder / f"{name}.log").open("rb") as log:
+            log.seek(self._began[name])
+            return log.read().decode(errors="replace")
 
     def until_logged(self, name: str, words: str, seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
@@ -77,6 +90,8 @@ class Daemons:
     def end(self) -> None:
         for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
+            # One that is stopped hears of nothing else.
+            process.send_signal(signal.SIGCONT)
         for process in self.processes.values():
             try:
                 process.wait(10)

@@ -60,7 +60,7 @@ def test_an_editor_makes_changes_and_deletes_a_job(project: Project) -> None:
         ({"speed": "1e400"}, "speed"),
         ({"concurrency": 0}, "concurrency"),
         ({"concurrency": 10_001}, "concurrency"),
-        ({"policy": "chained"}, "policy"),
+        ({"policy": "mine"}, "policy"),
         ({"name": ""}, "name"),
     ],
 )

@@ -29,9 +29,9 @@ def _with_path(url: str, path: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{path}"))
 
 
-@pytest.fixture(scope="session")
-def postgres_database() -> Iterator[str]:
-    """DATABASE_URL of an empty PostgreSQL database that belongs to this session alone."""
+@contextlib.contextmanager
+def lend_postgres_database() -> Iterator[str]:
+    """DATABASE_URL of an empty PostgreSQL database that is dropped afterwards."""
     name = _unique_name()
     with contextlib.closing(psycopg.connect(needs.POSTGRES_URL, autocommit=True)) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -42,6 +42,13 @@ def postgres_database() -> Iterator[str]:
             connection.execute(
                 sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
             )
+
+
+@pytest.fixture(scope="session")
+def postgres_database() -> Iterator[str]:
+    """DATABASE_URL of an empty PostgreSQL database that belongs to this session alone."""
+    with lend_postgres_database() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")

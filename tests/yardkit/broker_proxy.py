@@ -24,6 +24,8 @@ class Proxy:
         self._inner, self._outer = socket.socketpair()
         self._is_shut = False
         self._is_frozen = False
+        self._banned = b""
+        self._tails: dict[socket.socket, bytes] = {}
         self.refused = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -58,6 +60,17 @@ class Proxy:
     def freeze(self, *, frozen: bool) -> None:
         """Keep connections open, but forward nothing."""
         self._is_frozen = frozen
+
+    def ban(self, words: str) -> None:
+        """Cut each connection on which these words are about to pass; "" ends it."""
+        self._banned = words.encode()
+
+    def _is_banned(self, source: socket.socket, data: bytes) -> bool:
+        banned = self._banned
+        seen = self._tails.get(source, b"") + data
+        # Words may come in two pieces.
+        self._tails[source] = seen[-100:]
+        return bool(banned) and banned in seen
 
     def _run(self) -> None:
         while True:
@@ -99,7 +112,9 @@ class Proxy:
                 return
             try:
                 data = source.recv(_READ_BYTES)
-                if data:
+                if data and self._is_banned(source, data):
+                    self.refused += 1
+                elif data:
                     target.settimeout(10)
                     target.sendall(data)
                     return
@@ -107,4 +122,5 @@ class Proxy:
                 pass
             for peer in (source, target):
                 self._peers.pop(peer, None)
+                self._tails.pop(peer, None)
                 peer.close()

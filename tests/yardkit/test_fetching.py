@@ -104,6 +104,21 @@ async def test_cookies_stay_with_their_owner(site: WebServer, make: Get) -> None
     assert "cookie" not in site.seen[2].headers
 
 
+@pytest.mark.covers("S1.30")
+async def test_without_cookies_none_is_stored_or_sent(site: WebServer, make: Get) -> None:
+    cookie = {"Set-Cookie": "session=abc; Path=/"}
+    site.answers["/login"] = page(b"", headers=cookie)
+    site.answers["/moved"] = page(b"", status="302 Found", headers=cookie | {"Location": "/"})
+    fetcher = make(cookies={"lang": "zh"}, use_cookies=False)
+    for path in ("/login", "/", "/moved", "/"):
+        await fetch(fetcher, site.url(path))
+    assert site.paths() == ["/login", "/", "/moved", "/", "/"]
+    assert not any("cookie" in seen.headers for seen in site.seen)
+    # What a request brings itself is a header like any other.
+    await fetch(fetcher, site.url("/"), headers={"Cookie": "own=1"})
+    assert site.seen[-1].headers["cookie"] == "own=1"
+
+
 async def test_gzip(site: WebServer, make: Get) -> None:
     body = b"crawl " * 1000
     site.answers["/z"] = page(gzip.compress(body), headers={"Content-Encoding": "gzip"})
@@ -368,6 +383,10 @@ async def test_bad_requests(site: WebServer, make: Get, changes: dict[str, Any])
     [
         {"allowed_networks": ["nonsense"]},
         {"timeout_seconds": 0.0},
+        {"timeout_seconds": float("nan")},
+        {"timeout_seconds": float("inf")},
+        {"cookies": {"a b": "1"}},
+        {"cookies": {"": "1"}},
         {"max_body_bytes": 0},
         {"max_redirects": -1},
         {"concurrency": 0},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from yardkit.protocol import RunCounters
 from yardspider import Request, Response, Spider, SpiderSettings
 from yardspider.testing import (
     CrawlResult,
@@ -34,14 +35,24 @@ class One(Spider):
     start_urls = ["http://h/"]
 
 
+def check_counters(counters: RunCounters) -> None:
+    """Both equations of ``RunCounters``, and nothing below zero."""
+    c = counters
+    assert c.sent + c.retried == (
+        c.returned + c.skipped + c.timed_out + c.refused + c.cancelled + c.out
+    )
+    assert 0 <= c.held <= c.out
+    assert c.total - c.success - c.failed == c.queued + c.in_flight
+    assert c.out <= c.in_flight or c.final
+    assert min(c.sent, c.returned, c.timed_out, c.duplicates, c.queued, c.out) >= 0
+
+
 def check_books(result: CrawlResult) -> None:
     """Every request is in exactly one place."""
     books = result.outcome.ledger
     assert books.total == books.success + books.failed + books.left
-    counters = result.counters
-    assert counters.total - counters.success - counters.failed == (
-        counters.queued + counters.in_flight
-    )
+    check_counters(result.counters)
+    assert (result.counters.out, result.counters.held) == (0, 0)
     if result.outcome.state == "exited":
         assert books.left == 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -111,7 +112,7 @@ def test_an_asynchronous_start_is_waited_for() -> None:
 class Endless(Spider):
     """A start that is fed from outside and never ends."""
 
-    settings = changed(empty_seconds=30)
+    settings = changed(fed_from_outside=True)
 
     async def start(self) -> AsyncIterator[Request]:
         yield Request("http://h/1")
@@ -119,10 +120,64 @@ class Endless(Spider):
 
 
 @pytest.mark.covers("S1.50")
-def test_a_run_fed_from_outside_ends_when_empty_for_long() -> None:
-    result = run(Endless, lambda request: "")
+@pytest.mark.parametrize(("options", "seconds"), [({}, 30), ({"empty_seconds": 7}, 7)])
+def test_a_run_fed_from_outside_ends_when_empty_for_long(
+    options: dict[str, Any], seconds: float
+) -> None:
+    class Fed(Endless):
+        settings = changed(fed_from_outside=True, **options)
+
+    result = run(Fed, lambda request: "")
     assert result.outcome.state == "exited"
-    assert 30 <= result.outcome.seconds < 35
+    assert seconds <= result.outcome.seconds < seconds + 0.5
+
+
+@pytest.mark.covers("S1.50")
+@pytest.mark.parametrize(
+    ("empty_seconds", "fetched", "ended"),
+    # Pauses of 25 s and 28 s are shorter than 30 s and longer than 10 s; 0 waits for the end.
+    [(None, 3, 88), (10, 1, 15), (0, 3, 100)],
+)
+async def test_what_comes_from_outside_in_time_is_fetched(
+    empty_seconds: float | None, fetched: int, ended: float
+) -> None:
+    center = FakeCenter(lambda request: "")
+    arrived: asyncio.Queue[str | None] = asyncio.Queue()
+    times = {5: "http://h/1", 30: "http://h/2", 58: "http://h/3", 100: None}
+    for seconds, url in times.items():
+        center.clock.call_later(seconds, partial(arrived.put_nowait, url))
+
+    class Fed(Spider):
+        settings = changed(fed_from_outside=True, empty_seconds=empty_seconds)
+
+        async def start(self) -> AsyncIterator[Request]:
+            while (url := await arrived.get()) is not None:
+                yield Request(url)
+
+    result = await crawl(Fed, center)
+    check_books(result)
+    assert (result.outcome.state, result.counters.success) == ("exited", fetched)
+    assert ended <= result.outcome.seconds < ended + 0.5
+
+
+@pytest.mark.covers("S1.50")
+async def test_any_other_run_waits_for_its_start_and_ends_with_it() -> None:
+    center = FakeCenter(lambda request: "")
+    opened = asyncio.Event()
+    center.clock.call_later(500, opened.set)
+
+    class Patient(Spider):
+        settings = FAST
+
+        async def start(self) -> AsyncIterator[Request]:
+            yield Request("http://h/1")
+            await opened.wait()
+            yield Request("http://h/2")
+
+    result = await crawl(Patient, center)
+    check_books(result)
+    assert result.counters.success == 2
+    assert 500 <= result.outcome.seconds < 500.5
 
 
 class Many(Spider):
@@ -180,6 +235,8 @@ def test_the_defaults_are_the_documented_ones() -> None:
     assert (settings.concurrency, settings.speed) == (100, 1.0)
     assert (settings.request_timeout_seconds, settings.request_timeout_retries) == (15.0, 20)
     assert (settings.download_retries, settings.no_answer_seconds) == (5, 300.0)
+    assert (settings.fed_from_outside, settings.patience_seconds) == (False, 0.0)
+    assert settings.changed({"fed_from_outside": "true"}, origin="job").patience_seconds == 30.0
 
 
 class Held(FakeCenter):

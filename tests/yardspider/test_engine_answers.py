@@ -57,7 +57,7 @@ def test_twenty_retries_by_default() -> None:
     assert 315 <= result.outcome.seconds < 317
 
 
-@pytest.mark.covers("S1.44")
+@pytest.mark.covers("S1.44", "S1.59")
 def test_total_silence_fails_the_run() -> None:
     result = run(One, lambda request: None)
     assert result.outcome.state == "failed"

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.yardspider.crawls import Follow, One, run
-from yardkit.protocol import DownloadRequest, RequestItem
 from yardspider import Request, Response, Spider
 from yardspider.testing import (
-    FakeCenter,
     PageLike,
-    crawl,
-    page_answer,
 )
-from yardspider.transports.base import Answer
 
 
 @pytest.mark.covers("S1.51")
@@ -132,22 +126,3 @@ def test_a_start_that_raises_fails_the_run(kind: str) -> None:
     assert result.outcome.reason.startswith("start raised ")
     assert "no file" in result.outcome.reason
     assert ".py:" in result.outcome.reason
-
-
-def test_chained_requests_go_back_to_the_agent_of_their_page() -> None:
-    class Agents(FakeCenter):
-        sent: list[str]
-
-        def answer(self, item: RequestItem, request: DownloadRequest) -> Sequence[Answer]:
-            self.sent.append(item.agent)
-            html = "<a href=a>" if request.url == "http://h/" else ""
-            return [page_answer(item, request, html, agent="agent-7")]
-
-    async def agents(*, chained: bool) -> list[str]:
-        center = Agents({}, chained=chained)
-        center.sent = []
-        await crawl(Follow, center)
-        return center.sent
-
-    assert asyncio.run(agents(chained=True)) == ["", "agent-7"]
-    assert asyncio.run(agents(chained=False)) == ["", ""]

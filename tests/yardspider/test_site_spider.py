@@ -13,7 +13,7 @@ from tests.yardspider.commands import run_command
 from tests.yardspider.reference import walk
 from tests.yardspider.sites import HTML, Reply, serve
 from yardspider.spiders import SiteSpider
-from yardspider.testing import Page, run_spider
+from yardspider.testing import Page, PageLike, run_spider
 
 _ODD = """<!doctype html><title> An
  odd   page </title>
@@ -127,7 +127,7 @@ def test_random_sites(seed: int, tmp_path: Path) -> None:
 
 
 def test_items_and_order() -> None:
-    pages = {
+    pages: dict[str, PageLike] = {
         "http://h/": "<title>H</title><a href=1><a href=2><a href=1#x><a href=http://o/>",
         "http://h/1": "<a href=3>",
         "http://h/2": "<title>\n Two  words </title>",

@@ -61,10 +61,12 @@ DEFAULT_ROLES: Mapping[str, Role] = {
 class ApiView(APIView):
     """Base of single views; view sets below have it too.
 
-    ``area`` is what token scopes name, the app's label unless set.
+    ``area`` is what token scopes name, the app's label unless set. ``only_reads``: it changes
+    nothing, whatever the method; then a scope for reading is enough.
     """
 
     area: str = ""
+    only_reads: bool = False
     permission_classes: Sequence[Any] = (InsideScopes,)
     throttle_classes: Sequence[Any] = (PerUserThrottle,)
     # No OPTIONS: the schema describes everything, and CORS is not offered.

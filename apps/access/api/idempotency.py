@@ -138,4 +138,8 @@ def _store(reservation: IdempotencyKey, response: Response, body: Any) -> None:
 def _hash_of(request: Request) -> str:
     body = json.dumps(request.data, sort_keys=True, separators=(",", ":"), default=str)
     query = request.META.get("QUERY_STRING", "")
-    return hashlib.sha256(f"{query}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()
+    # A token of one project must not be shown an answer that was given for another.
+    project = getattr(request.auth, "project_id", None)
+    return hashlib.sha256(
+        f"{project}\n{query}\n{body}".encode("utf-8", "surrogatepass")
+    ).hexdigest()

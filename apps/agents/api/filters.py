@@ -1,4 +1,4 @@
-"""Filters of the list of agents."""
+"""Filters of the lists of agents and of allocations."""
 
 from __future__ import annotations
 
@@ -8,20 +8,54 @@ import django_filters
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from apps.agents.models import Agent
+from apps.agents.models import Agent, AgentSample, Allocation
 from apps.agents.querysets import AgentQuerySet
+from apps.agents.states import AgentMode
+from apps.jobs.api.filters import IdFilter
 
 
 class AgentFilter(django_filters.FilterSet):
-    """``?alive=true&enabled=true&agent_id=…``."""
+    """``?alive=true&mode=draining&agent_id=…``."""
 
     alive = django_filters.BooleanFilter(method="filter_alive")
+    mode = django_filters.MultipleChoiceFilter(choices=AgentMode.choices)
 
     class Meta:
         model = Agent
-        fields = ["alive", "enabled", "agent_id"]
+        fields = ["alive", "mode", "agent_id"]
 
     def filter_alive(self, rows: AgentQuerySet[Agent], name: str, value: bool) -> QuerySet[Any]:
         """Heard of within the last 11 s, or not."""
         alive = Agent.objects.alive(timezone.now())
         return rows.filter(pk__in=alive) if value else rows.exclude(pk__in=alive)
+
+
+class SampleFilter(django_filters.FilterSet):
+    """``?since=2026-03-01T12:00:00Z``."""
+
+    since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte")
+
+    class Meta:
+        model = AgentSample
+        fields = ["since"]
+
+
+class AllocationFilter(django_filters.FilterSet):
+    """``?open=true&project=1&run=7&agent=3``."""
+
+    open = django_filters.BooleanFilter(field_name="released_at", lookup_expr="isnull")
+    project = IdFilter(field_name="project_id")
+    run = IdFilter(method="filter_run")
+    agent = IdFilter(method="filter_agent")
+
+    class Meta:
+        model = Allocation
+        fields = ["open", "project", "run", "agent"]
+
+    def filter_run(self, rows: QuerySet[Any], name: str, value: Any) -> QuerySet[Any]:
+        """Those of one run."""
+        return rows.filter(owner=f"run:{int(value)}")
+
+    def filter_agent(self, rows: QuerySet[Any], name: str, value: Any) -> QuerySet[Any]:
+        """Those that one agent serves; by its row's id."""
+        return rows.filter(agents=int(value))

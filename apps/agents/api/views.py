@@ -6,26 +6,35 @@ from typing import Any
 
 from django.db.models import QuerySet
 from django.http import Http404
+from django.utils import timezone
 from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
 from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from apps.access.api.base import ApiView, ReadViewSet
+from apps.access.api.idempotency import idempotent
 from apps.access.api.permissions import InsideScopes
 from apps.access.errors import RoleRequired
 from apps.access.services import has_role_somewhere
 from apps.access.states import Role
-from apps.agents.api.filters import AgentFilter
+from apps.agents.api.filters import AgentFilter, AllocationFilter, SampleFilter
 from apps.agents.api.serializers import (
+    AgentSampleSerializer,
     AgentSerializer,
     AllocatedAgentsSerializer,
-    EnableSerializer,
+    AllocationSerializer,
+    ExitSerializer,
+    ModeSerializer,
+    PreviewRequestSerializer,
+    PreviewSerializer,
 )
-from apps.agents.models import Agent
-from apps.agents.queries import newest_allocation
-from apps.agents.services import enable_agent
+from apps.agents.models import Agent, AgentSample, Allocation
+from apps.agents.queries import newest_allocation, preview_allocation
+from apps.agents.services import exit_agent, switch_agent
+from apps.agents.states import AgentMode
 from apps.jobs.models import Run
 
 
@@ -34,7 +43,8 @@ class RoleInAnyProject(BasePermission):
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Viewer to read, admin to write, in whichever project."""
-        role = Role.VIEWER if request.method in SAFE_METHODS else Role.ADMIN
+        reads = request.method in SAFE_METHODS or getattr(view, "only_reads", False)
+        role = Role.VIEWER if reads else Role.ADMIN
         if has_role_somewhere(request.user, role):
             return True
         raise RoleRequired
@@ -53,14 +63,101 @@ class AgentViewSet(ReadViewSet[Agent]):
         """All of them: they have no project."""
         return Agent.objects.all()
 
-    @extend_schema(request=EnableSerializer, responses=AgentSerializer)
+    @extend_schema(request=ModeSerializer, responses=AgentSerializer)
     def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Take an agent out of service, or put it back."""
         agent = self.get_object()
-        body = EnableSerializer(data=request.data)
+        body = ModeSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        enable_agent(agent=agent, enabled=body.validated_data["enabled"], actor=self.person)
+        return self._switch(agent, AgentMode(body.validated_data["mode"]))
+
+    @extend_schema(request=None, responses=AgentSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def enable(self, request: Request, pk: str | None = None) -> Response:
+        """Back into service."""
+        return self._switch(self.get_object(), AgentMode.ENABLED)
+
+    @extend_schema(request=None, responses=AgentSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def drain(self, request: Request, pk: str | None = None) -> Response:
+        """No new runs; it goes on with those it serves."""
+        return self._switch(self.get_object(), AgentMode.DRAINING)
+
+    @extend_schema(request=None, responses=AgentSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def disable(self, request: Request, pk: str | None = None) -> Response:
+        """Nothing more is sent to it, within 5 s."""
+        return self._switch(self.get_object(), AgentMode.DISABLED)
+
+    @extend_schema(request=ExitSerializer, responses=AgentSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def exit(self, request: Request, pk: str | None = None) -> Response:
+        """Tell it to finish what it holds and to leave. 409 when it is not alive."""
+        agent = self.get_object()
+        body = ExitSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        reason = body.validated_data.get("reason", "")
+        exit_agent(agent=agent, reason=reason, actor=self.person, now=timezone.now())
         return self.answer(agent)
+
+    def _switch(self, agent: Agent, mode: AgentMode) -> Response:
+        switch_agent(agent=agent, mode=mode, actor=self.person, now=timezone.now())
+        return self.answer(agent)
+
+
+class AgentSamplesViewSet(ReadViewSet[AgentSample]):
+    """How an agent was, minute by minute, newest first (seed S1.15)."""
+
+    queryset = AgentSample.objects.all()
+    serializer_class = AgentSampleSerializer
+    filterset_class = SampleFilter
+    permission_classes = (InsideScopes, RoleInAnyProject)
+
+    def get_queryset(self) -> QuerySet[AgentSample]:
+        """Those of the agent in the address."""
+        if getattr(self, "swagger_fake_view", False):
+            return AgentSample.objects.none()
+        agent = Agent.objects.filter(pk=self.kwargs["agent"]).first()
+        if agent is None:
+            raise Http404
+        return AgentSample.objects.filter(agent=agent)
+
+
+class AllocationViewSet(ReadViewSet[Allocation]):
+    """Which agents serve which run, newest first (seed S1.16)."""
+
+    queryset = Allocation.objects.prefetch_related("agents")
+    serializer_class = AllocationSerializer
+    filterset_class = AllocationFilter
+
+
+class AllocationPreviewView(ApiView):
+    """Which agents a run would be given now, and why not the others. Writes nothing."""
+
+    permission_classes = (InsideScopes, RoleInAnyProject)
+    only_reads = True
+
+    @extend_schema(
+        operation_id="agents_allocations_preview",
+        request=PreviewRequestSerializer,
+        responses=PreviewSerializer,
+    )
+    def post(self, request: Request) -> Response:
+        """For a job, or for a policy, a number and a type of downloader."""
+        body = PreviewRequestSerializer(data=request.data, context={"request": request})
+        body.is_valid(raise_exception=True)
+        preview = preview_allocation(
+            policy=body.validated_data["policy"],
+            agents=body.validated_data["agents"],
+            wanted_type=body.validated_data["type"],
+            now=timezone.now(),
+        )
+        context = {"request": request, "type": preview.wanted_type}
+        return Response(PreviewSerializer(preview, context=context).data)
 
 
 class RunAgentsView(ApiView):

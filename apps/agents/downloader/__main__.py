@@ -19,6 +19,7 @@ from yardkit.bridge import in_daemon_thread
 from yardkit.broker import BadBrokerURL, Broker, BrokerError, connect
 from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, EXIT_OK, back_off
 from yardkit.env import Env, EnvError
+from yardkit.log_lines import OneLineFormatter
 from yardkit.stop import die_with_parent_if_told, stop_event
 
 logger = logging.getLogger("apps.agents.downloader")
@@ -37,7 +38,9 @@ def main(arguments: Sequence[str]) -> int:
     env = Env()
     try:
         level = env.str("LOG_LEVEL", "INFO", choices=_LEVELS)
-        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(message)s")
+        handler = logging.StreamHandler()
+        handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)-7s %(message)s"))
+        logging.basicConfig(level=level, handlers=[handler])
         failpoints.configure()
         _allow_many_sockets()
         url, identity, options = read_options(arguments, env)

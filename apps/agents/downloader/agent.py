@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from apps.agents.downloader.commands import Work
+from apps.agents.downloader.commands import CommandQueue, Work, read_command
 from apps.agents.downloader.downloader import Downloader, failed
+from apps.agents.downloader.fetchers import Equipment, available_types
 from apps.agents.downloader.options import AgentOptions, Identity
+from apps.agents.downloader.pulse import Pulse
+from apps.agents.downloader.reports import HostReports
 from apps.agents.downloader.results import ResultSender
+from apps.agents.downloader.roster import Roster
 from apps.agents.downloader.slots import Slots
+from apps.agents.downloader.store import AllocationStore
 from apps.agents.downloader.vitals import Counters, Vitals
 from yardkit import failpoints, topology
 from yardkit.bridge import in_daemon_thread
@@ -23,7 +27,6 @@ from yardkit.broker import (
     Delivery,
     Outgoing,
 )
-from yardkit.broker.aio import AsyncSubscription, publish
 from yardkit.clock import Clock, SystemClock
 from yardkit.daemon import back_off
 from yardkit.protocol import (
@@ -33,23 +36,18 @@ from yardkit.protocol import (
     DownloaderSettings,
     ExitAgent,
     FailureKind,
+    Heartbeat,
     ProtocolError,
     ReleaseDownloader,
-    decode,
     encode,
 )
 
 logger = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 1.0
-TAKE: Final = 100
 # How long an agent that was asked to exit goes on with what it holds.
 EXIT_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 1.0
-ACK_AGAIN_SECONDS: Final = 0.5
-# A heartbeat that is not confirmed by then has failed; the next one is due.
-CONFIRM_SECONDS = 5.0
-_LONGEST_NAME_BYTES: Final = 255
 _MISSING: Final = "this agent has no downloader for the run"
 
 
@@ -69,16 +67,18 @@ class Agent:
         self.counters = Counters()
         self._broker = broker
         self._clock = clock or SystemClock()
-        self._queue = topology.agent_commands(identity.agent)
-        self._vitals = Vitals(identity, self._clock)
+        self._spec = topology.agent_commands(identity.agent)
+        self._equipment = Equipment(options.fetching, self._clock)
+        self._vitals = Vitals(identity, self._clock, available_types(options.fetching))
+        self._pulse = Pulse(broker, self._vitals, self._heartbeat)
+        self._commands = CommandQueue(broker, self._spec.name, self.counters)
         self._results = ResultSender(broker, identity.agent, options, self.counters)
-        self._slots = Slots(self._make_downloader, options.idle_seconds)
-        self._subscription: AsyncSubscription | None = None
+        self._reports = HostReports(self._results.deliver, identity.agent, self._clock)
+        folder = options.allocations
+        self._roster = Roster(AllocationStore(folder) if folder else None)
+        self._slots = Slots(self._make_downloader, options.idle_seconds, self._roster)
         self._leaving = False
-        self._held = 0
         self._told_missing: set[int] = set()
-        self._done: list[Delivery] = []
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def downloaders(self) -> Mapping[int, Downloader]:
@@ -88,7 +88,12 @@ class Agent:
     @property
     def held(self) -> int:
         """Commands taken from the queue and not yet done with."""
-        return self._held
+        return self._commands.held
+
+    @property
+    def problems(self) -> list[str]:
+        """What its owner should look at."""
+        return self._roster.problems
 
     # --- life -----------------------------------------------------------------------------------
 
@@ -115,30 +120,29 @@ class Agent:
             await self._end(stop)
 
     async def _work(self) -> None:
+        # First what an earlier process had: its requests may wait in the queue (seed S1.49).
+        await self._slots.load(self._clock.time())
         await self._for_ever("declare its queue", self._declare)
-        await self._for_ever("register", self._register)
+        await self._for_ever("register", self._pulse.register)
         await self._for_ever("subscribe to its queue", self._subscribe)
         logger.info(
             "agent %s (%s) serves %s", self.identity.agent, self.identity.name, self._broker.url
         )
-        beating = asyncio.ensure_future(self._keep_beating())
+        beating = asyncio.ensure_future(self._pulse.keep_beating())
         try:
             await self._serve()
         finally:
             beating.cancel()
 
     async def _declare(self) -> None:
-        await in_daemon_thread(self._broker.declare, self._queue, topology.CENTER_REGISTER)
+        await in_daemon_thread(self._broker.declare, self._spec, topology.CENTER_REGISTER)
         await in_daemon_thread(self._broker.declare_exchange, topology.HEARTBEATS, "fanout")
 
-    async def _register(self) -> None:
-        body = encode(self._vitals.register())
-        await publish(self._broker, [Outgoing(body=body, key=topology.CENTER_REGISTER.name)])
-
     async def _subscribe(self) -> None:
-        self._subscription = await AsyncSubscription.open(
-            self._broker, self._queue.name, prefetch=self.options.prefetch
-        )
+        await self._commands.open(self.options.prefetch)
+
+    def _heartbeat(self) -> Heartbeat:
+        return self._vitals.heartbeat(len(self.downloaders), self.problems)
 
     async def _for_ever(self, what: str, action: Callable[[], Awaitable[None]]) -> None:
         failures = 0
@@ -163,15 +167,10 @@ class Agent:
         """Finish or give up what is held; unacknowledged commands go back to the queue."""
         await self._finish_downloads(stop)
         await asyncio.gather(*(one.close() for one in self.downloaders.values()))
-        await self._results.drain(DRAIN_SECONDS)
-        self._acknowledge()
+        await asyncio.gather(self._results.drain(DRAIN_SECONDS), self._reports.drain(DRAIN_SECONDS))
         await self._results.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._subscription is not None:
-            with contextlib.suppress(BrokerError):
-                await self._subscription.close()
+        await self._commands.close()
+        await self._equipment.close()
         logger.info("agent %s leaves: %s", self.identity.agent, self.counters)
 
     async def _finish_downloads(self, stop: asyncio.Event) -> None:
@@ -191,37 +190,6 @@ class Agent:
 
     # --- on a timer -----------------------------------------------------------------------------
 
-    async def _keep_beating(self) -> None:
-        """A heartbeat every 5 s; failures are told once, and nothing ends it (seed S1.22)."""
-        failing = False
-        while True:
-            try:
-                async with asyncio.timeout(CONFIRM_SECONDS):
-                    await self._beat()
-            except BrokerClosed:
-                return
-            except Exception as error:  # noqa: BLE001 - nothing may end this loop; logged once
-                if not failing:
-                    logger.warning("heartbeats fail: %s", _why(error))
-                failing = True
-            else:
-                if failing:
-                    logger.info("heartbeats work again")
-                failing = False
-            await asyncio.sleep(topology.HEARTBEAT_SECONDS)
-
-    async def _beat(self) -> None:
-        message = Outgoing(
-            body=encode(self._vitals.heartbeat(len(self.downloaders))),
-            key="",
-            exchange=topology.HEARTBEATS,
-            ttl_seconds=topology.AGENT_ALIVE_SECONDS,
-            persistent=False,
-            # Without any center there is no queue, and that is no failure of the agent.
-            mandatory=False,
-        )
-        await publish(self._broker, [message])
-
     async def _keep_sweeping(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
@@ -234,55 +202,50 @@ class Agent:
     # --- commands -------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        assert self._subscription is not None  # noqa: S101 - _work has subscribed
         while not self._leaving:
-            deliveries = await self._subscription.take(TAKE)
-            self._held += len(deliveries)
-            for delivery in deliveries:
+            for delivery in await self._commands.take():
                 try:
                     self._handle(delivery)
                 except Exception as error:  # the last guard: one command must not end the agent
                     logger.exception("a command failed in an unforeseen way")
-                    self._refuse(delivery, f"{type(error).__name__}: {error}")
+                    self._commands.refuse(delivery, f"{type(error).__name__}: {error}")
 
     def _handle(self, delivery: Delivery) -> None:
         try:
-            message = decode(delivery.body)
+            message = read_command(delivery.body)
         except ProtocolError as error:
-            self._refuse(delivery, str(error))
+            self._commands.refuse(delivery, str(error))
             return
-        if isinstance(message, DownloadCommand | AllocateDownloader) and not _is_queue(
-            message.reply_to
-        ):
-            self._refuse(delivery, "reply_to names no queue")
-        elif isinstance(message, DownloadCommand):
+        if isinstance(message, DownloadCommand):
             self._on_download(delivery, message)
         elif isinstance(message, AllocateDownloader):
             self._on_allocate(delivery, message)
         elif isinstance(message, ReleaseDownloader):
-            self._background(delivery, self._on_release(delivery, message))
+            # What comes behind it may be the next allocation of the same run.
+            released = self._slots.release(message.run)
+            self._commands.background(delivery, self._finish_release(delivery, released))
         elif isinstance(message, ExitAgent):
             logger.info("asked to exit: %s", message.reason or "no reason given")
-            self._acknowledge_later(delivery)
+            self._commands.done(delivery)
             self._leaving = True
         else:
-            self._refuse(delivery, f"{type(message).__name__} is no command to an agent")
+            self._commands.refuse(delivery, f"{type(message).__name__} is no command to an agent")
 
     def _on_download(self, delivery: Delivery, message: DownloadCommand) -> None:
         count = len(message.items)
-        void_at = message.dispatched_at + topology.DOWNLOAD_EXPIRES_SECONDS
-        if not count or self._clock.time() >= void_at:
-            self.counters.expired += count
-            self._acknowledge_later(delivery)
-            return
         work = Work(
             delivery=delivery,
-            run=message.run,
-            reply_to=message.reply_to,
-            requests=count,
-            void_at=void_at,
-            on_done=self._acknowledge_later,
+            command=message,
+            void_at=message.dispatched_at + topology.DOWNLOAD_EXPIRES_SECONDS,
+            reports=self._reports,
+            on_done=self._commands.done,
         )
+        if not count or self._clock.time() >= work.void_at:
+            self.counters.expired += count
+            for item in message.items:
+                work.report(item.host)
+            self._commands.done(delivery)
+            return
         downloader = self._slots.find(message.run)
         if downloader is not None:
             downloader.submit(message.items, work)
@@ -290,6 +253,7 @@ class Agent:
         self._note_missing(message.run)
         self.counters.missing += count
         for item in message.items:
+            work.report(item.host)
             self._results.add(work, failed(item, FailureKind.DOWNLOADER_MISSING, _MISSING))
 
     def _note_missing(self, run: int) -> None:
@@ -298,10 +262,21 @@ class Agent:
             self._told_missing.add(run)
 
     def _on_allocate(self, delivery: Delivery, message: AllocateDownloader) -> None:
+        age = self._clock.time() - message.allocated_at
+        if message.allocated_at and age > topology.ALLOCATE_EXPIRES_SECONDS:
+            logger.warning(
+                "run %d: an allocation of %.0f s ago, dropped; if it is new the clocks of the"
+                " center's and this host differ",
+                message.run,
+                age,
+            )
+            self.counters.stale += 1
+            self._commands.done(delivery)
+            return
         # At once, and not in the task that answers: the next command may need it already.
         reason = ""
         try:
-            if self._slots.open(message.run, message.settings):
+            if self._slots.open(message):
                 self._told_missing.discard(message.run)
             else:
                 logger.warning("run %d: allocated again, the downloader is kept", message.run)
@@ -311,9 +286,12 @@ class Agent:
         ready = DownloaderReady(
             run=message.run, agent=self.identity.agent, ok=not reason, reason=reason
         )
-        self._background(delivery, self._say_ready(delivery, message.reply_to, ready))
+        self._commands.background(delivery, self._say_ready(delivery, message.reply_to, ready))
 
     async def _say_ready(self, delivery: Delivery, reply_to: str, ready: DownloaderReady) -> None:
+        # Without its file the run is served all the same, until this process ends: a problem for
+        # the agent's owner, and no reason to send the run away.
+        await self._roster.settle(ready.run)
         outgoing = Outgoing(
             body=encode(ready),
             key=reply_to,
@@ -322,7 +300,7 @@ class Agent:
         )
         await self._results.deliver(outgoing, f"downloader of run {ready.run}", 0)
         failpoints.hit("agent.allocated")
-        self._acknowledge_later(delivery)
+        self._commands.done(delivery)
 
     def _make_downloader(self, run: int, settings: DownloaderSettings) -> Downloader:
         return Downloader(
@@ -332,77 +310,9 @@ class Agent:
             counters=self.counters,
             rate=self._vitals.rate,
             clock=self._clock,
+            equipment=self._equipment,
         )
 
-    async def _on_release(self, delivery: Delivery, message: ReleaseDownloader) -> None:
-        await self._slots.release(message.run)
-        self._acknowledge_later(delivery)
-
-    def _refuse(self, delivery: Delivery, reason: str) -> None:
-        logger.warning("refused a message: %s", reason)
-        self.counters.refused += 1
-        self._start(self._dead_letter(delivery, reason))
-
-    async def _dead_letter(self, delivery: Delivery, reason: str) -> None:
-        assert self._subscription is not None  # noqa: S101 - the delivery came from it
-        self._held -= 1
-        try:
-            await in_daemon_thread(self._subscription.dead_letter, delivery, reason)
-        except BrokerError as error:
-            logger.warning("a message could not be set aside, it will come again: %s", error)
-
-    # --- helpers --------------------------------------------------------------------------------
-
-    def _background(self, delivery: Delivery, action: Awaitable[None]) -> None:
-        """Do what a command asks; it is settled however that ends, or its place is lost."""
-
-        async def guarded() -> None:
-            try:
-                await action
-            except BrokerError as error:
-                # The broker is closed or lost, and with it the delivery: it comes again.
-                logger.warning("a command failed, it will come again: %s", error)
-                self._held -= 1
-            except Exception as error:  # the last guard: one command must not end the agent
-                logger.exception("a command failed in an unforeseen way")
-                self._refuse(delivery, f"{type(error).__name__}: {error}")
-
-        self._start(guarded())
-
-    def _start(self, action: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(action)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _acknowledge_later(self, delivery: Delivery) -> None:
-        """Acknowledge together with what else gets done in this turn of the loop."""
-        self._done.append(delivery)
-        if len(self._done) == 1:
-            asyncio.get_running_loop().call_soon(self._acknowledge)
-
-    def _acknowledge(self) -> None:
-        done, self._done = self._done, []
-        if not done or self._subscription is None:
-            return
-        try:
-            failpoints.hit("agent.before_ack")
-            self._subscription.ack(done)
-        except BrokerError as error:
-            logger.info("%d commands not acknowledged: %s", len(done), error)
-        except Exception:  # the last guard: without an acknowledgement their places are lost
-            logger.exception("%d commands not acknowledged, again in a moment", len(done))
-            self._done[:0] = done
-            asyncio.get_running_loop().call_later(ACK_AGAIN_SECONDS, self._acknowledge)
-            return
-        self._held -= len(done)
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no confirmation in time"
-    return str(error) if isinstance(error, BrokerError) else f"{type(error).__name__}: {error}"
-
-
-def _is_queue(name: str) -> bool:
-    """Whether a broker could have a queue of this name."""
-    return 0 < len(name.encode()) <= _LONGEST_NAME_BYTES
+    async def _finish_release(self, delivery: Delivery, released: Awaitable[None]) -> None:
+        await released
+        self._commands.done(delivery)

@@ -8,11 +8,13 @@ from collections import deque
 from collections.abc import Iterable
 
 from apps.agents.downloader.commands import Work
+from apps.agents.downloader.fetchers import Equipment
 from apps.agents.downloader.results import ResultSender, make_result
 from apps.agents.downloader.vitals import Counters, Rate
 from yardkit import failpoints
 from yardkit.clock import Clock
-from yardkit.fetching import Fetcher
+from yardkit.cutting import TextFilter
+from yardkit.fetching import Fetched
 from yardkit.protocol import (
     DownloaderSettings,
     DownloadResult,
@@ -40,10 +42,12 @@ class Downloader:
         counters: Counters,
         rate: Rate,
         clock: Clock,
+        equipment: Equipment,
     ) -> None:
         self.run = run
         self.settings = settings
-        self._fetcher = Fetcher(settings)
+        self._texts = TextFilter(settings)
+        self._fetcher = equipment.open_fetcher(settings)
         self._results = results
         self._counters = counters
         self._rate = rate
@@ -88,7 +92,8 @@ class Downloader:
         self._released = True
         discarded = list(self._waiting)
         self._waiting.clear()
-        for _, work in discarded:
+        for item, work in discarded:
+            work.report(item.host)
             work.settle()
         self._counters.discarded += len(discarded)
         await self.close()
@@ -109,32 +114,41 @@ class Downloader:
             # Judged once more: it may have waited long for its place (seed S1.32).
             if self._clock.time() >= work.void_at:
                 self._counters.expired += 1
+                work.report(item.host)
                 work.settle()
                 continue
             try:
-                result = await self._download(item)
+                result, fetched = await self._download(item)
             except asyncio.CancelledError:
                 if self._released:
                     self._counters.discarded += 1
+                    work.report(item.host)
                     work.settle()
                 raise
+            work.report(item.host, fetched)
             self._results.add(work, result)
             self._used_at = self._clock.monotonic()
 
-    async def _download(self, item: RequestItem) -> DownloadResult:
+    async def _download(self, item: RequestItem) -> tuple[DownloadResult, Fetched | None]:
+        """The answer for the run, and what the host said."""
         try:
             request = decode_request(item.request)
         except ProtocolError as error:
-            return failed(item, FailureKind.BAD_REQUEST, str(error))
+            return failed(item, FailureKind.BAD_REQUEST, str(error)), None
+        fetched = None
         try:
             failpoints.hit("agent.before_fetch")
-            result = await make_result(item.id, item.attempt, await self._fetcher.fetch(request))
+            fetched = await self._fetcher.fetch(request)
+            if item.id >= 0:
+                # A center's own requests are numbered below zero: robots.txt stays as it is.
+                fetched = await self._texts.apply(fetched)
+            result = await make_result(item.id, item.attempt, fetched)
         except Exception as error:  # the last guard: one request must not end its worker
             logger.exception("run %d: a download failed in an unforeseen way", self.run)
             result = failed(item, FailureKind.BAD_REQUEST, f"{type(error).__name__}: {error}")
         self._counters.finished += 1
         self._rate.add()
-        return result
+        return result, fetched
 
 
 def failed(item: RequestItem, failure: FailureKind, error: str) -> DownloadResult:

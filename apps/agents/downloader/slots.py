@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
+import msgspec
+
 from apps.agents.downloader.downloader import Downloader
-from yardkit.protocol import DownloaderSettings
+from apps.agents.downloader.roster import Roster
+from yardkit.protocol import AllocateDownloader, DownloaderSettings
 
 logger = logging.getLogger(__name__)
 
@@ -18,53 +21,89 @@ MOST_RESTING: Final = 10_000
 class Slots:
     """Makes, finds and releases downloaders.
 
-    One that nobody has used for a while is released with its connections and cookies (seed
-    S1.26), but its settings stay until the run gives its agents back: a slow run with many agents
-    comes to each of them less often than that, and must find it ready.
+    One that nobody has used for a while is released with its connections, its cookies and its
+    file (seed S1.26), but its settings stay in memory until the run gives its agents back: a slow
+    run with many agents comes to each of them less often than that, and must find it ready.
+    Only an agent that was restarted meanwhile does not know it any more. It answers that the
+    downloader is missing, which the run tries again, and the center, which such an agent has
+    registered with, allocates it anew.
 
     Args:
         make: raises ``ValueError`` for settings that make no sense.
+        roster: is told which allocations to keep on disk.
     """
 
     def __init__(
-        self, make: Callable[[int, DownloaderSettings], Downloader], idle_seconds: float
+        self,
+        make: Callable[[int, DownloaderSettings], Downloader],
+        idle_seconds: float,
+        roster: Roster,
     ) -> None:
         self.active: dict[int, Downloader] = {}
         self._make = make
         self._idle_seconds = idle_seconds
-        self._resting: dict[int, DownloaderSettings] = {}
+        self._roster = roster
+        self._allocations: dict[int, AllocateDownloader] = {}
+        self._resting: dict[int, AllocateDownloader] = {}
 
-    def open(self, run: int, settings: DownloaderSettings) -> bool:
+    async def load(self, now: float) -> None:
+        """Make the downloaders that an earlier process of this agent had (seed S1.49).
+
+        ``now`` in Unix seconds becomes the time of their allocation (seed S1.31).
+        """
+        for loaded in await self._roster.load():
+            allocation = msgspec.structs.replace(loaded, allocated_at=now)
+            try:
+                self._open(allocation)
+            except ValueError as error:
+                await self._roster.refuse(allocation.run, f"bad downloader settings: {error}")
+        if self.active:
+            logger.info("%d downloaders of earlier are back", len(self.active))
+
+    def open(self, allocation: AllocateDownloader) -> bool:
         """Make the downloader of a run; False when it is there already. Raises ``ValueError``."""
-        if run in self.active:
+        if allocation.run in self.active:
             return False
-        self.active[run] = self._make(run, settings)
-        self._resting.pop(run, None)
+        self._open(allocation)
+        self._resting.pop(allocation.run, None)
+        self._roster.keep(allocation)
         return True
+
+    def _open(self, allocation: AllocateDownloader) -> None:
+        self.active[allocation.run] = self._make(allocation.run, allocation.settings)
+        self._allocations[allocation.run] = allocation
 
     def find(self, run: int) -> Downloader | None:
         """The downloader of a run, made anew if it rests."""
         downloader = self.active.get(run)
         if downloader is None and run in self._resting:
-            self.open(run, self._resting[run])
+            self.open(self._resting[run])
             downloader = self.active[run]
         return downloader
 
-    async def release(self, run: int) -> None:
-        """The run needs it no more."""
+    def release(self, run: int) -> Awaitable[None]:
+        """The run needs it no more: from now on nobody finds it; wait for its end."""
         self._resting.pop(run, None)
-        downloader = self.active.pop(run, None)
+        return self._end(run, self._detach(run))
+
+    async def _end(self, run: int, downloader: Downloader | None) -> None:
         if downloader is not None:
             await downloader.release()
+        await self._roster.settle(run)
 
     async def sweep(self) -> None:
         """Let those rest that nobody has used for so long."""
         for run, downloader in list(self.active.items()):
-            if downloader.idle_seconds() < self._idle_seconds:
+            if downloader.idle_seconds() < self._idle_seconds or run not in self.active:
                 continue
             logger.info("run %d: downloader idle for %.0f s, released", run, self._idle_seconds)
-            self._resting[run] = downloader.settings
-            del self.active[run]
-            await downloader.release()
+            self._resting[run] = self._allocations[run]
+            await self._end(run, self._detach(run))
         while len(self._resting) > MOST_RESTING:
             del self._resting[next(iter(self._resting))]
+        await self._roster.flush()
+
+    def _detach(self, run: int) -> Downloader | None:
+        self._roster.forget(run)
+        self._allocations.pop(run, None)
+        return self.active.pop(run, None)

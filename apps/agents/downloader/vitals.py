@@ -9,14 +9,14 @@ import psutil
 
 from apps.agents.downloader.options import Identity
 from yardkit.clock import Clock
-from yardkit.protocol import Heartbeat, Register
+from yardkit.protocol import DownloaderType, Heartbeat, Register
 
 QPS_SECONDS: Final = 5
 
 
 @dataclass(slots=True)
 class Counters:
-    """What this process did since its start; all in requests but for ``refused`` (messages)."""
+    """What this process did since its start, in requests; ``refused`` and ``stale`` in messages."""
 
     finished: int = 0
     expired: int = 0
@@ -25,6 +25,7 @@ class Counters:
     unroutable: int = 0
     dropped: int = 0
     refused: int = 0
+    stale: int = 0
 
     def __str__(self) -> str:
         facts = [f"{self.finished} downloads"]
@@ -35,6 +36,7 @@ class Counters:
             (self.unroutable, "answers to runs that are gone"),
             (self.dropped, "answers dropped"),
             (self.refused, "messages refused"),
+            (self.stale, "allocations too old"),
         ):
             if count:
                 facts.append(f"{count} {what}")
@@ -68,8 +70,9 @@ class Rate:
 class Vitals:
     """Makes the two messages an agent sends about itself."""
 
-    def __init__(self, identity: Identity, clock: Clock) -> None:
+    def __init__(self, identity: Identity, clock: Clock, types: tuple[DownloaderType, ...]) -> None:
         self._identity = identity
+        self._types = types
         self.rate = Rate(clock)
         # psutil compares with the call before: without this one the first heartbeat says 0 %.
         psutil.cpu_percent(interval=None)
@@ -85,9 +88,10 @@ class Vitals:
             total_memory_bytes=psutil.virtual_memory().total,
             labels=identity.labels,
             version=identity.version,
+            types=self._types,
         )
 
-    def heartbeat(self, downloaders: int) -> Heartbeat:
+    def heartbeat(self, downloaders: int, problems: list[str]) -> Heartbeat:
         """ "I am alive, and this is how I am"."""
         identity = self._identity
         memory = psutil.virtual_memory()
@@ -102,4 +106,6 @@ class Vitals:
             qps=self.rate.per_second(),
             labels=identity.labels,
             version=identity.version,
+            types=self._types,
+            problems=problems,
         )

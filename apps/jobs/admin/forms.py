@@ -7,16 +7,22 @@ from typing import Any, ClassVar
 
 from django import forms
 from django.utils.translation import gettext_lazy as _
-from unfold.widgets import UnfoldAdminTextareaWidget
+from unfold.widgets import INPUT_CLASSES, UnfoldAdminTextareaWidget
 
-from apps.jobs.arguments import parse_arguments
-from apps.jobs.models import Job
+from apps.jobs.arguments import parse_arguments, parse_json
+from apps.jobs.models import OPTIONS, Job, parse_cookies
+from apps.runtime.fields import CLEAR, SecretFormField, SecretInput
 
 
-class ArgumentsField(forms.CharField):
-    """A JSON object in a text area; an error names line and column, and the text stays."""
+class JsonTextField(forms.CharField):
+    """JSON in a text area; an error names line and column, and the text stays."""
 
     widget = UnfoldAdminTextareaWidget
+    nothing: ClassVar[Any] = None
+
+    def parse(self, text: str) -> Any:
+        """The value of a text; raises ``ValidationError``."""
+        raise NotImplementedError
 
     def prepare_value(self, value: Any) -> str:
         """A stored object indented, a refused text as it was typed."""
@@ -24,16 +30,48 @@ class ArgumentsField(forms.CharField):
             return value
         return json.dumps(value, indent=2, ensure_ascii=False) if value else ""
 
-    def clean(self, value: Any) -> dict[str, Any]:
-        """The object; raises ``ValidationError`` with the position."""
-        return parse_arguments(str(super().clean(value) or ""))
+    def clean(self, value: Any) -> Any:
+        """The value; raises ``ValidationError`` with the position."""
+        return self.parse(str(super().clean(value) or ""))
 
     def has_changed(self, initial: Any, data: Any) -> bool:
         """Another order of the same names, or other spaces, is no change."""
         try:
-            return bool((initial or {}) != parse_arguments(data or ""))
+            return bool((initial or self.nothing) != self.parse(data or ""))
         except forms.ValidationError:
             return True
+
+
+class ArgumentsField(JsonTextField):
+    """A JSON object."""
+
+    nothing: ClassVar[Any] = {}
+
+    def parse(self, text: str) -> dict[str, Any]:
+        """An empty text is an empty object."""
+        return parse_arguments(text)
+
+
+class CutRulesField(JsonTextField):
+    """A JSON list of cut rules; the model checks each."""
+
+    nothing: ClassVar[Any] = []
+
+    def parse(self, text: str) -> Any:
+        """An empty text is an empty list."""
+        return parse_json(text) if text.strip() else []
+
+
+class CookiesField(SecretFormField):
+    """Cookies as browsers show them, or as JSON; stored ones are never shown."""
+
+    def clean(self, value: Any) -> Any:
+        """The cookies as JSON text, "" to keep those that are stored."""
+        typed = super().clean(value)
+        if typed is CLEAR or not typed:
+            return typed
+        cookies = parse_cookies(typed)
+        return json.dumps(cookies) if cookies else CLEAR
 
 
 class JobForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -47,6 +85,23 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         ),
     )
 
+    cut = CutRulesField(
+        label=_("Cut rules"),
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 6, "spellcheck": "false"}),
+        help_text=_(
+            "A JSON list; each rule cuts a part out of the text on the agent, one after another, "
+            'such as [{"start": "<main", "end": "</main>"}, {"pattern": "id=([0-9]+)"}]. '
+            "Keys: start, end, pattern (RE2; its first group), start_offset, end_offset, trim."
+        ),
+    )
+    cookies = CookiesField(
+        label=_("Cookies"),
+        required=False,
+        widget=SecretInput(attrs={"class": " ".join(INPUT_CLASSES)}),
+        help_text=_('Sent from the start: "name=value; name=value" or a JSON object. Sealed.'),
+    )
+
     class Meta:
         model = Job
         fields: ClassVar = [
@@ -56,7 +111,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "arguments",
             "speed",
             "concurrency",
-            "policy",
+            *OPTIONS,
             "enabled",
             "notes",
         ]

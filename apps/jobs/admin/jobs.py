@@ -52,9 +52,46 @@ class JobAdmin(ProjectScopedAdmin):
     actions = ("start_now",)
     list_per_page = 50
     fieldsets = (
-        (None, {"fields": ("project", "name", "spider", "arguments")}),
-        (_("Speed"), {"fields": ("speed", "concurrency", "policy")}),
-        (None, {"fields": ("enabled", "notes")}),
+        (None, {"fields": ("project", "name", "spider", "arguments", "enabled", "notes")}),
+        (
+            _("Pace and agents"),
+            {
+                "classes": ["tab"],
+                "fields": (("speed", "concurrency"), ("policy", "agents"), "obey_robots"),
+            },
+        ),
+        (
+            _("Downloader"),
+            {
+                "classes": ["tab"],
+                "fields": (
+                    ("downloader", "impersonate"),
+                    ("timeout_seconds", "max_body_bytes"),
+                    ("follow_redirects", "max_redirects"),
+                    "user_agent",
+                    ("use_cookies", "cookies"),
+                ),
+            },
+        ),
+        (
+            _("Addresses"),
+            {
+                "classes": ["tab"],
+                "fields": (("use_proxy", "redial"), "switch_pattern", "switch_retries"),
+            },
+        ),
+        (_("Text"), {"classes": ["tab"], "fields": (("encoding", "decode_html"), "cut")}),
+        (
+            _("Retries and end"),
+            {
+                "classes": ["tab"],
+                "fields": (
+                    ("request_timeout_seconds", "timeout_retries"),
+                    "download_retries",
+                    "fed_from_outside",
+                ),
+            },
+        ),
     )
     change_form_outer_after_template = "admin/jobs/job/latest_runs.html"
 
@@ -153,5 +190,6 @@ class JobAdmin(ProjectScopedAdmin):
         if job is not None:
             extra["latest_runs"] = list(job.runs.select_related("job")[:LATEST_RUNS])
             extra["run_tones"] = TONES
+            extra["preview"] = f"{reverse('admin:agents_agent_preview')}?job={job.pk}"
             extra["may_start"] = job.project_id in projects_of(request, Role.OPERATOR)
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -12,7 +13,9 @@ from rest_framework import serializers
 from apps.access.api.fields import VisibleRelatedField
 from apps.access.states import Role
 from apps.jobs.arguments import check_arguments
-from apps.jobs.models import Job, Run, RunMove
+from apps.jobs.models import OPTIONS, Job, Run, RunMove, check_cookies, contradictions
+from apps.jobs.models.options import MAX_TIMEOUT_SECONDS
+from apps.jobs.models.validators import MAX_RULES, validate_cut_rules
 from apps.projects.models import Project
 
 MAX_SPEED = 1_000_000.0
@@ -27,8 +30,8 @@ class ArgumentsField(serializers.JSONField):
         return check_arguments(super().to_internal_value(data))
 
 
-class SpeedField(serializers.FloatField):
-    """Requests a second, 0 for no limit."""
+class FiniteField(serializers.FloatField):
+    """A number, neither infinite nor none."""
 
     default_error_messages = {"not_finite": _("A finite number is needed.")}
 
@@ -40,17 +43,67 @@ class SpeedField(serializers.FloatField):
         return value
 
 
+@extend_schema_field(
+    {
+        "type": "array",
+        "maxItems": MAX_RULES,
+        "items": {
+            "type": "object",
+            "properties": {
+                "start": {"type": "string"},
+                "end": {"type": "string"},
+                "pattern": {"type": "string", "description": "RE2"},
+                "start_offset": {"type": "integer"},
+                "end_offset": {"type": "integer"},
+                "trim": {"type": "boolean"},
+            },
+            "additionalProperties": False,
+        },
+    }
+)
+class CutRulesField(serializers.JSONField):
+    """A list of cut rules; the model's validator says which one is wrong."""
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
+class CookiesField(serializers.JSONField):
+    """Names and values, taken and never given back; an empty object removes those stored."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "write_only": True})
+
+    def to_internal_value(self, data: Any) -> Any:
+        """The object as JSON text, as the model stores it."""
+        cookies = check_cookies(super().to_internal_value(data))
+        return json.dumps(cookies) if cookies else ""
+
+
 class JobSerializer(serializers.ModelSerializer[Job]):
-    """What to run, and how fast."""
+    """What to run, how fast, and how its pages are fetched."""
 
     project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.EDITOR)
     arguments = ArgumentsField(required=False, help_text=_("A JSON object the spider receives."))
-    speed = SpeedField(
+    speed = FiniteField(
         required=False,
         min_value=0,
         max_value=MAX_SPEED,
         help_text=_("requests a second; 0 is unlimited, 0.1 is one every ten seconds"),
     )
+    timeout_seconds = FiniteField(
+        required=False, min_value=0.1, max_value=MAX_TIMEOUT_SECONDS, help_text=_("of a download")
+    )
+    request_timeout_seconds = FiniteField(
+        required=False,
+        allow_null=True,
+        min_value=0.1,
+        max_value=3600.0,
+        help_text=_("until the spider sends a request again; null is the spider's own"),
+    )
+    cut = CutRulesField(required=False, validators=[validate_cut_rules])
+    cookies = CookiesField(
+        required=False, help_text=_("Sent from the start. Sealed, never given back.")
+    )
+    cookies_set = serializers.SerializerMethodField(help_text=_("Whether there are cookies."))
 
     class Meta:
         model = Job
@@ -62,12 +115,24 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "arguments",
             "speed",
             "concurrency",
-            "policy",
+            *OPTIONS,
+            "cookies_set",
             "enabled",
             "notes",
             "created_at",
             "updated_at",
         ]
+
+    def get_cookies_set(self, job: Job) -> bool:
+        """Without opening them."""
+        return bool(job.__dict__["cookies"])
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """What two fields say together, with those that stay as they are."""
+        stored = vars(self.instance) if self.instance is not None else vars(Job())
+        if errors := contradictions({**stored, **attrs}):
+            raise serializers.ValidationError(dict(errors))
+        return attrs
 
 
 class StartSerializer(serializers.Serializer[Any]):

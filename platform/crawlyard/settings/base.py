@@ -8,7 +8,13 @@ from pathlib import Path
 import dj_database_url
 from django.utils.translation import gettext_lazy as _
 
-from crawlyard.settings.paths import ROOT, data_folder, key_from_file, new_secret_key
+from crawlyard.settings.paths import (
+    ROOT,
+    check_secret_key,
+    data_folder,
+    key_from_file,
+    new_secret_key,
+)
 from yardkit.env import Env, EnvError
 from yardkit.secretbox import generate_key
 
@@ -20,6 +26,7 @@ DEBUG = env.bool("DEBUG", default=False)
 SECRET_KEY = env.secret("SECRET_KEY", default="") or key_from_file(
     DATA_DIR / "secret_key", new_secret_key()
 )
+check_secret_key(SECRET_KEY, debug=DEBUG)
 # The first key seals, the others still open: rotation without downtime.
 SECRETBOX_KEYS = env.secret("SECRETBOX_KEYS", default="").replace(",", " ").split() or [
     key_from_file(DATA_DIR / "secretbox_key", generate_key())
@@ -46,6 +53,11 @@ HOST_REQUESTS_PER_SECOND = env.float("HOST_REQUESTS_PER_SECOND", default=10.0, m
 HOST_CONCURRENCY = env.int("HOST_CONCURRENCY", default=8, minimum=0)
 ROBOTS_CACHE_SECONDS = env.float("ROBOTS_CACHE_SECONDS", default=3600.0, minimum=0.0)
 HELD_LIMIT = env.int("HELD_LIMIT", default=10_000, minimum=1)
+
+# --- agents ---------------------------------------------------------------------------------
+
+# The charts of the agents reach back so far.
+AGENT_HISTORY_HOURS = env.int("AGENT_HISTORY_HOURS", default=24, minimum=1, maximum=24 * 90)
 
 # --- runs as local processes ----------------------------------------------------------------
 
@@ -215,7 +227,11 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SCHEMA_PATH_PREFIX": r"/api/v1",
     # Several fields share these choices; without a name of their own each gets a made-up one.
-    "ENUM_NAME_OVERRIDES": {"RunStateEnum": "apps.jobs.states.RunState"},
+    "ENUM_NAME_OVERRIDES": {
+        "RunStateEnum": "apps.jobs.states.RunState",
+        "DownloaderKindEnum": "apps.jobs.models.DownloaderKind",
+        "DownloadPolicyEnum": "apps.jobs.models.DownloadPolicy",
+    },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
 }
 
@@ -242,8 +258,8 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {
         "line": {
-            "format": "{asctime} {levelname:<7} {name}: {message}",
-            "style": "{",
+            "()": "yardkit.log_lines.OneLineFormatter",
+            "format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         }
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},

@@ -52,3 +52,12 @@ def _read_when_written(path: Path) -> str:
 def new_secret_key() -> str:
     """A fresh SECRET_KEY."""
     return secrets.token_urlsafe(50)
+
+
+def check_secret_key(key: str, *, debug: bool) -> None:
+    """Refuse a key that can be guessed: who has it can forge sessions and the tokens of runs."""
+    guessable = len(key) < 32 or len(set(key)) < 12 or key.startswith("django-insecure-")
+    if guessable and not debug:
+        raise EnvError(
+            "SECRET_KEY: can be guessed; use 50 random characters, or leave it out and one is made"
+        )

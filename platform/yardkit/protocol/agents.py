@@ -42,9 +42,10 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
 class CutRule(msgspec.Struct, frozen=True, kw_only=True):
     """Cuts a part out of the text on the agent, so that less travels back (seed S1.27).
 
-    From ``start`` to the next ``end`` ("" is the beginning, or the end, of the text), or the first
-    match of ``pattern`` (google-re2; its first group, where it has one). ``start_offset`` and
-    ``end_offset`` move both edges, in characters. Rules are applied one after another.
+    From ``start`` to the next ``end``, both included ("" is the beginning, or the end, of the
+    text), or the first match of ``pattern`` (google-re2; its first group, where it has one).
+    ``start_offset`` and ``end_offset`` move the two edges, in characters, to the right where they
+    are positive: minus the length of ``end`` leaves that out. Rules are applied one after another.
     """
 
     start: str = ""

@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
-from yardkit.protocol import DownloadResults, RequestItem, RunCounters, Skipped
+from yardkit.protocol import (
+    Dispatched,
+    DownloadResults,
+    Held,
+    Refused,
+    RequestItem,
+    RunCounters,
+    Skipped,
+)
 
-Answer: TypeAlias = DownloadResults | Skipped
+# What an agent says of requests, and what the center does.
+Answer: TypeAlias = DownloadResults | Skipped | Refused | Held | Dispatched
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +32,16 @@ class Transport(Protocol):
     """One run's way to its agents.
 
     ``chained``: a request made from a page goes back to the agent that fetched the page
-    (seed S1.36).
+    (seed S1.36). ``away``: there is no connection just now, so that nothing can be sent and no
+    answer can come; it may come back by itself.
     """
 
     run: int
     boot: str
     chained: bool
+
+    @property
+    def away(self) -> bool: ...
 
     async def allocate(self) -> Allocation:
         """Get agents. Raises ``RunFailed`` when there are none."""

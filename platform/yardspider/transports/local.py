@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from yardkit.cutting import TextFilter
 from yardkit.fetching import Fetcher
 from yardkit.protocol import (
     DownloaderSettings,
@@ -29,16 +30,19 @@ class LocalTransport:
     run = 0
     boot = "local"
     chained = False
+    away = False
 
     def __init__(self, settings: DownloaderSettings) -> None:
         self._settings = settings
         self._fetcher: Fetcher | None = None
+        self._texts: TextFilter | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._results: list[DownloadResult] = []
         self._arrived = asyncio.Event()
 
     async def allocate(self) -> Allocation:
         try:
+            self._texts = TextFilter(self._settings)
             self._fetcher = Fetcher(self._settings)
         except ValueError as error:
             raise RunFailed(f"bad downloader settings: {error}") from error
@@ -51,9 +55,9 @@ class LocalTransport:
             task.add_done_callback(self._tasks.discard)
 
     async def _fetch(self, item: RequestItem) -> None:
-        if self._fetcher is None:
+        if self._fetcher is None or self._texts is None:
             raise RuntimeError("send before allocate")
-        fetched = await self._fetcher.fetch(decode_request(item.request))
+        fetched = await self._texts.apply(await self._fetcher.fetch(decode_request(item.request)))
         self._results.append(
             DownloadResult(
                 item.id,

@@ -19,6 +19,7 @@ from yardkit.broker import (
     BadBrokerURL,
     Broker,
     BrokerError,
+    BrokerUnavailable,
     Delivery,
     Outgoing,
     Subscription,
@@ -29,13 +30,16 @@ from yardkit.protocol import (
     Allocate,
     Allocated,
     AnyMessage,
+    Dispatched,
     DownloadBatch,
     DownloaderReady,
     DownloadResult,
     DownloadResults,
     FailureKind,
+    Held,
     Policy,
     ProtocolError,
+    Refused,
     Release,
     RequestItem,
     RunCounters,
@@ -55,7 +59,9 @@ T = TypeVar("T")
 
 BATCH_ITEMS = 50
 _PREFETCH = 100
-_CONNECT_SECONDS = 10.0
+# A slow handshake is given so long, whatever the retries are.
+_CONNECT_SECONDS = 5.0
+_CONFIRM_SECONDS = 3.0
 _RETRY_SECONDS = 1.0
 _CLOSE_SECONDS = 0.3
 
@@ -77,12 +83,18 @@ class RemoteTransport:
         self._allocate_sent = False
         self._failed: list[tuple[float, list[Outgoing]]] = []
         self._mending: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self._lost: TransportLost | None = None
+
+    @property
+    def away(self) -> bool:
+        return self._broker is not None and not self._broker.connected
 
     # --- agents -------------------------------------------------------------------------------
 
     async def allocate(self) -> Allocation:
         await _in_daemon_thread(self._open)
+        self._watching = asyncio.create_task(self._watch())
         seconds = self._settings.allocate_seconds
         wait = AllocationWait(asked=self._run.agents, seconds=seconds)
         await self._publish_until_confirmed(self._allocate_message())
@@ -95,20 +107,33 @@ class RemoteTransport:
         return wait.result()
 
     def _open(self) -> None:
+        seconds = max(_CONNECT_SECONDS, self._settings.publish_retries * _RETRY_SECONDS)
         try:
-            broker = connect(self._run.broker_url, name=f"run-{self.run}", timeout=_CONNECT_SECONDS)
+            broker = connect(self._run.broker_url, name=f"run-{self.run}", timeout=seconds)
         except BadBrokerURL as error:
             raise RunFailed(f"BROKER_URL: {error}") from error
         except BrokerError as error:
             raise TransportLost(f"BROKER_URL: {error}") from error
         self._broker = broker
-        try:
-            broker.declare(*topology.SHARED, self._answers)
-            self._subscription = broker.subscribe(
-                self._answers.name, prefetch=_PREFETCH, on_ready=self._on_ready
-            )
-        except BrokerError as error:
-            raise TransportLost(f"cannot subscribe to {self._answers.name}: {error}") from error
+        self._subscribe(broker)
+
+    def _subscribe(self, broker: Broker) -> None:
+        """Once a second while it fails. Raises ``TransportLost`` (seed S1.42)."""
+        for attempt in range(self._settings.publish_retries + 1):
+            if attempt:
+                time.sleep(_RETRY_SECONDS)
+            try:
+                _check_connected(broker)
+                broker.declare(*topology.SHARED, self._answers)
+                self._subscription = broker.subscribe(
+                    self._answers.name, prefetch=_PREFETCH, on_ready=self._on_ready
+                )
+            except BrokerError as error:
+                failure = error
+            else:
+                return
+        times = f"tried {self._settings.publish_retries + 1} times"
+        raise TransportLost(f"cannot subscribe to {self._answers.name}, {times}: {failure}")
 
     def _allocate_message(self) -> Outgoing:
         self._allocate_sent = True
@@ -133,12 +158,32 @@ class RemoteTransport:
             if attempt:
                 await asyncio.sleep(_RETRY_SECONDS)
             try:
-                await self._publish([message])
+                # One that arrives after all only repeats the question.
+                async with asyncio.timeout(_CONFIRM_SECONDS):
+                    await self._publish([message])
+            except TimeoutError:
+                failure: Exception = TimeoutError(f"no word within {_CONFIRM_SECONDS:g} s")
             except BrokerError as error:
                 failure = error
             else:
                 return
+            if self._lost is not None:
+                raise self._lost
         raise self._given_up(failure)
+
+    async def _watch(self) -> None:
+        """Give up when the connection has stayed away for too long (seed S1.42).
+
+        The broker's own thread connects again and keeps what it could not publish meanwhile.
+        """
+        tried = 0
+        while tried <= self._settings.publish_retries:
+            await asyncio.sleep(_RETRY_SECONDS)
+            tried = tried + 1 if self.away else 0
+        self._lost = TransportLost(
+            f"the broker is gone: {self._connected().url} did not answer, tried {tried} times"
+        )
+        self._arrived.set()
 
     def _given_up(self, error: BaseException) -> TransportLost:
         times = self._settings.publish_retries + 1
@@ -175,21 +220,24 @@ class RemoteTransport:
         ]
 
         def settled(future: Future[None]) -> None:
-            if not future.cancelled() and future.exception() is not None:
+            if not future.cancelled() and (error := future.exception()) is not None:
                 with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-                    self._loop.call_soon_threadsafe(self._send_failed, messages)
+                    self._loop.call_soon_threadsafe(self._send_failed, messages, error)
 
+        broker = self._connected()
         try:
-            self._connected().publish(messages).add_done_callback(settled)
-        except BrokerError:
-            self._send_failed(messages)
+            # Else it would be waited for, which is the retries' to limit.
+            _check_connected(broker)
+            broker.publish(messages).add_done_callback(settled)
+        except BrokerError as error:
+            self._send_failed(messages, error)
 
-    def _send_failed(self, messages: list[Outgoing]) -> None:
+    def _send_failed(self, messages: list[Outgoing], failure: BaseException) -> None:
         self._failed.append((time.monotonic(), messages))
         if self._mending is None or self._mending.done():
-            self._mending = asyncio.create_task(self._mend())
+            self._mending = asyncio.create_task(self._mend(failure))
 
-    async def _mend(self) -> None:
+    async def _mend(self, failure: BaseException) -> None:
         """Send again what the broker did not take, until it does or the retries are used up."""
         for attempt in range(self._settings.publish_retries):
             if attempt == 0:
@@ -200,15 +248,18 @@ class RemoteTransport:
             self._failed = [entry for entry in self._failed if entry[0] > oldest]
             batch = [message for _, messages in self._failed for message in messages]
             try:
+                _check_connected(self._connected())
                 # A queue that somebody deleted is made again; on a live one this changes nothing.
                 await _in_daemon_thread(lambda: self._connected().declare(*topology.SHARED))
                 await self._publish(batch)
             except BrokerError as error:
-                failure: BrokerError = error
+                failure = error
             else:
                 self._failed.clear()
                 log.info("the broker takes messages again")
                 return
+        if self.away:
+            return  # whether that is for too long, ``_watch`` says
         self._lost = self._given_up(failure)
         self._arrived.set()
 
@@ -264,7 +315,7 @@ class RemoteTransport:
                 items = [self._inflated(result) for result in message.items]
                 return msgspec.structs.replace(message, items=items)
             return message
-        return message if isinstance(message, Skipped) else None
+        return message if isinstance(message, Skipped | Refused | Held | Dispatched) else None
 
     def _inflated(self, result: DownloadResult) -> DownloadResult:
         if not result.compressed:
@@ -296,8 +347,9 @@ class RemoteTransport:
             raise ReportLost(str(error)) from error
 
     async def close(self) -> None:
-        if self._mending is not None:
-            self._mending.cancel()
+        for task in (self._mending, self._watching):
+            if task is not None:
+                task.cancel()
         broker = self._broker
         if broker is None:
             return
@@ -309,6 +361,12 @@ class RemoteTransport:
                         [Outgoing(encode(release), key=topology.CENTER_CONTROL.name)]
                     )
         await _in_daemon_thread(lambda: broker.close(_CLOSE_SECONDS))
+
+
+def _check_connected(broker: Broker) -> None:
+    """Raises ``BrokerUnavailable``: what is asked of a lost connection waits for half a minute."""
+    if not broker.connected:
+        raise BrokerUnavailable("no connection")
 
 
 async def _in_daemon_thread(work: Callable[[], T]) -> T:

@@ -55,24 +55,36 @@ class OtherSide:
         body = message if isinstance(message, bytes) else encode(message)
         self.broker.publish([Outgoing(body=body, key=self.commands.name)]).result(30)
 
-    async def allocate(self, **settings: Any) -> DownloaderReady:
-        """Ask for a downloader and wait for the agent's word."""
+    def ask(self, *, allocated_at: float = 0.0, **settings: Any) -> None:
+        """Ask for a downloader."""
         settings.setdefault("allowed_networks", LOOPBACK)
         self.send(
             AllocateDownloader(
                 run=self.run,
                 reply_to=self.answers.name,
                 settings=DownloaderSettings(**settings),
+                allocated_at=allocated_at,
             )
         )
+
+    async def allocate(self, **settings: Any) -> DownloaderReady:
+        """Ask for a downloader and wait for the agent's word."""
+        self.ask(**settings)
         return await self.receive(DownloaderReady)
 
     def download(
-        self, urls: Sequence[str], *, dispatched_at: float | None = None, **request: Any
+        self,
+        urls: Sequence[str],
+        *,
+        dispatched_at: float | None = None,
+        report_to: str = "",
+        host: str = "host",
+        **request: Any,
     ) -> None:
         """Ask for pages; the id of each is its place in ``urls``."""
         items = [
-            item(number, DownloadRequest(url=url, **request)) for number, url in enumerate(urls)
+            item(number, DownloadRequest(url=url, **request), host)
+            for number, url in enumerate(urls)
         ]
         self.send(
             DownloadCommand(
@@ -80,6 +92,7 @@ class OtherSide:
                 reply_to=self.answers.name,
                 items=items,
                 dispatched_at=time.time() if dispatched_at is None else dispatched_at,
+                report_to=report_to,
             )
         )
 
@@ -123,8 +136,8 @@ class OtherSide:
         return depth.ready + max(0, depth.unacked)
 
 
-def item(number: int, request: DownloadRequest) -> RequestItem:
-    return RequestItem(number, 1, "host", "", encode_request(request))
+def item(number: int, request: DownloadRequest, host: str = "host") -> RequestItem:
+    return RequestItem(number, 1, host, "", encode_request(request))
 
 
 def take(subscription: Subscription) -> list[AnyMessage]:

@@ -1,4 +1,7 @@
-"""Which encoding a body is written in, by the rules browsers follow where they matter."""
+"""Which encoding a body is written in, by the rules browsers follow where they matter.
+
+Agents that work on a text and spiders that read it use the same rules, so that both see the same.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ _HEADER: Final = re.compile(r"charset\s*=\s*[\"']?\s*([^\s\"';]+)", re.IGNORECAS
 _META: Final = re.compile(rb"<meta[^>]*?charset\s*=\s*[\"']?\s*([a-zA-Z0-9_:.\-]+)", re.IGNORECASE)
 _XML: Final = re.compile(rb"^\s*<\?xml[^>]*?encoding\s*=\s*[\"']([a-zA-Z0-9_:.\-]+)")
 _META_BYTES: Final = 4096
+_PLAIN: Final = "text/plain"
+_FALLBACK: Final = "utf-8"
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32-le"),
@@ -72,3 +77,38 @@ def _declared(body: bytes, content_type: str) -> str | None:
     name = known(label) if label else None
     # A meta read byte by byte cannot say UTF-16 and be right: browsers take it for UTF-8.
     return "utf-8" if name and name.startswith("utf-16") and match is None else name
+
+
+def declaring(content_type: str, encoding: str) -> str:
+    """``content_type`` so changed that ``decode`` reads a body without a mark as ``encoding``."""
+    match = _HEADER.search(content_type)
+    if match is None:
+        return f"{content_type or _PLAIN}; charset={encoding}"
+    if known(match[1]) == known(encoding):
+        return content_type
+    return f"{content_type[: match.start(1)]}{encoding}{content_type[match.end(1) :]}"
+
+
+def encode(text: str, encoding: str) -> tuple[bytes, str]:
+    """(bytes, their encoding): what ``decode`` reads as ``text`` when that encoding is declared.
+
+    In ``encoding`` where it has all the characters of the text, else in UTF-8. ``text`` holds no
+    lone surrogates.
+    """
+    name = known(encoding) or _FALLBACK
+    if name != _FALLBACK:
+        try:
+            body = text.encode(name)
+        except UnicodeEncodeError:
+            pass
+        else:
+            if decode(body, declaring("", name))[0] == text:
+                return body, name
+    body = text.encode()
+    # A text that begins with U+FEFF would lose it: the reader takes the first for a mark.
+    return (codecs.BOM_UTF8 + body if body.startswith(codecs.BOM_UTF8) else body), _FALLBACK
+
+
+def has_mark(body: bytes) -> bool:
+    """Whether it begins with a byte-order mark, which says more than any declaration."""
+    return any(body.startswith(mark) for mark, _ in _MARKS)

@@ -1,87 +1,14 @@
-"""Jobs, their runs, and each move of a run."""
+"""Executions of jobs, and each move of one."""
 
 from __future__ import annotations
 
-from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from apps.jobs.querysets import JobQuerySet, RunQuerySet
+from apps.jobs.models.job import Job
+from apps.jobs.querysets import RunQuerySet
 from apps.jobs.states import ACTIVE, FINAL, RunState
-from apps.projects.models import Project
-
-
-class DownloadPolicy(models.TextChoices):
-    """How a run's agents are chosen (seed S1.36)."""
-
-    RANDOM = "random", _("random over all agents")
-
-
-class Job(models.Model):
-    """What to run, and with which arguments."""
-
-    project = models.ForeignKey(
-        Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="jobs"
-    )
-    name = models.CharField(_("name"), max_length=100)
-    spider = models.CharField(
-        _("spider"),
-        max_length=200,
-        help_text=_("module:Class, importable on the runner's host"),
-        validators=[
-            RegexValidator(
-                r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
-                _("Write it as module:Class, for example yardspider.site:SiteSpider."),
-            )
-        ],
-    )
-    arguments = models.JSONField(
-        _("arguments"), default=dict, blank=True, help_text=_("a JSON object the spider receives")
-    )
-    speed = models.FloatField(
-        _("speed"),
-        default=1.0,
-        validators=[MinValueValidator(0.0)],
-        help_text=_("requests a second; 0 is unlimited, 0.1 is one every ten seconds"),
-    )
-    concurrency = models.PositiveIntegerField(
-        _("window"),
-        default=100,
-        validators=[MinValueValidator(1), MaxValueValidator(10_000)],
-        help_text=_("how many requests may be without an answer at once"),
-    )
-    policy = models.CharField(
-        _("download policy"),
-        max_length=10,
-        choices=DownloadPolicy.choices,
-        default=DownloadPolicy.RANDOM,
-    )
-    enabled = models.BooleanField(_("enabled"), default=True)
-    notes = models.TextField(_("notes"), blank=True)
-    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
-    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
-
-    objects = JobQuerySet.as_manager()
-
-    class Meta:
-        verbose_name = _("job")
-        verbose_name_plural = _("jobs")
-        ordering = ["name", "id"]
-        constraints = [
-            models.UniqueConstraint(
-                fields=["project", "name"],
-                name="jobs_job_name_once_per_project",
-                violation_error_message=_("A job of this name already exists in the project."),
-            ),
-            models.CheckConstraint(
-                condition=Q(policy__in=DownloadPolicy.values), name="jobs_job_policy_known"
-            ),
-            models.CheckConstraint(condition=Q(speed__gte=0), name="jobs_job_speed_positive"),
-        ]
-
-    def __str__(self) -> str:
-        return self.name
 
 
 class Run(models.Model):

@@ -1,0 +1,334 @@
+"""Agents in the admin: how they are, and what people decide about them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_GET, require_POST
+from unfold.decorators import action, display
+from unfold.views import ChangeList
+
+from apps.access.admin import AuditedAdmin
+from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.read_only import ReadOnly
+from apps.access.errors import DomainError
+from apps.access.states import Role
+from apps.agents.admin.cells import Cells
+from apps.agents.admin.detail import detail
+from apps.agents.admin.preview import preview_page
+from apps.agents.models import Agent
+from apps.agents.services import exit_agent, switch_agent
+from apps.agents.states import AgentMode
+
+PER_PAGE = 100
+MOST_REASON = 200
+
+
+class AgentList(ChangeList):
+    """The list, with the cells of its page: all judged at one moment, sparklines in one query."""
+
+    result_list: Any
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Agents of this page, each with ``cells``."""
+        super().get_results(request)
+        agents = list(self.result_list)
+        cells = Cells(agents, timezone.now())
+        for agent in agents:
+            agent.cells = cells
+        self.result_list = agents
+
+
+@admin.register(Agent)
+class AgentAdmin(ReadOnly, AuditedAdmin):
+    """Agents describe themselves; a person only takes them out of service and back.
+
+    They serve every project, so whoever sees a project sees them, and only people who
+    administer a project may switch them.
+    """
+
+    list_display = (
+        "__str__",
+        "alive",
+        "mode_label",
+        "cpu",
+        "memory",
+        "downloaders_now",
+        "rate",
+        "heartbeat",
+        "problems_now",
+    )
+    list_filter = ("mode", "version")
+    list_filter_submit = True
+    search_fields = ("name", "agent_id")
+    actions = ("enable_selected", "drain_selected", "disable_selected", "exit_selected")
+    list_per_page = PER_PAGE
+    show_full_result_count = False
+    list_before_template = "admin/agents/agent/list_head.html"
+    change_form_outer_before_template = "admin/agents/agent/detail.html"
+    fields = (
+        ("name", "agent_id"),
+        ("version", "boot"),
+        ("processors", "types_text"),
+        ("registered_at", "switched_at"),
+        "labels_text",
+    )
+    readonly_fields = ("types_text", "labels_text")
+
+    class Media:
+        css = {"all": ["dashboard/dashboard.css", "agents/agents.css"]}
+        js = ["dashboard/live.js", "agents/agents.js"]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[AgentList]:
+        """The list with one clock."""
+        return AgentList
+
+    def get_urls(self) -> list[URLPattern]:
+        """The buttons of the page of an agent, what live pages fetch, and the preview."""
+        view = self.admin_site.admin_view
+        switch = view(require_POST(self.switch_view))
+        return [
+            path("live", view(require_GET(self.list_live_view)), name="agents_agent_live"),
+            path("preview", view(require_GET(self.preview_view)), name="agents_agent_preview"),
+            path("<int:pk>/live", view(require_GET(self.live_view)), name="agents_agent_detail"),
+            path("<int:pk>/enable", switch, {"mode": "enabled"}, name="agents_agent_enable"),
+            path("<int:pk>/drain", switch, {"mode": "draining"}, name="agents_agent_drain"),
+            path("<int:pk>/disable", switch, {"mode": "disabled"}, name="agents_agent_disable"),
+            path("<int:pk>/exit", view(self.exit_view), name="agents_agent_exit"),
+            *super().get_urls(),
+        ]
+
+    # --- the list -------------------------------------------------------------------------------
+
+    @display(description=_("alive"), ordering="heartbeat_at")
+    def alive(self, agent: Any) -> SafeString:
+        """Whether the last heartbeat is younger than 11 s."""
+        return _cell(agent, "alive")
+
+    @display(description=_("mode"), ordering="mode")
+    def mode_label(self, agent: Any) -> SafeString:
+        """Enabled, draining or disabled."""
+        return _cell(agent, "mode")
+
+    @display(description=_("CPU"), ordering="cpu_percent")
+    def cpu(self, agent: Any) -> SafeString:
+        """Percent of the host."""
+        return _cell(agent, "cpu")
+
+    @display(description=_("memory, free of all"), ordering="free_memory_bytes")
+    def memory(self, agent: Any) -> SafeString:
+        """Free and total memory of the host."""
+        return _cell(agent, "memory")
+
+    @display(description=_("downloaders"), ordering="downloaders")
+    def downloaders_now(self, agent: Any) -> SafeString:
+        """How many runs it serves."""
+        return _cell(agent, "downloaders")
+
+    @display(description=_("QPS, last hour"), ordering="qps")
+    def rate(self, agent: Any) -> SafeString:
+        """Downloads a second over the last 5 s, and a line of the last hour."""
+        return _cell(agent, "rate")
+
+    @display(description=_("last heartbeat"), ordering="heartbeat_at")
+    def heartbeat(self, agent: Any) -> SafeString:
+        """Its age in seconds, minutes, hours or days."""
+        return _cell(agent, "heartbeat")
+
+    @display(description=_("problems"))
+    def problems_now(self, agent: Any) -> SafeString:
+        """What its owner should look at."""
+        return _cell(agent, "problems")
+
+    def list_live_view(self, request: HttpRequest) -> HttpResponse:
+        """The changing cells of the agents in ``?ids=1,2``, as JSON."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        asked = request.GET.get("ids", "").split(",")[:PER_PAGE]
+        ids = [int(each) for each in asked if each.isascii() and each.isdigit() and len(each) < 19]
+        agents = list(Agent.objects.filter(pk__in=ids))
+        cells = Cells(agents, timezone.now())
+        shown: dict[str, str] = {}
+        for agent in agents:
+            shown |= cells.all_of(agent)
+        return JsonResponse({"cells": shown})
+
+    # --- one agent ------------------------------------------------------------------------------
+
+    @display(description=_("labels"))
+    def labels_text(self, agent: Agent) -> str:
+        """Labels as the agent reports them."""
+        return ", ".join(f"{name}={value}" for name, value in agent.labels.items()) or "–"
+
+    @display(description=_("types of downloader"))
+    def types_text(self, agent: Agent) -> str:
+        """The types of downloader that it can make."""
+        return ", ".join(agent.types) or "–"
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """The figures of one agent, and the buttons."""
+        extra = dict(extra_context or {})
+        agent = self.get_object(request, object_id)
+        if agent is not None and self.has_view_permission(request):
+            extra |= self._detail(request, agent)
+            extra["may_switch"] = self.has_switch_permission(request)
+        return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
+
+    def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The changing part of the page of one agent."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = self._detail(request, _agent(pk))
+        return TemplateResponse(request, "admin/agents/agent/live.html", context)
+
+    def _detail(self, request: HttpRequest, agent: Agent) -> dict[str, Any]:
+        hours = request.GET.get("hours", "")
+        asked = int(hours) if hours.isascii() and hours.isdigit() and len(hours) < 4 else 0
+        return detail(agent, person_of(request), asked, timezone.now())
+
+    def preview_view(self, request: HttpRequest) -> HttpResponse:
+        """Which agents would a job get now, and why not the others?"""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
+        return preview_page(request, context)
+
+    # --- who may what ---------------------------------------------------------------------------
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        """Whoever sees any project."""
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Agent | None = None) -> bool:
+        """Whoever sees any project."""
+        person = person_of(request)
+        return bool(person and person.is_staff and projects_of(request, Role.VIEWER))
+
+    def has_switch_permission(self, request: HttpRequest) -> bool:
+        """Whoever administers a project."""
+        return bool(projects_of(request, Role.ADMIN))
+
+    # --- what people decide ---------------------------------------------------------------------
+
+    @action(description=_("Enable"), permissions=["switch"])
+    def enable_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
+        """Back into service."""
+        count = self._switch_all(request, queryset, AgentMode.ENABLED)
+        text = ngettext("%(count)d agent was enabled.", "%(count)d agents were enabled.", count)
+        messages.success(request, text % {"count": count})
+
+    @action(description=_("Drain: no new runs"), permissions=["switch"])
+    def drain_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
+        """No new runs."""
+        count = self._switch_all(request, queryset, AgentMode.DRAINING)
+        text = ngettext("%(count)d agent is draining.", "%(count)d agents are draining.", count)
+        messages.success(request, text % {"count": count})
+
+    @action(description=_("Disable: nothing more is sent to it"), permissions=["switch"])
+    def disable_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
+        """Out of service at once."""
+        count = self._switch_all(request, queryset, AgentMode.DISABLED)
+        text = ngettext("%(count)d agent was disabled.", "%(count)d agents were disabled.", count)
+        messages.success(request, text % {"count": count})
+
+    @action(description=_("Exit: end the process"), permissions=["switch"])
+    def exit_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> HttpResponse | None:
+        """End the processes, after a question."""
+        agents = list(queryset)
+        if "confirm" not in request.POST:
+            return self._ask_exit(request, agents, selected=True)
+        self._exit_all(request, agents)
+        return None
+
+    def switch_view(self, request: HttpRequest, pk: int, mode: str) -> HttpResponse:
+        """A button on the page of one agent."""
+        if not self.has_switch_permission(request):
+            raise PermissionDenied
+        agent = _agent(pk)
+        self._switch_all(request, [agent], AgentMode(mode))
+        texts = {
+            AgentMode.ENABLED: gettext("Agent %(agent)s is enabled."),
+            AgentMode.DRAINING: gettext(
+                "Agent %(agent)s is draining: it gets no new runs and goes on with those it has."
+            ),
+            AgentMode.DISABLED: gettext(
+                "Agent %(agent)s is disabled: within 5 s nothing more is sent to it."
+            ),
+        }
+        messages.success(request, texts[AgentMode(mode)] % {"agent": agent})
+        return HttpResponseRedirect(reverse("admin:agents_agent_change", args=[pk]))
+
+    def exit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Ask on GET, tell the agent on POST."""
+        if not self.has_switch_permission(request):
+            raise PermissionDenied
+        agent = _agent(pk)
+        if request.method != "POST":
+            return self._ask_exit(request, [agent], selected=False)
+        self._exit_all(request, [agent])
+        return HttpResponseRedirect(reverse("admin:agents_agent_change", args=[pk]))
+
+    def _ask_exit(
+        self, request: HttpRequest, agents: list[Agent], *, selected: bool
+    ) -> TemplateResponse:
+        context = {
+            **self.admin_site.each_context(request),
+            "title": ngettext("Exit agent", "Exit agents", len(agents)),
+            "agents": agents,
+            "selected": selected,
+            "checkbox": ACTION_CHECKBOX_NAME,
+            "most": MOST_REASON,
+            "opts": self.opts,
+            "back": reverse("admin:agents_agent_changelist")
+            if selected
+            else reverse("admin:agents_agent_change", args=[agents[0].pk]),
+        }
+        return TemplateResponse(request, "admin/agents/agent/exit.html", context)
+
+    def _exit_all(self, request: HttpRequest, agents: list[Agent]) -> None:
+        """Tell each; those that cannot be told are named."""
+        reason = request.POST.get("reason", "").strip()[:MOST_REASON]
+        told = 0
+        for agent in agents:
+            try:
+                exit_agent(agent=agent, reason=reason, actor=person_of(request), now=timezone.now())
+                told += 1
+            except DomainError as error:
+                messages.error(request, error.text)
+        if told:
+            text = ngettext(
+                "%(count)d agent was told to exit.", "%(count)d agents were told to exit.", told
+            )
+            messages.success(request, text % {"count": told})
+
+    def _switch_all(self, request: HttpRequest, agents: Any, mode: AgentMode) -> int:
+        now, person = timezone.now(), person_of(request)
+        return sum(switch_agent(agent=agent, mode=mode, actor=person, now=now) for agent in agents)
+
+
+def _cell(agent: Any, name: str) -> SafeString:
+    return cast(SafeString, agent.cells.cell(name, agent))
+
+
+def _agent(pk: int) -> Agent:
+    agent = Agent.objects.filter(pk=pk).first()
+    if agent is None:
+        raise Http404
+    return agent

@@ -1,0 +1,96 @@
+"""The page of one agent: how it is, how it was, whom it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.conf import settings
+from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext as _
+
+from apps.access.models import User
+from apps.agents.engine.charts import GAP_SECONDS, Point, round_top, segments, thin_out
+from apps.agents.models import Agent, AgentSample
+from apps.agents.queries import Served, samples_since, served_by
+from apps.agents.states import MODE_TONES, AgentMode, is_alive
+
+HOURS: Final = (1, 6, 24)
+# More points than this are not to be told apart on a screen.
+MOST_POINTS: Final = 240
+GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """One line over time. ``top`` and ``newest`` are texts."""
+
+    title: str
+    newest: str
+    top: str
+    lines: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What of a sample is drawn, which of several values counts, and how it is written."""
+
+    title: str
+    value: Callable[[AgentSample], float]
+    worst: Callable[[Iterable[float]], float]
+    text: Callable[[float], str]
+    top: float = 0.0
+
+
+def detail(agent: Agent, person: User | None, hours: int, now: datetime) -> dict[str, Any]:
+    """What the template ``admin/agents/agent/live.html`` shows. Four queries."""
+    hours = hours if hours in HOURS else HOURS[0]
+    since = now - timedelta(hours=hours)
+    served: Served = served_by(agent, person)
+    return {
+        "agent": agent,
+        "alive": is_alive(agent.heartbeat_at, now),
+        "mode_tone": MODE_TONES[agent.mode],
+        "mode_label": AgentMode(agent.mode).label,
+        "charts": charts(agent, samples_since(agent, since), since, now),
+        "hours": hours,
+        "choices": [each for each in HOURS if each <= max(HOURS[0], settings.AGENT_HISTORY_HOURS)],
+        "since": since,
+        "now": now,
+        "served": served,
+    }
+
+
+def charts(agent: Agent, samples: list[AgentSample], since: datetime, now: datetime) -> list[Chart]:
+    """CPU, free memory, downloaders and QPS; of each stretch of time the worst value."""
+    start, end = since.timestamp(), now.timestamp()
+    stretch = max(60.0, (end - start) / MOST_POINTS)
+    found = []
+    for figure in _figures(agent):
+        points: list[Point] = thin_out(
+            [(each.at.timestamp(), figure.value(each)) for each in samples],
+            seconds=stretch,
+            worst=figure.worst,
+        )
+        top = figure.top or round_top(max((value for _at, value in points), default=0.0))
+        lines = segments(points, start=start, end=end, top=top, gap=max(GAP_SECONDS, 2.5 * stretch))
+        newest = figure.text(points[-1][1]) if points else "–"
+        found.append(Chart(figure.title, newest, figure.text(top), lines))
+    return found
+
+
+def _figures(agent: Agent) -> list[Figure]:
+    return [
+        Figure(_("CPU"), lambda one: one.cpu_percent, max, lambda value: f"{value:.0f} %", 100.0),
+        Figure(
+            _("free memory"),
+            lambda one: one.free_memory_bytes / GIB,
+            min,
+            lambda value: str(filesizeformat(value * GIB)),
+            agent.total_memory_bytes / GIB,
+        ),
+        Figure(_("downloaders"), lambda one: one.downloaders, max, lambda value: f"{value:g}"),
+        Figure(_("QPS"), lambda one: one.qps, max, lambda value: f"{value:.3g}"),
+    ]

@@ -1,0 +1,73 @@
+"""An agent's own word: that it has started, and that it is alive (seed S1.20 to S1.22)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from apps.agents.downloader.vitals import Vitals
+from yardkit import topology
+from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing
+from yardkit.broker.aio import publish
+from yardkit.protocol import Heartbeat, encode
+
+logger = logging.getLogger(__name__)
+
+# A heartbeat that is not confirmed by then has failed; the next one is due.
+CONFIRM_SECONDS = 5.0
+
+
+class Pulse:
+    """Registers an agent and keeps saying that it is alive.
+
+    Args:
+        heartbeat: what to say this time.
+    """
+
+    def __init__(self, broker: Broker, vitals: Vitals, heartbeat: Callable[[], Heartbeat]) -> None:
+        self._broker = broker
+        self._vitals = vitals
+        self._heartbeat = heartbeat
+
+    async def register(self) -> None:
+        """Once at the start. Raises ``BrokerError``."""
+        body = encode(self._vitals.register())
+        await publish(self._broker, [Outgoing(body=body, key=topology.CENTER_REGISTER.name)])
+
+    async def keep_beating(self) -> None:
+        """A heartbeat every 5 s; failures are told once, and nothing ends it (seed S1.22)."""
+        failing = False
+        while True:
+            try:
+                async with asyncio.timeout(CONFIRM_SECONDS):
+                    await self._beat()
+            except BrokerClosed:
+                return
+            except Exception as error:  # noqa: BLE001 - nothing may end this loop; logged once
+                if not failing:
+                    logger.warning("heartbeats fail: %s", _why(error))
+                failing = True
+            else:
+                if failing:
+                    logger.info("heartbeats work again")
+                failing = False
+            await asyncio.sleep(topology.HEARTBEAT_SECONDS)
+
+    async def _beat(self) -> None:
+        message = Outgoing(
+            body=encode(self._heartbeat()),
+            key="",
+            exchange=topology.HEARTBEATS,
+            ttl_seconds=topology.AGENT_ALIVE_SECONDS,
+            persistent=False,
+            # Without any center there is no queue, and that is no failure of the agent.
+            mandatory=False,
+        )
+        await publish(self._broker, [message])
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no confirmation in time"
+    return str(error) if isinstance(error, BrokerError) else f"{type(error).__name__}: {error}"

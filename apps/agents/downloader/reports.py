@@ -1,0 +1,134 @@
+"""What an agent tells the centers about the hosts it was sent to, so that none is hurried."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from yardkit.broker import BrokerClosed, Outgoing
+from yardkit.clock import Clock
+from yardkit.fetching import Fetched
+from yardkit.protocol import DownloadsFinished, HostResult, encode
+from yardkit.topology import DOWNLOAD_EXPIRES_SECONDS
+
+logger = logging.getLogger(__name__)
+
+REPORT_SECONDS: Final = 0.1
+MAX_HOSTS: Final = 500
+MAX_RETRY_AFTER_SECONDS: Final = 3600.0
+BUSY: Final = frozenset({429, 503})
+_LONGEST_NUMBER: Final = 10
+
+Deliver = Callable[[Outgoing, str, int], Awaitable[bool]]
+
+
+@dataclass(slots=True)
+class _Tally:
+    finished: int = 0
+    busy: int = 0
+    retry_after_seconds: float = 0.0
+
+
+class HostReports:
+    """Gathers how requests ended, by center, run and host; sends it ten times a second.
+
+    Every request of a command that names somebody to report to is counted once when it ends,
+    however it ends: answered, failed, expired, discarded, or without a downloader. The exception
+    is a process that stops first: its commands come again, and then all of their requests count.
+
+    Args:
+        deliver: publishes a message, told what it is and how many answers it holds.
+    """
+
+    def __init__(self, deliver: Deliver, agent: str, clock: Clock) -> None:
+        self._deliver = deliver
+        self._agent = agent
+        self._clock = clock
+        self._pending: dict[tuple[str, int], dict[str, _Tally]] = {}
+        self._sending: asyncio.Task[None] | None = None
+        self._hurry = asyncio.Event()
+
+    def add(self, report_to: str, run: int, host: str, fetched: Fetched | None) -> None:
+        """A request to ``host`` has ended; ``fetched`` is None when it was never sent."""
+        hosts = self._pending.setdefault((report_to, run), {})
+        tally = hosts.get(host)
+        if tally is None:
+            tally = hosts[host] = _Tally()
+        tally.finished += 1
+        if fetched is not None and (fetched.busy_status or fetched.status) in BUSY:
+            tally.busy += 1
+            wait = retry_after_seconds(_retry_after(fetched), self._clock.time())
+            tally.retry_after_seconds = max(tally.retry_after_seconds, wait)
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.ensure_future(self._send_all())
+
+    async def drain(self, seconds: float) -> None:
+        """Send everything now and wait for it, up to so long."""
+        self._hurry.set()
+        if self._sending is not None:
+            await asyncio.wait([self._sending], timeout=seconds)
+            self._sending.cancel()
+
+    async def _send_all(self) -> None:
+        with contextlib.suppress(BrokerClosed):
+            while self._pending:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(REPORT_SECONDS):
+                        await self._hurry.wait()
+                pending, self._pending = self._pending, {}
+                for (report_to, run), hosts in pending.items():
+                    await self._send(report_to, run, hosts)
+
+    async def _send(self, report_to: str, run: int, hosts: dict[str, _Tally]) -> None:
+        try:
+            for outgoing in self._messages(report_to, run, hosts):
+                # Counts for nothing in the books of the answers: 0 requests.
+                await self._deliver(outgoing, "a report on hosts", 0)
+        except BrokerClosed:
+            raise
+        except Exception:  # the last guard: one report must not end the others
+            logger.exception("run %d: a report on hosts failed in an unforeseen way", run)
+
+    def _messages(self, report_to: str, run: int, hosts: dict[str, _Tally]) -> Iterator[Outgoing]:
+        results = [
+            HostResult(host, tally.finished, tally.busy, tally.retry_after_seconds)
+            for host, tally in hosts.items()
+        ]
+        for start in range(0, len(results), MAX_HOSTS):
+            message = DownloadsFinished(
+                run=run, agent=self._agent, hosts=results[start : start + MAX_HOSTS]
+            )
+            yield Outgoing(
+                body=encode(message),
+                key=report_to,
+                ttl_seconds=DOWNLOAD_EXPIRES_SECONDS,
+                persistent=False,
+                # A center that is gone has forgotten what it counted.
+                mandatory=False,
+            )
+
+
+def _retry_after(fetched: Fetched) -> str:
+    found = (value for name, value in fetched.headers if name.lower() == "retry-after")
+    return fetched.retry_after or next(found, "")
+
+
+def retry_after_seconds(value: str, now: float) -> float:
+    """How long a ``Retry-After`` asks to wait: 0 for nonsense, an hour at most.
+
+    ``value`` is a number of seconds or an HTTP date; ``now`` is in Unix seconds.
+    """
+    value = value.strip()
+    if value.isdecimal():
+        wait = float(value) if len(value) <= _LONGEST_NUMBER else MAX_RETRY_AFTER_SECONDS
+    else:
+        try:
+            wait = parsedate_to_datetime(value).timestamp() - now
+        except (ValueError, TypeError, OverflowError, IndexError):
+            return 0.0
+    return min(max(wait, 0.0), MAX_RETRY_AFTER_SECONDS)

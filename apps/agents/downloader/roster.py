@@ -1,0 +1,141 @@
+"""Keeps the files of the allocations the way they should be, beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from apps.agents.downloader.store import AllocationStore
+from yardkit.bridge import in_daemon_thread
+from yardkit.protocol import AllocateDownloader
+
+logger = logging.getLogger(__name__)
+
+MAX_PROBLEMS: Final = 20
+_PROBLEM_CHARACTERS: Final = 200
+
+
+class Roster:
+    """Which allocations the disk should hold; ``settle`` and ``flush`` make it so.
+
+    A disk that is full or read-only does not keep a run from being served: what cannot be written
+    is a problem that is told, and tried again.
+
+    Args:
+        store: None for an agent that will not be known again after a restart.
+    """
+
+    def __init__(self, store: AllocationStore | None) -> None:
+        self.problems: list[str] = []
+        self._store = store
+        self._unread: list[str] = []
+        self._wanted: dict[int, AllocateDownloader] = {}
+        # Runs whose files are not as they should be, in the order of their changes.
+        self._changed: dict[int, None] = {}
+        self._failing: dict[int, str] = {}
+        # One after another, so that what came last is what stays.
+        self._lock = asyncio.Lock()
+
+    async def load(self) -> list[AllocateDownloader]:
+        """What an earlier process of this agent has left."""
+        if self._store is None:
+            return []
+        try:
+            found = await in_daemon_thread(self._store.load)
+        except OSError as error:
+            logger.error("the allocation files cannot be read: %s", error)
+            # Told until the next start, which is when they are read again.
+            self._unread = [f"the allocation files could not be read: {_reason(error)}"]
+            found = []
+        self._wanted = {allocation.run: allocation for allocation in found}
+        await self._tell()
+        return found
+
+    def keep(self, allocation: AllocateDownloader) -> None:
+        """From now on this one is to be on disk."""
+        self._wanted[allocation.run] = allocation
+        self._changed[allocation.run] = None
+
+    def forget(self, run: int) -> None:
+        """From now on the run has no file."""
+        self._wanted.pop(run, None)
+        self._changed[run] = None
+
+    async def refuse(self, run: int, reason: str) -> None:
+        """The file of a run was loaded, but it is of no use: set it aside."""
+        self._wanted.pop(run, None)
+        if self._store is not None:
+            async with self._lock:
+                await in_daemon_thread(self._store.set_aside, run, reason)
+            await self._tell()
+
+    async def settle(self, run: int) -> bool:
+        """Write or remove the file of a run; False when that failed, which is told and kept."""
+        store = self._store
+        async with self._lock:
+            # Asked only now: it may have changed while another file was written.
+            allocation = self._wanted.get(run)
+            if store is None or run not in self._changed:
+                self._changed.pop(run, None)
+                return True
+            error = await _done(store, run, allocation)
+            if error is None:
+                self._failing.pop(run, None)
+                if self._wanted.get(run) is allocation:
+                    self._changed.pop(run, None)
+            else:
+                self._note_failure(run, error)
+        await self._tell()
+        return error is None
+
+    def _note_failure(self, run: int, error: OSError) -> None:
+        # To the end of the line: one that never works must not keep the others from their turn.
+        self._changed.pop(run, None)
+        self._changed[run] = None
+        if self._failing.get(run) != _reason(error):
+            self._failing[run] = _reason(error)
+            logger.error("run %d: its allocation file cannot be kept: %s", run, error)
+
+    async def flush(self) -> None:
+        """Settle what is not, and look whether files that were set aside are still there."""
+        for run in list(self._changed):
+            if not await self.settle(run):
+                break  # a disk that is full refuses the others as well; again at the next turn
+        await self._tell()
+
+    async def _tell(self) -> None:
+        """Gather the problems for the next heartbeat."""
+        if self._store is None:
+            return
+        # A look at the disk, but none where nothing was set aside, which is nearly always.
+        bad = await in_daemon_thread(self._store.bad_files) if self._store.has_bad_files else {}
+        problems = self._unread + [
+            f"allocation file {name}: {reason}" for name, reason in bad.items()
+        ]
+        problems += [
+            f"run {run}: its allocation file cannot be kept: {reason}"
+            for run, reason in self._failing.items()
+        ]
+        more = len(problems) - MAX_PROBLEMS
+        if more > 0:
+            problems[MAX_PROBLEMS - 1 :] = [f"and {more + 1} more problems"]
+        self.problems = [problem[:_PROBLEM_CHARACTERS] for problem in problems]
+
+
+async def _done(
+    store: AllocationStore, run: int, allocation: AllocateDownloader | None
+) -> OSError | None:
+    """Write or remove one file; the error, where there was one."""
+    try:
+        if allocation is None:
+            await in_daemon_thread(store.remove, run)
+        else:
+            await in_daemon_thread(store.save, allocation)
+    except OSError as error:
+        return error
+    return None
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or type(error).__name__

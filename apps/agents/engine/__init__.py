@@ -1,0 +1,1 @@
+"""The pages' arithmetic: plain Python, no database."""

@@ -1,0 +1,7 @@
+"""What pages are told about agents."""
+
+from __future__ import annotations
+
+from typing import Final
+
+AGENTS_CHANGED: Final = "agents.changed"

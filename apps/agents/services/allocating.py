@@ -1,0 +1,100 @@
+"""Which agents serve which run, as the center decides it and writes it down."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from django.db import transaction
+
+from apps.agents.errors import AllocationRefused, NoAgentFree
+from apps.agents.models import Agent, Allocation
+from apps.agents.queries import consider
+from apps.agents.states import given_number, none_text, shortfall_text, wanted_number
+from apps.jobs.queries import run_facts
+from yardkit.protocol import Allocate, DownloaderSettings
+
+
+def join_run(*, allocation: Allocation, agent: Agent) -> None:
+    """From now on ``agent`` serves the run too; it has its downloader already."""
+    allocation.agents.add(agent)
+
+
+@transaction.atomic
+def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Allocation:
+    """Choose agents for a run among those ``alive`` and record them (seed S1.35 to S1.37).
+
+    The networks its agents may reach come from the run's project, never from the run itself.
+
+    Raises:
+        AllocationRefused: no such active run.
+        NoAgentFree: no agent to give just now; the text counts the reasons.
+    """
+    facts = run_facts([message.run]).get(message.run)
+    if facts is None:
+        raise AllocationRefused(f"run {message.run} does not exist")
+    if not facts.active:
+        raise AllocationRefused(f"run {message.run} has already ended")
+    if message.agents < 0:
+        raise AllocationRefused(f"{message.agents} agents cannot be allocated")
+    owner = f"run:{message.run}"
+    before = Allocation.objects.open().filter(owner=owner).first()
+    if before is not None and before.reply_to == message.reply_to:
+        return before
+    kind = message.settings.type.value
+    considered = consider(Agent.objects.all(), alive=set(alive), wanted=kind)
+    eligible = [each.agent for each in considered if each.refusal is None]
+    refusals = [each.refusal for each in considered if each.refusal is not None]
+    if not eligible:
+        raise NoAgentFree(none_text(refusals, kind))
+    asked = wanted_number(message.policy, message.agents)
+    number = given_number(message.policy, message.agents, len(eligible))
+    chosen = random.sample(eligible, number)
+    settings = msgspec.structs.replace(
+        message.settings, allowed_networks=list(facts.allowed_networks), cookies={}
+    )
+    if before is not None:
+        # The run was started anew; answers to its earlier execution reach nobody.
+        Allocation.objects.filter(pk=before.pk).update(released_at=now)
+    allocation = Allocation.objects.create(
+        project_id=facts.project,
+        owner=owner,
+        reply_to=message.reply_to,
+        policy=message.policy.value,
+        asked=asked,
+        settings=msgspec.to_builtins(settings),
+        cookies=json.dumps(message.settings.cookies) if message.settings.cookies else "",
+        warning=shortfall_text(asked, number, refusals, kind),
+        created_at=now,
+    )
+    allocation.agents.set(chosen)
+    return allocation
+
+
+@transaction.atomic
+def release(*, owner: str, now: datetime) -> list[Allocation]:
+    """Give back the agents of ``owner``; the allocations that were open are returned."""
+    open_ones = list(Allocation.objects.open().filter(owner=owner).prefetch_related("agents"))
+    Allocation.objects.filter(pk__in=[a.pk for a in open_ones]).update(released_at=now)
+    return open_ones
+
+
+def release_ended(*, now: datetime) -> list[Allocation]:
+    """Allocations of runs that ended without giving their agents back."""
+    open_owners = dict(Allocation.objects.open().values_list("owner", "pk"))
+    runs = {int(owner[4:]): owner for owner in open_owners if owner.startswith("run:")}
+    facts = run_facts(runs)
+    released = []
+    for run, owner in runs.items():
+        if run not in facts or not facts[run].active:
+            released += release(owner=owner, now=now)
+    return released
+
+
+def downloader_settings(allocation: Allocation) -> DownloaderSettings:
+    """The settings an allocation was recorded with, its cookies opened."""
+    cookies = json.loads(allocation.cookies) if allocation.cookies else {}
+    return msgspec.convert({**allocation.settings, "cookies": cookies}, DownloaderSettings)

@@ -1,0 +1,142 @@
+"""What agents say of themselves: registrations and heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from django.core.exceptions import ValidationError
+from django.db import DatabaseError, OperationalError, transaction
+
+from apps.agents.center.liveness import is_agent_id
+from apps.agents.events import AGENTS_CHANGED
+from apps.agents.models import Agent, Allocation
+from apps.agents.queries import joinable
+from apps.agents.services.history import sample
+from apps.runtime.services import emit
+from yardkit.protocol import Heartbeat, Register
+
+# What a heartbeat brings, by the name of its field here and there.
+REPORTED: Final = [
+    "name",
+    "boot",
+    "labels",
+    "version",
+    "types",
+    "problems",
+    "total_memory_bytes",
+    "free_memory_bytes",
+    "cpu_percent",
+    "downloaders",
+    "qps",
+]
+# An agent's own words, of which a page shows all.
+MAX_PROBLEMS: Final = 20
+MAX_PROBLEM_CHARACTERS: Final = 500
+
+
+@transaction.atomic
+def register_agent(*, message: Register, now: datetime) -> tuple[Agent, list[Allocation]]:
+    """Note that an agent has started.
+
+    Returns it with the open allocations it must be told of: an agent that was restarted remembers
+    nothing of them, and one that is new joins the runs that use every agent (seed S1.36). A
+    repeat returns them again, because the first time may have been cut short.
+
+    Raises:
+        ValidationError: the agent says of itself what cannot be true.
+    """
+    _check_registration(message)
+    agent, _created = Agent.objects.select_for_update().get_or_create(
+        agent_id=message.agent, defaults={"name": message.name}
+    )
+    values: dict[str, Any] = {
+        "name": message.name,
+        "boot": message.boot,
+        "labels": message.labels,
+        "version": message.version,
+        "types": [each.value for each in message.types],
+        "processors": message.processors,
+        "total_memory_bytes": message.total_memory_bytes,
+        "registered_at": now,
+        "heartbeat_at": now,
+    }
+    if agent.boot != message.boot:
+        # Of the process before; the new one tells its own with the first heartbeat.
+        values["problems"] = []
+    Agent.objects.filter(pk=agent.pk).update(**values)
+    for name, value in values.items():
+        setattr(agent, name, value)
+    for allocation in joinable(agent):
+        allocation.agents.add(agent)
+    return agent, list(Allocation.objects.open().filter(agents=agent))
+
+
+def _check_registration(message: Register) -> None:
+    if not is_agent_id(message.agent):
+        raise ValidationError(f"{message.agent[:80]!r} is no id of an agent")
+    said = Agent(
+        agent_id=message.agent,
+        name=message.name,
+        boot=message.boot,
+        labels=message.labels,
+        version=message.version,
+        processors=message.processors,
+        total_memory_bytes=message.total_memory_bytes,
+    )
+    said.clean_fields()
+
+
+def store_heartbeats(*, latest: Iterable[Heartbeat], now: datetime) -> dict[str, str]:
+    """Write the last heartbeat of each agent; an unknown one is added. Once a minute each is
+    also kept as a sample.
+
+    Returns what is wrong with those that cannot be stored, by agent id: they must not take the
+    others with them.
+    """
+    messages = list(latest)
+    try:
+        _store_heartbeats(messages, now)
+    except OperationalError:
+        raise
+    except (DatabaseError, ValueError, OverflowError) as error:
+        if len(messages) == 1:
+            return {messages[0].agent: _first_line(error)}
+        refused = {}
+        for message in messages:
+            refused.update(store_heartbeats(latest=[message], now=now))
+        return refused
+    return {}
+
+
+@transaction.atomic
+def _store_heartbeats(messages: Sequence[Heartbeat], now: datetime) -> None:
+    """One INSERT ... ON CONFLICT for many agents: a bulk_update of so many costs 28 times that."""
+    by_id = {message.agent: message for message in messages}
+    # In one order, so that two centers do not wait for each other's rows crosswise.
+    rows = [
+        Agent(agent_id=agent, heartbeat_at=now, **_reported(by_id[agent]))
+        for agent in sorted(by_id)
+    ]
+    Agent.objects.bulk_create(
+        rows,
+        update_conflicts=True,
+        unique_fields=["agent_id"],
+        update_fields=[*REPORTED, "heartbeat_at"],
+        batch_size=500,
+    )
+    sample(agents=by_id, now=now)
+    # Without the figures: a page asks for those of the agents it shows.
+    emit(AGENTS_CHANGED)
+
+
+def _reported(message: Heartbeat) -> dict[str, Any]:
+    values = {name: getattr(message, name) for name in REPORTED}
+    values["types"] = [each.value for each in message.types]
+    values["problems"] = [each[:MAX_PROBLEM_CHARACTERS] for each in message.problems[:MAX_PROBLEMS]]
+    return values
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

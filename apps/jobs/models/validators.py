@@ -1,0 +1,260 @@
+"""Checks of what people type for a downloader; each refusal says what and where."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import msgspec
+import re2
+from django.core.exceptions import ValidationError
+from django.utils.functional import Promise
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from yardkit.protocol import CutRule
+
+# What the agents accept as well.
+MAX_RULES: Final = 50
+MAX_PATTERN_CHARACTERS: Final = 1000
+# Of re2's program: the time of a search is at worst the text's length times this.
+MAX_PATTERN_SIZE: Final = 2000
+MAX_OFFSET: Final = 10_000_000
+MAX_EDGE_CHARACTERS: Final = 1000
+MAX_COOKIES: Final = 100
+MAX_COOKIE_CHARACTERS: Final = 4096
+_SHOWN: Final = 60
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_COOKIE_VALUE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*|\"[^\"\x00-\x1f;\x7f]*\"")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+# What re2 says, for people.
+_PROBLEMS: Final[dict[str, Promise]] = {
+    "missing )": _("this parenthesis is never closed"),
+    "unexpected )": _("this parenthesis was never opened"),
+    "missing ]": _("this bracket is never closed"),
+    "invalid perl operator": _("RE2 has no look-ahead, look-behind or other such groups"),
+    "bad repetition operator": _("this cannot be repeated twice"),
+    "no argument for repetition operator": _("there is nothing to repeat"),
+    "invalid repetition size": _("repeated too often"),
+    "invalid escape sequence": _("no such escape in RE2 (there are no back-references)"),
+    "invalid character class": _("no such class of characters"),
+    "invalid character class range": _("the range ends before it begins"),
+    "trailing \\": _("a backslash at the end escapes nothing"),
+    "invalid named capture group": _("a bad name of a group"),
+}
+_NAMED_FIELDS: Final = {field.name for field in msgspec.structs.fields(CutRule)}
+
+
+def validate_pattern(text: str) -> None:
+    """Accept an RE2 expression, else name the character where it goes wrong, counted from 1."""
+    problem = pattern_problem(text)
+    if problem is not None:
+        raise ValidationError(problem, code="invalid_pattern")
+
+
+def pattern_problem(text: str) -> str | None:
+    """What is wrong with an RE2 expression; None when it is one that agents accept."""
+    if len(text) > MAX_PATTERN_CHARACTERS:
+        return gettext("Longer than %(limit)d characters.") % {"limit": MAX_PATTERN_CHARACTERS}
+    options = re2.Options()
+    # They are raised; else the library also writes them to stderr.
+    options.log_errors = False
+    try:
+        pattern = re2.compile(text, options)
+    except UnicodeEncodeError as error:
+        return _at(error.start, text, gettext("a character that cannot be stored"))
+    except re2.error as error:
+        said = error.args[0] if error.args else b""
+        said = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        kind, _separator, part = said.partition(": ")
+        return _at(_position(text, kind, part), text, _PROBLEMS.get(kind, kind))
+    if pattern.programsize > MAX_PATTERN_SIZE:
+        return gettext("It repeats too much; use smaller counts.")
+    return None
+
+
+def _at(position: int, text: str, problem: str | Promise) -> str:
+    shown = text[position : position + 20]
+    return gettext("At character %(position)d, “%(shown)s”: %(problem)s.") % {
+        "position": position + 1,
+        "shown": shown.encode("utf-8", "replace").decode(),
+        "problem": problem,
+    }
+
+
+def _position(text: str, kind: str, part: str) -> int:
+    if kind in ("missing )", "unexpected )"):
+        # Here re2 names the whole expression.
+        return _odd_parenthesis(text)
+    if kind == "trailing \\":
+        return len(text) - 1
+    return max(0, text.find(part))
+
+
+def _odd_parenthesis(text: str) -> int:
+    """Where the first parenthesis without a partner stands."""
+    opened: list[int] = []
+    in_class = escaped = False
+    for index, character in enumerate(text):
+        if escaped:
+            escaped = False
+        elif character == "\\":
+            escaped = True
+        elif in_class:
+            in_class = character != "]"
+        elif character == "[":
+            in_class = True
+        elif character == "(":
+            opened.append(index)
+        elif character == ")":
+            if not opened:
+                return index
+            opened.pop()
+    return opened[0] if opened else 0
+
+
+def validate_encoding(text: str) -> None:
+    """Accept the name of a character set."""
+    try:
+        # Also refuses codecs that are no encoding of texts, such as rot13.
+        "a".encode(text)
+    except (LookupError, UnicodeError, ValueError) as error:
+        raise ValidationError(
+            _("“%(name)s” is no known encoding; write utf-8, gb18030, shift_jis or such."),
+            params={"name": text[:_SHOWN]},
+        ) from error
+
+
+def validate_header_text(text: str) -> None:
+    """Accept what can be the value of an HTTP header."""
+    if _CONTROL.search(text) or text != text.strip():
+        raise ValidationError(_("Line breaks, control characters and spaces around are refused."))
+    try:
+        text.encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise ValidationError(
+            _("Character %(position)d cannot be sent in a header; use Latin letters."),
+            params={"position": error.start + 1},
+        ) from error
+
+
+def validate_cut_rules(value: object) -> None:
+    """Accept a list of cut rules as the agents do, else say which one is wrong and how."""
+    if not isinstance(value, list):
+        raise ValidationError(
+            _('A JSON list of rules is needed, such as [{"start": "<main", "end": "</main>"}].')
+        )
+    if len(value) > MAX_RULES:
+        raise ValidationError(
+            _("At most %(limit)d rules, these are %(count)d."),
+            params={"limit": MAX_RULES, "count": len(value)},
+        )
+    errors = []
+    for number, rule in enumerate(value, 1):
+        problem = _rule_problem(rule)
+        if problem is not None:
+            errors.append(
+                ValidationError(
+                    _("Rule %(number)d: %(problem)s"),
+                    params={"number": number, "problem": problem},
+                )
+            )
+    if errors:
+        raise ValidationError(errors)
+
+
+def _rule_problem(rule: object) -> str | None:
+    if not isinstance(rule, dict):
+        return gettext('an object is needed, such as {"start": "<main", "end": "</main>"}.')
+    unknown = sorted(set(rule) - _NAMED_FIELDS)
+    if unknown:
+        return gettext("there is no “%(name)s”; there are %(known)s.") % {
+            "name": str(unknown[0])[:_SHOWN].encode("utf-8", "replace").decode(),
+            "known": ", ".join(sorted(_NAMED_FIELDS)),
+        }
+    try:
+        read = msgspec.convert(rule, CutRule)
+    except msgspec.ValidationError as error:
+        what, _separator, where = str(error).partition(" - at `$.")
+        return f"{where.rstrip('`')}: {what}." if where else f"{what}."
+    return _meaning_problem(read)
+
+
+def _meaning_problem(rule: CutRule) -> str | None:
+    if rule == CutRule():
+        return gettext("it cuts nothing; give start, end or pattern.")
+    if rule.pattern and (rule.start or rule.end):
+        return gettext("a pattern goes with no start and no end.")
+    for name in ("start", "end"):
+        text = getattr(rule, name)
+        if len(text) > MAX_EDGE_CHARACTERS:
+            return gettext("%(name)s is longer than %(limit)d characters.") % {
+                "name": name,
+                "limit": MAX_EDGE_CHARACTERS,
+            }
+        if "\x00" in text or not _is_unicode(text):
+            return gettext("%(name)s has a character that cannot be stored.") % {"name": name}
+    for name in ("start_offset", "end_offset"):
+        if abs(getattr(rule, name)) > MAX_OFFSET:
+            return gettext("%(name)s is beyond ±%(limit)d.") % {"name": name, "limit": MAX_OFFSET}
+    if "\x00" in rule.pattern:
+        return gettext("%(name)s has a character that cannot be stored.") % {"name": "pattern"}
+    problem = pattern_problem(rule.pattern)
+    return None if problem is None else gettext("pattern: %(problem)s") % {"problem": problem}
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def parse_cookies(text: str) -> dict[str, str]:
+    """Read ``name=value; name=value``, as browsers show it, or a JSON object.
+
+    Raises ``ValidationError`` that names the cookie, never its value.
+    """
+    text = text.strip().removeprefix("Cookie:").strip()
+    if text.startswith("{"):
+        try:
+            return check_cookies(json.loads(text))
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise ValidationError(_("This is no JSON object.")) from error
+    found: dict[str, Any] = {}
+    for number, part in enumerate(filter(None, (each.strip() for each in text.split(";"))), 1):
+        name, separator, value = part.partition("=")
+        if not separator:
+            raise ValidationError(
+                _("Cookie %(number)d has no “=”; write name=value; name=value."),
+                params={"number": number},
+            )
+        found[name.strip()] = value.strip()
+    return check_cookies(found)
+
+
+def check_cookies(value: object) -> dict[str, str]:
+    """Pass an object of names and values that a request can carry."""
+    if not isinstance(value, dict):
+        raise ValidationError(_("An object of names and values is needed."))
+    if len(value) > MAX_COOKIES:
+        raise ValidationError(
+            _("At most %(limit)d cookies, these are %(count)d."),
+            params={"limit": MAX_COOKIES, "count": len(value)},
+        )
+    for name, text in value.items():
+        if not _TOKEN.fullmatch(name) or len(name) > 256:
+            raise ValidationError(
+                _("“%(name)s” cannot be the name of a cookie."),
+                params={"name": name[:_SHOWN].encode("utf-8", "replace").decode()},
+            )
+        good = isinstance(text, str) and len(text) <= MAX_COOKIE_CHARACTERS
+        if not good or not _COOKIE_VALUE.fullmatch(text):
+            raise ValidationError(
+                _("The value of the cookie %(name)s cannot be sent as one."), params={"name": name}
+            )
+    return value

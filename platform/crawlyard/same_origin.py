@@ -1,0 +1,44 @@
+"""Websockets are for this server's own pages."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from channels.security.websocket import WebsocketDenier
+from django.conf import settings
+
+_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
+class SameOrigin:
+    """Refuses a websocket whose ``Origin`` is not the host and port that it was sent to.
+
+    Cookies go to every port of a host, so a page of another program on this machine could else
+    listen with the session of whoever has it open. Names that a proxy in front uses are those of
+    ``CSRF_TRUSTED_ORIGINS``. A client without an origin is no browser, and has its own login.
+    """
+
+    def __init__(self, application: Any) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
+        """One websocket."""
+        headers = dict(scope["headers"])
+        origin = headers.get(b"origin")
+        if origin is None or _is_own(origin.decode("latin-1"), headers.get(b"host", b"")):
+            return await self._application(scope, receive, send)
+        return await WebsocketDenier()(scope, receive, send)
+
+
+def _is_own(origin: str, host: bytes) -> bool:
+    if origin in settings.CSRF_TRUSTED_ORIGINS:
+        return True
+    try:
+        parts = urlsplit(origin)
+        asked = urlsplit(f"{parts.scheme}://{host.decode('latin-1')}")
+        default = _PORTS.get(parts.scheme)
+        same = (parts.hostname, parts.port or default) == (asked.hostname, asked.port or default)
+    except ValueError:
+        return False
+    return same and parts.hostname is not None and default is not None

@@ -1,0 +1,31 @@
+"""Log lines that nobody can forge."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+# Everything a terminal or a reader of lines would act upon, but for the tab.
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_IN_TRACEBACK = re.compile(_CONTROL.pattern.replace(r"\x0a-", r"\x0b-"))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode("ascii")
+
+
+class OneLineFormatter(logging.Formatter):
+    """One message, one line: what a page or a message brought in cannot start another.
+
+    Control characters are written as escapes. A traceback keeps its lines, each of which is
+    indented, so that none looks like a record of its own.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line, escaped."""
+        return _CONTROL.sub(_escaped, super().formatMessage(record))
+
+    def formatException(self, ei: object) -> str:
+        """The traceback, escaped and indented."""
+        text = super().formatException(ei)  # type: ignore[arg-type]
+        return "    " + _IN_TRACEBACK.sub(_escaped, text).replace("\n", "\n    ")

@@ -1,0 +1,125 @@
+"""A process with the cluster's settings that answers a test's questions, one JSON line each.
+
+Starting Django for each question would take longer than most of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def project(slug: str) -> Any:
+    from apps.projects.models import Project
+
+    defaults = {"name": "Failures", "allowed_networks": ["127.0.0.0/8"]}
+    return Project.objects.update_or_create(slug=slug, defaults=defaults)[0]
+
+
+def start(*, url: str, spider: str, policy: str, agents: int, window: int) -> int:
+    """A run of its own job; its id."""
+    from django.utils import timezone
+
+    from apps.jobs.models import Job
+    from apps.jobs.services import start_run
+
+    number = Job.objects.count() + 1
+    job = Job.objects.create(
+        project=project("failures"),
+        name=f"job {number}",
+        spider=f"matrix_spiders:{spider}",
+        arguments={"url": url},
+        speed=0,
+        concurrency=window,
+        policy=policy,
+        agents=agents,
+    )
+    return start_run(job=job, now=timezone.now(), actor=None).pk
+
+
+def look(*, run: int) -> dict[str, Any]:
+    """The run, its books and its centers' now."""
+    from apps.agents.queries import newest_allocation
+    from apps.jobs.models import Run
+    from apps.jobs.states import FINAL
+    from apps.queuestats.models import FailedRequest
+    from apps.queuestats.queries import books_of, center_sums
+
+    row = Run.objects.get(pk=run)
+    books = books_of([row.owner])[row.owner]
+    allocation = newest_allocation(row.owner)
+    failed = FailedRequest.objects.filter(owner=row.owner).order_by("id")
+    return {
+        "state": row.state,
+        "ended": row.state in FINAL,
+        "reason": row.reason,
+        "pid": row.pid,
+        "reported": books.reported,
+        "books": books.as_dict(),
+        "center": center_sums(row.owner),
+        "failures": list(failed.values("url", "reason")),
+        "allocated": [agent.agent_id for agent in allocation.agents.all()] if allocation else [],
+    }
+
+
+def agents() -> dict[str, Any]:
+    """Each agent's boot, time of registration and time of its last heartbeat."""
+    from apps.agents.models import Agent
+
+    return {
+        agent.agent_id: {
+            "boot": agent.boot,
+            "registered": agent.registered_at.timestamp() if agent.registered_at else 0.0,
+            "heard": agent.heartbeat_at.timestamp() if agent.heartbeat_at else 0.0,
+        }
+        for agent in Agent.objects.all()
+    }
+
+
+def only(*, agents: list[str]) -> None:
+    """New runs get these agents and no others."""
+    from apps.agents.models import Agent
+    from apps.agents.states import AgentMode
+
+    Agent.objects.exclude(agent_id__in=agents).update(mode=AgentMode.DRAINING)
+
+
+def token(*, run: int) -> str:
+    """What a run proves itself with."""
+    from django.conf import settings
+
+    from yardkit.tokens import sign_run_token
+
+    return sign_run_token(settings.SECRET_KEY, run)
+
+
+QUESTIONS = {one.__name__: one for one in (start, look, agents, only, token)}
+
+
+def answer(name: str, arguments: dict[str, Any]) -> Any:
+    """Asked once more of a database that has just dropped its connections."""
+    from django.db import InterfaceError, OperationalError, connection
+
+    try:
+        return QUESTIONS[name](**arguments)
+    except (InterfaceError, OperationalError):
+        connection.close()
+        return QUESTIONS[name](**arguments)
+
+
+def main() -> None:
+    import django
+
+    django.setup()
+    answers = sys.stdout
+    # Whatever else is printed must not be taken for an answer.
+    sys.stdout = sys.stderr
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        answers.write(json.dumps(answer(name, arguments)) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""A RabbitMQ node of a test's own, to be stopped and started at will."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from tests.e2e.demo_process import free_port
+
+SERVER = next(
+    (
+        path
+        for path in ("/usr/lib/rabbitmq/bin/rabbitmq-server", shutil.which("rabbitmq-server") or "")
+        if path and Path(path).exists()
+    ),
+    "",
+)
+# Mostly 7 s, on a busy machine several times that.
+START_SECONDS = 90.0
+
+
+class RabbitNode:
+    """Own ports, own epmd, own data; what is durable outlives a stop, as on any server."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port, self._epmd, self._distribution = free_port(), free_port(), free_port()
+        for name in ("home", "log", "mnesia"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        settings = [
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}",
+            "distribution.listener.interface = 127.0.0.1",
+            "loopback_users = none",
+            "log.file.level = warning",
+            "log.console = false",
+            "vm_memory_high_watermark.absolute = 1GB",
+            "disk_free_limit.absolute = 100MB",
+        ]
+        (folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
+        (folder / "enabled_plugins").write_text("[].")
+        self._environment = os.environ | {
+            "HOME": str(folder / "home"),
+            "RABBITMQ_NODENAME": f"crawlyard{self.port}@localhost",
+            "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
+            "RABBITMQ_LOG_BASE": str(folder / "log"),
+            "RABBITMQ_PID_FILE": str(folder / "pid"),
+            "RABBITMQ_DIST_PORT": str(self._distribution),
+            "RABBITMQ_CONF_ENV_FILE": "/dev/null",
+            "ERL_EPMD_PORT": str(self._epmd),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
+                "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
+            ),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return self.url_by(self.port)
+
+    def url_by(self, port: int) -> str:
+        """Its URL by way of a proxy that listens on ``port``."""
+        return f"amqp://guest:guest@127.0.0.1:{port}/%2F"
+
+    def start(self) -> None:
+        """Returns once it takes connections."""
+        with (self.folder / "output.txt").open("ab") as output:
+            self._process = subprocess.Popen(
+                [SERVER],
+                env=self._environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + START_SECONDS
+        while not self._listens():
+            said = (self.folder / "output.txt").read_text(errors="replace")[-2000:]
+            assert self._process.poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(0.05)
+
+    def _listens(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    def stop(self) -> None:
+        """In good order. Returns when nothing of it is left, or its ports would still be taken."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        # The wrapper stops the node when it is told to.
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        self._stop_names()
+
+    def _stop_names(self) -> None:
+        """End the epmd of this node alone; it forgets the node a moment after its end."""
+        for _ in range(50):
+            done = subprocess.run(
+                ["epmd", "-kill"], env=self._environment, capture_output=True, check=False
+            )
+            if done.returncode == 0:
+                return
+            time.sleep(0.1)

@@ -1,0 +1,85 @@
+"""SIGKILL at every failpoint of the center and of an agent: the run goes on and its books balance.
+
+On the embedded stores, with one process of each kind.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.accounts import check_complete, reference
+from tests.e2e.cluster import Cluster
+from tests.e2e.counting_site import CountingSite, tree
+from tests.e2e.daemon_processes import ROOT
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(150)]
+
+WINDOW = 10
+# At which hit: late enough for the run to be under way, where that can be.
+POINTS = {
+    "center.registered": 1,
+    "center.allocated": 1,
+    "center.before_dispatch": 3,
+    "agent.allocation_written": 1,
+    "agent.allocation_synced": 1,
+    "agent.allocation_renamed": 1,
+    "agent.allocated": 1,
+    "agent.before_fetch": 25,
+    "agent.before_results": 3,
+    "agent.before_ack": 3,
+}
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path_factory.mktemp("points"))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.end()
+
+
+def test_every_failpoint_is_tried() -> None:
+    found = {
+        name
+        for path in (ROOT / "apps" / "agents").rglob("*.py")
+        for name in re.findall(r'failpoints\.hit\("([a-z_.]+)"\)', path.read_text("utf-8"))
+    }
+    assert found == set(POINTS)
+
+
+@pytest.mark.covers("S1.46", "S1.49")
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_killed_at_a_failpoint_costs_no_page(lasting: Cluster, point: str) -> None:
+    lasting.restore()
+    failpoint = {"FAILPOINTS": f"{point}=kill@{POINTS[point]}"}
+    is_center = point.startswith("center.")
+    agent = lasting.new_agent()
+    victim = "center" if is_center else agent
+    if is_center:
+        lasting.restart("center", **failpoint)
+    lasting.start_agent(agent, **({} if is_center else failpoint))
+    if point != "center.registered":
+        lasting.use_agents([agent])
+    with CountingSite(tree(60)) as site:
+        expected = reference(site, delay_seconds=0.01)
+        if point != "center.registered":
+            run = lasting.crawl(site.url, window=WINDOW)
+        process = lasting.daemons.processes.pop(victim)
+        assert process.wait(60) == -signal.SIGKILL, lasting.logs()
+        if is_center:
+            lasting.start_daemon("center")
+        else:
+            lasting.start_agent(agent)
+        if point == "center.registered":
+            lasting.use_agents([agent])
+            run = lasting.crawl(site.url, window=WINDOW)
+        # What the dead one had fetched and not acknowledged is fetched again.
+        check_complete(
+            lasting, run, site, expected, again=0 if is_center else WINDOW, lost=is_center
+        )
