@@ -80,6 +80,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
     arguments = ArgumentsField(
         label=_("Arguments"),
         required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 5, "spellcheck": "false"}),
         help_text=_(
             'A JSON object the spider receives, such as {"start": "https://example.org/"}.'
         ),
@@ -90,8 +91,9 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 6, "spellcheck": "false"}),
         help_text=_(
+            # The theme shows help texts as HTML.
             "A JSON list; each rule cuts a part out of the text on the agent, one after another, "
-            'such as [{"start": "<main", "end": "</main>"}, {"pattern": "id=([0-9]+)"}]. '
+            'such as [{"start": "&lt;main", "end": "&lt;/main&gt;"}, {"pattern": "id=([0-9]+)"}]. '
             "Keys: start, end, pattern (RE2; its first group), start_offset, end_offset, trim."
         ),
     )
@@ -115,3 +117,4 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "enabled",
             "notes",
         ]
+        widgets: ClassVar = {"notes": UnfoldAdminTextareaWidget(attrs={"rows": 3})}

@@ -100,7 +100,7 @@ class DownloadOptions(models.Model):
     decode_html = models.BooleanField(
         _("resolve entities"),
         default=False,
-        help_text=_("texts arrive with &amp; and its like resolved"),
+        help_text=_("texts arrive with HTML entities turned into the characters they stand for"),
     )
     cut = models.JSONField(
         _("cut rules"),
