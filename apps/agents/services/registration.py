@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, OperationalError, transaction
+from django.db import DatabaseError, OperationalError, connection, transaction
 
 from apps.agents.center.liveness import is_agent_id
 from apps.agents.events import AGENTS_CHANGED
@@ -102,23 +102,50 @@ def store_heartbeats(*, latest: Iterable[Heartbeat], now: datetime) -> dict[str,
 @transaction.atomic
 def _store_heartbeats(messages: Sequence[Heartbeat], now: datetime) -> None:
     by_id = {message.agent: message for message in messages}
-    known = {agent.agent_id: agent for agent in Agent.objects.filter(agent_id__in=by_id)}
-    missing = [Agent(agent_id=agent_id) for agent_id in by_id if agent_id not in known]
-    Agent.objects.bulk_create(missing, ignore_conflicts=True)
+    # By id: two centers that write the same rows in different orders would lock each other out.
+    reported = Agent.objects.filter(agent_id__in=by_id).order_by("pk")
+    known = list(reported)
+    missing = by_id.keys() - {agent.agent_id for agent in known}
     if missing:
-        known = {agent.agent_id: agent for agent in Agent.objects.filter(agent_id__in=by_id)}
+        Agent.objects.bulk_create(
+            [Agent(agent_id=agent_id) for agent_id in sorted(missing)], ignore_conflicts=True
+        )
+        known = list(reported.all())
     changed = []
-    for agent in known.values():
+    for agent in known:
         message = by_id[agent.agent_id]
         if _take_over(agent, _facts(message)):
             changed.append(agent)
         _take_over(agent, {name: getattr(message, name) for name in FIGURES})
         agent.heartbeat_at = now
-    Agent.objects.bulk_update(changed, FACTS, batch_size=500)
-    Agent.objects.bulk_update(known.values(), [*FIGURES, "heartbeat_at"], batch_size=500)
-    sample(known.values(), now)
+    _write(changed, FACTS)
+    _write(known, [*FIGURES, "heartbeat_at"])
+    sample(known, now)
     # Without the figures: a page asks for those of the agents it shows.
     emit(AGENTS_CHANGED)
+
+
+def _write(agents: Sequence[Agent], names: Sequence[str]) -> None:
+    """Store these fields of each agent: one prepared statement, executed for every row.
+
+    ``bulk_update`` makes one expression of all rows, which takes ten times as long.
+    """
+    if not agents:
+        return
+    fields = [field for field in Agent._meta.concrete_fields if field.name in names]
+    quote = connection.ops.quote_name
+    columns = ", ".join(f"{quote(str(field.column))} = %s" for field in fields)
+    table, key = quote(Agent._meta.db_table), quote("id")
+    rows = [
+        [
+            *(field.get_db_prep_save(getattr(agent, field.name), connection) for field in fields),
+            agent.pk,
+        ]
+        for agent in agents
+    ]
+    with connection.cursor() as cursor:
+        # Nothing but names of columns is put into the text.
+        cursor.executemany(f"UPDATE {table} SET {columns} WHERE {key} = %s", rows)  # noqa: S608
 
 
 def _facts(message: Heartbeat) -> dict[str, Any]:

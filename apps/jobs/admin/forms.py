@@ -11,6 +11,7 @@ from unfold.widgets import INPUT_CLASSES, UnfoldAdminTextareaWidget
 
 from apps.jobs.arguments import parse_arguments, parse_json
 from apps.jobs.models import OPTIONS, Job, parse_cookies
+from apps.jobs.models.validators import validate_cut_rules
 from apps.runtime.fields import CLEAR, SecretFormField, SecretInput
 
 
@@ -59,7 +60,11 @@ class CutRulesField(JsonTextField):
 
     def parse(self, text: str) -> Any:
         """An empty text is an empty list."""
-        return parse_json(text) if text.strip() else []
+        rules = parse_json(text) if text.strip() else []
+        if not isinstance(rules, list):
+            # The model would take an empty object for nothing at all.
+            validate_cut_rules(rules)
+        return rules
 
 
 class CookiesField(SecretFormField):
