@@ -69,6 +69,7 @@ class TextFilter:
     def __init__(self, settings: DownloaderSettings) -> None:
         self._encoding = settings.encoding
         self._decodes_html = settings.decode_html
+        self._max_body_bytes = settings.max_body_bytes
         if self._encoding and charsets.known(self._encoding) is None:
             raise ValueError(f"encoding {_shown(self._encoding)} is unknown")
         if len(settings.cut) > MAX_RULES:
@@ -111,7 +112,9 @@ class TextFilter:
             return _failed(fetched, str(error))
         body, encoding = charsets.encode(text, encoding)
         fetched = _with_type(fetched, charsets.declaring(content_type, encoding))
-        return dataclasses.replace(fetched, body=body)
+        limit = self._max_body_bytes  # UTF-8 may need more bytes than the page had
+        truncated = fetched.truncated or len(body) > limit
+        return dataclasses.replace(fetched, body=body[:limit], truncated=truncated)
 
 
 def resolve_entities(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from yardkit import charsets
@@ -52,6 +52,7 @@ ENCODINGS = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(
     text=st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
     | st.text("ï»¿ÿþ\ufeff\ufffeaé中", max_size=6),

@@ -191,7 +191,7 @@ def _check_queue(field: str, name: str) -> None:
     try:
         check_name("a queue", name)
     except ValueError as error:
-        raise ProtocolError(f"{field} names no queue: {error}") from error
+        raise ProtocolError(f"{field} names no queue: {name[:40]!r}") from error
 
 
 def _check_time(field: str, seconds: float) -> None:

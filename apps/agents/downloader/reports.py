@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -14,6 +15,8 @@ from yardkit.clock import Clock
 from yardkit.fetching import Fetched
 from yardkit.protocol import DownloadsFinished, HostResult, encode
 from yardkit.topology import DOWNLOAD_EXPIRES_SECONDS
+
+logger = logging.getLogger(__name__)
 
 REPORT_SECONDS: Final = 0.1
 MAX_HOSTS: Final = 500
@@ -79,9 +82,17 @@ class HostReports:
                         await self._hurry.wait()
                 pending, self._pending = self._pending, {}
                 for (report_to, run), hosts in pending.items():
-                    for outgoing in self._messages(report_to, run, hosts):
-                        # Counts for nothing in the books of the answers: 0 requests.
-                        await self._deliver(outgoing, "a report on hosts", 0)
+                    await self._send(report_to, run, hosts)
+
+    async def _send(self, report_to: str, run: int, hosts: dict[str, _Tally]) -> None:
+        try:
+            for outgoing in self._messages(report_to, run, hosts):
+                # Counts for nothing in the books of the answers: 0 requests.
+                await self._deliver(outgoing, "a report on hosts", 0)
+        except BrokerClosed:
+            raise
+        except Exception:  # the last guard: one report must not end the others
+            logger.exception("run %d: a report on hosts failed in an unforeseen way", run)
 
     def _messages(self, report_to: str, run: int, hosts: dict[str, _Tally]) -> Iterator[Outgoing]:
         results = [

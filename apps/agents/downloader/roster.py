@@ -29,6 +29,7 @@ class Roster:
     def __init__(self, store: AllocationStore | None) -> None:
         self.problems: list[str] = []
         self._store = store
+        self._unread: list[str] = []
         self._wanted: dict[int, AllocateDownloader] = {}
         # Runs whose files are not as they should be, in the order of their changes.
         self._changed: dict[int, None] = {}
@@ -44,8 +45,9 @@ class Roster:
             found = await in_daemon_thread(self._store.load)
         except OSError as error:
             logger.error("the allocation files cannot be read: %s", error)
-            self.problems = [f"the allocation files cannot be read: {_reason(error)}"]
-            return []
+            # Told until the next start, which is when they are read again.
+            self._unread = [f"the allocation files could not be read: {_reason(error)}"]
+            found = []
         self._wanted = {allocation.run: allocation for allocation in found}
         await self._tell()
         return found
@@ -82,17 +84,24 @@ class Roster:
                 self._failing.pop(run, None)
                 if self._wanted.get(run) is allocation:
                     self._changed.pop(run, None)
-            elif self._failing.get(run) != _reason(error):
-                self._failing[run] = _reason(error)
-                logger.error("run %d: its allocation file cannot be kept: %s", run, error)
+            else:
+                self._note_failure(run, error)
         await self._tell()
         return error is None
+
+    def _note_failure(self, run: int, error: OSError) -> None:
+        # To the end of the line: one that never works must not keep the others from their turn.
+        self._changed.pop(run, None)
+        self._changed[run] = None
+        if self._failing.get(run) != _reason(error):
+            self._failing[run] = _reason(error)
+            logger.error("run %d: its allocation file cannot be kept: %s", run, error)
 
     async def flush(self) -> None:
         """Settle what is not, and look whether files that were set aside are still there."""
         for run in list(self._changed):
             if not await self.settle(run):
-                break  # nor will the others; again at the next turn
+                break  # a disk that is full refuses the others as well; again at the next turn
         await self._tell()
 
     async def _tell(self) -> None:
@@ -101,7 +110,9 @@ class Roster:
             return
         # A look at the disk, but none where nothing was set aside, which is nearly always.
         bad = await in_daemon_thread(self._store.bad_files) if self._store.has_bad_files else {}
-        problems = [f"allocation file {name}: {reason}" for name, reason in bad.items()]
+        problems = self._unread + [
+            f"allocation file {name}: {reason}" for name, reason in bad.items()
+        ]
         problems += [
             f"run {run}: its allocation file cannot be kept: {reason}"
             for run, reason in self._failing.items()

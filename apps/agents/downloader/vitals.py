@@ -7,10 +7,9 @@ from typing import Final
 
 import psutil
 
-from apps.agents.downloader.fetchers import available_types
 from apps.agents.downloader.options import Identity
 from yardkit.clock import Clock
-from yardkit.protocol import Heartbeat, Register
+from yardkit.protocol import DownloaderType, Heartbeat, Register
 
 QPS_SECONDS: Final = 5
 
@@ -71,9 +70,9 @@ class Rate:
 class Vitals:
     """Makes the two messages an agent sends about itself."""
 
-    def __init__(self, identity: Identity, clock: Clock) -> None:
+    def __init__(self, identity: Identity, clock: Clock, types: tuple[DownloaderType, ...]) -> None:
         self._identity = identity
-        self._types = available_types()
+        self._types = types
         self.rate = Rate(clock)
         # psutil compares with the call before: without this one the first heartbeat says 0 %.
         psutil.cpu_percent(interval=None)

@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import psutil
 from django.conf import settings
 from django.core.management import call_command
 from django.utils import timezone
 
+from crawlyard.benches import tap
+from crawlyard.benches.measuring import (
+    PYTHON_PATH,
+    BenchFailed,
+    Usage,
+    conditions,
+    environment,
+    helper,
+    line_of,
+    module,
+    usage,
+)
 from crawlyard.demo import job as demo_job
-from crawlyard.settings.paths import ROOT
-from crawlyard.supervisor import Supervisor
+from crawlyard.supervisor import Supervisor, Unit
 from crawlyard.units import box
 from yardkit.stop import Stop
 
 AGENTS = 2
 CONCURRENCY = 100
 LIMIT_SECONDS = 300.0
-
-
-class BenchFailed(Exception):
-    """The measurement is void; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """CPU seconds and peak memory of a set of processes."""
-
-    cpu_seconds: float
-    rss_mb: float
+# What the center may add to a request's way, at the median.
+LIMIT_CENTER_MS = 10.0
 
 
 def run(*, pages: int, peer: bool) -> dict[str, Any]:
@@ -47,6 +45,7 @@ def run(*, pages: int, peer: bool) -> dict[str, Any]:
     Raises:
         BenchFailed: one of the two did not fetch every page exactly once.
     """
+    before = conditions()
     with _site(pages) as url:
         ours = _ours(url, pages)
         theirs = _peer(url, pages) if peer else None
@@ -56,11 +55,12 @@ def run(*, pages: int, peer: bool) -> dict[str, Any]:
         "page_bytes": 8192,
         "links_per_page": 21,
         "concurrency": CONCURRENCY,
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
+        **before,
         "ours": ours,
         "peer": theirs,
         "ratio": None,
+        "limit": {"center_ms_p50": LIMIT_CENTER_MS},
+        "limit_ratio": round(ours["center_ms"]["p50"] / LIMIT_CENTER_MS, 3),
     }
     if theirs is not None:
         ratio = ours["pages_per_second"] / theirs["pages_per_second"]
@@ -70,30 +70,15 @@ def run(*, pages: int, peer: bool) -> dict[str, Any]:
 
 @contextmanager
 def _site(pages: int) -> Iterator[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "crawlyard.benches.pages", str(pages)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env=_environment(),
-        text=True,
-    )
-    assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - pipes
-    try:
-        yield f"http://127.0.0.1:{int(process.stdout.readline())}/p/0.html"
-    finally:
-        process.stdin.close()
-        process.wait(10)
-        process.stdout.close()
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "platform")])}
+    with helper(module("crawlyard.benches.pages", str(pages))) as process:
+        yield f"http://127.0.0.1:{int(line_of(process))}/p/0.html"
 
 
 def _ours(url: str, pages: int) -> dict[str, Any]:
     call_command("migrate", verbosity=0, interactive=False)
     lines: list[str] = []
-    units = [unit for unit in box(host="", port=0, agents=AGENTS) if unit.name != "web"]
+    _tap_file().unlink(missing_ok=True)
+    units = [_tapped(unit) for unit in box(host="", port=0, agents=AGENTS) if unit.name != "web"]
     supervisor = Supervisor(units, lambda name, line: lines.append(f"{name} {line}"))
     with Stop() as stop:
         supervisor.start()
@@ -104,6 +89,18 @@ def _ours(url: str, pages: int) -> dict[str, Any]:
             raise BenchFailed("\n".join([str(failure), *lines[-20:]])) from failure
         finally:
             supervisor.stop()
+
+
+def _tap_file() -> Path:
+    return Path(settings.DATA_DIR) / "bench-tap"
+
+
+def _tapped(unit: Unit) -> Unit:
+    """The center is measured from outside: when each request comes, and when it leaves."""
+    if unit.name != "center":
+        return unit
+    argv = module("crawlyard.benches.center", str(_tap_file()))
+    return replace(unit, argv=argv, environment=PYTHON_PATH)
 
 
 def _warm_up(supervisor: Supervisor, stop: Stop) -> None:
@@ -122,69 +119,54 @@ def _measure(supervisor: Supervisor, stop: Stop, url: str, pages: int) -> dict[s
     run = demo_job.start(job=job, username="")
     deadline = time.monotonic() + LIMIT_SECONDS
     end = demo_job.look(run.pk)
-    spider = Usage(0.0, 0.0)
+    spider = Usage()
     while not end.over:
         supervisor.step(0.05)
-        spider = _spider_usage(end.run.pid) or spider
+        spider = usage(end.run.pid) or spider
         if stop.requested or time.monotonic() > deadline:
             raise BenchFailed(f"the run is {end.run.state}: {end.run.reason}")
         end = demo_job.look(run.pk)
-    after = _usage(supervisor)
-    return _figures(end, before, after, spider, pages)
+    used = {
+        name: Usage(after.cpu_seconds - before[name].cpu_seconds, after.rss_mb)
+        for name, after in _usage(supervisor).items()
+    }
+    return _figures(end, used | {"spider": spider}, pages)
 
 
-def _figures(
-    end: demo_job.Progression, before: Usage, after: Usage, spider: Usage, pages: int
-) -> dict[str, Any]:
+def _figures(end: demo_job.Progression, used: dict[str, Usage], pages: int) -> dict[str, Any]:
     if not end.succeeded() or end.books.pages != pages:
         raise BenchFailed(f"not every page exactly once: {end.report()}")
     told = json.loads((settings.RUNS_DIR / str(end.run.pk) / "exit.json").read_text())
     seconds = float(told["seconds"])
-    cpu = after.cpu_seconds - before.cpu_seconds + spider.cpu_seconds
+    passages = tap.read(_tap_file())
+    cpu = sum(one.cpu_seconds for one in used.values())
     return {
         "pages": end.books.pages,
         "seconds": round(seconds, 3),
         "pages_per_second": round(pages / seconds, 1),
         "cpu_seconds": round(cpu, 2),
         "cores_used": round(cpu / seconds, 2),
-        "peak_rss_mb": round(after.rss_mb + spider.rss_mb),
-        "broker": settings.BROKER_URL.partition(":")[0],
-        "database": settings.DATABASE_URL.partition(":")[0],
+        "cpu_us_per_page": {
+            name: round(1e6 * one.cpu_seconds / pages) for name, one in used.items()
+        },
+        "peak_rss_mb": round(sum(one.rss_mb for one in used.values())),
+        "center_ms": tap.percentiles(passages.total),
+        "inside_center_ms": tap.percentiles(passages.inside),
         "agents": end.report()["agents"],
     }
 
 
-def _usage(supervisor: Supervisor) -> Usage:
+def _usage(supervisor: Supervisor) -> dict[str, Usage]:
     """The daemons that do the work of a download; the runner only waits."""
-    cpu = rss = 0.0
-    for name, pid in supervisor.pids().items():
-        if name == "runner":
-            continue
-        try:
-            process = psutil.Process(pid)
-            times = process.cpu_times()
-            cpu += times.user + times.system
-            rss += process.memory_info().rss / 2**20
-        except psutil.Error:
-            continue
-    return Usage(cpu, rss)
-
-
-def _spider_usage(pid: int | None) -> Usage | None:
-    if not pid:
-        return None
-    try:
-        process = psutil.Process(pid)
-        times = process.cpu_times()
-        return Usage(times.user + times.system, process.memory_info().rss / 2**20)
-    except psutil.Error:
-        return None
+    return {
+        name: usage(pid) or Usage() for name, pid in supervisor.pids().items() if name != "runner"
+    }
 
 
 def _peer(url: str, pages: int) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "crawlyard.benches.scrapy_peer", url, str(CONCURRENCY)],
-        env=_environment(),
+        module("crawlyard.benches.scrapy_peer", url, str(CONCURRENCY)),
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=LIMIT_SECONDS,

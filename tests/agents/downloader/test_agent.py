@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import time
 
 import msgspec
@@ -10,6 +11,7 @@ import psutil
 import pytest
 
 from apps.agents.downloader import pulse
+from apps.agents.downloader.vitals import Counters
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
 from tests.agents.downloader.other_side import (
@@ -38,7 +40,6 @@ from yardkit.protocol import (
     Register,
     ReleaseDownloader,
     RequestItem,
-    encode,
 )
 
 # --- registration and heartbeats ----------------------------------------------------------------
@@ -239,38 +240,6 @@ async def test_idle_downloaders_are_released(
 # --- what cannot be understood ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        (b"", "not a message"),
-        (b"\xff\xfe", "not a message"),
-        (b"|Download|{}", "not a message"),
-        (b"\x80\x04\x95", "not a message"),
-        (b"\x91" * 100_000, "not a message"),
-        (encode(Register(agent="a", name="", boot="", processors=1, total_memory_bytes=1)),
-         "Register is no command to an agent"),
-        (encode(DownloadCommand(run=7, reply_to="", items=[], dispatched_at=0.0)),
-         "reply_to names no queue"),
-        (encode(DownloadCommand(run=7, reply_to="x" * 999, items=[], dispatched_at=0.0)),
-         "reply_to names no queue"),
-    ],
-    ids=["empty", "no-text", "seed-format", "pickle", "deep", "other", "no-reply", "long-reply"],
-)  # fmt: skip
-async def test_bad_messages_become_dead_letters(
-    start: Start, broker: Broker, other: OtherSide, body: bytes, reason: str
-) -> None:
-    running = start()
-    dead = broker.subscribe(DEAD_QUEUE)
-    other.send(body)
-    letters = await until(lambda: dead.take(10))
-    dead.ack(letters)
-    assert [letter.body for letter in letters] == [body]
-    assert reason in str(letters[0].headers[HEADER_REASON])
-    # And the loop goes on.
-    assert (await other.allocate()).ok
-    assert running.agent.counters.refused == 1
-
-
 async def test_a_bad_request_among_good_ones(
     start: Start, other: OtherSide, site: WebServer
 ) -> None:
@@ -295,6 +264,16 @@ async def test_a_command_without_requests_is_done(start: Start, other: OtherSide
     await other.allocate()
     other.download([])
     await other.emptied()
+
+
+def test_every_counter_is_told() -> None:
+    counters = Counters()
+    assert str(counters) == "0 downloads"
+    for number, field in enumerate(dataclasses.fields(counters), 1):
+        setattr(counters, field.name, number)
+    said = str(counters)
+    numbers = {int(part.split()[0]) for part in said.split(", ")}
+    assert numbers == set(range(1, len(dataclasses.fields(counters)) + 1))
 
 
 # --- when answers cannot be sent ----------------------------------------------------------------

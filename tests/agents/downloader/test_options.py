@@ -51,6 +51,18 @@ def test_defaults(tmp_path: Path) -> None:
     assert not (tmp_path / "agents").exists()
 
 
+@pytest.mark.covers("S1.49")
+@pytest.mark.parametrize(
+    ("arguments", "keeps"), [(["--id", "a.b"], True), (["--name", "n"], True), ([], False)]
+)
+def test_only_an_agent_that_comes_back_keeps_its_allocations(
+    tmp_path: Path, arguments: list[str], keeps: bool
+) -> None:
+    _, identity, options = read_options(arguments, Env({"CRAWLYARD_DATA": str(tmp_path)}))
+    folder = tmp_path / "agents" / identity.agent / "downloaders"
+    assert options.allocations == (folder if keeps else None)
+
+
 def test_a_named_agent_keeps_its_id(tmp_path: Path) -> None:
     env = Env({"CRAWLYARD_DATA": str(tmp_path)})
     _, first, _ = read_options(["--name", "../北京/9"], env)

@@ -18,7 +18,7 @@ from tests.agents.downloader.other_side import OtherSide, take, until
 from tests.agents.downloader.test_agent import Gate
 from tests.yardkit.web_server import WebServer, page, serve
 from yardkit.broker import Broker, connect
-from yardkit.protocol import DownloadResults, Register
+from yardkit.protocol import DownloaderReady, DownloadResults, ExitAgent, Register
 
 ROOT = Path(__file__).parents[3]
 Launch = Callable[..., "subprocess.Popen[str]"]
@@ -265,3 +265,56 @@ async def test_no_request_is_lost_at_any_failpoint(
         process.terminate()
         _, said = await asyncio.to_thread(ended, process)
         assert ("answers dropped" in said) == dropped
+
+
+@pytest.mark.covers("S1.23")
+async def test_told_to_exit_it_finishes_what_it_holds(
+    launch: Launch, broker: Broker, site: WebServer
+) -> None:
+    other = OtherSide(broker)
+    gate = site.answers["/gate"] = Gate()
+    process = launch("--id", "agent-1")
+    await other.allocate(concurrency=1)
+    other.download([site.url("/gate")] * 3)
+    await until(lambda: gate.waiting)
+    other.send(ExitAgent(reason="maintenance"))
+    await until(lambda: broker.depth(other.commands.name).ready == 0)
+    assert process.poll() is None, "it holds two more"
+    gate.opened.set()
+    status, said = await asyncio.to_thread(ended, process)
+    assert status == 0
+    assert len(await other.results(3)) == 3
+    assert "asked to exit: maintenance" in said
+    assert "agent agent-1 leaves: 3 downloads" in said
+    assert broker.depth(other.commands.name).ready == 0
+
+
+@pytest.mark.fault
+@pytest.mark.covers("S1.49")
+@pytest.mark.parametrize(
+    "point", ["agent.allocation_written", "agent.allocation_synced", "agent.allocation_renamed"]
+)
+@pytest.mark.parametrize("hit", [1, 2])
+async def test_killed_while_it_writes_an_allocation(
+    launch: Launch, broker: Broker, site: WebServer, tmp_path: Path, point: str, hit: int
+) -> None:
+    """Every start afterwards works, with the file or without it, and no half file stays."""
+    other, second = OtherSide(broker), OtherSide(broker, run=8)
+    folder = tmp_path / "agents" / "agent-1" / "downloaders"
+    process = launch("--id", "agent-1", FAILPOINTS=f"{point}=kill@{hit}")
+    if hit == 2:
+        assert (await second.allocate()).ok
+    other.ask()
+    await until(lambda: process.poll() is not None)
+    assert process.returncode == -signal.SIGKILL
+    kept = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    renamed = {"run-7.alloc"} if point == "agent.allocation_renamed" else set()
+    assert kept == renamed | ({"run-8.alloc"} if hit == 2 else set())
+    # The command was not acknowledged, so it comes again; the other run needs no new one.
+    launch("--id", "agent-1")
+    assert (await other.receive(DownloaderReady)).ok
+    for side in (other, second) if hit == 2 else (other,):
+        side.download([site.url("/")])
+        assert (await side.results(1))[0].body == b"hello"
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == (["run-7.alloc", "run-8.alloc"] if hit == 2 else ["run-7.alloc"])

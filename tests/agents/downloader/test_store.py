@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import stat
 import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.agents.downloader.store import AllocationStore, BadAllocation, from_bytes, to_bytes
@@ -17,9 +18,9 @@ from yardkit import failpoints
 from yardkit.protocol import AllocateDownloader, DownloaderSettings, ReleaseDownloader, encode
 
 
-def allocation(run: int = 7, **settings: object) -> AllocateDownloader:
-    settings.setdefault("cookies", {"session": "secret"})
-    made = DownloaderSettings(**settings)  # type: ignore[arg-type]
+def allocation(run: int = 7, **changes: object) -> AllocateDownloader:
+    changes.setdefault("cookies", {"session": "secret"})
+    made = DownloaderSettings(**changes)  # type: ignore[arg-type]
     return AllocateDownloader(run=run, reply_to="run.7.boot", settings=made, allocated_at=5.0)
 
 
@@ -161,6 +162,25 @@ def test_a_file_that_may_not_be_read_is_set_aside(
     assert store.bad_files() == {"run-7.alloc.bad": "Permission denied"}
 
 
+@pytest.mark.fault
+def test_a_disk_that_takes_half_a_file_keeps_the_whole_one(folder: Path) -> None:
+    store = AllocationStore(folder)
+    store.save(allocation(timeout_seconds=1.0))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The system takes 50 bytes and then refuses, as a full disk does.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            store.save(allocation(timeout_seconds=2.0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert names(folder) == ["run-7.alloc"]
+    assert [one.settings.timeout_seconds for one in AllocationStore(folder).load()] == [1.0]
+    store.save(allocation(timeout_seconds=2.0))
+    assert [one.settings.timeout_seconds for one in AllocationStore(folder).load()] == [2.0]
+
+
+@settings(deadline=None)
 @given(st.data())
 def test_no_damage_is_taken_for_an_allocation(data: st.DataObject) -> None:
     content = bytearray(GOOD)
@@ -186,6 +206,7 @@ def test_a_checksum_alone_makes_no_allocation() -> None:
 
 
 @pytest.mark.fault
+@settings(deadline=None)
 @given(
     before=st.booleans(),
     point=st.sampled_from(

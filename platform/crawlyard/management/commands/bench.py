@@ -1,4 +1,4 @@
-"""manage.py bench NAME: one measurement beside its peer, in one run."""
+"""manage.py bench NAME: one measurement beside its peer or its limit, in one run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crawlyard.benches.download import BenchFailed, run
+from crawlyard.benches import dispatch, download, heartbeats
+from crawlyard.benches.measuring import BenchFailed
+
+# What is multiplied when nobody says by how much: cost per unit must not grow with it.
+GROWTH = (1, 3, 10)
 
 
 class Command(BaseCommand):
@@ -17,11 +21,41 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """What to measure and how big."""
-        parser.add_argument("name", choices=("download",))
+        parser.add_argument("name", choices=("download", "heartbeats", "dispatch"))
         parser.add_argument("--json", action="store_true", help="one JSON object")
-        parser.add_argument("--pages", type=int, default=3000, help="pages of the site")
-        parser.add_argument("--scale", type=int, default=1, help="multiply the pages")
-        parser.add_argument("--no-peer", action="store_true", help="measure only our side")
+        parser.add_argument(
+            "--scale",
+            type=int,
+            help="multiply the pages (1) or the agents (1, 3 and 10, one after the other)",
+        )
+        parser.add_argument("--pages", type=int, default=3000, help="download: pages of the site")
+        parser.add_argument("--no-peer", action="store_true", help="download: only our side")
+        parser.add_argument("--agents", type=int, default=1000, help="heartbeats: at scale 1")
+        parser.add_argument(
+            "--seconds", type=float, help="heartbeats, dispatch: how long to look at each size"
+        )
+        parser.add_argument(
+            "--rate", type=int, default=2000, help="dispatch: requests a second of all runs"
+        )
+        parser.add_argument(
+            "--sizes",
+            type=int,
+            nargs="+",
+            default=[10, 100, 1000],
+            help="dispatch: how many runs, and how many agents a run",
+        )
+        parser.add_argument(
+            "--policies",
+            nargs="+",
+            choices=dispatch.POLICIES,
+            default=list(dispatch.POLICIES),
+            help="dispatch: how the runs' agents are chosen",
+        )
+        parser.add_argument(
+            "--polite",
+            action="store_true",
+            help="dispatch: to hosts that must be spared, without any limit",
+        )
         parser.add_argument(
             "--engines",
             choices=("embedded", "configured"),
@@ -31,19 +65,52 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure and print."""
-        pages = options["pages"] * options["scale"]
-        if pages < 1:
-            raise CommandError("--pages and --scale must be at least 1", returncode=2)
+        numbers = ("scale", "pages", "agents", "seconds", "rate")
+        if any(options[one] is not None and options[one] <= 0 for one in numbers):
+            raise CommandError("sizes must be above 0", returncode=2)
+        if any(size < 1 for size in options["sizes"]):
+            raise CommandError("--sizes must be above 0", returncode=2)
         try:
-            result = run(pages=pages, peer=not options["no_peer"])
+            result = _run(options)
         except BenchFailed as failure:
             raise CommandError(str(failure), returncode=1) from failure
         if options["json"]:
             self.stdout.write(json.dumps(result))
             return
-        for side in ("ours", "peer"):
-            if result[side]:
-                figures = ", ".join(f"{key} {value}" for key, value in result[side].items())
-                self.stdout.write(f"{side:>5}: {figures}")
-        if result["ratio"]:
-            self.stdout.write(f"ratio: {result['ratio']} times the peer's pages a second")
+        self._print(result)
+
+    def _print(self, result: dict[str, Any]) -> None:
+        for side in ("ours", "peer", "growth"):
+            if result.get(side):
+                for line in _lines(result[side]):
+                    self.stdout.write(f"{side:>6}: {line}")
+        if result["ratio"] is not None:
+            self.stdout.write(f" ratio: {result['ratio']} times the peer's pages a second")
+        if result["limit_ratio"] is not None:
+            self.stdout.write(f" limit: {result['limit']}, used {result['limit_ratio']} of it")
+
+
+def _run(options: dict[str, Any]) -> dict[str, Any]:
+    scale, seconds = options["scale"], options["seconds"]
+    if options["name"] == "heartbeats":
+        agents = [options["agents"] * one for one in ([scale] if scale else GROWTH)]
+        return heartbeats.run(agents=agents, seconds=seconds or heartbeats.SECONDS)
+    if options["name"] == "dispatch":
+        return dispatch.run(
+            policies=options["policies"],
+            sizes=options["sizes"],
+            rate=options["rate"],
+            seconds=seconds or dispatch.SECONDS,
+            polite=options["polite"],
+        )
+    return download.run(pages=options["pages"] * (scale or 1), peer=not options["no_peer"])
+
+
+def _lines(side: dict[str, Any]) -> list[str]:
+    """One line for the figures, and one for each item of a list among them."""
+    plain = {name: value for name, value in side.items() if not isinstance(value, list)}
+    lines = [", ".join(f"{name} {value}" for name, value in plain.items())]
+    for value in side.values():
+        if isinstance(value, list):
+            lines += [", ".join(f"{name} {one[name]}" for name in one) for one in value]
+    return lines

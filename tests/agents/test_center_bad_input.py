@@ -1,0 +1,121 @@
+"""The center's queues with everything in them that is no message: set aside, and it goes on."""
+
+from __future__ import annotations
+
+import pytest
+from django.conf import settings as config
+
+from apps.agents.models import Agent
+from apps.jobs.models import Run
+from apps.jobs.states import RunState
+from tests.agents.bad_bodies import BAD_BODIES
+from tests.agents.yard import REPLY, Yard
+from tests.jobs.factories import make_run
+from yardkit import topology
+from yardkit.broker import Outgoing
+from yardkit.protocol import (
+    Allocate,
+    Allocated,
+    AllocateDownloader,
+    DownloadCommand,
+    DownloaderSettings,
+    Heartbeat,
+    encode,
+)
+from yardkit.tokens import sign_run_token
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.fault]
+
+QUEUES = [
+    topology.CENTER_REGISTER.name,
+    topology.CENTER_CONTROL.name,
+    topology.CENTER_REQUESTS.name,
+    topology.center_heartbeats("c1").name,
+]
+
+
+@pytest.mark.parametrize("queue", QUEUES)
+def test_what_is_no_message_is_set_aside(yard: Yard, run: Run, queue: str) -> None:
+    for name, body in BAD_BODIES.items():
+        if name.startswith("64-mib") and queue != topology.CENTER_REQUESTS.name:
+            continue  # the reading is the same for all four, and once is enough
+        yard.broker.publish([Outgoing(body=body, key=queue)]).result(30)
+        reason = yard.refused()
+        assert "not a message" in reason or "message version" in reason, name
+        assert len(reason) < 1000, name
+    yard.agent("a")
+    assert yard.allocate(run).agents == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cpu_percent", float("nan")),
+        ("qps", float("inf")),
+        ("free_memory_bytes", 2**63),
+        ("downloaders", -(2**63)),
+        ("name", "\x00"),
+        ("labels", {"\x00": "\x00"}),
+        ("boot", "x" * 10_000),
+        ("problems", ["\x00" * 100_000]),
+    ],
+)
+def test_a_heartbeat_with_strange_values_harms_no_other(
+    yard: Yard, field: str, value: object
+) -> None:
+    yard.agent("a")
+    yard.agent("b")
+    for agent, changes in (("a", {field: value}), ("b", {"qps": 3.5})):
+        fields = {
+            "agent": agent, "name": agent, "boot": "1", "total_memory_bytes": 9,
+            "free_memory_bytes": 5, "cpu_percent": 1.0, "downloaders": 0, "qps": 0.0,
+        } | changes  # fmt: skip
+        body = encode(Heartbeat(**fields))  # type: ignore[arg-type]
+        yard.broker.publish([Outgoing(body=body, key="", exchange=topology.HEARTBEATS)]).result(10)
+    yard.until(Agent.objects.filter(agent_id="b", qps=3.5).exists)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        DownloaderSettings(timeout_seconds=float("nan")),
+        DownloaderSettings(timeout_seconds=float("inf")),
+        DownloaderSettings(cookies={"a": "\x00"}),
+        DownloaderSettings(cookies={"a": "x" * 1_000_000}),
+        DownloaderSettings(max_body_bytes=2**63),
+    ],
+    ids=["nan", "infinity", "nul", "long", "large"],
+)
+def test_strange_settings_are_given_to_the_agents_or_refused(
+    yard: Yard, run: Run, settings: DownloaderSettings
+) -> None:
+    """What the settings mean is the agents' to judge; the center neither hangs nor falls."""
+    yard.agent("a")
+    token = sign_run_token(config.SECRET_KEY, run.pk)
+    message = Allocate(run=run.pk, token=token, reply_to=REPLY, settings=settings)
+    yard.send(topology.CENTER_CONTROL.name, message)
+    yard.until(lambda: yard.broker.depth(topology.CENTER_CONTROL.name).ready == 0)
+    other = make_run(state=RunState.RUNNING)
+    answers = [yard.allocate(other)]
+    while answers[-1].run != other.pk:
+        answer = yard.receive(REPLY)
+        assert isinstance(answer, Allocated)
+        answers.append(answer)
+    told = [answer for answer in answers if answer.run == run.pk]
+    assert told or yard.refused()
+
+
+@pytest.mark.parametrize("sent_at", [float("nan"), float("inf"), float("-inf"), -1e308])
+def test_a_batch_sent_at_no_time_harms_nobody(yard: Yard, run: Run, sent_at: float) -> None:
+    queue = yard.agent("a")
+    yard.allocate(run)
+    assert isinstance(yard.receive(queue), AllocateDownloader)
+    yard.download(run, sent_at=sent_at)
+    other = make_run(state=RunState.RUNNING)
+    yard.allocate(other)
+    yard.download(other)
+    runs = set()
+    while other.pk not in runs:
+        message = yard.receive(queue)
+        if isinstance(message, DownloadCommand):
+            runs.add(message.run)

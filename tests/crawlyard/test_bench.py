@@ -1,0 +1,60 @@
+"""manage.py bench: every bench runs, at sizes that prove nothing but that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.daemon_processes import Daemons
+
+pytestmark = [pytest.mark.bench, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Any:
+    """Run a bench on embedded stores; its JSON."""
+
+    def run(*arguments: str) -> dict[str, Any]:
+        daemons = Daemons(tmp_path)
+        folder = {"CRAWLYARD_BENCH_DATA": str(tmp_path / "bench")}
+        done = daemons.manage("bench", *arguments, "--json", **folder)
+        result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return result
+
+    return run
+
+
+def test_heartbeats_of_living_agents_are_all_seen(bench: Any) -> None:
+    result = bench("heartbeats", "--agents", "40", "--scale", "1", "--seconds", "2")
+    ours = result["ours"]
+    assert (ours["agents"], ours["heartbeats_per_second"], ours["wrongly_dead"]) == (40, 8, 0)
+    assert ours["cores_used"] > 0
+    assert result["limit_ratio"] == ours["cores_used"] / result["limit"]["cores"]
+    assert len(result["growth"]["steps"]) == 1
+
+
+def test_dispatch_counts_every_request_and_what_it_cost(bench: Any) -> None:
+    sizes = ("--sizes", "10")
+    result = bench("dispatch", *sizes, "--rate", "200", "--seconds", "1")
+    cases = result["ours"]["cases"]
+    assert [one["policy"] for one in cases] == ["random", "chained"]
+    for case in cases:
+        assert (case["runs"], case["agents"], case["requests"]) == (10, 10, 200)
+        assert case["all_cpu_us_per_request"] >= case["cpu_us_per_request"] > 0
+        assert case["center_ms"]["p99"] >= case["center_ms"]["p50"] >= case["inside_ms"]["p50"] > 0
+    growth = {"runs": 1.0, "agents": 1.0}
+    assert result["ours"]["growth"] == {"random": growth, "chained": growth}
+
+
+def test_download_tells_what_the_center_adds(bench: Any) -> None:
+    result = bench("download", "--pages", "60", "--no-peer")
+    ours = result["ours"]
+    assert ours["pages"] == 60
+    assert 0 < ours["inside_center_ms"]["p50"] < ours["center_ms"]["p50"]
+    workers = {"center", "statistics", "agent-1", "agent-2", "spider"}
+    assert set(ours["cpu_us_per_page"]) == workers
+    assert result["peer"] is None
+    assert result["limit_ratio"] == round(ours["center_ms"]["p50"] / 10, 3)
