@@ -36,6 +36,7 @@ from apps.agents.queries import (
     joinable,
     last_heard,
     open_allocation,
+    open_allocations,
     recently_registered,
 )
 from apps.agents.services import (
@@ -369,7 +370,8 @@ class CenterDaemon:
             return
         stamps = allocation_stamps(runs)
         changed = [run for run in runs if self._stamps.get(run) != stamps.get(run)]
-        found = {run: open_allocation(run) for run in changed}
+        opened = open_allocations(changed)
+        found = {run: opened.get(run) for run in changed}
         self.runs.refresh({run: one for run, one in found.items() if one}, changed)
         self._stamps = stamps
 

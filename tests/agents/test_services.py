@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 
 from apps.agents.errors import AllocationRefused
 from apps.agents.models import Agent, Allocation
-from apps.agents.queries import agents_of, joinable, open_allocation
+from apps.agents.queries import agents_of, joinable, open_allocation, open_allocations
 from apps.agents.services import (
     allocate,
     downloader_settings,
@@ -92,6 +92,21 @@ def test_allocation_is_recorded_with_living_enabled_agents_only() -> None:
     found = open_allocation(run.pk)
     assert found is not None
     assert set(found.agents) == {"a", "b"}
+
+
+def test_the_allocations_of_many_runs_are_read_together(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[object]],
+) -> None:
+    make_agents("a", "b")
+    runs = [make_run(state=RunState.RUNNING).pk for _ in range(5)]
+    for run in runs:
+        allocate(message=request(run), alive=["a", "b"], now=NOW)
+    release(owner=f"run:{runs[0]}", now=NOW)
+    with django_assert_num_queries(2):
+        found = open_allocations([*runs, 99_999])
+    assert sorted(found) == runs[1:]
+    assert all(set(one.agents) == {"a", "b"} for one in found.values())
+    assert found[runs[1]] == open_allocation(runs[1])
 
 
 def test_the_networks_come_from_the_project_not_from_the_run() -> None:
