@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from apps.agents.hosts.models import HostLedger, HostRule, HostState
 from apps.agents.querysets import AgentQuerySet, AllocationQuerySet
 from apps.agents.states import AgentMode
 from apps.projects.models import Project
@@ -16,6 +17,9 @@ from yardkit.protocol import DownloaderType
 def plain_types() -> list[str]:
     """What an agent can make that has not said so: agents of the first version."""
     return [DownloaderType.HTTP.value]
+
+
+__all__ = ["Agent", "Allocation", "HostLedger", "HostRule", "HostState"]
 
 
 class Agent(models.Model):

@@ -16,7 +16,7 @@ from apps.agents.states import AgentMode, is_alive
 from apps.jobs.models import Job, Run, RunMove
 from apps.jobs.states import RunState
 from apps.queuestats.models import FailedRequest
-from apps.queuestats.queries import RunBooks, books_of
+from apps.queuestats.queries import CenterBooks, RunBooks, books_of, center_books_of
 from apps.runtime.models import Daemon, DeadLetter
 from apps.runtime.queries import stale_daemons
 from apps.runtime.states import DeadLetterState
@@ -109,10 +109,16 @@ class RunView:
 
     run: Run
     books: RunBooks
+    center: CenterBooks
     moves: list[RunMove]
     agents: list[AgentShare]
     failures: list[FailedRequest]
     failure_count: int
+
+    @property
+    def balanced(self) -> bool:
+        """Requests, attempts and what the centers did: each is in exactly one place."""
+        return self.books.balanced and self.center.balanced
 
     @property
     def percent(self) -> float:
@@ -128,6 +134,7 @@ def run_view(run: Run, now: datetime) -> RunView:
     return RunView(
         run=run,
         books=books,
+        center=center_books_of([run.owner])[run.owner],
         moves=list(run.moves.all()),
         agents=agent_shares(books.agents, agents_of(run.owner), now),
         failures=list(failures[:SHOWN_FAILURES]) if counted else [],

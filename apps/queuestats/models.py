@@ -15,7 +15,10 @@ from apps.queuestats.querysets import FailedRequestQuerySet
 
 
 class RunCounter(models.Model):
-    """One execution (``boot``) of a run as it last described itself (seed S1.17, S1.51)."""
+    """One execution (``boot``) of a run as it last described itself (seed S1.17, S1.51).
+
+    What each figure counts, and the two equations between them: ``RunCounters`` in the protocol.
+    """
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     owner = models.CharField(_("owner"), max_length=100)
@@ -28,6 +31,11 @@ class RunCounter(models.Model):
     returned = models.BigIntegerField(_("returned"), default=0)
     retried = models.BigIntegerField(_("retried"), default=0)
     skipped = models.BigIntegerField(_("skipped"), default=0)
+    timed_out = models.BigIntegerField(_("timed out"), default=0)
+    refused = models.BigIntegerField(_("refused"), default=0)
+    cancelled = models.BigIntegerField(_("cancelled"), default=0)
+    out = models.BigIntegerField(_("out"), default=0)
+    held = models.BigIntegerField(_("held back"), default=0)
     duplicates = models.BigIntegerField(_("duplicates"), default=0)
     pages = models.BigIntegerField(_("pages"), default=0)
     items = models.BigIntegerField(_("items"), default=0)
@@ -64,6 +72,8 @@ class CenterCounter(models.Model):
     dispatched = models.BigIntegerField(_("dispatched"), default=0)
     skipped = models.BigIntegerField(_("skipped"), default=0)
     expired = models.BigIntegerField(_("expired"), default=0)
+    refused = models.BigIntegerField(_("refused"), default=0)
+    held = models.BigIntegerField(_("held back"), default=0)
     updated_at = models.DateTimeField(_("updated at"))
 
     class Meta:

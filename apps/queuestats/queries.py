@@ -4,45 +4,76 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from apps.queuestats.models import CenterCounter, RunCounter
 
-SUMMED = (
-    "total",
-    "success",
-    "failed",
+REQUESTS = ("total", "success", "failed", "queued", "in_flight")
+ATTEMPTS = (
     "sent",
-    "returned",
     "retried",
+    "returned",
     "skipped",
-    "duplicates",
-    "pages",
-    "items",
-    "bytes_received",
-    "queued",
-    "in_flight",
+    "timed_out",
+    "refused",
+    "cancelled",
+    "out",
+    "held",
 )
-CENTER_SUMMED = ("received", "dispatched", "skipped", "expired")
+OTHERS = ("duplicates", "pages", "items", "bytes_received")
+SUMMED = (*REQUESTS, *ATTEMPTS, *OTHERS)
+CENTER_SUMMED = ("received", "dispatched", "skipped", "expired", "refused", "held")
+
+
+@dataclass(frozen=True, slots=True)
+class CenterBooks:
+    """What the centers did with a run's requests, summed over all that served it."""
+
+    received: int = 0
+    dispatched: int = 0
+    skipped: int = 0
+    expired: int = 0
+    refused: int = 0
+    held: int = 0
+    reported: bool = False
+
+    @property
+    def balanced(self) -> bool:
+        """received = dispatched + skipped + expired + refused + held."""
+        ended = self.dispatched + self.skipped + self.expired + self.refused
+        return self.received == ended + self.held and self.held >= 0
+
+    def as_dict(self) -> dict[str, object]:
+        """For REST and websockets."""
+        return asdict(self) | {"balanced": self.balanced}
 
 
 @dataclass(frozen=True, slots=True)
 class RunBooks:
-    """What became of a run's requests, summed over its executions."""
+    """What became of a run's requests and of every attempt at them.
+
+    Summed over its executions: each counts from 0. Of one that a later one has replaced, what was
+    out is cancelled: whoever waited for it is gone.
+    """
 
     total: int = 0
     success: int = 0
     failed: int = 0
+    queued: int = 0
+    in_flight: int = 0
     sent: int = 0
-    returned: int = 0
     retried: int = 0
+    returned: int = 0
     skipped: int = 0
+    timed_out: int = 0
+    refused: int = 0
+    cancelled: int = 0
+    out: int = 0
+    held: int = 0
     duplicates: int = 0
     pages: int = 0
     items: int = 0
     bytes_received: int = 0
-    queued: int = 0
-    in_flight: int = 0
     agents: dict[str, int] = field(default_factory=dict)
     reported: bool = False
     final: bool = False
@@ -53,12 +84,24 @@ class RunBooks:
         return self.total - self.success - self.failed
 
     @property
-    def balanced(self) -> bool:
+    def requests_balanced(self) -> bool:
         """Every request is in exactly one place: done, failed, waiting or on its way."""
         return self.left == self.queued + self.in_flight and self.left >= 0
 
     @property
-    def cancelled(self) -> int:
+    def attempts_balanced(self) -> bool:
+        """Every attempt is: answered, given up for one of four reasons, or still out."""
+        given_up = self.skipped + self.timed_out + self.refused + self.cancelled
+        begun = self.sent + self.retried
+        return begun == self.returned + given_up + self.out and 0 <= self.held <= self.out
+
+    @property
+    def balanced(self) -> bool:
+        """Both equations hold."""
+        return self.requests_balanced and self.attempts_balanced
+
+    @property
+    def undone(self) -> int:
         """Requests that nobody will make any more: the run ended before their turn."""
         return self.left if self.final else 0
 
@@ -82,8 +125,10 @@ class RunBooks:
         values: dict[str, object] = {name: getattr(self, name) for name in SUMMED}
         return values | {
             "left": self.left,
-            "cancelled": self.cancelled,
+            "undone": self.undone,
             "agents": self.agents,
+            "requests_balanced": self.requests_balanced,
+            "attempts_balanced": self.attempts_balanced,
             "balanced": self.balanced,
             "final": self.final,
         }
@@ -104,18 +149,20 @@ def _sum(rows: list[RunCounter]) -> RunBooks:
     agents: Counter[str] = Counter()
     for row in rows:
         agents.update(row.agents)
-    return RunBooks(
-        **{name: sum(getattr(row, name) for row in rows) for name in SUMMED},
-        agents=dict(agents),
-        reported=True,
-        final=rows[-1].final,
-    )
+    sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
+    sums["cancelled"] += sums["out"] - rows[-1].out
+    sums["out"], sums["held"] = rows[-1].out, rows[-1].held
+    return RunBooks(**sums, agents=dict(agents), reported=True, final=rows[-1].final)
 
 
-def center_sums(owner: str) -> dict[str, int]:
-    """What the centers did for an owner, summed over them."""
-    sums = dict.fromkeys(CENTER_SUMMED, 0)
-    for row in CenterCounter.objects.filter(owner=owner):
+def center_books_of(owners: Iterable[str]) -> dict[str, CenterBooks]:
+    """What the centers did, by owner; for one they have not heard of, nothing. One query."""
+    sums = {owner: dict.fromkeys(CENTER_SUMMED, 0) for owner in owners}
+    reported = set()
+    for row in CenterCounter.objects.filter(owner__in=sums):
+        reported.add(row.owner)
         for name in CENTER_SUMMED:
-            sums[name] += getattr(row, name)
-    return sums
+            sums[row.owner][name] += getattr(row, name)
+    return {
+        owner: CenterBooks(**values, reported=owner in reported) for owner, values in sums.items()
+    }

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError, OperationalError, transaction
+from django.db.models import F
 
 from apps.jobs.queries import RunFacts, run_facts
 from apps.queuestats.events import COUNTERS_CHANGED
 from apps.queuestats.models import CenterCounter, FailedRequest, RunCounter
-from apps.queuestats.queries import CENTER_SUMMED, SUMMED, books_of
+from apps.queuestats.queries import CENTER_SUMMED, SUMMED, books_of, center_books_of
 from apps.runtime.services import emit
 from yardkit import failpoints
 from yardkit.protocol import CenterCounters, RunCounters
@@ -74,7 +75,7 @@ def _store(messages: Sequence[Report], now: datetime) -> list[Refused]:
     # The same note may come twice: (owner, boot, seq) is unique, the second is dropped.
     FailedRequest.objects.bulk_create(failures, ignore_conflicts=True, batch_size=500)
     failpoints.hit("queuestats.before_commit")
-    _tell({message.run for message in of_runs.values()}, facts)
+    _tell({run for run, _boot in (*of_runs, *of_centers)}, facts)
     return refused
 
 
@@ -82,7 +83,8 @@ def _store(messages: Sequence[Report], now: datetime) -> list[Refused]:
 def close_books(*, now: datetime) -> int:
     """Declare the last report of a run final that was killed before it could say so itself.
 
-    Returns how many were closed. Should the run live after all, its next report opens them.
+    What was out is cancelled with it. Returns how many were closed. Should the run live after
+    all, its next report opens them.
     """
     silent_since = now - timedelta(seconds=LAST_REPORT_SECONDS)
     open_ones = RunCounter.objects.filter(final=False, updated_at__lt=silent_since)
@@ -91,7 +93,9 @@ def close_books(*, now: datetime) -> int:
     }
     facts = run_facts(runs.values())
     ended = [pk for pk, run in runs.items() if run in facts and not facts[run].active]
-    closed = open_ones.filter(pk__in=ended).update(final=True)
+    closed = open_ones.filter(pk__in=ended).update(
+        final=True, cancelled=F("cancelled") + F("out"), out=0, held=0
+    )
     if closed:
         _tell({runs[pk] for pk in ended}, facts)
     return closed
@@ -144,10 +148,11 @@ def _failures(message: RunCounters, facts: RunFacts, now: datetime) -> list[Fail
 
 
 def _tell(runs: set[int], facts: dict[int, RunFacts]) -> None:
-    books = books_of(f"run:{run}" for run in runs)
-    for run in runs:
+    owners = [f"run:{run}" for run in runs]
+    books, centers = books_of(owners), center_books_of(owners)
+    for run, owner in zip(runs, owners, strict=True):
         emit(
             COUNTERS_CHANGED,
             project=facts[run].project,
-            payload={"run": run} | books[f"run:{run}"].as_dict(),
+            payload={"run": run} | books[owner].as_dict() | {"center": centers[owner].as_dict()},
         )

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -60,6 +60,21 @@ class Fetched:
     retry_after: str = ""
 
 
+class Via(Protocol):
+    """A proxy on this machine that the process itself runs, and that keeps the guard."""
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where it listens."""
+
+    @property
+    def login(self) -> tuple[str, str]:
+        """The user and password it asks for."""
+
+    def refusal_in(self, headers: Iterable[tuple[str, str]]) -> tuple[FailureKind, str] | None:
+        """What it refused, if these headers are its own and not those of a page."""
+
+
 class Fetcher:
     """Downloads for one owner: own connections, own cookies, own limits.
 
@@ -76,6 +91,7 @@ class Fetcher:
         self._check_settings()
         self._session: aiohttp.ClientSession | None = None
         self._timeouts: dict[float, aiohttp.ClientTimeout] = {}
+        self._gates: set[tuple[str, int]] = set()
         # aiohttp counts the answer that would be one redirect too many.
         self._max_redirects = settings.max_redirects + 1
 
@@ -99,10 +115,11 @@ class Fetcher:
         session = self._open()
         await session.close()
 
-    async def fetch(self, request: DownloadRequest) -> Fetched:
+    async def fetch(self, request: DownloadRequest, via: Via | None = None) -> Fetched:
         """Download one page. Raises nothing but ``asyncio.CancelledError``."""
         started = time.perf_counter()
         session = self._session or self._open()
+        proxy = {} if via is None else self._proxy(via)
         try:
             async with session.request(
                 request.method,
@@ -112,7 +129,10 @@ class Fetcher:
                 allow_redirects=self.settings.follow_redirects,
                 max_redirects=self._max_redirects,
                 timeout=self._timeout(request.timeout_seconds),
+                **proxy,
             ) as response:
+                if via is not None:
+                    _raise_refusal(via, response.raw_headers)
                 body, truncated = await self._body(response)
                 return Fetched(
                     _final_url(request.url, response),
@@ -124,8 +144,12 @@ class Fetcher:
                     (time.perf_counter() - started) * 1000.0,
                     truncated,
                 )
+        except Refused as refused:
+            kind, text = refused.kind, refused.text
         except Exception as error:  # noqa: BLE001 - classified below; one page must not stop others
             kind, text = _classify(error, request, self._networks)
+            if via is not None and isinstance(error, aiohttp.ClientHttpProxyError):
+                kind, text = via.refusal_in((error.headers or {}).items()) or (kind, text)
         elapsed = (time.perf_counter() - started) * 1000.0
         return Fetched(request.url, 0, [], b"", kind, text, elapsed, False)
 
@@ -135,7 +159,7 @@ class Fetcher:
             if self.settings.user_agent:
                 headers["User-Agent"] = self.settings.user_agent
             self._session = aiohttp.ClientSession(
-                connector=_connector(self._networks),
+                connector=_connector(self._networks, self._gates),
                 cookies=(self.settings.cookies or None) if self.settings.use_cookies else None,
                 cookie_jar=(
                     WireCookieJar(unsafe=True)
@@ -164,6 +188,14 @@ class Fetcher:
             found = self._timeouts[seconds] = aiohttp.ClientTimeout(total=seconds)
         return found
 
+    def _proxy(self, via: Via) -> dict[str, Any]:
+        host, port = via.address
+        self._gates.add(via.address)
+        user, password = via.login
+        return {
+            "proxy": URL.build(scheme="http", user=user, password=password, host=host, port=port)
+        }
+
     async def _body(self, response: aiohttp.ClientResponse) -> tuple[bytes, bool]:
         limit = self.settings.max_body_bytes
         content = response.content
@@ -181,6 +213,21 @@ class Fetcher:
             return raw, truncated
         body, cut = await decode_content(raw, encoding, limit, partial=truncated)
         return body, truncated or cut
+
+
+class Refused(Exception):
+    """The gate has refused a request: ``kind`` and ``text`` say what."""
+
+    def __init__(self, kind: FailureKind, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+
+
+def _raise_refusal(via: Via, raw: Sequence[tuple[bytes, bytes]]) -> None:
+    refusal = via.refusal_in(_headers(raw))
+    if refusal is not None:
+        raise Refused(*refusal)
 
 
 async def _read_limited(content: aiohttp.StreamReader, limit: int) -> tuple[bytes, bool]:
@@ -256,11 +303,13 @@ def _shortened(text: str) -> str:
 # --- connections ------------------------------------------------------------------------------
 
 
-def _connector(networks: tuple[addresses.Network, ...]) -> aiohttp.TCPConnector:
+def _connector(
+    networks: tuple[addresses.Network, ...], gates: set[tuple[str, int]]
+) -> aiohttp.TCPConnector:
     def guarded_socket(info: Any) -> socket.socket:
         family, kind, protocol, _, address = info
         blocked = addresses.is_blocked_ip(address[0], networks)
-        if blocked:
+        if blocked and (address[0], address[1]) not in gates:
             raise AddressRefused(f"{address[0]}: {blocked}")
         return socket.socket(family=family, type=kind, proto=protocol)
 

@@ -35,6 +35,8 @@ What holds in all three:
 - Exit status: 0 exited, 2 failed (one line on stderr says why), 143 or 130 stopped by SIGTERM or
   Ctrl-C. A second signal kills.
 
+The guide, with a table of the settings, is docs/spiders.md.
+
 ``yardspider.spiders:SiteSpider`` crawls a whole site and needs no code:
 ``yardspider run yardspider.spiders:SiteSpider --local --argument url=https://site.example/``.
 """

@@ -24,12 +24,29 @@
     const failedBefore = shown ? shown.failed : figures.failed;
     shown = figures;
     rate.add(figures.pages);
-    Crawlyard.write(live, figures);
+    write(figures);
     live.querySelector("[data-warn=failed]").classList.toggle("cy-danger", figures.failed > 0);
-    live.querySelector("[data-balanced]").dataset.balanced = String(figures.balanced);
     showAgents(figures.agents);
-    if (figures.failed > failedBefore || figures.final !== (body().dataset.final === "true")) {
+    // The first word of the center brings a line of its own.
+    const news = figures.center.reported && live.querySelector("[data-equation=center]") === null;
+    if (news || figures.failed > failedBefore || figures.final !== (body().dataset.final === "true")) {
       refreshSoon();
+    }
+  }
+
+  /* Figures of the run by their names, the center's with "center." before them. */
+  function write(figures) {
+    const named = Object.entries(figures.center).map(([name, value]) => [`center.${name}`, value]);
+    Crawlyard.write(live, { ...figures, ...Object.fromEntries(named) });
+    const balanced = {
+      requests: figures.requests_balanced,
+      attempts: figures.attempts_balanced,
+      center: figures.center.balanced,
+    };
+    const all = figures.balanced && figures.center.balanced;
+    live.querySelector("[data-books]").dataset.balanced = String(all);
+    for (const line of live.querySelectorAll("[data-equation]")) {
+      line.dataset.balanced = String(balanced[line.dataset.equation]);
     }
   }
 
@@ -62,7 +79,7 @@
     live.innerHTML = await answer.text();
     secondsFrom = performance.now();
     // The figures that the socket brought meanwhile may be newer than this page.
-    if (shown !== undefined && !Crawlyard.saysMore(body(), shown)) Crawlyard.write(live, shown);
+    if (shown !== undefined && !Crawlyard.saysMore(body(), shown)) write(shown);
     tick();
     sayEnded();
   }

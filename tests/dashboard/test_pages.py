@@ -23,7 +23,7 @@ from apps.runtime.services import register_daemon
 from tests.access.factories import make_superuser, make_user
 from tests.agents.factories import make_agent, make_allocation
 from tests.jobs.factories import make_job, make_project, make_run
-from tests.queuestats.factories import report
+from tests.queuestats.factories import center_report, report
 
 pytestmark = pytest.mark.django_db
 
@@ -188,8 +188,11 @@ def test_the_page_of_a_run_tells_its_whole_story() -> None:
     for counter, value in {"left": 0, "total": 530, "success": 528, "failed": 2}.items():
         assert f'data-counter="{counter}">{value}</span>' in html
     assert "The books balance." in text
-    assert "Total 530 = 528 succeeded + 2 failed + 0 waiting in the run + 0 on their way." in text
-    assert 'data-balanced="true"' in html
+    assert (
+        "Total 530 = 528 succeeded + 2 failed + 0 left, "
+        "that is 0 waiting in the run + 0 on their way."
+    ) in text
+    assert 'data-books data-balanced="true"' in html
     assert "pages/s on average 5.2" in text
     assert "duration 1:40" in text
     assert re.search(r"queued by ada .* starting by box-1 .* running by box-1 .* exited", text)
@@ -203,8 +206,44 @@ def test_the_page_of_a_run_tells_its_whole_story() -> None:
 def test_books_that_do_not_balance_are_said_not_to() -> None:
     run = played_run(RunState.LOST, total=10, success=1, queued=2)
     html = logged_in(make_superuser()).get(f"/runs/{run.pk}").content.decode()
-    assert 'data-balanced="false"' in html
+    assert 'data-books data-balanced="false"' in html
+    assert 'data-equation="requests" data-balanced="false"' in html
+    assert 'data-equation="attempts" data-balanced="true"' in html
     assert "some requests are unaccounted for" in html
+
+
+@pytest.mark.covers("S1.19")
+def test_the_page_of_a_run_accounts_for_every_attempt() -> None:
+    run = played_run(
+        None,
+        **{"total": 70, "success": 40, "failed": 5, "queued": 10, "in_flight": 15},
+        **{"sent": 60, "retried": 40, "returned": 50, "skipped": 20, "timed_out": 10},
+        **{"refused": 5, "cancelled": 2, "out": 13, "held": 4},
+    )
+    client = logged_in(make_superuser())
+    page = client.get(f"/runs/{run.pk}")
+    assert (
+        "60 sent + 40 retried = 50 returned + 20 skipped + 10 timed out + 5 refused "
+        "+ 2 cancelled + 13 out (of these 4 held back)."
+    ) in text_of(page)
+    assert "received =" not in text_of(page)
+    counts = {"received": 90, "dispatched": 70, "skipped": 12, "expired": 3, "refused": 2}
+    center_report(run, **counts, held=4)
+    page = client.get(f"/runs/{run.pk}/live")
+    assert (
+        "90 received = 70 dispatched + 12 skipped + 3 expired + 2 refused + 4 held back."
+    ) in text_of(page)
+    html = page.content.decode()
+    assert 'data-books data-balanced="false"' in html
+    # One is missing: that line says so, and the others do not.
+    found = dict(re.findall(r'data-equation="(\w+)" data-balanced="(\w+)"', html))
+    assert found == {"requests": "true", "attempts": "true", "center": "false"}
+
+
+@pytest.mark.parametrize(("obey", "said"), [(True, "is obeyed"), (False, "is ignored")])
+def test_the_page_of_a_run_says_whether_robots_txt_is_obeyed(obey: bool, said: str) -> None:
+    run = make_run(job=make_job(obey_robots=obey))
+    assert f"robots.txt {said}" in text_of(logged_in(make_superuser()).get(f"/runs/{run.pk}"))
 
 
 def test_a_run_that_has_not_reported() -> None:

@@ -17,7 +17,7 @@ def project(slug: str) -> Any:
     return Project.objects.update_or_create(slug=slug, defaults=defaults)[0]
 
 
-def start(*, url: str, spider: str, policy: str, window: int) -> int:
+def start(*, url: str, spider: str, policy: str, agents: int, window: int) -> int:
     """A run of its own job; its id."""
     from django.utils import timezone
 
@@ -33,6 +33,7 @@ def start(*, url: str, spider: str, policy: str, window: int) -> int:
         speed=0,
         concurrency=window,
         policy=policy,
+        agents=agents,
     )
     return start_run(job=job, now=timezone.now(), actor=None).pk
 
@@ -79,8 +80,9 @@ def agents() -> dict[str, Any]:
 def only(*, agents: list[str]) -> None:
     """New runs get these agents and no others."""
     from apps.agents.models import Agent
+    from apps.agents.states import AgentMode
 
-    Agent.objects.exclude(agent_id__in=agents).update(enabled=False)
+    Agent.objects.exclude(agent_id__in=agents).update(mode=AgentMode.DRAINING)
 
 
 def token(*, run: int) -> str:
@@ -95,6 +97,17 @@ def token(*, run: int) -> str:
 QUESTIONS = {one.__name__: one for one in (start, look, agents, only, token)}
 
 
+def answer(name: str, arguments: dict[str, Any]) -> Any:
+    """Asked once more of a database that has just dropped its connections."""
+    from django.db import InterfaceError, OperationalError, connection
+
+    try:
+        return QUESTIONS[name](**arguments)
+    except (InterfaceError, OperationalError):
+        connection.close()
+        return QUESTIONS[name](**arguments)
+
+
 def main() -> None:
     import django
 
@@ -104,7 +117,7 @@ def main() -> None:
     sys.stdout = sys.stderr
     for line in sys.stdin:
         name, arguments = json.loads(line)
-        answers.write(json.dumps(QUESTIONS[name](**arguments)) + "\n")
+        answers.write(json.dumps(answer(name, arguments)) + "\n")
         answers.flush()
 
 

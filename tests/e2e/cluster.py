@@ -36,6 +36,7 @@ class Cluster:
             **environment,
         )
         self._numbers = itertools.count(1)
+        self._changed: set[str] = set()
         self._clerk: subprocess.Popen[str] | None = None
         self._clerk_lock = threading.Lock()
 
@@ -99,15 +100,12 @@ class Cluster:
         finally:
             process.resume()
 
-    @contextmanager
-    def moved(self, name: str, **environment: str) -> Iterator[None]:
-        """A daemon of ``start`` restarted in another environment, and back at the end."""
-        for changes in (environment, {}):
-            self.daemons.stop(name, signal.SIGTERM)
-            self.start_daemon(name, **changes)
-            self.daemons.until_logged(name, "is running")
-            if changes:
-                yield
+    def restart(self, name: str, **environment: str) -> None:
+        """A daemon of ``start`` anew, in another environment until ``restore``."""
+        self.daemons.stop(name, signal.SIGTERM)
+        self.start_daemon(name, **environment)
+        self.daemons.until_logged(name, "is running")
+        self._changed.add(name)
 
     def spider(self, run: int) -> psutil.Process:
         """The process of a run, once it is there."""
@@ -121,22 +119,22 @@ class Cluster:
                 self.kill(name)
         for name in ("statistics", "runner", "center"):
             process = self.daemons.processes.get(name)
-            if process is not None and process.poll() is None:
+            if process is not None:
                 process.send_signal(signal.SIGCONT)
-                continue
-            self.start_daemon(name)
-            self.daemons.until_logged(name, "is running")
+            if name in self._changed or process is None or process.poll() is not None:
+                if process is not None:
+                    self.kill(name)
+                self.start_daemon(name)
+                self.daemons.until_logged(name, "is running")
+        self._changed.clear()
 
     def end(self) -> None:
         """Leave nothing behind."""
+        self.daemons.end()
         clerk = self._clerk
         if clerk is not None:
-            assert clerk.stdin is not None
-            assert clerk.stdout is not None
-            clerk.stdin.close()
-            clerk.wait(20)
-            clerk.stdout.close()
-        self.daemons.end()
+            clerk.terminate()
+            clerk.communicate(timeout=20)
 
     # --- questions ------------------------------------------------------------------------------
 
@@ -171,10 +169,18 @@ class Cluster:
             )
 
     def crawl(
-        self, url: str, spider: str = "Patient", *, policy: str = "random", window: int = 10
+        self,
+        url: str,
+        spider: str = "Patient",
+        *,
+        policy: str = "random",
+        agents: int = 0,
+        window: int = 10,
     ) -> int:
-        """Start a run; its id."""
-        run: int = self.ask("start", url=url, spider=spider, policy=policy, window=window)
+        """Start a run; its id. ``agents``: how many it asks for, 0 leaves it to the policy."""
+        run: int = self.ask(
+            "start", url=url, spider=spider, policy=policy, agents=agents, window=window
+        )
         return run
 
     def look(self, run: int) -> Look:

@@ -10,7 +10,6 @@ from tests.e2e.accounts import check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
-from tests.yardkit.broker_proxy import Proxy
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing, connect
 from yardkit.protocol import (
@@ -25,10 +24,6 @@ from yardkit.protocol import (
 )
 
 pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(150)]
-
-
-# Longer than an agent may be silent, and shorter than a connection may be.
-BLACKHOLE_SECONDS = 12.0
 
 
 def put(broker: Broker, queue: str, message: AnyMessage, ttl_seconds: float | None = None) -> None:
@@ -105,7 +100,7 @@ def test_one_of_two_centers_killed_changes_nothing(cluster: Cluster) -> None:
         run = cluster.crawl(site.url)
         cluster.until(lambda: cluster.look(run)["books"]["success"] > 50, "some pages")
         cluster.kill("center")
-        end = check_complete(cluster, run, site, expected)
+        end = check_complete(cluster, run, site, expected, lost=True)
     assert end["books"]["failed"] == 0
 
 
@@ -119,29 +114,13 @@ def test_one_of_two_centers_frozen_and_woken_answers_nothing_twice(cluster: Clus
         run = cluster.crawl(site.url)
         cluster.until(lambda: cluster.look(run)["books"]["success"] > 50, "some pages")
         with cluster.frozen("center-2"):
-            done = cluster.look(run)["books"]["success"]
+            before = cluster.look(run)["books"]
             # What the frozen one holds times out and goes to the other one.
             cluster.until(
-                lambda: cluster.look(run)["books"]["success"] > done + 20, "pages meanwhile"
+                lambda: cluster.look(run)["books"]["retried"] > before["retried"], "a retry"
+            )
+            cluster.until(
+                lambda: cluster.look(run)["books"]["success"] > before["success"], "pages"
             )
         end = check_complete(cluster, run, site, expected)
-    assert end["books"]["failed"] == 0
-
-
-@pytest.mark.covers("S1.46")
-def test_a_center_that_nothing_reaches_for_a_while_goes_on_afterwards(
-    cluster: Cluster, own_rabbit: RabbitNode
-) -> None:
-    cluster.agents(2)
-    with Proxy("127.0.0.1", own_rabbit.port) as proxy, CountingSite(tree(200)) as site:
-        expected = reference(site, delay_seconds=0.05)
-        with cluster.moved("center", BROKER_URL=own_rabbit.url_by(proxy.port)):
-            run = cluster.crawl(site.url)
-            cluster.until(lambda: cluster.look(run)["books"]["success"] > 30, "some pages")
-            proxy.freeze(frozen=True)
-            # The fault itself takes so long: the agents look dead, the connection still stands.
-            time.sleep(BLACKHOLE_SECONDS)
-            assert cluster.look(run)["books"]["left"] > 0
-            proxy.freeze(frozen=False)
-            end = check_complete(cluster, run, site, expected)
     assert end["books"]["failed"] == 0

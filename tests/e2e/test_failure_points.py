@@ -24,6 +24,9 @@ POINTS = {
     "center.registered": 1,
     "center.allocated": 1,
     "center.before_dispatch": 3,
+    "agent.allocation_written": 1,
+    "agent.allocation_synced": 1,
+    "agent.allocation_renamed": 1,
     "agent.allocated": 1,
     "agent.before_fetch": 25,
     "agent.before_results": 3,
@@ -59,8 +62,7 @@ def test_a_process_killed_at_a_failpoint_costs_no_page(lasting: Cluster, point: 
     agent = lasting.new_agent()
     victim = "center" if is_center else agent
     if is_center:
-        lasting.daemons.stop("center", signal.SIGTERM)
-        lasting.start_daemon("center", **failpoint)
+        lasting.restart("center", **failpoint)
     lasting.start_agent(agent, **({} if is_center else failpoint))
     if point != "center.registered":
         lasting.use_agents([agent])
@@ -78,4 +80,6 @@ def test_a_process_killed_at_a_failpoint_costs_no_page(lasting: Cluster, point: 
             lasting.use_agents([agent])
             run = lasting.crawl(site.url, window=WINDOW)
         # What the dead one had fetched and not acknowledged is fetched again.
-        check_complete(lasting, run, site, expected, again=0 if is_center else WINDOW)
+        check_complete(
+            lasting, run, site, expected, again=0 if is_center else WINDOW, lost=is_center
+        )

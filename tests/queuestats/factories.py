@@ -7,7 +7,7 @@ from typing import Any
 from apps.jobs.models import Run
 from apps.queuestats.services import store_counters
 from tests.jobs.factories import NOW
-from yardkit.protocol import FailureNote, RunCounters
+from yardkit.protocol import CenterCounters, FailureNote, RunCounters
 
 
 def report(run: Run, *, seq: int = 1, failures: int = 0, **counts: Any) -> None:
@@ -17,4 +17,10 @@ def report(run: Run, *, seq: int = 1, failures: int = 0, **counts: Any) -> None:
         for number in range(1, failures + 1)
     ]
     message = RunCounters(run=run.pk, boot=run.boot or "b1", seq=seq, failures=notes, **counts)
+    store_counters(messages=[message], now=NOW)
+
+
+def center_report(run: Run, *, seq: int = 1, **counts: Any) -> None:
+    """What a center says of a run."""
+    message = CenterCounters(run=run.pk, boot="c1", seq=seq, **counts)
     store_counters(messages=[message], now=NOW)

@@ -11,7 +11,7 @@ from apps.jobs.models import Run
 from apps.jobs.states import RunState
 from tests.access.factories import Api, make_user
 from tests.jobs.factories import make_job, make_project, make_run
-from tests.queuestats.factories import report
+from tests.queuestats.factories import center_report, report
 
 pytestmark = pytest.mark.django_db
 
@@ -32,6 +32,25 @@ def test_the_counters_of_a_run() -> None:
     assert {name: shown[name] for name in counts} == counts
     assert (shown["state"], shown["agents"], shown["balanced"]) == ("running", {"a": 6}, True)
     assert (shown["reported"], shown["final"]) == (True, False)
+
+
+@pytest.mark.covers("S1.19")
+def test_attempts_and_what_the_centers_did_with_them() -> None:
+    run, api = watched()
+    counts = {"sent": 6, "retried": 3, "returned": 4, "skipped": 1, "timed_out": 2, "refused": 1}
+    report(run, **counts, out=1, held=1)
+    shown = api.get(f"runs/{run.pk}/counters").json()
+    assert {name: shown[name] for name in counts} == counts
+    assert (shown["out"], shown["held"], shown["cancelled"]) == (1, 1, 0)
+    assert (shown["requests_balanced"], shown["attempts_balanced"]) == (True, True)
+    assert (shown["center"]["reported"], shown["center"]["received"]) == (False, 0)
+    center_report(run, received=9, dispatched=4, skipped=1, expired=2, refused=1, held=1)
+    shown = api.get(f"runs/{run.pk}/counters").json()
+    assert shown["center"] == {
+        **{"received": 9, "dispatched": 4, "skipped": 1, "expired": 2, "refused": 1, "held": 1},
+        "reported": True,
+        "balanced": True,
+    }
 
 
 def test_a_run_that_has_said_nothing_has_empty_books() -> None:

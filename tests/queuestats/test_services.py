@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from apps.jobs.states import RunState
+from apps.queuestats import services
 from apps.queuestats.models import FailedRequest, RunCounter
-from apps.queuestats.queries import books_of, center_sums
+from apps.queuestats.queries import CenterBooks, books_of, center_books_of
 from apps.queuestats.services import LAST_REPORT_SECONDS, Refused, close_books, store_counters
 from tests.jobs.factories import NOW, make_run
 from yardkit.protocol import CenterCounters, FailureNote, RunCounters
@@ -98,13 +99,13 @@ def test_a_failure_with_an_impossible_status_is_kept() -> None:
     assert list(kept) == [0, 404, 0]
 
 
-def test_what_a_stopped_run_left_undone_is_cancelled() -> None:
+def test_what_a_stopped_run_left_is_undone() -> None:
     run = make_run(state=RunState.CANCELLED)
     message = report(run.pk, 4, total=10, success=6, failed=1, queued=2, in_flight=1, final=True)
     store_counters(messages=[message], now=NOW)
     books = books_of([run.owner])[run.owner]
-    assert books.total == books.success + books.failed + books.cancelled
-    assert books.as_dict()["cancelled"] == 3
+    assert books.total == books.success + books.failed + books.undone
+    assert books.as_dict()["undone"] == 3
 
 
 @pytest.mark.fault
@@ -118,17 +119,100 @@ def test_the_books_of_a_killed_run_are_closed_and_those_of_a_living_one_are_not(
     assert close_books(now=later) == 1
     assert close_books(now=later) == 0
     books = books_of([killed.owner, alive.owner])
-    assert (books[killed.owner].final, books[killed.owner].cancelled) == (True, 4)
-    assert (books[alive.owner].final, books[alive.owner].cancelled) == (False, 0)
+    assert (books[killed.owner].final, books[killed.owner].undone) == (True, 4)
+    assert (books[alive.owner].final, books[alive.owner].undone) == (False, 0)
     # It was not dead after all: what it says counts.
     store_counters(messages=[report(killed.pk, 2, total=10, success=9, queued=1)], now=later)
     assert not books_of([killed.owner])[killed.owner].final
 
 
-def test_books_that_do_not_add_up_say_so() -> None:
+ATTEMPTS = {
+    "sent": 60,
+    "retried": 40,
+    "returned": 50,
+    "skipped": 20,
+    "timed_out": 10,
+    "refused": 5,
+    "cancelled": 2,
+    "out": 13,
+    "held": 4,
+}
+
+
+@pytest.mark.covers("S1.19")
+def test_every_attempt_is_in_one_place() -> None:
     run = make_run()
-    store_counters(messages=[report(run.pk, 1, total=10, success=6, queued=1)], now=NOW)
-    assert not books_of([run.owner])[run.owner].balanced
+    counts = {"total": 60, "success": 30, "failed": 10, "queued": 5, "in_flight": 15}
+    store_counters(messages=[report(run.pk, 1, **counts, **ATTEMPTS)], now=NOW)
+    books = books_of([run.owner])[run.owner]
+    assert {name: getattr(books, name) for name in ATTEMPTS} == ATTEMPTS
+    assert books.requests_balanced
+    assert books.attempts_balanced
+    assert books.balanced
+
+
+@pytest.mark.parametrize(
+    ("wrong", "requests", "attempts"),
+    [
+        ({"success": 29}, False, True),
+        ({"total": 0, "success": 15, "failed": 5, "queued": -20}, False, True),
+        ({"returned": 49}, True, False),
+        ({"out": 12}, True, False),
+        ({"held": 14}, True, False),
+        ({"held": -1}, True, False),
+    ],
+)
+def test_books_that_do_not_add_up_say_so(
+    wrong: dict[str, int], requests: bool, attempts: bool
+) -> None:
+    run = make_run()
+    counts = {"total": 60, "success": 30, "failed": 10, "queued": 5, "in_flight": 15}
+    message = report(run.pk, 1, **(counts | ATTEMPTS | wrong))
+    store_counters(messages=[message], now=NOW)
+    books = books_of([run.owner])[run.owner]
+    assert (books.requests_balanced, books.attempts_balanced) == (requests, attempts)
+    assert not books.balanced
+
+
+def test_what_was_out_when_a_later_execution_began_is_cancelled() -> None:
+    run = make_run()
+    first = report(run.pk, 9, total=5, in_flight=5, sent=5, retried=2, timed_out=3, out=4, held=1)
+    later = report(run.pk, 1, boot="b2", total=2, in_flight=2, sent=2, out=2, held=1)
+    store_counters(messages=[first], now=NOW)
+    before = books_of([run.owner])[run.owner]
+    assert (before.out, before.held, before.cancelled) == (4, 1, 0)
+    store_counters(messages=[later], now=NOW)
+    books = books_of([run.owner])[run.owner]
+    assert (books.out, books.held, books.cancelled, books.sent) == (2, 1, 4, 7)
+    assert books.balanced
+
+
+@pytest.mark.fault
+def test_what_was_out_when_a_run_was_killed_is_cancelled() -> None:
+    run = make_run(state=RunState.FAILED)
+    message = report(run.pk, 1, total=9, in_flight=9, sent=9, cancelled=2, out=7, held=3)
+    store_counters(messages=[message], now=NOW)
+    assert close_books(now=NOW + timedelta(seconds=LAST_REPORT_SECONDS + 1)) == 1
+    books = books_of([run.owner])[run.owner]
+    assert (books.out, books.held, books.cancelled) == (0, 0, 9)
+    assert books.attempts_balanced
+
+
+@pytest.mark.parametrize(
+    ("wrong", "balanced"),
+    [
+        ({}, True),
+        ({"held": 3}, False),
+        ({"received": 8}, False),
+        ({"received": 12, "held": -1}, False),
+    ],
+)
+def test_the_centers_books_balance_or_do_not(wrong: dict[str, int], balanced: bool) -> None:
+    run = make_run()
+    counts = {"received": 15, "dispatched": 5, "skipped": 4, "expired": 3, "refused": 1, "held": 2}
+    message = CenterCounters(run=run.pk, boot="c1", seq=1, **(counts | wrong))
+    store_counters(messages=[message], now=NOW)
+    assert center_books_of([run.owner])[run.owner].balanced is balanced
 
 
 def test_the_centers_counts_are_summed_over_centers() -> None:
@@ -139,7 +223,24 @@ def test_the_centers_counts_are_summed_over_centers() -> None:
         CenterCounters(run=run.pk, boot="c2", seq=1, received=2, skipped=2),
     ]
     store_counters(messages=messages, now=NOW)
-    assert center_sums(run.owner) == {"received": 7, "dispatched": 4, "skipped": 2, "expired": 1}
+    books = center_books_of([run.owner, "run:0"])
+    expected = CenterBooks(received=7, dispatched=4, skipped=2, expired=1, reported=True)
+    assert books == {run.owner: expected, "run:0": CenterBooks()}
+
+
+def test_pages_are_told_of_what_a_center_says_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(services, "emit", lambda kind, *, project, payload: told.append(payload))
+    run, other = make_run(), make_run()
+    messages: list[Any] = [
+        report(other.pk, 1, total=2, queued=2),
+        CenterCounters(run=run.pk, boot="c1", seq=1, received=3, held=3),
+    ]
+    store_counters(messages=messages, now=NOW)
+    payloads = {payload["run"]: payload for payload in told}
+    assert len(told) == len(payloads) == 2
+    assert (payloads[run.pk]["center"]["held"], payloads[run.pk]["total"]) == (3, 0)
+    assert (payloads[other.pk]["center"]["reported"], payloads[other.pk]["total"]) == (False, 2)
 
 
 def test_an_owner_that_never_reported_has_empty_books() -> None:

@@ -11,10 +11,12 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.yardspider.center import SmallCenter, small_center
 from tests.yardspider.commands import Done, command, environment, run
+from tests.yardspider.crawls import check_counters
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing, Unroutable, connect
 from yardkit.broker.base import DEAD_QUEUE
@@ -22,11 +24,17 @@ from yardkit.protocol import (
     Allocate,
     Allocated,
     AnyMessage,
+    Dispatched,
+    DownloadBatch,
     DownloaderReady,
     DownloadResult,
     DownloadResults,
     FailureKind,
+    Held,
+    Refused,
     RequestItem,
+    Skipped,
+    decode_request,
     encode,
     encode_request,
 )
@@ -146,6 +154,42 @@ def test_the_chained_policy_names_the_agent(
     first, *others = center.items
     assert first.agent == ""
     assert {item.agent for item in others} <= {"a1", "a2"}
+
+
+@pytest.mark.covers("S1.19")
+def test_what_the_center_says_of_requests_reaches_the_books(
+    center: SmallCenter, broker_url: str, tmp_path: Path
+) -> None:
+    """Held, then sent on, or refused, or skipped at the first attempt."""
+
+    def spare(batch: DownloadBatch) -> list[AnyMessage]:
+        said: list[AnyMessage] = []
+        refused, skipped, passed = [], [], []
+        for item in batch.items:
+            which = (item.id, item.attempt)
+            if decode_request(item.request).url.endswith("/60"):
+                refused.append(which)
+            elif item.id % 10 == 3 and item.attempt == 1:
+                skipped.append(which)
+            else:
+                passed.append(item)
+        items = [(item.id, item.attempt) for item in passed]
+        said.append(Held(run=7, reason="spared", wait_seconds=60, items=items))
+        said.append(Refused(run=7, reason="robots.txt forbids it", items=refused))
+        said.append(Skipped(run=7, reason="no agent is alive", items=skipped))
+        said.append(Dispatched(run=7, items=items))
+        return said + center.download(msgspec.structs.replace(batch, items=passed))
+
+    center.on_batch = spare
+    assert crawl(broker_url, tmp_path).status == 0
+    left = exit_state(tmp_path)
+    assert (left["total"], left["success"], left["failed"], left["left"]) == (61, 60, 1, 0)
+    assert (left["sent"], left["retried"], left["returned"]) == (61, 6, 60)
+    assert (left["refused"], left["skipped"], left["timed_out"]) == (1, 6, 0)
+    assert left["failures"][0]["reason"] == "refused: robots.txt forbids it"
+    center.wait_for(lambda: center.reports and center.reports[-1].final)
+    for report in center.reports:
+        check_counters(report)
 
 
 # --- allocation -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Final
 
 from apps.agents.downloader.commands import CommandQueue, Work, read_command
 from apps.agents.downloader.downloader import Downloader, failed
-from apps.agents.downloader.fetchers import available_types
+from apps.agents.downloader.fetchers import Equipment, available_types
 from apps.agents.downloader.options import AgentOptions, Identity
 from apps.agents.downloader.pulse import Pulse
 from apps.agents.downloader.reports import HostReports
@@ -68,8 +68,8 @@ class Agent:
         self._broker = broker
         self._clock = clock or SystemClock()
         self._spec = topology.agent_commands(identity.agent)
-        self._types = available_types()
-        self._vitals = Vitals(identity, self._clock, self._types)
+        self._equipment = Equipment(options.fetching, self._clock)
+        self._vitals = Vitals(identity, self._clock, available_types(options.fetching))
         self._pulse = Pulse(broker, self._vitals, self._heartbeat)
         self._commands = CommandQueue(broker, self._spec.name, self.counters)
         self._results = ResultSender(broker, identity.agent, options, self.counters)
@@ -170,6 +170,7 @@ class Agent:
         await asyncio.gather(self._results.drain(DRAIN_SECONDS), self._reports.drain(DRAIN_SECONDS))
         await self._results.close()
         await self._commands.close()
+        await self._equipment.close()
         logger.info("agent %s leaves: %s", self.identity.agent, self.counters)
 
     async def _finish_downloads(self, stop: asyncio.Event) -> None:
@@ -302,8 +303,6 @@ class Agent:
         self._commands.done(delivery)
 
     def _make_downloader(self, run: int, settings: DownloaderSettings) -> Downloader:
-        if settings.type not in self._types:
-            raise ValueError(f"this agent makes no downloaders of type {settings.type}")
         return Downloader(
             run=run,
             settings=settings,
@@ -311,6 +310,7 @@ class Agent:
             counters=self.counters,
             rate=self._vitals.rate,
             clock=self._clock,
+            equipment=self._equipment,
         )
 
     async def _finish_release(self, delivery: Delivery, released: Awaitable[None]) -> None:

@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Iterable
 
 from apps.agents.downloader.commands import Work
+from apps.agents.downloader.fetchers import Equipment
 from apps.agents.downloader.results import ResultSender, make_result
 from apps.agents.downloader.vitals import Counters, Rate
 from yardkit import failpoints
 from yardkit.clock import Clock
 from yardkit.cutting import TextFilter
-from yardkit.fetching import Fetched, Fetcher
+from yardkit.fetching import Fetched
 from yardkit.protocol import (
     DownloaderSettings,
     DownloadResult,
@@ -41,11 +42,12 @@ class Downloader:
         counters: Counters,
         rate: Rate,
         clock: Clock,
+        equipment: Equipment,
     ) -> None:
         self.run = run
         self.settings = settings
         self._texts = TextFilter(settings)
-        self._fetcher = Fetcher(settings)
+        self._fetcher = equipment.open_fetcher(settings)
         self._results = results
         self._counters = counters
         self._rate = rate

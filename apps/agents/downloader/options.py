@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from apps.agents.downloader.fetchers import FetchOptions, read_fetch_options
 from yardkit.env import Env, EnvError
 
 MAX_NAME_CHARACTERS: Final = 100
@@ -47,6 +48,7 @@ class AgentOptions:
     longest_delay_seconds: float = 15.0
     max_pending_bytes: int = 64 * 1024 * 1024
     allocations: Path | None = None
+    fetching: FetchOptions = field(default_factory=FetchOptions)
 
 
 def read_options(arguments: Sequence[str], env: Env) -> tuple[str, Identity, AgentOptions]:
@@ -63,11 +65,14 @@ def read_options(arguments: Sequence[str], env: Env) -> tuple[str, Identity, Age
         labels=parse_labels(labels),
         version=_version(),
     )
-    attempts = env.int("AGENT_PUBLISH_ATTEMPTS", 5, minimum=1, maximum=1000)
     # An agent with neither name nor id is another one after a restart: nobody would read the files.
     keeps = bool(name or agent)
-    folder = data / "agents" / identity.agent / "downloaders" if keeps else None
-    return broker_url, identity, AgentOptions(publish_attempts=attempts, allocations=folder)
+    options = AgentOptions(
+        publish_attempts=env.int("AGENT_PUBLISH_ATTEMPTS", 5, minimum=1, maximum=1000),
+        allocations=data / "agents" / identity.agent / "downloaders" if keeps else None,
+        fetching=read_fetch_options(env, data),
+    )
+    return broker_url, identity, options
 
 
 def parse_labels(text: str) -> dict[str, str]:

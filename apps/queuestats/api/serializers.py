@@ -10,8 +10,26 @@ from apps.jobs.states import RunState
 from apps.queuestats.models import FailedRequest
 
 
+class CenterBooksSerializer(serializers.Serializer[Any]):
+    """``received = dispatched + skipped + expired + refused + held``, over all centers."""
+
+    received = serializers.IntegerField(help_text="Attempts that reached a center.")
+    dispatched = serializers.IntegerField(help_text="Sent on to an agent.")
+    skipped = serializers.IntegerField(help_text="No living agent; the run was told.")
+    expired = serializers.IntegerField(help_text="Too old when they were read, and dropped.")
+    refused = serializers.IntegerField(help_text="Forbidden by the host's robots.txt.")
+    held = serializers.IntegerField(help_text="Kept back so that their host is not hurried.")
+    reported = serializers.BooleanField(help_text="A center has said anything at all.")
+    balanced = serializers.BooleanField()
+
+
 class RunBooksSerializer(serializers.Serializer[Any]):
-    """``left = total - success - failed``; ``balanced``: ``left = queued + in_flight``."""
+    """Three equations that hold at every moment.
+
+    Requests: ``total = success + failed + left`` and ``left = queued + in_flight``. Attempts at
+    them: ``sent + retried = returned + skipped + timed_out + refused + cancelled + out``. The
+    third one is the centers'.
+    """
 
     run = serializers.IntegerField()
     state = serializers.ChoiceField(choices=RunState.choices)
@@ -23,19 +41,28 @@ class RunBooksSerializer(serializers.Serializer[Any]):
     success = serializers.IntegerField()
     failed = serializers.IntegerField()
     queued = serializers.IntegerField(help_text="Waiting inside the run.")
-    in_flight = serializers.IntegerField(help_text="Sent, and not yet answered.")
-    sent = serializers.IntegerField(help_text="Retries are not counted.")
-    returned = serializers.IntegerField()
-    retried = serializers.IntegerField()
+    in_flight = serializers.IntegerField(help_text="Sent at least once, and not ended.")
+    undone = serializers.IntegerField(help_text="Left when the run ended: nobody makes them.")
+    sent = serializers.IntegerField(help_text="First attempts; retries are not counted.")
+    retried = serializers.IntegerField(help_text="All later attempts.")
+    returned = serializers.IntegerField(help_text="Attempts whose answer was accepted.")
     skipped = serializers.IntegerField(help_text="Not dispatched by the center; the run retries.")
-    duplicates = serializers.IntegerField(help_text="Requests left out because they were known.")
+    timed_out = serializers.IntegerField(help_text="Given up without an answer in time.")
+    refused = serializers.IntegerField(help_text="Forbidden by the host's robots.txt.")
+    cancelled = serializers.IntegerField(help_text="Still out when the run ended.")
+    out = serializers.IntegerField(help_text="On their way at this moment.")
+    held = serializers.IntegerField(help_text="Those of out that wait at the center.")
+    duplicates = serializers.IntegerField(help_text="Answers to requests that had one already.")
     pages = serializers.IntegerField(help_text="HTML answers with status 200.")
     items = serializers.IntegerField()
     bytes_received = serializers.IntegerField()
     agents = serializers.DictField(
         child=serializers.IntegerField(), help_text="Answers by agent id."
     )
-    balanced = serializers.BooleanField()
+    requests_balanced = serializers.BooleanField()
+    attempts_balanced = serializers.BooleanField()
+    balanced = serializers.BooleanField(help_text="Both of these; center has its own.")
+    center = CenterBooksSerializer()
     final = serializers.BooleanField(help_text="The run has said that nothing more will come.")
     reported = serializers.BooleanField(help_text="The run has said anything at all.")
 

@@ -13,7 +13,7 @@ from apps.access.models import User
 from apps.jobs.models import Run
 from apps.queuestats.api.serializers import FailedRequestSerializer, RunBooksSerializer
 from apps.queuestats.models import FailedRequest
-from apps.queuestats.queries import books_of
+from apps.queuestats.queries import books_of, center_books_of
 
 
 def _visible_run(person: User, run: int) -> Run:
@@ -38,6 +38,7 @@ class RunCountersView(ApiView):
             "started_at": found.started_at,
             "ended_at": found.ended_at,
             "reported": books.reported,
+            "center": center_books_of([found.owner])[found.owner].as_dict(),
         }
         return Response(RunBooksSerializer(facts | books.as_dict()).data)
 

@@ -30,8 +30,11 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     Requests: ``total`` = distinct ones created; left = total - success - failed (seed S1.19).
     Attempts: sent + retried = returned + skipped + timed_out + refused + cancelled + out, where
     ``sent`` counts first attempts, ``retried`` all later ones, ``timed_out`` those that were given
-    up without an answer (expired or lost, and retried), and ``out`` those still on their way;
-    ``held`` of these wait at the center. ``agents`` counts answers by agent.
+    up without an answer (expired or lost, and retried), ``cancelled`` those that were out when
+    the run ended, and ``out`` those still on their way; ``held`` of these wait at the center. A
+    late answer that is accepted moves its attempt from ``timed_out`` to ``returned``, and one that
+    is out in its stead to ``timed_out``. ``duplicates`` are answers that were not accepted; they
+    stand outside the equation. ``agents`` counts answers by agent.
     """
 
     run: int

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from apps.agents.downloader.fetchers import FetchOptions, available_types
 from apps.agents.downloader.roster import Roster
 from apps.agents.downloader.store import AllocationStore, to_bytes
 from tests.agents.downloader.conftest import Running, Start
@@ -159,19 +160,18 @@ async def test_a_damaged_file_is_told_until_it_is_taken_away(
 
 @pytest.mark.fault
 async def test_an_allocation_that_makes_no_sense_any_more_is_set_aside(
-    start: Start, other: OtherSide, folder: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, other: OtherSide, folder: Path
 ) -> None:
-    monkeypatch.setattr(
-        "apps.agents.downloader.agent.available_types", lambda: (DownloaderType.HTTP,)
-    )
     folder.mkdir(parents=True)
-    settings = DownloaderSettings(type=DownloaderType.BROWSER)
+    settings = DownloaderSettings(type=DownloaderType.FILE)
     kept = AllocateDownloader(run=8, reply_to="r", settings=settings)
     (folder / "run-8.alloc").write_bytes(to_bytes(kept))
     running = start(allocations=folder)
-    beat = await heartbeat_with(other, "run-8.alloc.bad: bad downloader settings: this agent makes")
+    beat = await heartbeat_with(
+        other, "run-8.alloc.bad: bad downloader settings: this agent cannot"
+    )
     assert (beat.downloaders, dict(running.agent.downloaders)) == (0, {})
-    assert (await other.allocate(type=DownloaderType.BROWSER)).reason.endswith("of type browser")
+    assert "set AGENT_FILES" in (await other.allocate(type=DownloaderType.FILE)).reason
 
 
 @pytest.mark.fault
@@ -299,17 +299,15 @@ async def test_an_allocation_of_the_future_or_of_unknown_age_is_done(
 
 
 @pytest.mark.covers("S1.20")
-async def test_it_says_what_it_can_make(
-    start: Start, other: OtherSide, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    types = (DownloaderType.HTTP, DownloaderType.FILE)
-    monkeypatch.setattr("apps.agents.downloader.agent.available_types", lambda: types)
-    start()
+async def test_it_says_what_it_can_make(start: Start, other: OtherSide, tmp_path: Path) -> None:
+    options = FetchOptions(files=tmp_path)
+    start(fetching=options)
     registered = (await until(lambda: take(other.registrations)))[0]
     beat = (await until(lambda: take(other.heartbeats)))[0]
     assert isinstance(registered, Register)
     assert isinstance(beat, Heartbeat)
-    assert registered.types == beat.types == types
+    assert registered.types == beat.types == available_types(options)
+    assert {DownloaderType.HTTP, DownloaderType.FILE} <= set(beat.types)
     assert beat.problems == []
 
 

@@ -1,10 +1,6 @@
-"""What fetches the pages of a run: one fetcher for each type of downloader (seed S1.30)."""
+"""What fetches pages: the types of downloader, their proxies, and the way to another address."""
 
-from __future__ import annotations
+from apps.agents.downloader.fetchers.equipment import Equipment, PageFetcher, available_types
+from apps.agents.downloader.fetchers.options import FetchOptions, read_fetch_options
 
-from yardkit.protocol import DownloaderType
-
-
-def available_types() -> tuple[DownloaderType, ...]:
-    """The types this agent can make; the extras of others may not be installed."""
-    return (DownloaderType.HTTP,)
+__all__ = ["Equipment", "FetchOptions", "PageFetcher", "available_types", "read_fetch_options"]

@@ -1,0 +1,29 @@
+"""What is checked of a request before a client that would send anything gets it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from yardkit.protocol import DownloaderSettings, DownloadRequest
+from yardkit.wire_url import as_written
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_NOT_IN_A_VALUE: Final = re.compile(r"[\r\n\0]")
+
+
+def checked_request(request: DownloadRequest, settings: DownloaderSettings) -> tuple[str, float]:
+    """(the URL as it may be sent, the seconds it may take). Raises ``ValueError``."""
+    url = as_written(request.url)
+    if url.scheme not in ("http", "https") or not url.raw_host:
+        raise ValueError("bad URL: neither http:// nor https://")
+    if not _TOKEN.fullmatch(request.method):
+        raise ValueError("bad method")
+    for name, value in request.headers.items():
+        if not _TOKEN.fullmatch(name) or _NOT_IN_A_VALUE.search(value):
+            raise ValueError(f"bad header {name[:40]!r}")
+    seconds = request.timeout_seconds
+    seconds = settings.timeout_seconds if seconds is None else seconds
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"timeout_seconds is {seconds}; use more than 0")
+    return str(url), seconds

@@ -1,0 +1,144 @@
+"""What all downloaders of one agent share, and the making of their fetchers."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Final, Protocol
+
+from apps.agents.downloader.fetchers.chromium import BrowserHost, find_chromium
+from apps.agents.downloader.fetchers.files import FileFetcher
+from apps.agents.downloader.fetchers.options import FetchOptions
+from apps.agents.downloader.fetchers.proxies import ProxyPool, ProxySource, validator
+from apps.agents.downloader.fetchers.redial import Redialer
+from apps.agents.downloader.fetchers.switching import Engine, SwitchingFetcher
+from yardkit.addresses import parse_networks
+from yardkit.clock import Clock, SystemClock
+from yardkit.fetching import Fetched, Fetcher
+from yardkit.protocol import DownloaderSettings, DownloaderType, DownloadRequest
+
+_REMEDIES: Final = {
+    DownloaderType.IMPERSONATE: "install its extra: pip install crawlyard[impersonate]",
+    DownloaderType.BROWSER: "install its extra, pip install crawlyard[browser], and Chromium",
+    DownloaderType.FILE: "set AGENT_FILES to the folder they may read",
+}
+# Types that go through the net, and so through proxies.
+_OF_THE_NET: Final = frozenset(
+    {DownloaderType.HTTP, DownloaderType.IMPERSONATE, DownloaderType.BROWSER}
+)
+_GATED: Final = frozenset({DownloaderType.IMPERSONATE, DownloaderType.BROWSER})
+
+
+class PageFetcher(Protocol):
+    """What a downloader fetches pages with."""
+
+    async def fetch(self, request: DownloadRequest) -> Fetched:
+        """Download one page. Raises nothing but ``asyncio.CancelledError``."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class Equipment:
+    """The proxies, the redialler and the browser of one agent. Make it inside its event loop."""
+
+    def __init__(self, options: FetchOptions | None = None, clock: Clock | None = None) -> None:
+        self.options = options or FetchOptions()
+        clock = clock or SystemClock()
+        self._pool = ProxyPool(
+            self.options.proxies, clock=clock, validate=validator(self.options.proxy_check_url)
+        )
+        self._source = (
+            ProxySource(self.options.proxy_source, self.options.proxy_source_seconds, self._pool)
+            if self.options.proxy_source
+            else None
+        )
+        self._redialer = Redialer(self.options.redial, clock) if self.options.redial else None
+        self._browser = BrowserHost(self.options.browser)
+
+    def open_fetcher(self, settings: DownloaderSettings) -> PageFetcher:
+        """A fetcher for one downloader; inside the event loop.
+
+        Raises ``ValueError`` for settings that make no sense or that this agent cannot serve.
+        """
+        _check(settings)
+        if settings.type not in available_types(self.options):
+            raise ValueError(
+                f"this agent cannot make downloaders of type {settings.type.value}:"
+                f" {_REMEDIES[settings.type]}"
+            )
+        on_the_net = settings.type in _OF_THE_NET
+        pool = self._proxies() if settings.use_proxy and on_the_net else None
+        redialer = self._line() if settings.redial and on_the_net else None
+        return SwitchingFetcher(
+            settings,
+            self._engine(settings),
+            networks=parse_networks(settings.allowed_networks),
+            always_gated=settings.type in _GATED,
+            pool=pool,
+            redialer=redialer,
+            wait_seconds=self.options.proxy_wait_seconds,
+        )
+
+    def _engine(self, settings: DownloaderSettings) -> Engine:
+        if settings.type == DownloaderType.IMPERSONATE:
+            from apps.agents.downloader.fetchers.impersonate import ImpersonatingFetcher
+
+            return ImpersonatingFetcher(settings)
+        if settings.type == DownloaderType.BROWSER:
+            from apps.agents.downloader.fetchers.browser import BrowserFetcher
+
+            return BrowserFetcher(settings, self._browser)
+        if settings.type == DownloaderType.FILE and self.options.files is not None:
+            return FileFetcher(settings, self.options.files)
+        return Fetcher(settings)
+
+    def _proxies(self) -> ProxyPool:
+        if not self.options.proxies and self._source is None:
+            raise ValueError("use_proxy, but this agent has no proxy: set AGENT_PROXIES there")
+        if self._source is not None:
+            self._source.start()
+        return self._pool
+
+    def _line(self) -> Redialer:
+        if self._redialer is None:
+            raise ValueError("redial, but this agent cannot: set AGENT_REDIAL_COMMAND there")
+        return self._redialer
+
+    async def close(self) -> None:
+        """End the browser, the source of proxies and what is being redialled."""
+        if self._source is not None:
+            await self._source.close()
+        await self._pool.close()
+        if self._redialer is not None:
+            await self._redialer.close()
+        await self._browser.close()
+
+
+def available_types(options: FetchOptions | None = None) -> tuple[DownloaderType, ...]:
+    """The types an agent with these options can make."""
+    options = options or FetchOptions()
+    found = [DownloaderType.HTTP]
+    if importlib.util.find_spec("curl_cffi") is not None:
+        found.append(DownloaderType.IMPERSONATE)
+    if importlib.util.find_spec("playwright") is not None and find_chromium(
+        options.browser.executable
+    ):
+        found.append(DownloaderType.BROWSER)
+    if options.files is not None:
+        found.append(DownloaderType.FILE)
+    return tuple(found)
+
+
+def _check(settings: DownloaderSettings) -> None:
+    """What ``Fetcher`` checks for itself, for every type."""
+    if not 0 < settings.timeout_seconds < float("inf"):
+        raise ValueError(f"timeout_seconds is {settings.timeout_seconds}; use more than 0")
+    for name, least in (
+        ("max_body_bytes", 1),
+        ("max_redirects", 0),
+        ("concurrency", 1),
+        ("switch_retries", 0),
+    ):
+        value = getattr(settings, name)
+        if value < least:
+            raise ValueError(f"{name} is {value}; use {least} or more")

@@ -1,0 +1,218 @@
+"""Another address for a run that a site has banned: the next proxy, or a redialled line.
+
+Seed S1.28: an expression tells a page that says "you are banned" from one that is wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from email.message import Message
+from typing import Final, Protocol
+
+import re2
+
+from apps.agents.downloader.fetchers.dialing import ProxyAddress
+from apps.agents.downloader.fetchers.gate import Gate
+from apps.agents.downloader.fetchers.proxies import NoProxyFree, ProxyPool
+from apps.agents.downloader.fetchers.redial import Redialer
+from yardkit.addresses import Network
+from yardkit.fetching import Fetched
+from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
+
+logger = logging.getLogger(__name__)
+
+BUSY: Final = frozenset({429, 503})
+BANNED: Final = "banned: the answer matched switch_pattern"
+_IN_THREAD_BYTES: Final = 256 * 1024
+_MOST_GATES: Final = 32
+_MOST_PATTERN_BYTES: Final = 8 * 1024 * 1024
+
+
+class Engine(Protocol):
+    """One type of fetcher. It raises nothing but ``asyncio.CancelledError``."""
+
+    async def fetch(self, request: DownloadRequest, via: Gate | None = None) -> Fetched:
+        """Download one page by way of ``via``; None only where it connects by itself."""
+
+    async def close(self) -> None:
+        """Close every connection."""
+
+
+class Switch:
+    """The expression that tells banned answers. Raises ``ValueError`` for one that is none."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = None
+        if pattern:
+            options = re2.Options()
+            options.log_errors = False
+            options.max_mem = _MOST_PATTERN_BYTES
+            try:
+                self._pattern = re2.compile(pattern, options)
+            except (re2.error, UnicodeEncodeError) as error:
+                raise ValueError(f"switch_pattern is no expression: {_said(error)}") from error
+
+    async def matches(self, fetched: Fetched, encoding: str) -> bool:
+        """Whether this answer says that the address is banned."""
+        if self._pattern is None or fetched.failure:
+            return False
+        if len(fetched.body) > _IN_THREAD_BYTES:
+            return await asyncio.to_thread(self._search, fetched, encoding)
+        return self._search(fetched, encoding)
+
+    def _search(self, fetched: Fetched, encoding: str) -> bool:
+        text = f"HTTP {fetched.status}\n{_text(fetched, encoding)}"
+        return self._pattern is not None and self._pattern.search(text) is not None
+
+
+class SwitchingFetcher:
+    """Fetches by ``engine``, through a proxy of ``pool`` and with ``redialer`` where given.
+
+    A request whose proxy failed before it was sent, or whose answer matched, is tried again
+    through another address, up to ``switch_retries`` times.
+
+    Args:
+        networks: what a project has opened on purpose.
+        always_gated: the engine must not connect by itself.
+        wait_seconds: how long a download may wait for a proxy.
+    """
+
+    def __init__(
+        self,
+        settings: DownloaderSettings,
+        engine: Engine,
+        *,
+        networks: Sequence[Network],
+        always_gated: bool,
+        pool: ProxyPool | None = None,
+        redialer: Redialer | None = None,
+        wait_seconds: float = 60.0,
+    ) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._networks = networks
+        self._always_gated = always_gated
+        self._pool = pool
+        self._redialer = redialer
+        self._wait_seconds = wait_seconds
+        self._switch = Switch(settings.switch_pattern)
+        self._gates: dict[ProxyAddress | None, Gate] = {}
+        self._in_use: dict[ProxyAddress | None, int] = {}
+        self._opening = asyncio.Lock()
+
+    async def fetch(self, request: DownloadRequest) -> Fetched:
+        """Download one page. Raises nothing but ``asyncio.CancelledError``."""
+        busy_status, retry_after = 0, ""
+        for left in range(self._settings.switch_retries, -1, -1):
+            try:
+                fetched, proxy, started_at = await self._once(request)
+            except NoProxyFree as error:
+                fetched = failure(request.url, FailureKind.PROXY, str(error))
+                break
+            if fetched.failure == FailureKind.PROXY and left:
+                continue
+            if not await self._switch.matches(fetched, self._settings.encoding):
+                break
+            if fetched.status in BUSY:
+                busy_status, retry_after = fetched.status, _header(fetched, "retry-after")
+            if not await self._switched(proxy, started_at, again=left > 0):
+                fetched = failure(fetched.url, FailureKind.BANNED, BANNED, fetched.elapsed_ms)
+                break
+        return replace(fetched, busy_status=busy_status, retry_after=retry_after)
+
+    async def _once(self, request: DownloadRequest) -> tuple[Fetched, ProxyAddress | None, float]:
+        """(answer, the proxy it came through, when it was started by the wall clock)."""
+        started_at = 0.0
+        async with contextlib.AsyncExitStack() as stack:
+            if self._redialer is not None:
+                started_at = await stack.enter_async_context(self._redialer.download())
+            if self._pool is None:
+                if not self._always_gated:
+                    return await self._engine.fetch(request), None, started_at
+                gate = await stack.enter_async_context(self._gate(None))
+                return await self._engine.fetch(request, gate), None, started_at
+            proxy = await self._pool.take(self._wait_seconds)
+            gate = await stack.enter_async_context(self._gate(proxy))
+            fetched = await self._engine.fetch(request, gate)
+            self._judge(self._pool, proxy, fetched.failure)
+            return fetched, proxy, started_at
+
+    @staticmethod
+    def _judge(pool: ProxyPool, proxy: ProxyAddress, failure: FailureKind) -> None:
+        if failure == FailureKind.PROXY:
+            pool.failed(proxy)
+        elif failure in (FailureKind.TIMEOUT, FailureKind.CONNECTION):
+            # The site's fault as well as the proxy's; only a check tells which.
+            if pool.blames_the_way:
+                pool.failed(proxy)
+        else:
+            pool.succeeded(proxy)
+
+    async def _switched(
+        self, proxy: ProxyAddress | None, started_at: float, *, again: bool
+    ) -> bool:
+        """Give up the address that is banned; True when there is another to try ``again`` with."""
+        if self._pool is not None and proxy is not None:
+            self._pool.drop(proxy, "an answer matched switch_pattern")
+            return again
+        if self._redialer is not None and again:
+            return await self._redialer.redial(started_at)
+        return False
+
+    # --- gates ----------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _gate(self, proxy: ProxyAddress | None) -> AsyncIterator[Gate]:
+        async with self._opening:
+            gate = self._gates.pop(proxy, None)
+            if gate is None:
+                gate = Gate(self._networks, proxy)
+                await gate.open()
+            self._gates[proxy] = gate  # last: the least recently used comes first
+            self._in_use[proxy] = self._in_use.get(proxy, 0) + 1
+            await self._close_idle()
+        try:
+            yield gate
+        finally:
+            self._in_use[proxy] -= 1
+
+    async def _close_idle(self) -> None:
+        idle = [one for one in self._gates if not self._in_use.get(one)]
+        for proxy in idle[: max(0, len(self._gates) - _MOST_GATES)]:
+            self._in_use.pop(proxy, None)
+            await self._gates.pop(proxy).close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.close()
+        for gate in self._gates.values():
+            await gate.close()
+        self._gates.clear()
+
+
+def failure(url: str, kind: FailureKind, error: str, elapsed_ms: float = 0.0) -> Fetched:
+    """The answer to a request that has none."""
+    return Fetched(url, 0, [], b"", kind, error, elapsed_ms, False)
+
+
+def _header(fetched: Fetched, wanted: str) -> str:
+    return next((value for name, value in fetched.headers if name.lower() == wanted), "")
+
+
+def _text(fetched: Fetched, encoding: str) -> str:
+    content_type = Message()
+    content_type["Content-Type"] = _header(fetched, "content-type")
+    for name in (encoding, str(content_type.get_param("charset") or ""), "utf-8"):
+        with contextlib.suppress(LookupError, ValueError):
+            if name:
+                return fetched.body.decode(name, "replace")
+    return ""
+
+
+def _said(error: Exception) -> str:
+    words = error.args[0] if error.args else error
+    return words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)

@@ -1,0 +1,92 @@
+"""Connections that break while everybody lives: to RabbitMQ, by a proxy, and to PostgreSQL."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from tests.e2e.accounts import check_complete, reference
+from tests.e2e.cluster import Cluster
+from tests.e2e.counting_site import CountingSite, tree
+from tests.e2e.rabbit_node import RabbitNode
+from tests.yardkit.broker_proxy import Proxy
+
+pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(150)]
+
+WINDOW = 10
+CUTS = 3
+# Longer than an agent may be silent, and shorter than a connection may be.
+BLACKHOLE_SECONDS = 12.0
+
+
+@pytest.fixture
+def proxy(own_rabbit: RabbitNode) -> Iterator[Proxy]:
+    with Proxy("127.0.0.1", own_rabbit.port) as proxy:
+        yield proxy
+
+
+@pytest.mark.covers("S1.46", "S1.47")
+@pytest.mark.parametrize("whose", ["center", "agent", "run"])
+def test_connections_that_are_reset_cost_no_page(
+    cluster: Cluster, own_rabbit: RabbitNode, proxy: Proxy, whose: str
+) -> None:
+    url = own_rabbit.url_by(proxy.port)
+    cluster.agents(1, **({"BROKER_URL": url} if whose == "agent" else {}))
+    name = {"center": "center", "run": "runner"}.get(whose)
+    if name is not None:
+        cluster.restart(name, BROKER_URL=url)
+    with CountingSite(tree(200)) as site:
+        expected = reference(site, delay_seconds=0.03)
+        run = cluster.crawl(site.url, window=WINDOW)
+        for _ in range(CUTS):
+            done = cluster.look(run)["books"]["success"]
+            cluster.until(lambda done=done: cluster.look(run)["books"]["success"] > done, "pages")
+            assert not cluster.look(run)["ended"]
+            proxy.cut()
+        # What was taken and not acknowledged when it was cut comes again, and is done again.
+        again = CUTS * WINDOW
+        end = check_complete(cluster, run, site, expected, again=again, redelivered=again)
+    assert end["books"]["failed"] == 0
+
+
+@pytest.mark.covers("S1.46")
+def test_a_center_that_nothing_reaches_for_a_while_goes_on_afterwards(
+    cluster: Cluster, own_rabbit: RabbitNode, proxy: Proxy
+) -> None:
+    cluster.agents(2)
+    cluster.restart("center", BROKER_URL=own_rabbit.url_by(proxy.port))
+    with CountingSite(tree(200)) as site:
+        expected = reference(site, delay_seconds=0.05)
+        run = cluster.crawl(site.url)
+        cluster.until(lambda: cluster.look(run)["books"]["success"] > 30, "some pages")
+        proxy.freeze(frozen=True)
+        # The fault itself takes so long: the agents look dead, the connection still stands.
+        time.sleep(BLACKHOLE_SECONDS)
+        assert cluster.look(run)["books"]["left"] > 0
+        proxy.freeze(frozen=False)
+        end = check_complete(cluster, run, site, expected)
+    assert end["books"]["failed"] == 0
+
+
+@pytest.mark.covers("S1.46", "S1.48")
+def test_a_database_that_drops_its_connections_costs_no_page(cluster: Cluster) -> None:
+    cluster.agents(2)
+    database = cluster.daemons.environment["DATABASE_URL"]
+    with CountingSite(tree(200)) as site, psycopg.connect(database, autocommit=True) as own:
+        expected = reference(site, delay_seconds=0.03)
+        run = cluster.crawl(site.url)
+        for wanted in (20, 60, 100):
+            cluster.until(
+                lambda wanted=wanted: cluster.look(run)["books"]["success"] > wanted, "pages"
+            )
+            own.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        end = check_complete(cluster, run, site, expected)
+    assert end["books"]["failed"] == 0
+    for name in ("center", "runner", "statistics"):
+        assert cluster.daemons.processes[name].poll() is None, cluster.daemons.log(name)
