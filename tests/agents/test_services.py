@@ -13,7 +13,13 @@ from django.core.exceptions import ValidationError
 
 from apps.agents.errors import AllocationRefused
 from apps.agents.models import Agent, Allocation
-from apps.agents.queries import agents_of, joinable, open_allocation, open_allocations
+from apps.agents.queries import (
+    agents_of,
+    joinable,
+    late_joins,
+    open_allocation,
+    open_allocations,
+)
 from apps.agents.services import (
     allocate,
     downloader_settings,
@@ -185,6 +191,26 @@ def test_an_agent_that_comes_later_joins_the_runs_that_use_every_agent() -> None
     Agent.objects.filter(pk=late.pk).update(mode=AgentMode.DRAINING)
     _, serves = register_agent(message=registration("late"), now=NOW)
     assert serves == [allocation]
+
+
+@pytest.mark.covers("S1.36")
+def test_late_agents_of_many_runs_are_found_together(
+    django_assert_max_num_queries: Callable[[int], AbstractContextManager[object]],
+) -> None:
+    make_agents("a")
+    runs = [make_run(state=RunState.RUNNING).pk for _ in range(3)]
+    for run in runs:
+        allocate(message=request(run), alive=["a"], now=NOW)
+    # Registered by a center that has not seen the allocations yet.
+    for name in ("b", "c", "dead"):
+        Agent.objects.create(agent_id=name, registered_at=NOW)
+    Allocation.objects.get(owner=f"run:{runs[0]}").agents.add(Agent.objects.get(agent_id="b"))
+    with django_assert_max_num_queries(3):
+        found = late_joins(["a", "b", "c"], NOW)
+    missing = sorted((agent.agent_id, allocation.owner) for agent, allocation in found)
+    owners = [f"run:{run}" for run in runs]
+    assert missing == [("b", one) for one in owners[1:]] + [("c", one) for one in owners]
+    assert late_joins(["a", "b", "c"], NOW + timedelta(seconds=1)) == []
 
 
 @pytest.mark.parametrize(
