@@ -9,6 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from apps.agents.hosts.models import HostLedger, HostRule, HostState
 from apps.agents.querysets import AgentQuerySet, AllocationQuerySet
 from apps.agents.states import AgentMode
+from apps.jobs.models import DownloadPolicy
 from apps.projects.models import Project
 from apps.runtime.fields import SecretTextField
 from yardkit.protocol import DownloaderType
@@ -138,6 +139,12 @@ class Allocation(models.Model):
 
     def __str__(self) -> str:
         return self.owner
+
+    @property
+    def policy_label(self) -> str:
+        """The policy in words."""
+        known = self.policy in DownloadPolicy.values
+        return str(DownloadPolicy(self.policy).label) if known else self.policy
 
     @property
     def downloader_type(self) -> str:

@@ -40,7 +40,7 @@ def test_the_list_says_who_is_alive_and_how_they_are(django_assert_max_num_queri
     with django_assert_max_num_queries(8) as few:
         page = client.get(LIST).content.decode()
     cost = len(few)
-    for text in ("lively", "17 %", "3.0\xa0GB / 8.0\xa0GB", "41.2", "2 h ago", "never"):
+    for text in ("lively", "17\xa0%", "3.0\xa0GB / 8.0\xa0GB", "41.2", "2 h ago", "never"):
         assert text in page, text
     assert page.count("silent\n") == 2
     assert page.count("alive\n") == 1

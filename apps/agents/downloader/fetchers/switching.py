@@ -10,7 +10,6 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from email.message import Message
 from typing import Final, Protocol
 
 import re2
@@ -19,6 +18,7 @@ from apps.agents.downloader.fetchers.dialing import ProxyAddress
 from apps.agents.downloader.fetchers.gate import Gate
 from apps.agents.downloader.fetchers.proxies import NoProxyFree, ProxyPool
 from apps.agents.downloader.fetchers.redial import Redialer
+from yardkit import charsets
 from yardkit.addresses import Network
 from yardkit.fetching import Fetched
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
@@ -204,13 +204,10 @@ def _header(fetched: Fetched, wanted: str) -> str:
 
 
 def _text(fetched: Fetched, encoding: str) -> str:
-    content_type = Message()
-    content_type["Content-Type"] = _header(fetched, "content-type")
-    for name in (encoding, str(content_type.get_param("charset") or ""), "utf-8"):
-        with contextlib.suppress(LookupError, ValueError):
-            if name:
-                return fetched.body.decode(name, "replace")
-    return ""
+    name = charsets.known(encoding) if encoding else None
+    if name is not None:
+        return fetched.body.decode(name, "replace")
+    return charsets.decode(fetched.body, _header(fetched, "content-type"))[0]
 
 
 def _said(error: Exception) -> str:
