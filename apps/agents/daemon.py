@@ -32,10 +32,10 @@ from apps.agents.hosts.keeping import HostKeeping, default_limits, host_shares
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import (
     allocation_stamps,
-    joinable,
     last_heard,
+    late_joins,
     open_allocation,
-    recently_registered,
+    open_allocations,
 )
 from apps.agents.services import (
     allocate,
@@ -382,7 +382,8 @@ class CenterDaemon:
             return
         stamps = allocation_stamps(runs)
         changed = [run for run in runs if self._stamps.get(run) != stamps.get(run)]
-        found = {run: open_allocation(run) for run in changed}
+        opened = open_allocations(changed)
+        found = {run: opened.get(run) for run in changed}
         self.runs.refresh({run: one for run, one in found.items() if one}, changed)
         for run, one in found.items():
             if one is None and run in self._stamps:
@@ -400,13 +401,11 @@ class CenterDaemon:
 
     def _join_late(self) -> None:
         since = self.clock.now() - timedelta(seconds=JOIN_SECONDS)
-        for agent in recently_registered(self.liveness.alive(), since):
-            for allocation in joinable(agent):
-                told = _allocate_command(allocation, self.clock.time())
-                command = to_agent(agent.agent_id, told)
-                # First the command, then the row: nobody would repeat a command that got lost.
-                self.broker.publish([command]).result(CONFIRM_SECONDS)
-                join_run(allocation=allocation, agent=agent)
+        for agent, allocation in late_joins(self.liveness.alive(), since):
+            command = to_agent(agent.agent_id, _allocate_command(allocation, self.clock.time()))
+            # First the command, then the row: nobody would repeat a command that got lost.
+            self.broker.publish([command]).result(CONFIRM_SECONDS)
+            join_run(allocation=allocation, agent=agent)
 
 
 def _release_commands(allocations: Sequence[Allocation]) -> list[Outgoing]:
