@@ -85,6 +85,17 @@ def only(*, agents: list[str]) -> None:
     Agent.objects.exclude(agent_id__in=agents).update(mode=AgentMode.DRAINING)
 
 
+def limit_host(*, requests_per_second: float) -> None:
+    """How often the sites of the tests may be asked; 0 takes the rule away."""
+    from apps.agents.hosts.services import create_rule, delete_rule
+    from apps.agents.hosts.models import HostRule
+
+    for rule in HostRule.objects.filter(host="127.0.0.1"):
+        delete_rule(rule=rule, actor=None)
+    if requests_per_second:
+        create_rule(actor=None, host="127.0.0.1", requests_per_second=requests_per_second)
+
+
 def token(*, run: int) -> str:
     """What a run proves itself with."""
     from django.conf import settings
@@ -94,7 +105,7 @@ def token(*, run: int) -> str:
     return sign_run_token(settings.SECRET_KEY, run)
 
 
-QUESTIONS = {one.__name__: one for one in (start, look, agents, only, token)}
+QUESTIONS = {one.__name__: one for one in (start, look, agents, only, limit_host, token)}
 
 
 def answer(name: str, arguments: dict[str, Any]) -> Any:
