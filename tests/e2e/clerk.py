@@ -87,8 +87,8 @@ def only(*, agents: list[str]) -> None:
 
 def limit_host(*, requests_per_second: float) -> None:
     """How often the sites of the tests may be asked; 0 takes the rule away."""
-    from apps.agents.hosts.services import create_rule, delete_rule
     from apps.agents.hosts.models import HostRule
+    from apps.agents.hosts.services import create_rule, delete_rule
 
     for rule in HostRule.objects.filter(host="127.0.0.1"):
         delete_rule(rule=rule, actor=None)
