@@ -157,9 +157,7 @@ def test_every_dependency_is_pinned_and_hashed() -> None:
         wanted[f"requirements-{extra}.txt"] = dependencies
     for name, dependencies in wanted.items():
         text = (ROOT / name).read_text(encoding="utf-8")
-        names = {
-            re.split(r"[\[<>=; ]", one)[0].lower().replace("_", "-") for one in dependencies
-        }
+        names = {re.split(r"[\[<>=; ]", one)[0].lower().replace("_", "-") for one in dependencies}
         assert names - set(pinned(name)) == set(), f"{name}: run make requirements"
         assert text.count(" \\\n    --hash=sha256:") >= len(pinned(name))
 

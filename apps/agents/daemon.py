@@ -24,19 +24,18 @@ from django.db import (
 )
 
 from apps.agents.center.commands import log_failure, settle, to_agent, to_run
-from apps.agents.center.dispatcher import Dispatcher
-from apps.agents.center.heartbeats import HeartbeatListener
-from apps.agents.center.liveness import Liveness
-from apps.agents.center.runs import AllocationsUnavailable, OpenAllocation, RunTable
-from apps.agents.center.threads import StepThread
+from apps.agents.center.politeness.shares import HostShares
+from apps.agents.center.runs import AllocationsUnavailable, OpenAllocation
+from apps.agents.center.workers import Workers
 from apps.agents.errors import AllocationRefused, NoAgentFree
+from apps.agents.hosts.keeping import HostKeeping, default_limits, host_shares
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import (
     allocation_stamps,
-    joinable,
     last_heard,
+    late_joins,
     open_allocation,
-    recently_registered,
+    open_allocations,
 )
 from apps.agents.services import (
     allocate,
@@ -71,6 +70,8 @@ logger = logging.getLogger(__name__)
 SAVE_HEARTBEATS_SECONDS: Final = 1.0
 REPORT_SECONDS: Final = 1.0
 REFRESH_SECONDS: Final = 5.0
+RULES_SECONDS: Final = 0.5
+SAVE_HOSTS_SECONDS: Final = 1.0
 SWEEP_SECONDS: Final = 15.0
 FORGET_SECONDS: Final = 600.0
 # An agent that started in the very moment of an allocation is added to it by the sweep.
@@ -99,23 +100,42 @@ class CenterDaemon:
 
     Only the main thread waits for the database, so that an outage stops neither the dispatch for
     runs that are known nor the watch over the agents.
+
+    Args:
+        shares: the store through which the centers share hosts, as the settings say when left out.
     """
 
-    def __init__(self, *, broker: Broker, name: str, boot: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        name: str,
+        boot: str,
+        clock: Clock,
+        shares: HostShares | None = None,
+    ) -> None:
         self.broker = broker
         self.clock = clock
         self.name = name
-        self.liveness = Liveness(clock.monotonic)
-        self.runs = RunTable(liveness=self.liveness, load=_load, boot=boot, clock=clock)
-        self.dispatcher = Dispatcher(
-            broker=broker, runs=self.runs, secret=settings.SECRET_KEY, clock=clock
+        self.workers = Workers(
+            broker=broker,
+            name=name,
+            boot=boot,
+            secret=settings.SECRET_KEY,
+            load=_load,
+            shares=shares or host_shares(),
+            limits=default_limits(),
+            clock=clock,
+            at_end=connections.close_all,
         )
+        self.liveness, self.runs = self.workers.liveness, self.workers.runs
+        self.dispatcher, self.gate = self.workers.dispatcher, self.workers.gate
+        self.hosts = HostKeeping(gate=self.gate, center=name, clock=clock)
         self._pending: dict[str, tuple[float, Delivery]] = {}
         self._due: dict[str, float] = {}
         self._stamps: dict[int, tuple[int, int]] = {}
         self._unstorable: set[str] = set()
         self._subscriptions: list[Subscription] = []
-        self._threads: list[StepThread] = []
         self._database_away = False
         self._database_at = 0.0
         self._pause = threading.Event()
@@ -124,10 +144,8 @@ class CenterDaemon:
 
     def setup(self) -> None:
         """Declare, subscribe, start dispatching."""
-        own = topology.center_heartbeats(self.name)
-        self.broker.declare(*topology.SHARED, own)
-        self.broker.declare_exchange(topology.HEARTBEATS, "fanout")
-        self.broker.bind(own.name, topology.HEARTBEATS)
+        self.broker.declare(*topology.SHARED)
+        self.workers.declare()
         self.liveness.restore(last_heard(self.clock.now()))
         self._open()
 
@@ -135,19 +153,11 @@ class CenterDaemon:
         try:
             self._control = self._subscribe(topology.CENTER_CONTROL.name, prefetch=50)
             self._register = self._subscribe(topology.CENTER_REGISTER.name, prefetch=50)
-            own = topology.center_heartbeats(self.name).name
-            listener = HeartbeatListener(self._subscribe(own, prefetch=2000), self.liveness)
-            self.dispatcher.open()
+            self.workers.open()
         except BaseException:
             # It is tried again: a subscription left behind would keep its deliveries for ever.
             self._close()
             raise
-        self._threads = [
-            StepThread("heartbeats", listener.step),
-            StepThread("dispatch", self.dispatcher.step, at_end=connections.close_all),
-        ]
-        for thread in self._threads:
-            thread.start()
 
     def _subscribe(self, queue: str, *, prefetch: int) -> Subscription:
         subscription = self.broker.subscribe(queue, prefetch=prefetch)
@@ -156,13 +166,9 @@ class CenterDaemon:
 
     def _close(self) -> None:
         """Let go of everything; what is not settled goes back to its queue."""
-        for thread in self._threads:
-            thread.ask_to_stop()
-        self.dispatcher.close()
+        self.workers.close()
         while self._subscriptions:
             self._subscriptions.pop().close()
-        while self._threads:
-            self._threads.pop().join(2.0)
         self._pending.clear()
 
     def step(self) -> bool:
@@ -185,11 +191,11 @@ class CenterDaemon:
         self._report()
 
     def _check_threads(self) -> None:
-        for thread in self._threads:
-            if thread.error is not None:
-                self._close()
-                self._open()
-                raise CenterThreadDied(str(thread.error)) from thread.error
+        error = self.workers.error()
+        if error is not None:
+            self._close()
+            self._open()
+            raise CenterThreadDied(str(error)) from error
 
     def _work(self) -> int:
         if self._database_away:
@@ -200,6 +206,8 @@ class CenterDaemon:
         worked += self._each(self._control, self._on_control, timeout=POLL_SECONDS)
         self._when_due("pending", RETRY_PENDING_SECONDS, self._retry_pending)
         self._when_due("heartbeats", SAVE_HEARTBEATS_SECONDS, self._save_heartbeats)
+        self._when_due("rules", RULES_SECONDS, self.hosts.refresh_rules)
+        self._when_due("hosts", SAVE_HOSTS_SECONDS, self.hosts.save_states)
         self._when_due("refresh", REFRESH_SECONDS, self._refresh)
         self._when_due("sweep", SWEEP_SECONDS, self._sweep)
         return worked
@@ -283,6 +291,7 @@ class CenterDaemon:
             raise MessageRefused(f"the token is not that of run {message.run}")
         if isinstance(message, Release):
             released = release(owner=f"run:{message.run}", now=self.clock.now())
+            self.gate.drop(message.run)
             self._send(_release_commands(released), self._control, delivery)
             return
         check_name("a queue", message.reply_to)
@@ -302,7 +311,11 @@ class CenterDaemon:
         else:
             failpoints.hit("center.allocated")
             agents = [agent.agent_id for agent in allocation.agents.all()]
-            self.runs.set_allocation(_known_of(message.run, allocation, agents))
+            # What an earlier execution of the run has asked for nobody waits for.
+            self.gate.drop(message.run, keep_reply_to=message.reply_to)
+            known = open_allocation(message.run)
+            if known is not None:
+                self.runs.set_allocation(known)
             answer = Allocated(run=message.run, agents=agents, warning=allocation.warning)
             command = _allocate_command(allocation, self.clock.time())
             commands = [to_agent(agent, command) for agent in agents]
@@ -369,8 +382,12 @@ class CenterDaemon:
             return
         stamps = allocation_stamps(runs)
         changed = [run for run in runs if self._stamps.get(run) != stamps.get(run)]
-        found = {run: open_allocation(run) for run in changed}
+        opened = open_allocations(changed)
+        found = {run: opened.get(run) for run in changed}
         self.runs.refresh({run: one for run, one in found.items() if one}, changed)
+        for run, one in found.items():
+            if one is None and run in self._stamps:
+                self.gate.drop(run)
         self._stamps = stamps
 
     def _sweep(self) -> None:
@@ -378,18 +395,17 @@ class CenterDaemon:
         if released:
             self.broker.publish(_release_commands(released)).add_done_callback(log_failure)
         self._join_late()
+        self.hosts.sweep()
         self.runs.forget_idle(FORGET_SECONDS)
         self.liveness.forget_silent(FORGET_SECONDS)
 
     def _join_late(self) -> None:
         since = self.clock.now() - timedelta(seconds=JOIN_SECONDS)
-        for agent in recently_registered(self.liveness.alive(), since):
-            for allocation in joinable(agent):
-                told = _allocate_command(allocation, self.clock.time())
-                command = to_agent(agent.agent_id, told)
-                # First the command, then the row: nobody would repeat a command that got lost.
-                self.broker.publish([command]).result(CONFIRM_SECONDS)
-                join_run(allocation=allocation, agent=agent)
+        for agent, allocation in late_joins(self.liveness.alive(), since):
+            command = to_agent(agent.agent_id, _allocate_command(allocation, self.clock.time()))
+            # First the command, then the row: nobody would repeat a command that got lost.
+            self.broker.publish([command]).result(CONFIRM_SECONDS)
+            join_run(allocation=allocation, agent=agent)
 
 
 def _release_commands(allocations: Sequence[Allocation]) -> list[Outgoing]:
@@ -413,16 +429,6 @@ def _allocate_command(allocation: Allocation, now: float) -> AllocateDownloader:
 
 def _run_of(allocation: Allocation) -> int:
     return int(allocation.owner.removeprefix("run:"))
-
-
-def _known_of(run: int, allocation: Allocation, agents: list[str]) -> OpenAllocation:
-    return OpenAllocation(
-        run=run,
-        policy=allocation.policy,
-        agents=tuple(agents),
-        settings=downloader_settings(allocation),
-        reply_to=allocation.reply_to,
-    )
 
 
 def _load(run: int) -> OpenAllocation | None:

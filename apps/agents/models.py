@@ -6,8 +6,10 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from apps.agents.hosts.models import HostLedger, HostRule, HostState
 from apps.agents.querysets import AgentQuerySet, AllocationQuerySet
 from apps.agents.states import AgentMode
+from apps.jobs.models import DownloadPolicy
 from apps.projects.models import Project
 from apps.runtime.fields import SecretTextField
 from yardkit.protocol import DownloaderType
@@ -16,6 +18,9 @@ from yardkit.protocol import DownloaderType
 def plain_types() -> list[str]:
     """What an agent can make that has not said so: agents of the first version."""
     return [DownloaderType.HTTP.value]
+
+
+__all__ = ["Agent", "Allocation", "HostLedger", "HostRule", "HostState"]
 
 
 class Agent(models.Model):
@@ -134,6 +139,12 @@ class Allocation(models.Model):
 
     def __str__(self) -> str:
         return self.owner
+
+    @property
+    def policy_label(self) -> str:
+        """The policy in words."""
+        known = self.policy in DownloadPolicy.values
+        return str(DownloadPolicy(self.policy).label) if known else self.policy
 
     @property
     def downloader_type(self) -> str:

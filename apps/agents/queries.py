@@ -109,23 +109,27 @@ def preview_allocation(*, policy: str, agents: int, wanted_type: str, now: datet
 
 
 def open_allocation(run: int) -> OpenAllocation | None:
-    """The open allocation of a run with those of its agents that are not disabled.
+    """The open allocation of a run, see ``open_allocations``."""
+    return open_allocations([run]).get(run)
 
-    One query more for the agents.
+
+def open_allocations(runs: Iterable[int]) -> dict[int, OpenAllocation]:
+    """The open allocation of each run that has one, with those of its agents that are not
+    disabled. Two queries, for however many runs.
     """
     in_service = Prefetch("agents", Agent.objects.in_service())
-    allocation = (
-        Allocation.objects.open().filter(owner=f"run:{run}").prefetch_related(in_service).first()
-    )
-    if allocation is None:
-        return None
-    return OpenAllocation(
-        run=run,
-        policy=allocation.policy,
-        agents=tuple(agent.agent_id for agent in allocation.agents.all()),
-        settings=msgspec.convert(allocation.settings, DownloaderSettings),
-        reply_to=allocation.reply_to,
-    )
+    owners = {f"run:{run}": run for run in runs}
+    rows = Allocation.objects.open().filter(owner__in=owners).prefetch_related(in_service)
+    return {
+        owners[row.owner]: OpenAllocation(
+            run=owners[row.owner],
+            policy=row.policy,
+            agents=tuple(agent.agent_id for agent in row.agents.all()),
+            settings=msgspec.convert(row.settings, DownloaderSettings),
+            reply_to=row.reply_to,
+        )
+        for row in rows
+    }
 
 
 def allocation_stamps(runs: Iterable[int]) -> dict[int, tuple[int, int]]:
@@ -157,10 +161,26 @@ def joinable(agent: Agent) -> list[Allocation]:
     return [one for one in wanting if one.downloader_type in agent.types]
 
 
-def recently_registered(alive: Collection[str], since: datetime) -> list[Agent]:
-    """Those of the agents in ``alive`` that have started, or were switched, since then."""
+def late_joins(alive: Collection[str], since: datetime) -> list[tuple[Agent, Allocation]]:
+    """Which of the agents in ``alive``, that have started or were switched since then, are
+    missing in which open allocation that wants them, see ``joinable``.
+
+    Three queries at most, also after ten thousand agents have started together.
+    """
     lately = Q(registered_at__gte=since) | Q(switched_at__gte=since)
-    return list(Agent.objects.filter(lately, agent_id__in=alive))
+    agents = list(Agent.objects.filter(lately, agent_id__in=alive, mode=AgentMode.ENABLED))
+    wanting = list(Allocation.objects.open().filter(policy=Policy.RANDOM.value)) if agents else []
+    if not wanting:
+        return []
+    through = Allocation.agents.through.objects
+    pairs = through.filter(allocation__in=wanting, agent__in=agents)
+    given = set(pairs.values_list("allocation_id", "agent_id"))
+    return [
+        (agent, one)
+        for agent in agents
+        for one in wanting
+        if (one.pk, agent.pk) not in given and one.downloader_type in agent.types
+    ]
 
 
 def last_heard(now: datetime) -> dict[str, float]:

@@ -21,7 +21,15 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str]]]]] = [
             ("queuestats.FailedRequest", "report"),
         ],
     ),
-    (_("Download"), [("agents.Agent", "cloud_download"), ("agents.Allocation", "lan")]),
+    (
+        _("Download"),
+        [
+            ("agents.Agent", "cloud_download"),
+            ("agents.Allocation", "lan"),
+            ("agents.HostState", "dns"),
+            ("agents.HostRule", "speed"),
+        ],
+    ),
     (
         _("Platform"),
         [

@@ -10,8 +10,8 @@ from typing import Final
 from django.db.models import Count
 
 from apps.access.models import User
-from apps.agents.models import Agent
-from apps.agents.queries import AgentView, agent_views, agents_of
+from apps.agents.models import Agent, Allocation
+from apps.agents.queries import AgentView, agent_views, newest_allocation
 from apps.agents.states import AgentMode, is_alive
 from apps.jobs.models import Job, Run, RunMove
 from apps.jobs.states import RunState
@@ -99,20 +99,22 @@ class AgentShare:
     name: str
     alive: bool
     allocated: bool
+    # None for an agent that was deleted.
+    agent: Agent | None
     answers: int
     percent: float
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """Everything on the run page. ``obeys_robots`` is None where that cannot be set."""
+    """Everything on the run page."""
 
     run: Run
     books: RunBooks
     center: CenterBooks
-    obeys_robots: bool | None
     moves: list[RunMove]
     agents: list[AgentShare]
+    allocation: Allocation | None
     failures: list[FailedRequest]
     failure_count: int
 
@@ -131,23 +133,18 @@ def run_view(run: Run, now: datetime) -> RunView:
     """The page of one run."""
     books = books_of([run.owner])[run.owner]
     failures = FailedRequest.objects.filter(owner=run.owner)
+    allocation = newest_allocation(run.owner)
     counted = failures.aggregate(count=Count("pk"))["count"]
     return RunView(
         run=run,
         books=books,
         center=center_books_of([run.owner])[run.owner],
-        obeys_robots=obeys_robots(run.job),
         moves=list(run.moves.all()),
-        agents=agent_shares(books.agents, agents_of(run.owner), now),
+        agents=agent_shares(books.agents, allocation.agents.all() if allocation else (), now),
+        allocation=allocation,
         failures=list(failures[:SHOWN_FAILURES]) if counted else [],
         failure_count=counted,
     )
-
-
-def obeys_robots(job: Job) -> bool | None:
-    """Whether the center keeps to robots.txt for the job's runs; None where it has no choice."""
-    choice: bool | None = getattr(job, "obey_robots", None)
-    return choice
 
 
 def agent_shares(
@@ -166,6 +163,7 @@ def agent_shares(
             name=str(by_id[agent_id]) if agent_id in by_id else agent_id,
             alive=agent_id in by_id and is_alive(by_id[agent_id].heartbeat_at, now),
             allocated=agent_id in mine,
+            agent=by_id.get(agent_id),
             answers=answers.get(agent_id, 0),
             percent=100.0 * answers.get(agent_id, 0) / total if total else 0.0,
         )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from django.db.models import Model
+from django.utils import timezone
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
 
@@ -15,6 +16,7 @@ from apps.access.api.base import ApiView
 from apps.access.models import Membership, User
 from apps.access.services import record
 from apps.access.states import Role
+from apps.agents.models import HostRule, HostState
 from apps.projects.models import Project
 from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
 from tests.access.routes import Route, all_routes
@@ -31,7 +33,7 @@ SAFE = ("get",)
 ASKING = {"api/v1/agents/allocations/preview"}
 # What belongs to a person, or to nobody, instead of a project.
 OWN = "api/v1/tokens"
-GLOBAL = "api/v1/agents"
+GLOBAL = ("api/v1/agents", "api/v1/hosts", "api/v1/host-rules")
 
 
 @dataclass
@@ -56,6 +58,10 @@ MAKERS: dict[str, Callable[[World], Model]] = {
         make_run(job=make_job(project=world.project))
     ),
     "api/v1/audit/{pk}": lambda world: record(actor=None, action="test.x", obj=world.project),
+    "api/v1/host-rules/{pk}": lambda world: HostRule.objects.create(host="example.com"),
+    "api/v1/hosts/{pk}": lambda world: HostState.objects.create(
+        host="example.com", center="c1", reported_at=timezone.now()
+    ),
     "api/v1/jobs/{pk}": lambda world: make_job(project=world.project),
     "api/v1/memberships/{pk}": lambda world: Membership.objects.get(user=world.owner),
     "api/v1/projects/{pk}": lambda world: world.project,
@@ -112,7 +118,11 @@ def test_both_with_and_without_a_last_slash(route: Route, world: World) -> None:
 
 @pytest.mark.parametrize(
     "route",
-    [route for route in WITH_IDS if not route.path.startswith(f"{GLOBAL}/{{")],
+    [
+        route
+        for route in WITH_IDS
+        if not route.path.startswith(tuple(f"{each}/{{" for each in GLOBAL))
+    ],
     ids=str,
 )
 def test_things_of_other_projects_do_not_exist(route: Route, world: World) -> None:
@@ -136,7 +146,7 @@ def test_lists_show_nothing_of_other_projects(route: Route, world: World) -> Non
     for row in response.json()["results"]:
         if route.path == "api/v1/projects":
             assert row["id"] == elsewhere.pk
-        elif route.path not in (OWN, GLOBAL):
+        elif route.path not in (OWN, *GLOBAL):
             assert row["project"] == elsewhere.pk
 
 

@@ -13,7 +13,13 @@ from django.core.exceptions import ValidationError
 
 from apps.agents.errors import AllocationRefused
 from apps.agents.models import Agent, Allocation
-from apps.agents.queries import agents_of, joinable, open_allocation
+from apps.agents.queries import (
+    agents_of,
+    joinable,
+    late_joins,
+    open_allocation,
+    open_allocations,
+)
 from apps.agents.services import (
     allocate,
     downloader_settings,
@@ -94,6 +100,21 @@ def test_allocation_is_recorded_with_living_enabled_agents_only() -> None:
     assert set(found.agents) == {"a", "b"}
 
 
+def test_the_allocations_of_many_runs_are_read_together(
+    django_assert_num_queries: Callable[[int], AbstractContextManager[object]],
+) -> None:
+    make_agents("a", "b")
+    runs = [make_run(state=RunState.RUNNING).pk for _ in range(5)]
+    for run in runs:
+        allocate(message=request(run), alive=["a", "b"], now=NOW)
+    release(owner=f"run:{runs[0]}", now=NOW)
+    with django_assert_num_queries(2):
+        found = open_allocations([*runs, 99_999])
+    assert sorted(found) == runs[1:]
+    assert all(set(one.agents) == {"a", "b"} for one in found.values())
+    assert found[runs[1]] == open_allocation(runs[1])
+
+
 def test_the_networks_come_from_the_project_not_from_the_run() -> None:
     make_agents("a")
     project = make_project(allowed_networks=["10.1.0.0/16"])
@@ -170,6 +191,26 @@ def test_an_agent_that_comes_later_joins_the_runs_that_use_every_agent() -> None
     Agent.objects.filter(pk=late.pk).update(mode=AgentMode.DRAINING)
     _, serves = register_agent(message=registration("late"), now=NOW)
     assert serves == [allocation]
+
+
+@pytest.mark.covers("S1.36")
+def test_late_agents_of_many_runs_are_found_together(
+    django_assert_max_num_queries: Callable[[int], AbstractContextManager[object]],
+) -> None:
+    make_agents("a")
+    runs = [make_run(state=RunState.RUNNING).pk for _ in range(3)]
+    for run in runs:
+        allocate(message=request(run), alive=["a"], now=NOW)
+    # Registered by a center that has not seen the allocations yet.
+    for name in ("b", "c", "dead"):
+        Agent.objects.create(agent_id=name, registered_at=NOW)
+    Allocation.objects.get(owner=f"run:{runs[0]}").agents.add(Agent.objects.get(agent_id="b"))
+    with django_assert_max_num_queries(3):
+        found = late_joins(["a", "b", "c"], NOW)
+    missing = sorted((agent.agent_id, allocation.owner) for agent, allocation in found)
+    owners = [f"run:{run}" for run in runs]
+    assert missing == [("b", one) for one in owners[1:]] + [("c", one) for one in owners]
+    assert late_joins(["a", "b", "c"], NOW + timedelta(seconds=1)) == []
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.conf import settings
 
+from apps.agents.center.politeness.shares import MemoryShares
 from apps.agents.daemon import CenterDaemon
 from apps.agents.models import Agent
 from apps.jobs.models import Run
@@ -39,11 +40,19 @@ class Yard:
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
-        self.center = CenterDaemon(broker=broker, name="c1", boot="boot1", clock=SystemClock())
-        self.center.setup()
+        # SQLite in memory refuses a second writer, and the shares have a thread of their own.
+        self.shares = MemoryShares(time.time)
+        self.center = self._start("c1", "boot1")
         self.others: list[CenterDaemon] = []
         self._taken: dict[str, Subscription] = {}
         broker.declare(topology.QueueSpec(REPLY))
+
+    def _start(self, name: str, boot: str) -> CenterDaemon:
+        center = CenterDaemon(
+            broker=self.broker, name=name, boot=boot, clock=SystemClock(), shares=self.shares
+        )
+        center.setup()
+        return center
 
     def send(self, queue: str, message: AnyMessage) -> None:
         self.broker.publish([Outgoing(body=encode(message), key=queue)]).result(10)
@@ -101,13 +110,11 @@ class Yard:
     def restart(self, name: str = "c1") -> None:
         """The center is gone as after SIGKILL, and another one has started."""
         self.center.teardown()
-        self.center = CenterDaemon(broker=self.broker, name=name, boot="b2", clock=SystemClock())
-        self.center.setup()
+        self.center = self._start(name, "b2")
 
     def second(self) -> CenterDaemon:
         """Another center beside the first; ``until`` lets both work."""
-        center = CenterDaemon(broker=self.broker, name="c2", boot="boot2", clock=SystemClock())
-        center.setup()
+        center = self._start("c2", "boot2")
         self.others.append(center)
         return center
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -14,9 +13,9 @@ from django.utils import timezone, translation
 
 from apps.access.models import User
 from apps.access.states import Role
-from apps.dashboard import pages, queries
+from apps.dashboard import pages
 from apps.dashboard.backlog import Backlog, QueueLine
-from apps.jobs.models import Job, Run
+from apps.jobs.models import Run
 from apps.jobs.services import claim_runs, finish_run, mark_running, start_run
 from apps.jobs.states import RunState
 from apps.runtime.models import DeadLetter
@@ -241,22 +240,10 @@ def test_the_page_of_a_run_accounts_for_every_attempt() -> None:
     assert found == {"requests": "true", "attempts": "true", "center": "false"}
 
 
-@pytest.mark.parametrize(
-    ("choice", "said"),
-    [(True, "robots.txt is obeyed"), (False, "robots.txt is ignored"), (None, "")],
-)
-def test_the_page_of_a_run_says_whether_robots_txt_is_obeyed(
-    choice: bool | None, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(queries, "obeys_robots", lambda job: choice)
-    text = text_of(logged_in(make_superuser()).get(f"/runs/{make_run().pk}"))
-    assert said in text
-    assert ("robots.txt" in text) == bool(said)
-
-
-def test_the_choice_is_the_jobs() -> None:
-    for choice in (True, False):
-        assert queries.obeys_robots(cast(Job, SimpleNamespace(obey_robots=choice))) is choice
+@pytest.mark.parametrize(("obey", "said"), [(True, "is obeyed"), (False, "is ignored")])
+def test_the_page_of_a_run_says_whether_robots_txt_is_obeyed(obey: bool, said: str) -> None:
+    run = make_run(job=make_job(obey_robots=obey))
+    assert f"robots.txt {said}" in text_of(logged_in(make_superuser()).get(f"/runs/{run.pk}"))
 
 
 def test_a_run_that_has_not_reported() -> None:
@@ -329,3 +316,24 @@ def test_state_comes_in_the_persons_language() -> None:
     with translation.override("en"):
         html = client.get(f"/runs/{run.pk}", headers=headers).content.decode()
     assert "运行中" in html
+
+
+@pytest.mark.covers("S1.16")
+def test_the_page_of_a_run_says_how_its_agents_were_chosen_and_how_they_are() -> None:
+    run = make_run(state=RunState.RUNNING)
+    good, draining = make_agent(name="good"), make_agent(name="tired", mode="draining")
+    make_allocation(
+        run, good, draining, policy="fixed", warning="3 agents asked for, 2 given (1 not alive)"
+    )
+    page = logged_in(make_superuser()).get(f"/runs/{run.pk}")
+    text = text_of(page)
+    assert "fixed: some agents, drawn at the start" in text
+    assert "3 agents asked for, 2 given (1 not alive)" in text
+    assert "tired draining" in text
+    assert f"/admin/agents/agent/{good.pk}/change/" in page.content.decode()
+
+
+def test_home_names_the_mode_and_the_first_problem_of_an_agent() -> None:
+    make_agent(name="north", mode="draining", problems=["disk full", "more"])
+    text = text_of(logged_in(make_superuser()).get("/admin/"))
+    assert "north (draining) disk full" in text

@@ -17,7 +17,7 @@ def project(slug: str) -> Any:
     return Project.objects.update_or_create(slug=slug, defaults=defaults)[0]
 
 
-def start(*, url: str, spider: str, policy: str, window: int) -> int:
+def start(*, url: str, spider: str, policy: str, agents: int, window: int) -> int:
     """A run of its own job; its id."""
     from django.utils import timezone
 
@@ -33,6 +33,7 @@ def start(*, url: str, spider: str, policy: str, window: int) -> int:
         speed=0,
         concurrency=window,
         policy=policy,
+        agents=agents,
     )
     return start_run(job=job, now=timezone.now(), actor=None).pk
 
@@ -79,8 +80,9 @@ def agents() -> dict[str, Any]:
 def only(*, agents: list[str]) -> None:
     """New runs get these agents and no others."""
     from apps.agents.models import Agent
+    from apps.agents.states import AgentMode
 
-    Agent.objects.exclude(agent_id__in=agents).update(enabled=False)
+    Agent.objects.exclude(agent_id__in=agents).update(mode=AgentMode.DRAINING)
 
 
 def token(*, run: int) -> str:

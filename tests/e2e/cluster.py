@@ -130,14 +130,11 @@ class Cluster:
 
     def end(self) -> None:
         """Leave nothing behind."""
+        self.daemons.end()
         clerk = self._clerk
         if clerk is not None:
-            assert clerk.stdin is not None
-            assert clerk.stdout is not None
-            clerk.stdin.close()
-            clerk.wait(20)
-            clerk.stdout.close()
-        self.daemons.end()
+            clerk.terminate()
+            clerk.communicate(timeout=20)
 
     # --- questions ------------------------------------------------------------------------------
 
@@ -172,10 +169,18 @@ class Cluster:
             )
 
     def crawl(
-        self, url: str, spider: str = "Patient", *, policy: str = "random", window: int = 10
+        self,
+        url: str,
+        spider: str = "Patient",
+        *,
+        policy: str = "random",
+        agents: int = 0,
+        window: int = 10,
     ) -> int:
-        """Start a run; its id."""
-        run: int = self.ask("start", url=url, spider=spider, policy=policy, window=window)
+        """Start a run; its id. ``agents``: how many it asks for, 0 leaves it to the policy."""
+        run: int = self.ask(
+            "start", url=url, spider=spider, policy=policy, agents=agents, window=window
+        )
         return run
 
     def look(self, run: int) -> Look:

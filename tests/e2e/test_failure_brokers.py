@@ -18,6 +18,9 @@ from tests.yardkit.broker_proxy import Proxy
 
 pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(240)]
 
+# Which of the two comes first depends on what was on its way when it happened.
+GIVEN_UP = r"^the broker (took no message|is gone: amqp://\S+ did not answer), tried 3 times"
+
 
 @dataclass
 class Outage:
@@ -67,7 +70,7 @@ def test_a_run_whose_requests_the_broker_does_not_take_ends_after_its_retries(
 ) -> None:
     end = outage.hurried
     assert end["state"] == "failed", end
-    assert end["reason"].startswith("the broker took no message, tried 3 times: "), end
+    assert re.search(GIVEN_UP, end["reason"]), end
     assert end["books"]["success"] > 30
     check_books(end)
 
@@ -125,7 +128,7 @@ def test_a_run_that_cannot_ask_for_agents_ends_after_its_retries(
     run = cluster.crawl("http://127.0.0.1:9/", "Hurried")
     end = cluster.end_of(run)
     assert end["state"] == "failed", end
-    assert end["reason"].startswith("the broker took no message, tried 3 times: "), end
+    assert re.search(GIVEN_UP, end["reason"]), end
     assert not end["allocated"]
     assert proxy.refused > 0
 

@@ -9,10 +9,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.runtime.models import DeadLetter, OutboxMessage
-from apps.runtime.services import enqueue, relay_outbox, requeue_dead_letter
+from apps.runtime.services import enqueue, relay, relay_outbox, requeue_dead_letter
 from apps.runtime.services.relay import BATCH_BYTES, CLAIM_SECONDS, MOST_ATTEMPTS
 from yardkit import topology
-from yardkit.broker import Broker, BrokerError, Delivery, QueueSpec
+from yardkit.broker import Broker, BrokerError, BrokerUnavailable, Delivery, QueueSpec
 from yardkit.protocol import RunQueued, decode
 
 pytestmark = pytest.mark.django_db
@@ -181,3 +181,15 @@ def test_a_row_no_broker_could_carry_holds_up_nobody(broker: Broker) -> None:
     assert relay_outbox(broker) == 1
     assert [delivery.body for delivery in read(broker)] == [b"fine"]
     assert "plain value" in OutboxMessage.objects.get().error
+
+
+def test_an_outbox_another_process_holds_says_nothing_of_the_broker(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "_outage", relay._Outage())
+    with caplog.at_level("INFO"):
+        relay._outage.failed(BrokerUnavailable("gone"))
+        # Nothing is due here: what there is has been claimed by somebody else.
+        assert relay._relay_all() is None
+        relay._outage.failed(BrokerUnavailable("still gone"))
+    assert caplog.messages == ["the outbox waits: gone"]

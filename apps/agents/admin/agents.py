@@ -8,10 +8,12 @@ from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
+from django.forms import Script
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -59,15 +61,13 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
     """
 
     list_display = (
-        "__str__",
+        "who",
         "alive",
         "mode_label",
         "cpu",
         "memory",
         "downloaders_now",
         "rate",
-        "heartbeat",
-        "problems_now",
     )
     list_filter = ("mode", "version")
     list_filter_submit = True
@@ -88,7 +88,11 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
 
     class Media:
         css = {"all": ["dashboard/dashboard.css", "agents/agents.css"]}
-        js = ["dashboard/live.js", "agents/agents.js"]
+        js = [
+            # They look for elements of the page.
+            Script("dashboard/live.js", defer=True),
+            Script("agents/agents.js", defer=True),
+        ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[AgentList]:
         """The list with one clock."""
@@ -111,9 +115,14 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
 
     # --- the list -------------------------------------------------------------------------------
 
-    @display(description=_("alive"), ordering="heartbeat_at")
+    @display(description=_("agent"), ordering="name")
+    def who(self, agent: Any) -> SafeString:
+        """Its name, and what its owner should look at."""
+        return format_html('<span class="cy-who">{}</span>{}', agent, _cell(agent, "problems"))
+
+    @display(description=_("state"), ordering="heartbeat_at")
     def alive(self, agent: Any) -> SafeString:
-        """Whether the last heartbeat is younger than 11 s."""
+        """Whether the last heartbeat is younger than 11 s, and how old it is."""
         return _cell(agent, "alive")
 
     @display(description=_("mode"), ordering="mode")
@@ -126,7 +135,7 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         """Percent of the host."""
         return _cell(agent, "cpu")
 
-    @display(description=_("memory, free of all"), ordering="free_memory_bytes")
+    @display(description=_("free memory"), ordering="free_memory_bytes")
     def memory(self, agent: Any) -> SafeString:
         """Free and total memory of the host."""
         return _cell(agent, "memory")
@@ -140,16 +149,6 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
     def rate(self, agent: Any) -> SafeString:
         """Downloads a second over the last 5 s, and a line of the last hour."""
         return _cell(agent, "rate")
-
-    @display(description=_("last heartbeat"), ordering="heartbeat_at")
-    def heartbeat(self, agent: Any) -> SafeString:
-        """Its age in seconds, minutes, hours or days."""
-        return _cell(agent, "heartbeat")
-
-    @display(description=_("problems"))
-    def problems_now(self, agent: Any) -> SafeString:
-        """What its owner should look at."""
-        return _cell(agent, "problems")
 
     def list_live_view(self, request: HttpRequest) -> HttpResponse:
         """The changing cells of the agents in ``?ids=1,2``, as JSON."""

@@ -20,7 +20,9 @@ from apps.agents.states import MODE_TONES, AgentMode, is_alive
 
 SPARK_FOR: Final = timedelta(hours=1)
 SHOWN_PROBLEM: Final = 90
-NAMES: Final = ("alive", "mode", "cpu", "memory", "downloaders", "rate", "heartbeat", "problems")
+NAMES: Final = ("problems", "alive", "mode", "cpu", "memory", "downloaders", "rate")
+# What an agent said before it fell silent is no longer true.
+UNKNOWN: Final = "–"
 
 
 class Cells:
@@ -42,28 +44,33 @@ class Cells:
         """What is inside each cell, by its mark."""
         return {f"{agent.pk}.{name}": str(getattr(self, f"_{name}")(agent)) for name in NAMES}
 
+    def _is_alive(self, agent: Agent) -> bool:
+        return is_alive(agent.heartbeat_at, self.now)
+
     def _alive(self, agent: Agent) -> SafeString:
-        if is_alive(agent.heartbeat_at, self.now):
-            return _label("success", _("alive"))
-        return _label("danger", _("silent"))
+        age = age_text(agent.heartbeat_at, self.now)
+        alive = self._is_alive(agent)
+        label = _label("success", _("alive")) if alive else _label("danger", _("silent"))
+        return format_html('{} <span class="cy-subtle cy-nowrap">{}</span>', label, age)
 
     def _mode(self, agent: Agent) -> SafeString:
         return _label(MODE_TONES[agent.mode], AgentMode(agent.mode).label)
 
     def _cpu(self, agent: Agent) -> str:
-        return f"{agent.cpu_percent:.0f} %"
+        return f"{agent.cpu_percent:.0f}\xa0%" if self._is_alive(agent) else UNKNOWN
 
-    def _memory(self, agent: Agent) -> str:
-        free, total = agent.free_memory_bytes, agent.total_memory_bytes
-        return f"{filesizeformat(free)} / {filesizeformat(total)}"
+    def _memory(self, agent: Agent) -> SafeString:
+        free = filesizeformat(agent.free_memory_bytes) if self._is_alive(agent) else UNKNOWN
+        total = filesizeformat(agent.total_memory_bytes)
+        return format_html('<span class="cy-nowrap">{} / {}</span>', free, total)
 
     def _downloaders(self, agent: Agent) -> str:
-        return str(agent.downloaders)
+        return str(agent.downloaders) if self._is_alive(agent) else UNKNOWN
 
     def _rate(self, agent: Agent) -> SafeString:
         return format_html(
-            '<span class="cy-rate"><span>{}</span>{}</span>',
-            f"{agent.qps:.1f}",
+            '<span class="cy-rate"><span class="cy-figure">{}</span>{}</span>',
+            f"{agent.qps:.1f}" if self._is_alive(agent) else UNKNOWN,
             self._spark(self._lines.get(agent.pk, [])),
         )
 
@@ -79,9 +86,6 @@ class Cells:
             _("QPS of the last hour, at most %(top)s") % {"top": f"{top:g}"},
             *shapes,
         )
-
-    def _heartbeat(self, agent: Agent) -> str:
-        return age_text(agent.heartbeat_at, self.now)
 
     def _problems(self, agent: Agent) -> SafeString | str:
         if not agent.problems:

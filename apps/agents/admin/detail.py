@@ -59,6 +59,7 @@ def detail(agent: Agent, person: User | None, hours: int, now: datetime) -> dict
         "choices": [each for each in HOURS if each <= max(HOURS[0], settings.AGENT_HISTORY_HOURS)],
         "since": since,
         "now": now,
+        "time_format": "H:i" if hours < 24 else "m-d H:i",
         "served": served,
     }
 
@@ -81,6 +82,10 @@ def charts(agent: Agent, samples: list[AgentSample], since: datetime, now: datet
     return found
 
 
+def _rate_text(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _figures(agent: Agent) -> list[Figure]:
     return [
         Figure(_("CPU"), lambda one: one.cpu_percent, max, lambda value: f"{value:.0f} %", 100.0),
@@ -92,5 +97,5 @@ def _figures(agent: Agent) -> list[Figure]:
             agent.total_memory_bytes / GIB,
         ),
         Figure(_("downloaders"), lambda one: one.downloaders, max, lambda value: f"{value:g}"),
-        Figure(_("QPS"), lambda one: one.qps, max, lambda value: f"{value:.3g}"),
+        Figure(_("QPS"), lambda one: one.qps, max, _rate_text),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from apps.access.api.routers import Router, api_path
+from apps.agents.api.hosts import HostRuleViewSet, HostViewSet
 from apps.agents.api.views import (
     AgentSamplesViewSet,
     AgentViewSet,
@@ -14,6 +15,8 @@ from apps.agents.api.views import (
 router = Router()
 router.register("agents", AgentViewSet, basename="agent")
 router.register("agents/allocations", AllocationViewSet, basename="allocation")
+router.register("hosts", HostViewSet, basename="host")
+router.register("host-rules", HostRuleViewSet, basename="host-rule")
 urlpatterns = [
     *router.urls,
     api_path(

@@ -43,7 +43,14 @@ def assign(
     if len(alive) == 1:
         groups.setdefault((alive[0], run, reply_to), []).extend(items)
         return {}
-    for item, agent in zip(items, random.choices(alive, k=len(items)), strict=True):
+    count = len(items)
+    if len(alive) <= count:
+        # Each group is looked up once, and not once for each request.
+        rows = [groups.setdefault((agent, run, reply_to), []) for agent in alive]
+        for item, row in zip(items, random.choices(rows, k=count), strict=True):
+            row.append(item)
+        return {}
+    for item, agent in zip(items, random.choices(alive, k=count), strict=True):
         groups.setdefault((agent, run, reply_to), []).append(item)
     return {}
 

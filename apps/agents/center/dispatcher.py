@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from concurrent.futures import Future
+from operator import attrgetter
 from random import Random
 
 from apps.agents.center.assignment import Groups, assign, commands, skipped
-from apps.agents.center.runs import RunTable
+from apps.agents.center.gate import Gate
+from apps.agents.center.runs import RunEntry, RunTable
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerClosed, Delivery, Outgoing, Subscription
 from yardkit.broker.outgoing import check_name
@@ -15,6 +17,7 @@ from yardkit.clock import Clock
 from yardkit.protocol import (
     DownloadBatch,
     ProtocolError,
+    RequestItem,
     decode,
 )
 from yardkit.tokens import verify_run_token
@@ -22,13 +25,17 @@ from yardkit.tokens import verify_run_token
 logger = logging.getLogger(__name__)
 
 TAKE = 200
+_host = attrgetter("host")
 
 
 class Dispatcher:
-    """One thread that moves requests."""
+    """One thread that moves requests; those to hosts that must be spared go to the gate."""
 
-    def __init__(self, *, broker: Broker, runs: RunTable, secret: str, clock: Clock) -> None:
+    def __init__(
+        self, *, broker: Broker, runs: RunTable, gate: Gate, secret: str, clock: Clock
+    ) -> None:
         self.broker = broker
+        self.gate = gate
         self.runs = runs
         self.secret = secret
         self.clock = clock
@@ -97,14 +104,27 @@ class Dispatcher:
         if self.clock.time() - batch.sent_at > topology.DOWNLOAD_EXPIRES_SECONDS:
             self.runs.count(entry, received=len(batch.items), expired=len(batch.items))
             return
-        self.runs.alive(entry)
-        gone = assign(groups, entry, batch.reply_to, batch.items, self._random)
+        items = batch.items
+        if self.runs.alive(entry) and not self.gate.passes(entry, set(map(_host, items))):
+            items = self._hold(entry, batch)
+        gone = assign(groups, entry, batch.reply_to, items, self._random)
         lost = 0
-        for reason, items in gone.items():
-            lost += len(items)
-            words.append(skipped(batch.run, batch.reply_to, reason, items))
-        count = len(batch.items)
+        for reason, some in gone.items():
+            lost += len(some)
+            words.append(skipped(batch.run, batch.reply_to, reason, some))
+        count = len(items)
         self.runs.count(entry, received=count, dispatched=count - lost, skipped=lost)
+
+    def _hold(self, entry: RunEntry, batch: DownloadBatch) -> list[RequestItem]:
+        """Hand what needs politeness to the gate; the rest is returned."""
+        polite: list[RequestItem] = []
+        rest: list[RequestItem] = []
+        for item in batch.items:
+            (rest if self.gate.passes(entry, (item.host,)) else polite).append(item)
+        # Counted first: the gate may be quicker than this thread.
+        self.runs.count(entry, received=len(polite), held=len(polite))
+        self.gate.offer(entry, batch.reply_to, polite)
+        return rest
 
     def _publish(self, groups: Groups, words: list[Outgoing], taken: list[Delivery]) -> None:
         outgoing = [*words, *commands(groups, self.clock.time())]

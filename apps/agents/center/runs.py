@@ -63,6 +63,9 @@ class RunEntry:
     alive: tuple[str, ...] = ()
     alive_set: frozenset[str] = frozenset()
     alive_of: int = -1
+    # Whether requests to a host need no politeness, as of those rules (see ``Gate.passes``).
+    passes: dict[str, bool] = field(default_factory=dict)
+    passes_of: object = None
 
     def set_allocation(self, allocation: OpenAllocation | None) -> None:
         """Take over who serves the run; None when nobody does any more."""
@@ -71,6 +74,7 @@ class RunEntry:
         if allocation is not None:
             self.chained = allocation.policy == Policy.CHAINED
             self.settings = allocation.settings
+            self.passes_of = None
 
     def why_nobody(self) -> str:
         """Why ``RunTable.alive`` is empty."""

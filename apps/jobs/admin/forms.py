@@ -11,6 +11,7 @@ from unfold.widgets import INPUT_CLASSES, UnfoldAdminTextareaWidget
 
 from apps.jobs.arguments import parse_arguments, parse_json
 from apps.jobs.models import OPTIONS, Job, parse_cookies
+from apps.jobs.models.validators import validate_cut_rules
 from apps.runtime.fields import CLEAR, SecretFormField, SecretInput
 
 
@@ -59,7 +60,11 @@ class CutRulesField(JsonTextField):
 
     def parse(self, text: str) -> Any:
         """An empty text is an empty list."""
-        return parse_json(text) if text.strip() else []
+        rules = parse_json(text) if text.strip() else []
+        if not isinstance(rules, list):
+            # The model would take an empty object for nothing at all.
+            validate_cut_rules(rules)
+        return rules
 
 
 class CookiesField(SecretFormField):
@@ -80,6 +85,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
     arguments = ArgumentsField(
         label=_("Arguments"),
         required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 5, "spellcheck": "false"}),
         help_text=_(
             'A JSON object the spider receives, such as {"start": "https://example.org/"}.'
         ),
@@ -90,8 +96,9 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 6, "spellcheck": "false"}),
         help_text=_(
+            # The theme shows help texts as HTML.
             "A JSON list; each rule cuts a part out of the text on the agent, one after another, "
-            'such as [{"start": "<main", "end": "</main>"}, {"pattern": "id=([0-9]+)"}]. '
+            'such as [{"start": "&lt;main", "end": "&lt;/main&gt;"}, {"pattern": "id=([0-9]+)"}]. '
             "Keys: start, end, pattern (RE2; its first group), start_offset, end_offset, trim."
         ),
     )
@@ -115,3 +122,4 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "enabled",
             "notes",
         ]
+        widgets: ClassVar = {"notes": UnfoldAdminTextareaWidget(attrs={"rows": 3})}

@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='job',
             name='decode_html',
-            field=models.BooleanField(default=False, help_text='texts arrive with &amp; and its like resolved', verbose_name='resolve entities'),
+            field=models.BooleanField(default=False, help_text='texts arrive with HTML entities turned into the characters they stand for', verbose_name='resolve entities'),
         ),
         migrations.AddField(
             model_name='job',

@@ -27,8 +27,6 @@ SPIDER_SETTINGS: Final = {
     "request_timeout_retries": "timeout_retries",
     "download_retries": "download_retries",
 }
-# A run that is fed from outside waits so long for more before it ends (seed S1.50).
-EMPTY_SECONDS: Final = 30.0
 
 
 class Job(DownloadOptions):
@@ -115,5 +113,5 @@ class Job(DownloadOptions):
             if value is not None:
                 settings[name] = value
         if self.fed_from_outside:
-            settings["empty_seconds"] = EMPTY_SECONDS
+            settings["fed_from_outside"] = True
         return settings

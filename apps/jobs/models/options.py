@@ -100,7 +100,7 @@ class DownloadOptions(models.Model):
     decode_html = models.BooleanField(
         _("resolve entities"),
         default=False,
-        help_text=_("texts arrive with &amp; and its like resolved"),
+        help_text=_("texts arrive with HTML entities turned into the characters they stand for"),
     )
     cut = models.JSONField(
         _("cut rules"),
@@ -233,7 +233,7 @@ def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
     download = values.get("timeout_seconds")
     given = values.get("request_timeout_seconds")
     request = USUAL_REQUEST_TIMEOUT_SECONDS if given is None else given
-    if download is not None and request < download:
+    if download is not None and request < download <= MAX_TIMEOUT_SECONDS:
         # Else requests are sent again while their first download still goes on (seed S1.59).
         errors["request_timeout_seconds"] = gettext(
             "Shorter than a download may take (%(download)g s): every slow page would be asked "

@@ -70,7 +70,8 @@ class _Outage:
 
     def dropping(self, count: int, error: Exception) -> None:
         if self.dropped == 0:
-            logger.warning("events are dropped until the broker is back: %s", error)
+            why = str(error) or "no confirmation in time"
+            logger.warning("events are dropped until the broker is back: %s", why)
         self.dropped += count
 
     def over(self) -> None:

@@ -237,11 +237,12 @@ def _relay_all() -> float | None:
             if relay_outbox(shared_broker()) == 0:
                 # Refused by every queue, or another process is at it.
                 return FIRST_PAUSE_SECONDS
+            # Only here: that nothing is due may mean that another process is trying in vain.
+            _outage.over()
     except (BrokerError, DatabaseError) as error:
         return _outage.failed(error)
     finally:
         connection.close()
-    _outage.over()
     return None
 
 

@@ -30,7 +30,6 @@ from yardkit.protocol import (
 TICK_SECONDS = 0.005
 # Where the answers of the center would go; nobody reads them.
 ANSWERS = QueueSpec("bench.answers", durable=False, expires_seconds=120)
-HOSTS = 1000
 CONFIRM_SECONDS = 10.0
 
 
@@ -43,10 +42,11 @@ class PlannedRun(msgspec.Struct):
 
 
 class Plan(msgspec.Struct):
-    """Whom to send for, how fast and how long; a batch has ``items`` requests."""
+    """Whom to send for, to which hosts, how fast and how long; a batch has ``items`` requests."""
 
     url: str
     runs: list[PlannedRun]
+    hosts: list[str]
     rate: int
     seconds: float
     items: int
@@ -59,9 +59,13 @@ class Load:
         self._plan = plan
         self._broker = broker
         self._ids = itertools.count(1)
-        self._request = encode_request(
-            DownloadRequest(url="https://site.example/a/page/of/some/length.html")
-        )
+        self._requests = [
+            (
+                host,
+                encode_request(DownloadRequest(url=f"https://{host}/a/page/of/some/length.html")),
+            )
+            for host in plan.hosts
+        ]
         broker.declare(*topology.SHARED, ANSWERS)
 
     def warm(self) -> tuple[int, float]:
@@ -90,16 +94,10 @@ class Load:
         return sent * plan.items, behind
 
     def _batch(self, run: PlannedRun) -> Outgoing:
-        items = [
-            RequestItem(
-                next(self._ids),
-                1,
-                f"host-{random.randrange(HOSTS)}.example",  # noqa: S311 - spread, no secret
-                random.choice(run.agents) if run.agents else "",  # noqa: S311
-                self._request,
-            )
-            for _ in range(self._plan.items)
-        ]
+        items = []
+        for host, request in random.choices(self._requests, k=self._plan.items):  # noqa: S311
+            agent = random.choice(run.agents) if run.agents else ""  # noqa: S311 - no secret
+            items.append(RequestItem(next(self._ids), 1, host, agent, request))
         batch = DownloadBatch(
             run=run.run, token=run.token, reply_to=ANSWERS.name, items=items, sent_at=time.time()
         )

@@ -43,12 +43,21 @@ BROKER_URL = env.secret("BROKER_URL", default=f"sqlite:///{DATA_DIR / 'broker.sq
 REDIS_URL = env.secret("REDIS_URL", default="")
 if REDIS_URL and not REDIS_URL.startswith(("redis://", "rediss://", "unix://")):
     raise EnvError("REDIS_URL: not understood; use redis://host:6379/0")
+REDIS_PREFIX = env.str("REDIS_PREFIX", default="crawlyard")
 RUNNER_URL = env.str("RUNNER_URL", default="process://")
 
 # --- agents ---------------------------------------------------------------------------------
 
 # The charts of the agents reach back so far.
 AGENT_HISTORY_HOURS = env.int("AGENT_HISTORY_HOURS", default=24, minimum=1, maximum=24 * 90)
+
+# --- politeness at the center ---------------------------------------------------------------
+
+# For each host, across all agents and runs; 0 is unlimited.
+HOST_REQUESTS_PER_SECOND = env.float("HOST_REQUESTS_PER_SECOND", default=10.0, minimum=0.0)
+HOST_CONCURRENCY = env.int("HOST_CONCURRENCY", default=8, minimum=0)
+ROBOTS_CACHE_SECONDS = env.float("ROBOTS_CACHE_SECONDS", default=3600.0, minimum=0.0)
+HELD_LIMIT = env.int("HELD_LIMIT", default=10_000, minimum=1)
 
 # --- runs as local processes ----------------------------------------------------------------
 
@@ -84,7 +93,7 @@ if REDIS_URL:
         "default": {
             "BACKEND": "django.core.cache.backends.redis.RedisCache",
             "LOCATION": REDIS_URL,
-            "KEY_PREFIX": env.str("REDIS_PREFIX", default="crawlyard"),
+            "KEY_PREFIX": REDIS_PREFIX,
         }
     }
 else:

@@ -122,10 +122,15 @@ class SwitchingFetcher:
             if not await self._switched(proxy, started_at, again=left > 0):
                 fetched = failure(fetched.url, FailureKind.BANNED, BANNED, fetched.elapsed_ms)
                 break
+        if not busy_status:
+            return fetched
         return replace(fetched, busy_status=busy_status, retry_after=retry_after)
 
     async def _once(self, request: DownloadRequest) -> tuple[Fetched, ProxyAddress | None, float]:
         """(answer, the proxy it came through, when it was started by the wall clock)."""
+        if self._pool is None and self._redialer is None and not self._always_gated:
+            # Most pages come this way, and the rest is not free.
+            return await self._engine.fetch(request), None, 0.0
         started_at = 0.0
         async with contextlib.AsyncExitStack() as stack:
             if self._redialer is not None:

@@ -52,6 +52,11 @@ class Command(BaseCommand):
             help="dispatch: how the runs' agents are chosen",
         )
         parser.add_argument(
+            "--polite",
+            action="store_true",
+            help="dispatch: to hosts that must be spared, without any limit",
+        )
+        parser.add_argument(
             "--engines",
             choices=("embedded", "configured"),
             default="embedded",
@@ -96,6 +101,7 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
             sizes=options["sizes"],
             rate=options["rate"],
             seconds=seconds or dispatch.SECONDS,
+            polite=options["polite"],
         )
     return download.run(pages=options["pages"] * (scale or 1), peer=not options["no_peer"])
 

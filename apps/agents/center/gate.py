@@ -1,0 +1,315 @@
+"""The thread that holds requests back until their host may be asked, and tells the runs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from random import Random
+
+from apps.agents.center.assignment import Groups, assign, commands, skipped, to_run
+from apps.agents.center.politeness.engine import (
+    HELD_SECONDS,
+    Actions,
+    Engine,
+    Fetch,
+    HostView,
+    RunView,
+)
+from apps.agents.center.politeness.host import Waiting
+from apps.agents.center.politeness.limits import Rules
+from apps.agents.center.politeness.shares import Answer, Ask
+from apps.agents.center.runs import RunEntry, RunTable
+from yardkit import failpoints, topology
+from yardkit.broker import Broker, BrokerClosed, Delivery, Outgoing, Subscription, Unroutable
+from yardkit.clock import Clock
+from yardkit.protocol import (
+    Dispatched,
+    DownloaderType,
+    DownloadRequest,
+    DownloadResults,
+    DownloadsFinished,
+    Held,
+    ProtocolError,
+    Refused,
+    RequestItem,
+    decode,
+    encode,
+    encode_request,
+)
+
+logger = logging.getLogger(__name__)
+
+TAKE = 500
+# Words about more requests than this are several messages.
+ITEMS_PER_WORD = 1000
+MAX_HOSTS_PER_RUN = 10_000
+STOPPING = "the center that held the request has stopped"
+ENDED = "the run has ended"
+
+Words = Mapping[tuple[int, str, str], Sequence[RequestItem]]
+
+
+class Gate:
+    """Owns the engine. Other threads only put something into its box.
+
+    Args:
+        ask: hands asks for shares to whoever reaches the store; the answers come by ``granted``.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        runs: RunTable,
+        name: str,
+        rules: Rules,
+        ask: Callable[[list[Ask]], None],
+        clock: Clock,
+    ) -> None:
+        self.broker = broker
+        self.runs = runs
+        self.clock = clock
+        self._ask = ask
+        self._rules = rules
+        self._engine = Engine(rules)
+        self._reports = topology.center_reports(name)
+        self._subscription: Subscription | None = None
+        self._box: deque[Callable[[], None]] = deque()
+        self._woken = threading.Event()
+        self._random = Random()  # noqa: S311 - spreading load is no secret
+        self._views: list[HostView] = []
+        self._views_at = 0.0
+
+    # --- from other threads ---------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Start to listen to the agents' reports."""
+        self.broker.declare(self._reports)
+        self._subscription = self.broker.subscribe(
+            self._reports.name, prefetch=TAKE, on_ready=self._woken.set
+        )
+
+    def close(self) -> None:
+        """Stop listening and wake the thread, which ends by that."""
+        if self._subscription is not None:
+            self._subscription.close()
+        self._woken.set()
+
+    def give_up(self) -> None:
+        """The thread is over: every run is told what is not held for it any more."""
+        self._empty_box()
+        self._engine.drop_all(STOPPING)
+        try:
+            self._carry_out(self._engine.step(self.clock.monotonic()))
+        except BrokerClosed:
+            # The runs' own time-outs are the net.
+            logger.warning("nobody could be told what is not held any more")
+        self._engine = Engine(self._rules)
+        self._views = []
+
+    def passes(self, entry: RunEntry, hosts: Iterable[str]) -> bool:
+        """Whether requests of a run to all these hosts need no politeness.
+
+        One look into a dictionary for each: what it says is worked out once for each run.
+        """
+        if entry.passes_of is not self._rules:
+            entry.passes, entry.passes_of = {}, self._rules
+        known = entry.passes
+        for host in hosts:
+            answer = known.get(host)
+            if answer is None:
+                answer = self._passes(entry, host)
+            if not answer:
+                return False
+        return True
+
+    def _passes(self, entry: RunEntry, host: str) -> bool:
+        settings = entry.settings
+        if len(entry.passes) >= MAX_HOSTS_PER_RUN:
+            entry.passes.clear()
+        answer = settings.type == DownloaderType.FILE or self._rules.passes(
+            host, settings.allowed_networks
+        )
+        entry.passes[host] = answer
+        return answer
+
+    def offer(self, entry: RunEntry, reply_to: str, items: Sequence[RequestItem]) -> None:
+        """Requests that need politeness; the caller has counted them as held."""
+        settings = entry.settings
+        view = RunView(
+            run=entry.run,
+            reply_to=reply_to,
+            obey_robots=settings.obey_robots,
+            user_agent=settings.user_agent,
+            timeout_seconds=settings.timeout_seconds,
+        )
+        self._put(lambda: self._engine.offer(view, items, self.clock.monotonic()))
+
+    def drop(self, run: int, keep_reply_to: str = "") -> None:
+        """The run has ended, or was started anew and listens at another queue."""
+        self._put(lambda: self._engine.drop(run, ENDED, keep_reply_to))
+
+    def granted(self, answers: Mapping[str, Answer]) -> None:
+        """The store's answers to asks."""
+        self._put(lambda: self._engine.granted(answers, self.clock.monotonic()))
+
+    def set_rules(self, rules: Rules) -> None:
+        """People have changed the rules."""
+        self._rules = rules
+        self._put(lambda: self._engine.set_rules(rules))
+
+    def views(self) -> list[HostView]:
+        """The hosts where something is going on, at most a second old."""
+        return self._views
+
+    def _put(self, what: Callable[[], None]) -> None:
+        self._box.append(what)
+        self._woken.set()
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def step(self, timeout: float) -> int:
+        """Wait until something happens or is due, and do what follows; the reports taken."""
+        now = self.clock.monotonic()
+        self._woken.wait(max(0.0, min(timeout, self._engine.due_at() - now)))
+        self._woken.clear()
+        assert self._subscription is not None  # noqa: S101 - open() comes first
+        deliveries = self._subscription.take(TAKE)
+        if len(deliveries) == TAKE:
+            self._woken.set()
+        done = [delivery for delivery in deliveries if self._read(delivery)]
+        self._empty_box()
+        now = self.clock.monotonic()
+        self._carry_out(self._engine.step(now))
+        if now - self._views_at >= 1.0:
+            self._views, self._views_at = self._engine.views(now), now
+        self._subscription.ack(done)
+        return len(deliveries)
+
+    def _empty_box(self) -> None:
+        while self._box:
+            self._box.popleft()()
+
+    def _read(self, delivery: Delivery) -> bool:
+        now = self.clock.monotonic()
+        try:
+            message = decode(delivery.body)
+        except ProtocolError as error:
+            return self._refuse(delivery, str(error))
+        if isinstance(message, DownloadsFinished):
+            self._engine.finished(message.run, message.hosts, now)
+        elif isinstance(message, DownloadResults):
+            for result in message.items:
+                self._engine.fetched(result, now)
+        else:
+            return self._refuse(delivery, f"{type(message).__name__} is no report of an agent")
+        return True
+
+    def _refuse(self, delivery: Delivery, reason: str) -> bool:
+        logger.warning("refused a message of %s: %s", delivery.queue, reason)
+        assert self._subscription is not None  # noqa: S101 - a delivery came from it
+        self._subscription.dead_letter(delivery, reason)
+        return False
+
+    def _carry_out(self, actions: Actions) -> None:
+        outgoing: list[Outgoing] = []
+        for key, items in actions.held.items():
+            outgoing += _words(key, items, _held)
+        for key, items in actions.refused.items():
+            self._count(key[0], refused=len(items))
+            outgoing += _words(key, items, _refused)
+        for key, items in actions.skipped.items():
+            self._count(key[0], skipped=len(items))
+            outgoing.append(skipped(*key, items))
+        outgoing += self._go(actions.go)
+        for fetch in actions.fetches:
+            outgoing += self._fetch(fetch)
+        if outgoing:
+            failpoints.hit("center.before_release")
+            self.broker.publish(outgoing).add_done_callback(partial(self._sent, outgoing))
+        if actions.asks:
+            self._ask(actions.asks)
+
+    def _go(self, going: Sequence[Waiting]) -> list[Outgoing]:
+        """The requests whose moment has come, and the words about those that had to wait."""
+        groups: Groups = {}
+        words: list[Outgoing] = []
+        lines: dict[tuple[int, str], list[Waiting]] = {}
+        for one in going:
+            lines.setdefault((one.run, one.reply_to), []).append(one)
+        for (run, reply_to), line in lines.items():
+            entry = self.runs.use(run)
+            self.runs.alive(entry)
+            items = [one.item for one in line]
+            lost = assign(groups, entry, reply_to, items, self._random)
+            gone = {id(item) for some in lost.values() for item in some}
+            for reason, some in lost.items():
+                words.append(skipped(run, reply_to, reason, some))
+            for one in line:
+                if id(one.item) in gone:
+                    self._engine.undo(one)
+            self._count(run, skipped=len(gone), dispatched=len(items) - len(gone))
+            told = [one.item for one in line if one.told and id(one.item) not in gone]
+            words += _words((run, reply_to, ""), told, _dispatched)
+        return [*words, *commands(groups, self.clock.time(), self._reports.name)]
+
+    def _fetch(self, fetch: Fetch) -> list[Outgoing]:
+        """A robots.txt, through an agent of a run that waits for it."""
+        entry = self.runs.use(fetch.run)
+        alive = self.runs.alive(entry)
+        if not alive:
+            reason = entry.why_nobody()
+            self._put(
+                lambda: self._engine.fetch_failed(fetch.number, reason, self.clock.monotonic())
+            )
+            self._put(lambda: self._engine.drop(fetch.run, reason))
+            return []
+        raw = encode_request(DownloadRequest(url=fetch.url))
+        item = RequestItem(-fetch.number, 1, fetch.host, "", raw)
+        groups: Groups = {(self._random.choice(alive), fetch.run, self._reports.name): [item]}
+        return list(commands(groups, self.clock.time(), self._reports.name))
+
+    def _count(self, run: int, **changes: int) -> None:
+        entry = self.runs.get(run)
+        if entry is not None:
+            self.runs.count(entry, held=-sum(changes.values()), **changes)
+
+    def _sent(self, outgoing: Sequence[Outgoing], done: Future[None]) -> None:
+        """What did not arrive: the runs' time-outs are the net; a run that is gone is dropped."""
+        error = done.exception()
+        if error is None or isinstance(error, BrokerClosed):
+            return
+        logger.warning("what the center held did not arrive: %s", error)
+        if isinstance(error, Unroutable):
+            gone = set(error.keys)
+            self._put(lambda: self._engine.drop_queues(gone, ENDED))
+
+
+def _words(
+    key: tuple[int, str, str],
+    items: Sequence[RequestItem],
+    make: Callable[[int, str, list[tuple[int, int]]], bytes],
+) -> list[Outgoing]:
+    """Messages to one run about all of ``items``, which are (id, attempt) on the way."""
+    run, reply_to, reason = key
+    ids = [(item.id, item.attempt) for item in items]
+    return [
+        to_run(reply_to, make(run, reason, ids[start : start + ITEMS_PER_WORD]))
+        for start in range(0, len(ids), ITEMS_PER_WORD)
+    ]
+
+
+def _held(run: int, reason: str, items: list[tuple[int, int]]) -> bytes:
+    return encode(Held(run=run, reason=reason, wait_seconds=HELD_SECONDS, items=items))
+
+
+def _refused(run: int, reason: str, items: list[tuple[int, int]]) -> bytes:
+    return encode(Refused(run=run, reason=reason, items=items))
+
+
+def _dispatched(run: int, reason: str, items: list[tuple[int, int]]) -> bytes:
+    return encode(Dispatched(run=run, items=items))

@@ -1,0 +1,1 @@
+"""Politeness: how often, how many at once and what of a host may be asked. Plain Python."""

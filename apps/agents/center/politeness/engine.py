@@ -1,0 +1,405 @@
+"""All hosts of one center: requests go in, and come out when their host may be asked."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from apps.agents.center.politeness.host import Host, Waiting
+from apps.agents.center.politeness.limits import Rules
+from apps.agents.center.politeness.robots import Origin, Verdict, origin_of, read
+from apps.agents.center.politeness.shares import Answer, Ask
+from yardkit.protocol import (
+    DownloadResult,
+    HostResult,
+    ProtocolError,
+    RequestItem,
+    decode_request,
+)
+
+# The run gives up on a request that it has not heard of for this long; told again at half of it.
+HELD_SECONDS: Final = 30.0
+TELL_AGAIN_SECONDS: Final = 15.0
+# What goes within this time needs no words.
+TELL_AFTER_SECONDS: Final = 0.1
+# Beyond the run's time-out: queues on the way, redirects, a late report.
+FLIGHT_MARGIN_SECONDS: Final = 30.0
+TICK_SECONDS: Final = 1.0
+FORGET_SECONDS: Final = 600.0
+MAX_SHOWN: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What the engine must know of a run that asks."""
+
+    run: int
+    reply_to: str
+    obey_robots: bool
+    user_agent: str
+    timeout_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """A robots.txt to be fetched through an agent of ``run``."""
+
+    number: int
+    run: int
+    host: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """A host as pages show it. ``blocked_seconds``: 0 where it is not."""
+
+    host: str
+    held: int
+    in_flight: int
+    stopped: bool
+    blocked_seconds: float
+    reason: str
+    robots: str
+
+
+@dataclass(slots=True)
+class Actions:
+    """What is to be done after a step. Words for runs are by (run, reply_to, reason)."""
+
+    go: list[Waiting] = field(default_factory=list)
+    held: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
+    refused: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
+    skipped: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
+    fetches: list[Fetch] = field(default_factory=list)
+    asks: list[Ask] = field(default_factory=list)
+
+
+class Engine:
+    """One thread owns it. Times are of one monotonic clock, in seconds."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._hosts: dict[str, Host] = {}
+        self._origins: dict[str, Origin] = {}
+        self._of_runs: dict[int, set[Waiting]] = {}
+        self._views: dict[int, RunView] = {}
+        self._untold: deque[tuple[float, Waiting]] = deque()
+        self._told: deque[tuple[float, Waiting]] = deque()
+        self._touched: set[str] = set()
+        # When to look at which host again; an entry that is not ``_scheduled`` any more is void.
+        self._due: list[tuple[float, str]] = []
+        self._scheduled: dict[str, float] = {}
+        self._pending: set[str] = set()
+        self._fetching: dict[int, Origin] = {}
+        self._numbers = itertools.count(1)
+        self._tick_at = 0.0
+        self._actions = Actions()
+
+    # --- what happens ---------------------------------------------------------------------------
+
+    def offer(self, view: RunView, items: Sequence[RequestItem], now: float) -> None:
+        """Requests of a run; each goes, is held, refused or skipped."""
+        self._views[view.run] = view
+        of_run = self._of_runs.get(view.run, set())
+        limit = self._rules.defaults.held_limit
+        for item in items:
+            if len(of_run) >= limit:
+                reason = f"the center holds {limit} requests of the run already"
+                _add(self._actions.skipped, view.run, view.reply_to, reason, item)
+                continue
+            waiting = self._waiting(view, item)
+            if self._line_up(waiting, view, now):
+                of_run.add(waiting)
+                self._untold.append((now + TELL_AFTER_SECONDS, waiting))
+        if of_run:
+            self._of_runs[view.run] = of_run
+
+    def finished(self, run: int, results: Iterable[HostResult], now: float) -> None:
+        """An agent's report of how hosts answered a run's requests."""
+        for result in results:
+            host = self._hosts.get(result.host)
+            if host is not None:
+                host.finished(run, result.finished)
+                host.answered(result.finished, result.busy, result.retry_after_seconds, now)
+                self._touched.add(result.host)
+
+    def undo(self, waiting: Waiting) -> None:
+        """It could not be sent after all."""
+        host = self._hosts.get(waiting.item.host)
+        if host is not None:
+            host.finished(waiting.run, 1)
+            self._touched.add(waiting.item.host)
+
+    def fetched(self, result: DownloadResult, now: float) -> None:
+        """An agent's answer to a ``Fetch``, whose number is the negative id."""
+        origin = self._fetching.pop(-result.id, None)
+        if origin is None:
+            return
+        origin.found(read(result, origin.redirects), now)
+        self._settle(origin, now)
+
+    def fetch_failed(self, number: int, problem: str, now: float) -> None:
+        """A ``Fetch`` could not be sent."""
+        origin = self._fetching.pop(number, None)
+        if origin is not None:
+            origin.fetch, origin.again_at, origin.problem = None, now + TICK_SECONDS, problem
+
+    def granted(self, answers: Mapping[str, Answer], now: float) -> None:
+        """What the store has granted."""
+        for name, answer in answers.items():
+            host = self._hosts.get(name)
+            if host is not None:
+                host.granted(answer, now)
+                self._touched.add(name)
+
+    def set_rules(self, rules: Rules) -> None:
+        """People have changed the rules; they hold for what waits already."""
+        self._rules = rules
+        for name, host in self._hosts.items():
+            host.change(rules.limits(name))
+            self._touched.add(name)
+
+    def drop(self, run: int, reason: str, keep_reply_to: str = "") -> None:
+        """The run has ended, or nobody of it answers: what waits of it is skipped.
+
+        Requests that came from the queue ``keep_reply_to`` stay.
+        """
+        waiting = self._of_runs.get(run, set())
+        doomed = [one for one in waiting if not keep_reply_to or one.reply_to != keep_reply_to]
+        for one in doomed:
+            _add(self._actions.skipped, run, one.reply_to, reason, one.item)
+            self._leave(one)
+        for name in {one.item.host for one in doomed}:
+            self._hosts[name].drop(run, keep_reply_to)
+        for name in list(self._pending):
+            origin = self._origins[name]
+            origin.waiting = deque(one for one in origin.waiting if not one.gone)
+
+    def drop_queues(self, queues: Collection[str], reason: str) -> None:
+        """These queues are gone, and with them the runs that listened there."""
+        for run, waiting in list(self._of_runs.items()):
+            if any(one.reply_to in queues for one in waiting):
+                rest = [one.reply_to for one in waiting if one.reply_to not in queues]
+                self.drop(run, reason, rest[0] if rest else "")
+
+    def drop_all(self, reason: str) -> None:
+        """Nothing waits any more."""
+        for run in list(self._of_runs):
+            self.drop(run, reason)
+
+    # --- what follows from it -------------------------------------------------------------------
+
+    def step(self, now: float) -> Actions:
+        """Everything that is to be done now."""
+        while self._due and self._due[0][0] <= now:
+            at, name = heapq.heappop(self._due)
+            if self._scheduled.get(name) == at:
+                del self._scheduled[name]
+                self._touched.add(name)
+        self._look_after_origins(now)
+        tick = now >= self._tick_at
+        if tick:
+            self._tick_at = now + TICK_SECONDS
+            self._forget(now)
+        for name in list(self._hosts) if tick else list(self._touched):
+            if name in self._hosts:
+                self._advance(self._hosts[name], now)
+        self._touched.clear()
+        self._tell(now)
+        actions, self._actions = self._actions, Actions()
+        return actions
+
+    def due_at(self) -> float:
+        """When ``step`` has something to do again by itself."""
+        moments = [self._tick_at if self._hosts else math.inf]
+        if self._due:
+            moments.append(self._due[0][0])
+        if self._untold:
+            moments.append(self._untold[0][0])
+        return min(moments)
+
+    def views(self, now: float) -> list[HostView]:
+        """The hosts where something is going on, the longest lines first."""
+        robots: dict[str, str] = {}
+        held: dict[str, int] = {}
+        for origin in self._origins.values():
+            held[origin.host] = held.get(origin.host, 0) + len(origin.waiting)
+            state = origin.state(now)
+            if state != "read" or origin.host not in robots:
+                robots[origin.host] = state
+        shown = [
+            HostView(
+                host=name,
+                held=host.waiting + held.get(name, 0),
+                in_flight=host.in_flight,
+                stopped=host.limits.stopped,
+                blocked_seconds=max(0.0, host.blocked_until - now),
+                reason=self._why(host, now) if host.waiting or held.get(name) else "",
+                robots=robots.get(name, "unknown"),
+            )
+            for name, host in self._hosts.items()
+            if host.busy or held.get(name) or host.blocked_until > now
+        ]
+        shown.sort(key=lambda view: -view.held)
+        return shown[:MAX_SHOWN]
+
+    # --- inside ---------------------------------------------------------------------------------
+
+    def _waiting(self, view: RunView, item: RequestItem) -> Waiting:
+        url, timeout = "", view.timeout_seconds
+        try:
+            request = decode_request(item.request)
+        except ProtocolError:
+            # The agent says so, in its own words.
+            pass
+        else:
+            url = request.url
+            timeout = request.timeout_seconds or timeout
+        limit = timeout + FLIGHT_MARGIN_SECONDS
+        return Waiting(view.run, view.reply_to, item, url, limit)
+
+    def _line_up(self, waiting: Waiting, view: RunView, now: float) -> bool:
+        """Put it where it has to wait; False when it is refused."""
+        host = self._host(waiting.item.host, now)
+        self._touched.add(host.name)
+        override = host.limits.obey_robots
+        obey = view.obey_robots if override is None else override
+        name = origin_of(waiting.url) if obey else ""
+        if not name:
+            host.put(waiting)
+            return True
+        origin = self._origins.get(name)
+        if origin is None:
+            origin = self._origins[name] = Origin(name, host.name)
+        cache = self._rules.defaults.robots_cache_seconds
+        verdict, reason = origin.judge(waiting.url, view.user_agent, now, cache)
+        if verdict is Verdict.FORBIDDEN:
+            _add(self._actions.refused, view.run, waiting.reply_to, reason, waiting.item)
+            return False
+        if verdict is Verdict.UNKNOWN:
+            origin.waiting.append(waiting)
+            self._pending.add(name)
+            return True
+        host.delays[name, view.user_agent] = origin.delay(view.user_agent)
+        host.put(waiting)
+        return True
+
+    def _host(self, name: str, now: float) -> Host:
+        host = self._hosts.get(name)
+        if host is None:
+            host = self._hosts[name] = Host(name, self._rules.limits(name))
+        host.used_at = now
+        return host
+
+    def _settle(self, origin: Origin, now: float) -> None:
+        """What waited for robots.txt lines up, is refused, or waits on."""
+        waiting, origin.waiting = origin.waiting, deque()
+        self._pending.discard(origin.name)
+        for one in waiting:
+            if not one.gone and not self._line_up(one, self._views[one.run], now):
+                self._leave(one)
+
+    def _leave(self, waiting: Waiting) -> None:
+        waiting.gone = True
+        of_run = self._of_runs.get(waiting.run)
+        if of_run is not None:
+            of_run.discard(waiting)
+            if not of_run:
+                del self._of_runs[waiting.run]
+
+    def _look_after_origins(self, now: float) -> None:
+        for name in list(self._pending):
+            origin = self._origins[name]
+            if origin.fetch is not None and now >= origin.lost_at:
+                self._fetching.pop(origin.fetch, None)
+                origin.found(read(_lost(origin), origin.redirects), now)
+                self._settle(origin, now)
+            if not origin.waiting:
+                self._pending.discard(name)
+            elif origin.fetch is None and now >= origin.again_at:
+                self._fetch(origin, now)
+
+    def _fetch(self, origin: Origin, now: float) -> None:
+        host = self._hosts[origin.host]
+        if host.limits.stopped or now < host.blocked_until:
+            return
+        first = self._views[origin.waiting[0].run]
+        number = next(self._numbers)
+        origin.fetch, origin.lost_at = number, now + first.timeout_seconds + FLIGHT_MARGIN_SECONDS
+        self._fetching[number] = origin
+        url = origin.url or f"{origin.name}/robots.txt"
+        self._actions.fetches.append(Fetch(number, first.run, origin.host, url))
+
+    def _advance(self, host: Host, now: float) -> None:
+        while (waiting := host.take(now)) is not None:
+            host.used_at = now
+            self._leave(waiting)
+            self._actions.go.append(waiting)
+        if host.due_at < self._scheduled.get(host.name, math.inf):
+            self._scheduled[host.name] = host.due_at
+            heapq.heappush(self._due, (host.due_at, host.name))
+        ask = host.ask(now)
+        if ask is not None:
+            self._actions.asks.append(ask)
+
+    def _tell(self, now: float) -> None:
+        while self._untold and self._untold[0][0] <= now:
+            self._tell_one(self._untold.popleft()[1], now)
+        while self._told and self._told[0][0] <= now:
+            self._tell_one(self._told.popleft()[1], now)
+
+    def _tell_one(self, waiting: Waiting, now: float) -> None:
+        if waiting.gone:
+            return
+        waiting.told = True
+        self._told.append((now + TELL_AGAIN_SECONDS, waiting))
+        host = self._hosts[waiting.item.host]
+        reason = self._why(host, now, waiting)
+        _add(self._actions.held, waiting.run, waiting.reply_to, reason, waiting.item)
+
+    def _why(self, host: Host, now: float, waiting: Waiting | None = None) -> str:
+        name = origin_of(waiting.url) if waiting is not None else ""
+        if name in self._pending and not host.limits.stopped and now >= host.blocked_until:
+            problem = self._origins[name].problem
+            return f"robots.txt of {name} is not there yet" + (f" ({problem})" if problem else "")
+        return host.why(now)
+
+    def _forget(self, now: float) -> None:
+        limit = now - FORGET_SECONDS
+        old = [n for n, host in self._hosts.items() if host.used_at < limit and not host.busy]
+        kept = {origin.host for name in self._pending if (origin := self._origins[name])}
+        for name in old:
+            if name not in kept and self._hosts[name].blocked_until <= now:
+                del self._hosts[name]
+                self._touched.discard(name)
+        cache = self._rules.defaults.robots_cache_seconds
+        for name in [
+            name
+            for name, origin in self._origins.items()
+            if origin.host not in self._hosts and now - origin.read_at > cache
+        ]:
+            del self._origins[name]
+        for run in self._views.keys() - self._of_runs.keys():
+            del self._views[run]
+
+
+def _lost(origin: Origin) -> DownloadResult:
+    return DownloadResult(
+        0, 1, origin.url, status=0, headers=[], body=b"", error="no answer came in time"
+    )
+
+
+def _add(
+    words: dict[tuple[int, str, str], list[RequestItem]],
+    run: int,
+    reply_to: str,
+    reason: str,
+    item: RequestItem,
+) -> None:
+    words.setdefault((run, reply_to, reason), []).append(item)

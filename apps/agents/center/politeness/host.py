@@ -1,0 +1,262 @@
+"""One host: who waits for it, what is under way, and when the next request may go."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from apps.agents.center.politeness.limits import HostLimits
+from apps.agents.center.politeness.shares import LEASE_SECONDS, Answer, Ask
+from yardkit.protocol import RequestItem
+
+LONGEST_RETRY_AFTER_SECONDS: Final = 3600.0
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 300.0
+# After so many good answers in a row a host counts as calm again.
+CALM_AFTER: Final = 5
+RENEW_SECONDS: Final = 1.0
+# An answer of the store that takes longer is not waited for: it is asked again.
+ASK_AGAIN_SECONDS: Final = 5.0
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A request that is held. ``limit_seconds``: after that it cannot be under way any more."""
+
+    run: int
+    reply_to: str
+    item: RequestItem
+    url: str
+    limit_seconds: float
+    told: bool = False
+    gone: bool = False
+
+
+class Host:
+    """All times are of the engine's monotonic clock; ``take`` is called with a rising one."""
+
+    def __init__(self, name: str, limits: HostLimits) -> None:
+        self.name = name
+        self.limits = limits
+        self.in_flight = 0
+        self.waiting = 0
+        self.blocked_until = 0.0
+        self.strikes = 0
+        self.used_at = 0.0
+        # When to look again, and whether only a new share can help.
+        self.due_at = math.inf
+        self.needs_share = False
+        self.delays: dict[tuple[str, str], float] = {}
+        self._queues: dict[int, deque[Waiting]] = {}
+        self._turns: deque[int] = deque()
+        self._flights: dict[int, deque[float]] = {}
+        self._moments: deque[float] = deque()
+        self._leased = 0
+        self._leased_until = 0.0
+        self._sent = 0
+        self._good = 0
+        self._pause = 0.0
+        self._calm = False
+        self._asked_at = -math.inf
+        self._asking = False
+        self._holds_share = False
+
+    @property
+    def rate(self) -> float:
+        """Requests a second, with what robots.txt asks for; 0 is unlimited."""
+        rate = self.limits.requests_per_second
+        delay = max(self.delays.values(), default=0.0)
+        if delay <= 0:
+            return rate
+        return min(rate, 1.0 / delay) if rate > 0 else 1.0 / delay
+
+    # --- the line -------------------------------------------------------------------------------
+
+    def put(self, waiting: Waiting) -> None:
+        """At the end of its run's line."""
+        queue = self._queues.get(waiting.run)
+        if queue is None:
+            queue = self._queues[waiting.run] = deque()
+            self._turns.append(waiting.run)
+        queue.append(waiting)
+        self.waiting += 1
+
+    def drop(self, run: int, keep_reply_to: str) -> None:
+        """Nothing of this run waits any more, but what came from that queue."""
+        queue = self._queues.pop(run, None)
+        if queue is None:
+            return
+        kept = deque(one for one in queue if keep_reply_to and one.reply_to == keep_reply_to)
+        self.waiting -= len(queue) - len(kept)
+        if kept:
+            self._queues[run] = kept
+        else:
+            self._turns.remove(run)
+
+    def take(self, now: float) -> Waiting | None:
+        """The next request that may go now, or None: ``due_at`` is when to look again."""
+        self._expire(now)
+        self.needs_share = False
+        self.due_at = math.inf
+        if not self._turns or self.limits.stopped:
+            return None
+        if now < self.blocked_until:
+            self.due_at = self.blocked_until
+            return None
+        if self.limits.concurrency > 0 and not self._has_slot(now):
+            return None
+        if self.rate > 0 and not self._has_moment(now):
+            return None
+        self._sent += 1
+        run = self._turns[0]
+        self._turns.rotate(-1)
+        queue = self._queues[run]
+        waiting = queue.popleft()
+        if not queue:
+            del self._queues[run]
+            self._turns.remove(run)
+        self.waiting -= 1
+        self.in_flight += 1
+        self._flights.setdefault(run, deque()).append(now + waiting.limit_seconds)
+        return waiting
+
+    def _has_slot(self, now: float) -> bool:
+        leased = self._leased if now < self._leased_until else 0
+        if self.in_flight < leased:
+            return True
+        # A report, a new share, or the time limit of what is under way.
+        self.due_at = min((each[0] for each in self._flights.values()), default=math.inf)
+        self.needs_share = leased < self.limits.concurrency
+        return False
+
+    def _has_moment(self, now: float) -> bool:
+        # What could not be used in its second is void: a host is not to be flooded later.
+        oldest = now - max(1.0, 1.0 / self.rate)
+        while self._moments and self._moments[0] < oldest:
+            self._moments.popleft()
+        if not self._moments:
+            self.needs_share = True
+            return False
+        if self._moments[0] > now:
+            self.due_at = self._moments[0]
+            return False
+        self._moments.popleft()
+        return True
+
+    # --- what is under way ----------------------------------------------------------------------
+
+    def finished(self, run: int, count: int) -> None:
+        """So many requests of a run have ended, the oldest first."""
+        flights = self._flights.get(run)
+        while flights and count > 0:
+            flights.popleft()
+            self.in_flight -= 1
+            count -= 1
+        if not flights:
+            self._flights.pop(run, None)
+
+    def _expire(self, now: float) -> None:
+        for run in [run for run, flights in self._flights.items() if flights[0] <= now]:
+            flights = self._flights[run]
+            self.finished(run, sum(1 for until in flights if until <= now))
+
+    def answered(self, finished: int, busy: int, retry_after: float, now: float) -> None:
+        """How so many answers were: ``busy`` of them 429 or 503."""
+        if busy <= 0:
+            self._good += finished
+            if self._good >= CALM_AFTER and self.strikes:
+                self.strikes = 0
+                self._calm = True
+            return
+        self._good = 0
+        self._calm = False
+        wanted = min(max(0.0, retry_after), LONGEST_RETRY_AFTER_SECONDS)
+        if now >= self.blocked_until:
+            # Others that were under way when it began are no new offence.
+            self.strikes += 1
+            doubled = FIRST_PAUSE_SECONDS * 2.0 ** min(self.strikes - 1, 16)
+            wanted = max(wanted, min(LONGEST_PAUSE_SECONDS, doubled))
+        if now + wanted > self.blocked_until:
+            self.blocked_until = now + wanted
+            self._pause = wanted
+
+    def change(self, limits: HostLimits) -> None:
+        """A person has changed the rules; the share is asked for anew."""
+        self.limits = limits
+        self._asked_at = -math.inf
+
+    # --- its share ------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits, is under way, is to be told or to be given back."""
+        return bool(self.waiting or self.in_flight or self._pause or self._calm)
+
+    def ask(self, now: float) -> Ask | None:
+        """What to ask the store for now; None when there is nothing to ask, or it was just now."""
+        urgent = self.needs_share or self._pause > 0
+        if self._asking and now - self._asked_at < ASK_AGAIN_SECONDS:
+            return None
+        if not urgent and (
+            now - self._asked_at < RENEW_SECONDS or not (self.busy or self._holds_share)
+        ):
+            return None
+        if urgent and not self._pause and self._refused_lately(now):
+            return None
+        self._expire(now)
+        rate = self.rate
+        wanted = self.in_flight + self.waiting + 1 if self.busy else 0
+        limit = self.limits.concurrency
+        requests = 0
+        if rate > 0 and self.waiting and not self.limits.stopped and now >= self.blocked_until:
+            block = max(1, math.ceil(rate))
+            requests = max(0, min(block, max(self.waiting, self._sent)) - len(self._moments))
+        ask = Ask(
+            host=self.name,
+            rate=rate,
+            concurrency=limit,
+            requests=requests,
+            wanted=min(limit, wanted) if limit > 0 else wanted,
+            in_flight=self.in_flight,
+            pause_seconds=self._pause,
+            strikes=self.strikes,
+            calm=self._calm,
+        )
+        self._asking, self._asked_at, self._sent = True, now, 0
+        self._pause, self._calm = 0.0, False
+        return ask
+
+    def _refused_lately(self, now: float) -> bool:
+        """Other centers hold the slots: asking again at once would only be a busy loop."""
+        return (
+            self.limits.concurrency > 0
+            and self.in_flight >= self._leased
+            and now - self._asked_at < RENEW_SECONDS / 4
+            and self._leased_until > now
+        )
+
+    def granted(self, answer: Answer, now: float) -> None:
+        """The store's answer."""
+        self._asking = False
+        self._leased = answer.concurrency
+        self._leased_until = self._asked_at + LEASE_SECONDS - 0.5
+        self._holds_share = answer.concurrency > 0
+        start = max(now + answer.start_seconds, self._moments[-1] if self._moments else 0.0)
+        for number in range(answer.requests):
+            self._moments.append(start + number * answer.spacing_seconds)
+        if not self._pause and not self._calm:
+            self.strikes = answer.strikes
+        self.blocked_until = max(self.blocked_until, now + answer.pause_seconds)
+
+    def why(self, now: float) -> str:
+        """Why its requests wait, for the run and for people."""
+        if self.limits.stopped:
+            return f"{self.name} is stopped: everything for it is held"
+        if now < self.blocked_until:
+            seconds = math.ceil(self.blocked_until - now)
+            return f"{self.name} was too busy and gets nothing for {seconds} s"
+        if self.limits.concurrency > 0 and self.in_flight >= self._leased:
+            return f"{self.name} is asked for at most {self.limits.concurrency} at once"
+        return f"{self.name} is asked at most {self.rate:g} times a second"

@@ -1,0 +1,120 @@
+"""What is allowed at a host: the defaults, and the rules that people have made for some hosts."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from yardkit.addresses import is_blocked_ip, is_localhost
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The settings ``HOST_REQUESTS_PER_SECOND`` and its like. 0 is unlimited for the first two."""
+
+    requests_per_second: float = 10.0
+    concurrency: int = 8
+    robots_cache_seconds: float = 3600.0
+    held_limit: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a person has decided for ``host``: a name, or ``*.example.com`` for all below it.
+
+    None leaves it to the defaults or, for ``obey_robots``, to the run.
+    """
+
+    host: str
+    requests_per_second: float | None = None
+    concurrency: int | None = None
+    stopped: bool = False
+    obey_robots: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostLimits:
+    """What holds for one host. ``explicit``: a rule was made for it."""
+
+    requests_per_second: float
+    concurrency: int
+    stopped: bool = False
+    obey_robots: bool | None = None
+    explicit: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """The rules of one moment; a change makes another object."""
+
+    defaults: Defaults = field(default_factory=Defaults)
+    exact: dict[str, Rule] = field(default_factory=dict)
+    below: dict[str, Rule] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, defaults: Defaults, rules: Iterable[Rule]) -> Rules:
+        """Sorted for looking up."""
+        made = cls(defaults)
+        for rule in rules:
+            if rule.host.startswith("*."):
+                made.below[rule.host[2:]] = rule
+            else:
+                made.exact[rule.host] = rule
+        return made
+
+    def find(self, host: str) -> Rule | None:
+        """The rule for ``host``: its own, else that of the nearest name above it."""
+        found = self.exact.get(host)
+        rest = host
+        while found is None and "." in rest and self.below:
+            rest = rest.partition(".")[2]
+            found = self.below.get(rest)
+        return found
+
+    def limits(self, host: str) -> HostLimits:
+        """What holds for ``host``."""
+        rule = self.find(host)
+        rate, concurrency = self.defaults.requests_per_second, self.defaults.concurrency
+        if rule is None:
+            return HostLimits(rate, concurrency)
+        return HostLimits(
+            rate if rule.requests_per_second is None else rule.requests_per_second,
+            concurrency if rule.concurrency is None else rule.concurrency,
+            rule.stopped,
+            rule.obey_robots,
+            explicit=True,
+        )
+
+    def passes(self, host: str, networks: Sequence[str]) -> bool:
+        """Whether requests to ``host`` are nobody's business but the run's.
+
+        So it is on this machine itself, where the run's project has opened it and nobody has made
+        a rule: there is no host to be spared, only a test or a service of one's own.
+        """
+        return not host or (is_own_machine(host, networks) and self.find(host) is None)
+
+
+def is_own_machine(host: str, networks: Sequence[str]) -> bool:
+    """Whether ``host`` is a loopback address, or localhost, that one of ``networks`` opens."""
+    if is_localhost(host):
+        addresses = ["127.0.0.1", "::1"]
+    else:
+        try:
+            if not ipaddress.ip_address(host).is_loopback:
+                return False
+        except ValueError:
+            return False
+        addresses = [host]
+    return any(is_blocked_ip(address, _parsed(networks)) is None for address in addresses)
+
+
+def _parsed(networks: Sequence[str]) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    parsed = []
+    for text in networks:
+        try:
+            parsed.append(ipaddress.ip_network(text, strict=False))
+        except ValueError:
+            # The agents refuse it by name; here it only opens nothing.
+            continue
+    return parsed

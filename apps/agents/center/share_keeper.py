@@ -1,0 +1,96 @@
+"""The thread that asks the store for this center's shares of the hosts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from apps.agents.center.politeness.shares import (
+    Answer,
+    Ask,
+    HostShares,
+    MemoryShares,
+    SharesUnavailable,
+    divided,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class ShareKeeper:
+    """Waits for asks, hands them to the store in one go, and the answers to the gate.
+
+    While the store is away the center keeps to the limit divided by the centers it knew last
+    (at least one request at once).
+    """
+
+    def __init__(
+        self,
+        *,
+        shares: HostShares,
+        center: str,
+        granted: Callable[[Mapping[str, Answer]], None],
+        now: Callable[[], float],
+    ) -> None:
+        self._shares = shares
+        self._center = center
+        self._granted = granted
+        self._alone = MemoryShares(now)
+        self._lock = threading.Lock()
+        self._asks: dict[str, Ask] = {}
+        self._asked = threading.Event()
+        self._known: set[str] = set()
+        self._centers = 1
+        self._away = False
+
+    def ask(self, asks: list[Ask]) -> None:
+        """From the gate's thread; the later ask for a host counts."""
+        with self._lock:
+            for ask in asks:
+                earlier = self._asks.get(ask.host)
+                self._asks[ask.host] = ask if earlier is None else ask.after(earlier)
+        self._asked.set()
+
+    def step(self, timeout: float) -> int:
+        """Ask for what is wanted; the number of hosts."""
+        self._asked.wait(timeout)
+        self._asked.clear()
+        with self._lock:
+            asks, self._asks = list(self._asks.values()), {}
+        if asks:
+            self._granted(self._exchange(asks))
+        return len(asks)
+
+    def wake(self) -> None:
+        """Let a waiting ``step`` return."""
+        self._asked.set()
+
+    def leave(self) -> None:
+        """Give everything back: the center stops."""
+        hosts, self._known = sorted(self._known), set()
+        if not hosts or self._away:
+            return
+        try:
+            self._shares.leave(self._center, hosts)
+        except SharesUnavailable as error:
+            logger.warning("the shares of hosts end by themselves in some seconds: %s", error)
+
+    def _exchange(self, asks: list[Ask]) -> Mapping[str, Answer]:
+        try:
+            answers = self._shares.exchange(self._center, asks)
+        except SharesUnavailable as error:
+            if not self._away:
+                logger.warning("hosts are shared by halves until the store is back: %s", error)
+            self._away = True
+            return self._alone.exchange(self._center, [divided(ask, self._centers) for ask in asks])
+        if self._away:
+            logger.info("the store of the shares of hosts is back")
+        self._away = False
+        self._centers = max(answer.centers for answer in answers.values())
+        for ask in asks:
+            if ask.wanted > 0 or ask.in_flight > 0:
+                self._known.add(ask.host)
+            else:
+                self._known.discard(ask.host)
+        return answers

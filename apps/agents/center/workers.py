@@ -1,0 +1,108 @@
+"""The center's threads: they listen to agents, dispatch, hold back and share hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from apps.agents.center.dispatcher import Dispatcher
+from apps.agents.center.gate import Gate
+from apps.agents.center.heartbeats import HeartbeatListener
+from apps.agents.center.liveness import Liveness
+from apps.agents.center.politeness.limits import Defaults, Rules
+from apps.agents.center.politeness.shares import HostShares
+from apps.agents.center.runs import OpenAllocation, RunTable
+from apps.agents.center.share_keeper import ShareKeeper
+from apps.agents.center.threads import StepThread
+from yardkit import topology
+from yardkit.broker import Broker, Subscription
+from yardkit.clock import Clock
+
+JOIN_SECONDS = 2.0
+HEARTBEAT_PREFETCH = 2000
+
+
+class Workers:
+    """Everything of a center that must not wait for its main thread.
+
+    Args:
+        load: looks a run up in the database, see ``RunTable``.
+        shares: the store through which centers share hosts.
+        limits: what holds for hosts without a rule.
+        at_end: called in each thread that may have used the database, when it is over.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        name: str,
+        boot: str,
+        secret: str,
+        load: Callable[[int], OpenAllocation | None],
+        shares: HostShares,
+        limits: Defaults,
+        clock: Clock,
+        at_end: Callable[[], None],
+    ) -> None:
+        self.liveness = Liveness(clock.monotonic)
+        self.runs = RunTable(liveness=self.liveness, load=load, boot=boot, clock=clock)
+        self.gate = Gate(
+            broker=broker,
+            runs=self.runs,
+            name=name,
+            rules=Rules(limits),
+            ask=lambda asks: self.keeper.ask(asks),
+            clock=clock,
+        )
+        self.keeper = ShareKeeper(
+            shares=shares, center=name, granted=self.gate.granted, now=clock.monotonic
+        )
+        self.dispatcher = Dispatcher(
+            broker=broker, runs=self.runs, gate=self.gate, secret=secret, clock=clock
+        )
+        self._broker = broker
+        self._heartbeats = topology.center_heartbeats(name)
+        self._at_end = at_end
+        self._threads: list[StepThread] = []
+        self._subscription: Subscription | None = None
+
+    def declare(self) -> None:
+        """The queues the threads read."""
+        self._broker.declare(self._heartbeats)
+        self._broker.declare_exchange(topology.HEARTBEATS, "fanout")
+        self._broker.bind(self._heartbeats.name, topology.HEARTBEATS)
+
+    def open(self) -> None:
+        """Subscribe and start. After an error ``close`` lets go of what was opened."""
+        self._subscription = self._broker.subscribe(
+            self._heartbeats.name, prefetch=HEARTBEAT_PREFETCH
+        )
+        listener = HeartbeatListener(self._subscription, self.liveness)
+        self.gate.open()
+        self.dispatcher.open()
+        self._threads = [
+            StepThread("heartbeats", listener.step),
+            StepThread("dispatch", self.dispatcher.step, at_end=self._at_end),
+            StepThread("politeness", self.gate.step, at_end=self._at_end),
+            StepThread("shares", self.keeper.step, at_end=self._at_end),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def error(self) -> Exception | None:
+        """What a thread has died of, if one has."""
+        return next((thread.error for thread in self._threads if thread.error), None)
+
+    def close(self) -> None:
+        """Stop all: unread messages go back, held requests to their runs, shares to the others."""
+        for thread in self._threads:
+            thread.ask_to_stop()
+        self.dispatcher.close()
+        self.gate.close()
+        self.keeper.wake()
+        if self._subscription is not None:
+            self._subscription.close()
+        while self._threads:
+            self._threads.pop().join(JOIN_SECONDS)
+        self.gate.give_up()
+        self.keeper.leave()

@@ -1,0 +1,202 @@
+"""Hosts in the admin: what is allowed there, how they are, and the button that holds everything."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, OuterRef, QuerySet, Subquery, Sum
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
+from unfold.decorators import action, display
+
+from apps.access.admin import AuditedAdmin
+from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.read_only import ReadOnly
+from apps.access.states import Role
+from apps.agents.hosts.models import HostRule, HostState
+from apps.agents.hosts.services import resume_host, stop_host
+
+STOPPED, PAUSED, OPEN = "stopped", "paused", "open"
+LABELS = {STOPPED: "danger", PAUSED: "warning", OPEN: "success"}
+
+
+class _HostsAdmin(AuditedAdmin):
+    """Hosts serve every project: viewers of any see them, admins of any decide."""
+
+    actions = ("stop_selected", "resume_selected")
+    list_per_page = 100
+    show_full_result_count = False
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        """Whoever sees any project."""
+        return self.has_view_permission(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Whoever sees any project."""
+        person = person_of(request)
+        return bool(person and person.is_staff and projects_of(request, Role.VIEWER))
+
+    def has_switch_permission(self, request: HttpRequest) -> bool:
+        """Whoever administers a project."""
+        person = person_of(request)
+        return bool(person and person.is_staff and projects_of(request, Role.ADMIN))
+
+    @action(description=_("Stop: hold everything for these hosts"), permissions=["switch"])
+    def stop_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """Nothing goes to these hosts any more, from no run."""
+        hosts = sorted(set(queryset.values_list("host", flat=True)))
+        count = sum(stop_host(host=host, actor=person_of(request)) for host in hosts)
+        text = ngettext("%(count)d host was stopped.", "%(count)d hosts were stopped.", count)
+        messages.success(request, text % {"count": count})
+
+    @action(description=_("Resume: let requests to these hosts go"), permissions=["switch"])
+    def resume_selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        """What is held goes, as fast as the host's limits allow."""
+        hosts = sorted(set(queryset.values_list("host", flat=True)))
+        count = sum(resume_host(host=host, actor=person_of(request)) for host in hosts)
+        text = ngettext("%(count)d host was resumed.", "%(count)d hosts were resumed.", count)
+        messages.success(request, text % {"count": count})
+
+
+@admin.register(HostRule)
+class HostRuleAdmin(_HostsAdmin):
+    """Rules; the centers apply a change within a second."""
+
+    list_display = ("host", "state", "rate", "at_once", "robots", "held", "in_flight", "updated_at")
+    list_filter = ("stopped", "obey_robots")
+    search_fields = ("host", "notes")
+    fields = (
+        "host",
+        ("requests_per_second", "concurrency"),
+        ("stopped", "obey_robots"),
+        "notes",
+    )
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[HostRule]:
+        """With what all centers together hold and send, in the same query."""
+        of_host = HostState.objects.filter(host=OuterRef("host")).order_by().values("host")
+        rows = cast("QuerySet[HostRule]", super().get_queryset(request))
+        return rows.annotate(
+            held_now=Subquery(of_host.annotate(sum=Sum("held")).values("sum")),
+            sent_now=Subquery(of_host.annotate(sum=Sum("in_flight")).values("sum")),
+        )
+
+    def get_urls(self) -> list[URLPattern]:
+        """Two more addresses: the buttons of the page of a rule."""
+        switch = self.admin_site.admin_view(require_POST(self.switch_view))
+        return [
+            path("<int:pk>/stop", switch, {"stop": True}, name="agents_hostrule_stop"),
+            path("<int:pk>/resume", switch, {"stop": False}, name="agents_hostrule_resume"),
+            *super().get_urls(),
+        ]
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        """Whoever administers a project."""
+        return self.has_switch_permission(request)
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Whoever administers a project."""
+        return self.has_switch_permission(request)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Whoever administers a project."""
+        return self.has_switch_permission(request)
+
+    @display(description=_("state"), label=LABELS)
+    def state(self, rule: HostRule) -> tuple[str, Any]:
+        """Whether everything is held."""
+        return (STOPPED, _("stopped")) if rule.stopped else (OPEN, _("open"))
+
+    @display(description=_("requests a second"), ordering="requests_per_second")
+    def rate(self, rule: HostRule) -> Any:
+        """The rule's own, or that of the settings."""
+        return _limit(rule.requests_per_second)
+
+    @display(description=_("at once"), ordering="concurrency")
+    def at_once(self, rule: HostRule) -> Any:
+        """The rule's own, or that of the settings."""
+        return _limit(rule.concurrency)
+
+    @display(description="robots.txt", ordering="obey_robots")
+    def robots(self, rule: HostRule) -> Any:
+        """Whether it is kept to."""
+        if rule.obey_robots is None:
+            return _("as the job says")
+        return _("obeyed") if rule.obey_robots else _("ignored")
+
+    @display(description=_("held"))
+    def held(self, rule: Any) -> Any:
+        """Requests that wait at the centers for exactly this host."""
+        return rule.held_now or 0
+
+    @display(description=_("under way"))
+    def in_flight(self, rule: Any) -> Any:
+        """Requests that agents have for exactly this host."""
+        return rule.sent_now or 0
+
+    def switch_view(self, request: HttpRequest, pk: int, stop: bool) -> HttpResponse:
+        """The button on the page of a rule."""
+        if not self.has_switch_permission(request):
+            raise PermissionDenied
+        rule = HostRule.objects.filter(pk=pk).first()
+        if rule is None:
+            raise Http404
+        if stop:
+            stop_host(host=rule.host, actor=person_of(request))
+            text = gettext("Host %(host)s is stopped: everything for it is held.")
+        else:
+            resume_host(host=rule.host, actor=person_of(request))
+            text = gettext("Host %(host)s is resumed.")
+        messages.success(request, text % {"host": rule.host})
+        return HttpResponseRedirect(reverse("admin:agents_hostrule_changelist"))
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """The rule, and the button."""
+        extra = dict(extra_context or {})
+        extra["may_switch"] = self.has_switch_permission(request)
+        return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
+
+
+@admin.register(HostState)
+class HostStateAdmin(ReadOnly, _HostsAdmin):
+    """The hosts where something is going on, as each center sees them; a second old at most."""
+
+    list_display = (
+        "host",
+        "state",
+        "held",
+        "in_flight",
+        "reason",
+        "blocked_until",
+        "robots",
+        "center",
+        "reported_at",
+    )
+    list_filter = ("stopped", "robots", "center")
+    search_fields = ("host",)
+
+    @display(description=_("state"), label=LABELS)
+    def state(self, row: HostState) -> tuple[str, Any]:
+        """Stopped by a person, left alone because it was too busy, or open."""
+        if row.stopped:
+            return STOPPED, _("stopped")
+        if row.blocked_until is not None:
+            return PAUSED, _("paused")
+        return OPEN, _("open")
+
+
+def _limit(value: float | None) -> Any:
+    if value is None:
+        return _("as the settings say")
+    return _("unlimited") if value == 0 else f"{value:g}"

@@ -1,0 +1,68 @@
+"""What the center's main thread does for politeness: rules in, states out."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from apps.agents.center.gate import Gate
+from apps.agents.center.politeness.limits import Defaults, Rule, Rules
+from apps.agents.center.politeness.redis_shares import RedisShares
+from apps.agents.center.politeness.shares import HostShares
+from apps.agents.hosts.services import (
+    forget_states,
+    load_rules,
+    save_states,
+)
+from apps.agents.hosts.shares import DatabaseShares, forget_ledgers
+from yardkit.clock import Clock
+
+
+def default_limits() -> Defaults:
+    """The settings."""
+    return Defaults(
+        requests_per_second=settings.HOST_REQUESTS_PER_SECOND,
+        concurrency=settings.HOST_CONCURRENCY,
+        robots_cache_seconds=settings.ROBOTS_CACHE_SECONDS,
+        held_limit=settings.HELD_LIMIT,
+    )
+
+
+def host_shares() -> HostShares:
+    """The store through which the centers share hosts."""
+    if settings.REDIS_URL:
+        return RedisShares(settings.REDIS_URL, settings.REDIS_PREFIX)
+    return DatabaseShares()
+
+
+class HostKeeping:
+    """Keeps the gate's rules fresh and the table of hosts. Uses the database."""
+
+    def __init__(self, *, gate: Gate, center: str, clock: Clock) -> None:
+        self._gate = gate
+        self._center = center
+        self._clock = clock
+        self._defaults = default_limits()
+        self._found: list[Rule] = []
+        self._shown = False
+
+    def refresh_rules(self) -> None:
+        """Hear of what people have changed. One query.
+
+        All of them are compared: the times of changes come from several servers' clocks.
+        """
+        found = load_rules()
+        if found != self._found:
+            self._gate.set_rules(Rules.of(self._defaults, found))
+            self._found = found
+
+    def save_states(self) -> None:
+        """Show which hosts are busy; nothing is written while none is."""
+        views = self._gate.views()
+        if views or self._shown:
+            save_states(center=self._center, views=views, now=self._clock.now())
+        self._shown = bool(views)
+
+    def sweep(self) -> None:
+        """Drop what other centers have left behind."""
+        forget_states(self._clock.now())
+        forget_ledgers(self._clock.now())

@@ -1,0 +1,126 @@
+"""What people allow at hosts, how hosts are, and how the centers share them."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import re
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MinValueValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+_NAME = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*")
+
+
+def validate_host(value: str) -> None:
+    """A host in lower case without a port, or ``*.`` and a name for everything below it."""
+    if not _NAME.fullmatch(value) and not (":" in value and _is_address(value)):
+        raise ValidationError(
+            _("Write a host in lower case without a port, such as example.com or *.example.com.")
+        )
+
+
+def _is_address(value: str) -> bool:
+    try:
+        return str(ipaddress.ip_address(value)) == value
+    except ValueError:
+        return False
+
+
+def validate_rate(value: float) -> None:
+    """A number that can be counted with."""
+    if not math.isfinite(value) or value < 0:
+        raise ValidationError(_("Write a number of requests a second, or 0 for no limit."))
+
+
+class HostRule(models.Model):
+    """What people have decided for a host; empty fields leave it to the settings."""
+
+    host = models.CharField(
+        _("host"),
+        max_length=253,
+        unique=True,
+        validators=[validate_host],
+        help_text=_("example.com, or *.example.com for all hosts below it"),
+    )
+    requests_per_second = models.FloatField(
+        _("requests a second"),
+        null=True,
+        blank=True,
+        validators=[validate_rate],
+        help_text=_("of all runs together; 0 is unlimited, empty leaves it to the settings"),
+    )
+    concurrency = models.PositiveIntegerField(
+        _("at once"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0)],
+        help_text=_("requests under way; 0 is unlimited, empty leaves it to the settings"),
+    )
+    stopped = models.BooleanField(
+        _("stopped"), default=False, help_text=_("everything for this host is held")
+    )
+    obey_robots = models.BooleanField(
+        _("obey robots.txt"),
+        null=True,
+        blank=True,
+        help_text=_("unknown leaves it to the job"),
+    )
+    notes = models.TextField(_("notes"), blank=True)
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
+
+    class Meta:
+        verbose_name = _("host rule")
+        verbose_name_plural = _("host rules")
+        ordering = ["host"]
+
+    def __str__(self) -> str:
+        return self.host
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether the rule could as well not exist."""
+        decided = (self.requests_per_second, self.concurrency, self.obey_robots)
+        return not self.stopped and not self.notes and all(each is None for each in decided)
+
+
+class HostState(models.Model):
+    """How one center sees a host where something is going on; written once a second."""
+
+    host = models.CharField(_("host"), max_length=253)
+    center = models.CharField(_("center"), max_length=100)
+    held = models.PositiveIntegerField(_("held"), default=0)
+    in_flight = models.PositiveIntegerField(_("under way"), default=0)
+    stopped = models.BooleanField(_("stopped"), default=False)
+    blocked_until = models.DateTimeField(_("blocked until"), null=True, blank=True)
+    reason = models.CharField(_("reason"), max_length=500, blank=True)
+    robots = models.CharField("robots.txt", max_length=20, blank=True)
+    reported_at = models.DateTimeField(_("reported at"))
+
+    class Meta:
+        verbose_name = _("host")
+        verbose_name_plural = _("hosts")
+        ordering = ["-held", "host"]
+        constraints = [
+            models.UniqueConstraint(fields=["host", "center"], name="agents_hoststate_unique"),
+        ]
+
+    def __str__(self) -> str:
+        return self.host
+
+
+class HostLedger(models.Model):
+    """What all centers together have taken of a host (see ``center/politeness/shares.py``)."""
+
+    host = models.CharField(max_length=253, unique=True)
+    body = models.BinaryField(default=b"{}")
+    updated_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = _("host ledger")
+        verbose_name_plural = _("host ledgers")
+
+    def __str__(self) -> str:
+        return self.host

@@ -1,0 +1,97 @@
+"""The ledgers of hosts in the database, for installations without Redis."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+from django.db import DatabaseError, InterfaceError, connection, transaction
+
+from apps.agents.center.politeness.shares import (
+    Answer,
+    Ask,
+    Ledger,
+    SharesUnavailable,
+    settle_all,
+)
+from apps.agents.hosts.models import HostLedger
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Ledger).decode
+# A ledger says nothing any more after the longest pause that a host can have asked for.
+KEEP = timedelta(hours=2)
+
+
+class DatabaseShares:
+    """``HostShares`` in a table; the database's clock is the one that counts."""
+
+    def exchange(self, center: str, asks: Sequence[Ask]) -> dict[str, Answer]:
+        """See ``HostShares``."""
+        if not asks:
+            return {}
+        try:
+            with transaction.atomic():
+                return _settle(center, asks)
+        except (DatabaseError, InterfaceError) as error:
+            # A server that restarted leaves a connection that only fails.
+            connection.close()
+            raise SharesUnavailable(f"database: {error}") from error
+
+    def leave(self, center: str, hosts: Sequence[str]) -> None:
+        """See ``HostShares``."""
+        self.exchange(center, [Ask(host=host) for host in hosts])
+
+
+def forget_ledgers(now: datetime) -> int:
+    """Delete ledgers that say nothing any more; how many they were."""
+    return HostLedger.objects.filter(updated_at__lt=now - KEEP).delete()[0]
+
+
+def _settle(center: str, asks: Sequence[Ask]) -> dict[str, Answer]:
+    hosts = sorted(ask.host for ask in asks)
+    now = _now()
+    moment = datetime.fromtimestamp(now, UTC)
+    missing = set(hosts) - set(
+        HostLedger.objects.filter(host__in=hosts).values_list("host", flat=True)
+    )
+    HostLedger.objects.bulk_create(
+        [HostLedger(host=host, updated_at=moment) for host in sorted(missing)],
+        ignore_conflicts=True,
+    )
+    # In one order for every center, so that no two wait for each other.
+    rows = list(HostLedger.objects.select_for_update().filter(host__in=hosts).order_by("host"))
+    # Asked after the lock: the moments before it belong to whoever had it.
+    now = _now()
+    ledgers = {row.host: _read(bytes(row.body)) for row in rows}
+    answers = settle_all(ledgers, asks, center, now)
+    # Not bulk_update, which costs many times that; in the order of the locks.
+    HostLedger.objects.bulk_create(
+        [
+            HostLedger(host=host, body=_encode(ledger), updated_at=moment)
+            for host, ledger in ledgers.items()
+        ],
+        update_conflicts=True,
+        unique_fields=["host"],
+        update_fields=["body", "updated_at"],
+        batch_size=500,
+    )
+    return answers
+
+
+def _read(body: bytes) -> Ledger:
+    try:
+        return _decode(body)
+    except msgspec.DecodeError:
+        # Written by hand or by another version: start anew instead of failing for ever.
+        return Ledger()
+
+
+def _now() -> float:
+    if connection.vendor != "postgresql":
+        # An embedded database: all of its processes share this machine's clock.
+        return time.time()
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())::float8")
+        return float(cursor.fetchone()[0])

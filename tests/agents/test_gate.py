@@ -1,0 +1,273 @@
+"""Politeness in a center with a real broker file: what runs and agents hear of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from apps.agents.daemon import CenterThreadDied
+from apps.agents.hosts.models import HostState
+from apps.agents.hosts.services import create_rule, resume_host, stop_host
+from apps.jobs.models import Run
+from tests.agents.conftest import running
+from tests.agents.yard import REPLY, Yard
+from yardkit import topology
+from yardkit.broker import Outgoing
+from yardkit.protocol import (
+    AllocateDownloader,
+    AnyMessage,
+    Dispatched,
+    DownloadCommand,
+    DownloadResult,
+    DownloadResults,
+    DownloadsFinished,
+    Heartbeat,
+    Held,
+    HostResult,
+    Policy,
+    Refused,
+    Release,
+    Skipped,
+    decode_request,
+)
+from yardkit.tokens import sign_run_token
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+HOST = "example.com"
+REPORTS = topology.center_reports("c1").name
+
+
+@pytest.fixture
+def open_run(transactional_db: None) -> Run:
+    """A run whose pages are somewhere else."""
+    return running(())
+
+
+def start(yard: Yard, run: Run, *agents: str, **allocate: Any) -> str:
+    """Register ``agents`` and allocate them; the queue of the first."""
+    queues = [yard.agent(agent) for agent in agents or ("a",)]
+    assert len(yard.allocate(run, **allocate).agents) == len(queues)
+    assert isinstance(yard.receive(queues[0]), AllocateDownloader)
+    return queues[0]
+
+
+def sums(yard: Yard, run: Run) -> dict[str, int]:
+    """The counters, which must add up at any moment."""
+    entry = yard.center.runs.get(run.pk)
+    assert entry is not None
+    with yard.center.runs._lock:
+        counters = dict(entry.counters)
+    assert counters["received"] == sum(counters.values()) - counters["received"]
+    return counters
+
+
+def collect(yard: Yard, queue: str, kind: type[AnyMessage], count: int) -> list[Any]:
+    """Messages of one kind until they carry ``count`` requests."""
+    found: list[Any] = []
+    while sum(len(one.items) for one in found) < count:
+        message = yard.receive(queue)
+        assert isinstance(message, kind), message
+        found.append(message)
+    return found
+
+
+def test_requests_to_a_host_are_held_told_and_sent_one_after_another(
+    yard: Yard, open_run: Run
+) -> None:
+    create_rule(actor=None, host=HOST, requests_per_second=20, concurrency=0)
+    queue = start(yard, open_run, obey_robots=False)
+    yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
+    yard.download(open_run, host=HOST, count=10)
+    commands = collect(yard, queue, DownloadCommand, 10)
+    assert {command.report_to for command in commands} == {REPORTS}
+    assert len(commands) >= 5
+    told = collect(yard, REPLY, Held, 1)
+    assert told[0].wait_seconds >= 20
+    assert told[0].reason == f"{HOST} is asked at most 20 times a second"
+    waited = sum(len(one.items) for one in told)
+    collect(yard, REPLY, Dispatched, waited)
+    yard.until(lambda: sums(yard, open_run)["dispatched"] == 10)
+    assert sums(yard, open_run)["held"] == 0
+
+
+def test_what_may_pass_is_sent_at_once_and_reports_to_nobody(yard: Yard, run: Run) -> None:
+    queue = start(yard, run)
+    yard.download(run, host="127.0.0.1", count=500)
+    commands = collect(yard, queue, DownloadCommand, 500)
+    assert {command.report_to for command in commands} == {""}
+    assert yard.broker.depth(REPLY).ready == 0
+
+
+def test_a_rule_holds_even_for_this_machine_itself(yard: Yard, run: Run) -> None:
+    stop_host(host="127.0.0.1", actor=None)
+    queue = start(yard, run, obey_robots=False)
+    yard.until(lambda: yard.center.gate._rules.find("127.0.0.1") is not None)
+    yard.download(run, host="127.0.0.1", count=7)
+    (held,) = collect(yard, REPLY, Held, 7)
+    assert "stopped" in held.reason
+    assert sums(yard, run)["held"] == 7
+    yard.until(lambda: HostState.objects.filter(held=7, stopped=True).exists())
+    state = HostState.objects.get()
+    assert (state.host, state.center, state.in_flight) == ("127.0.0.1", "c1", 0)
+    resume_host(host="127.0.0.1", actor=None)
+    collect(yard, queue, DownloadCommand, 7)
+    collect(yard, REPLY, Dispatched, 7)
+
+
+def test_reports_of_the_agents_make_room_and_a_busy_host_is_left_alone(
+    yard: Yard, open_run: Run
+) -> None:
+    create_rule(actor=None, host=HOST, requests_per_second=0, concurrency=2)
+    queue = start(yard, open_run, obey_robots=False)
+    yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
+    yard.download(open_run, host=HOST, count=5)
+    collect(yard, queue, DownloadCommand, 2)
+    yard.until(lambda: sums(yard, open_run)["held"] == 3)
+    report = DownloadsFinished(run=open_run.pk, agent="a", hosts=[HostResult(HOST, 2)])
+    yard.send(REPORTS, report)
+    collect(yard, queue, DownloadCommand, 2)
+    busy = DownloadsFinished(run=open_run.pk, agent="a", hosts=[HostResult(HOST, 2, 1, 3600.0)])
+    yard.send(REPORTS, busy)
+    yard.until(lambda: HostState.objects.filter(blocked_until__isnull=False, held=1).exists())
+    assert "too busy" in HostState.objects.get().reason
+    assert sums(yard, open_run)["held"] == 1
+
+
+def test_robots_txt_is_fetched_through_an_agent_and_kept_to(yard: Yard, open_run: Run) -> None:
+    create_rule(actor=None, host=HOST, requests_per_second=0, concurrency=0)
+    queue = start(yard, open_run)
+    yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
+    yard.download(open_run, host=HOST, count=20)
+    fetch = yard.receive(queue)
+    assert isinstance(fetch, DownloadCommand)
+    assert (fetch.reply_to, fetch.run) == (REPORTS, open_run.pk)
+    (item,) = fetch.items
+    assert item.id < 0
+    assert decode_request(item.request).url == f"http://{HOST}/robots.txt"
+    text = b"User-agent: *\nDisallow: /1"
+    result = DownloadResult(item.id, 1, f"http://{HOST}/robots.txt", 200, [], text)
+    yard.send(REPORTS, DownloadResults(run=open_run.pk, agent="a", items=[result]))
+    sent = [item.id for one in collect(yard, queue, DownloadCommand, 9) for item in one.items]
+    assert sent == [0, 2, 3, 4, 5, 6, 7, 8, 9]
+    word = yard.receive(REPLY)
+    while isinstance(word, Held | Dispatched):
+        word = yard.receive(REPLY)
+    assert isinstance(word, Refused)
+    assert word.reason == f"robots.txt of http://{HOST} forbids it"
+    assert len(word.items) == 11
+    assert sums(yard, open_run)["refused"] == 11
+
+
+def held(yard: Yard, run: Run, **allocate: Any) -> str:
+    """20 requests of a run are held at a host that is stopped; the queue of its agent."""
+    stop_host(host=HOST, actor=None)
+    queue = start(yard, run, obey_robots=False, **allocate)
+    yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
+    yard.download(run, host=HOST)
+    collect(yard, REPLY, Held, 20)
+    return queue
+
+
+def test_a_run_that_ends_leaves_nothing_behind(yard: Yard, open_run: Run) -> None:
+    held(yard, open_run)
+    token = sign_run_token(settings.SECRET_KEY, open_run.pk)
+    yard.send(topology.CENTER_CONTROL.name, Release(run=open_run.pk, token=token))
+    (skipped,) = collect(yard, REPLY, Skipped, 20)
+    assert skipped.reason == "the run has ended"
+    assert sums(yard, open_run)["skipped"] == 20
+
+
+def test_what_is_held_for_a_queue_that_is_gone_is_dropped_and_counted(
+    yard: Yard, open_run: Run
+) -> None:
+    stop_host(host=HOST, actor=None)
+    start(yard, open_run, obey_robots=False)
+    yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
+    yard.download(open_run, host=HOST, reply_to="run.gone")
+    yard.until(lambda: sums(yard, open_run)["skipped"] == 20)
+
+
+def test_a_center_that_stops_gives_back_what_it_holds(yard: Yard, open_run: Run) -> None:
+    held(yard, open_run)
+    yard.center.teardown()
+    (skipped,) = collect(yard, REPLY, Skipped, 20)
+    assert skipped.reason == "the center that held the request has stopped"
+    assert sums(yard, open_run)["held"] == 0
+    yard.restart()
+
+
+def test_a_held_request_does_not_expire(
+    yard: Yard, open_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yardkit.topology.DOWNLOAD_EXPIRES_SECONDS", 1.0)
+    queue = held(yard, open_run)
+    clock = yard.center.clock
+    until = clock.monotonic() + 1.5
+    yard.until(lambda: clock.monotonic() > until)
+    resume_host(host=HOST, actor=None)
+    yard.until(lambda: not yard.center.gate._rules.find(HOST))
+    message = yard.receive(queue)
+    assert isinstance(message, DownloadCommand)
+    assert message.dispatched_at > clock.time() - 1.0
+    assert sums(yard, open_run)["expired"] == 0
+
+
+def test_agents_that_die_while_requests_are_held(yard: Yard, open_run: Run) -> None:
+    held(yard, open_run)
+    yard.silence("a")
+    resume_host(host=HOST, actor=None)
+    collect(yard, REPLY, Skipped, 8)
+    assert sums(yard, open_run)["dispatched"] == 0
+
+
+def test_a_chained_request_stays_with_its_agent_though_it_was_held(
+    yard: Yard, open_run: Run
+) -> None:
+    create_rule(actor=None, host=HOST, requests_per_second=0, concurrency=0)
+    queue = start(yard, open_run, "a", "b", obey_robots=False, policy=Policy.CHAINED, agents=2)
+    yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
+    yard.download(open_run, host=HOST, agent="a")
+    collect(yard, queue, DownloadCommand, 20)
+
+
+@pytest.mark.parametrize("body", [b"", b"\x80\x04.", b"\xff" * 9])
+def test_rubbish_among_the_reports_is_refused(yard: Yard, run: Run, body: bytes) -> None:
+    yard.broker.publish([Outgoing(body=body, key=REPORTS)]).result(10)
+    assert "not a message" in yard.refused()
+    heartbeat = Heartbeat(
+        agent="a",
+        name="a",
+        boot="1",
+        total_memory_bytes=1,
+        free_memory_bytes=1,
+        cpu_percent=0.0,
+        downloaders=0,
+        qps=0.0,
+    )
+    yard.send(REPORTS, heartbeat)
+    assert "Heartbeat is no report" in yard.refused()
+
+
+@pytest.mark.fault
+def test_a_gate_that_dies_is_replaced_and_its_runs_try_again(
+    yard: Yard, open_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = held(yard, open_run)
+    engine = yard.center.gate._engine
+
+    def fail(*arguments: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(engine, "finished", fail)
+    yard.send(REPORTS, DownloadsFinished(run=1, agent="a", hosts=[HostResult(HOST, 1)]))
+    with pytest.raises(CenterThreadDied, match="a defect"):
+        yard.until(lambda: False)
+    collect(yard, REPLY, Skipped, 20)
+    assert sums(yard, open_run)["skipped"] == 20
+    resume_host(host=HOST, actor=None)
+    yard.until(lambda: yard.center.gate._rules.find(HOST) is None)
+    yard.download(open_run, host=HOST, count=3)
+    assert isinstance(yard.receive(queue), DownloadCommand)
