@@ -12,9 +12,9 @@ from apps.agents.models import Agent, Allocation
 from apps.agents.queries import (
     allocation_stamps,
     joinable,
+    late_joins,
     open_allocation,
     preview_allocation,
-    late_joins,
 )
 from apps.agents.services import allocate, downloader_settings, switch_agent
 from apps.agents.states import (

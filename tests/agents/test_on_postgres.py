@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.on_postgres import run_again
+from tests.again import run_again
 
 AGAIN = ("test_choosing", "test_history", "test_migrations", "test_services", "test_switching")
 
