@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.e2e.demo_process import UNLIMITED_HOSTS
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -20,7 +22,12 @@ class Daemons:
         folder.mkdir(parents=True, exist_ok=True)
         kept = {k: v for k, v in os.environ.items() if not k.startswith("CRAWLYARD_")}
         kept.pop("DJANGO_SETTINGS_MODULE", None)
-        self.environment = {**kept, "CRAWLYARD_DATA": str(folder / "data"), **environment}
+        self.environment = {
+            **kept,
+            **UNLIMITED_HOSTS,
+            "CRAWLYARD_DATA": str(folder / "data"),
+            **environment,
+        }
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         # Where in its log each process began: the same name may have been started before.
         self._began: dict[str, int] = {}

@@ -17,6 +17,8 @@ import psutil
 
 ROOT = Path(__file__).resolve().parents[2]
 STORES = ("DATABASE_URL", "BROKER_URL", "REDIS_URL")
+# The sites of the tests are our own and need not be spared; waiting would prove nothing.
+UNLIMITED_HOSTS = {"HOST_REQUESTS_PER_SECOND": "0", "HOST_CONCURRENCY": "0"}
 
 
 def free_port() -> int:
@@ -47,7 +49,12 @@ class Demo:
                     str(self.port),
                     *arguments,
                 ],
-                env={**inherited, "CRAWLYARD_DEMO_DATA": str(folder / "data"), **environment},
+                env={
+                    **inherited,
+                    **UNLIMITED_HOSTS,
+                    "CRAWLYARD_DEMO_DATA": str(folder / "data"),
+                    **environment,
+                },
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

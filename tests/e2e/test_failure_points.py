@@ -24,6 +24,7 @@ POINTS = {
     "center.registered": 1,
     "center.allocated": 1,
     "center.before_dispatch": 3,
+    "center.before_release": 1,
     "agent.allocation_written": 1,
     "agent.allocation_synced": 1,
     "agent.allocation_renamed": 1,

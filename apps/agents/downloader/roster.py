@@ -89,7 +89,7 @@ class Roster:
         await self._tell()
         return error is None
 
-    def _note_failure(self, run: int, error: OSError) -> None:
+    def _note_failure(self, run: int, error: Exception) -> None:
         # To the end of the line: one that never works must not keep the others from their turn.
         self._changed.pop(run, None)
         self._changed[run] = None
@@ -125,7 +125,7 @@ class Roster:
 
 async def _done(
     store: AllocationStore, run: int, allocation: AllocateDownloader | None
-) -> OSError | None:
+) -> Exception | None:
     """Write or remove one file; the error, where there was one."""
     try:
         if allocation is None:
@@ -134,8 +134,12 @@ async def _done(
             await in_daemon_thread(store.save, allocation)
     except OSError as error:
         return error
+    except Exception as error:  # the last guard: no defect of this may keep a run from being served
+        logger.exception("the allocation file cannot be kept, in an unforeseen way")
+        return error
     return None
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or type(error).__name__
+def _reason(error: Exception) -> str:
+    words = error.strerror if isinstance(error, OSError) else None
+    return words or type(error).__name__

@@ -14,7 +14,7 @@ from apps.agents.downloader.store import AllocationStore, to_bytes
 from tests.agents.downloader.conftest import Running, Start
 from tests.agents.downloader.other_side import LOOPBACK, OtherSide, take, until
 from tests.yardkit.web_server import WebServer
-from yardkit import topology
+from yardkit import failpoints, topology
 from yardkit.broker import Broker
 from yardkit.clock import ManualClock
 from yardkit.protocol import (
@@ -197,6 +197,21 @@ async def test_a_file_that_cannot_be_written_keeps_no_run_waiting(
     assert [path.name for path in folder.iterdir()] == ["run-7.alloc"]
     # What could not be read stays a problem until the next start reads it.
     assert running.agent.problems == beat.problems[:1]
+
+
+@pytest.mark.fault
+async def test_a_defect_while_a_file_is_written_keeps_no_run_waiting(
+    start: Start, other: OtherSide, folder: Path
+) -> None:
+    failpoints.configure({"FAILPOINTS": "agent.allocation_written=raise@1"})
+    try:
+        running = start(allocations=folder)
+        assert (await other.allocate()).ok
+    finally:
+        failpoints.configure({})
+    assert running.agent.problems == ["run 7: its allocation file cannot be kept: FailpointError"]
+    await running.agent.sweep()
+    assert [path.name for path in folder.iterdir()] == ["run-7.alloc"]
 
 
 @pytest.mark.fault
