@@ -163,3 +163,19 @@ def take_away(what: str, run: Run, cookie: str) -> None:
         User.objects.update(is_active=False)
     else:
         Run.objects.filter(pk=run.pk).update(job=make_job(project=make_project()))
+
+
+async def test_the_agents_pages_hear_of_agents_and_of_nothing_else() -> None:
+    run = await watched_run()
+    socket = Socket("/ws/agents", await cookie(run))
+    home = Socket("/ws/home", await cookie())
+    assert await socket.connect()
+    assert await home.connect()
+    await spread([counters(run, 1), Event(kind="agents.changed")])
+    assert await socket.events() == [{"kind": "agents.changed", "payload": {}}]
+    assert [event["kind"] for event in await home.events()] == ["run.counters"]
+    await socket.disconnect()
+    await home.disconnect()
+    # Who sees no project sees no agent either.
+    assert await is_refused("/ws/agents", await sync_to_async(lambda: cookie_of(make_user()))())
+    assert await is_refused("/ws/agents")

@@ -316,3 +316,24 @@ def test_state_comes_in_the_persons_language() -> None:
     with translation.override("en"):
         html = client.get(f"/runs/{run.pk}", headers=headers).content.decode()
     assert "运行中" in html
+
+
+@pytest.mark.covers("S1.16")
+def test_the_page_of_a_run_says_how_its_agents_were_chosen_and_how_they_are() -> None:
+    run = make_run(state=RunState.RUNNING)
+    good, draining = make_agent(name="good"), make_agent(name="tired", mode="draining")
+    make_allocation(
+        run, good, draining, policy="fixed", warning="3 agents asked for, 2 given (1 not alive)"
+    )
+    page = logged_in(make_superuser()).get(f"/runs/{run.pk}")
+    text = text_of(page)
+    assert "fixed: some agents, drawn at the start" in text
+    assert "3 agents asked for, 2 given (1 not alive)" in text
+    assert "tired draining" in text
+    assert f"/admin/agents/agent/{good.pk}/change/" in page.content.decode()
+
+
+def test_home_names_the_mode_and_the_first_problem_of_an_agent() -> None:
+    make_agent(name="north", mode="draining", problems=["disk full", "more"])
+    text = text_of(logged_in(make_superuser()).get("/admin/"))
+    assert "north (draining) disk full" in text

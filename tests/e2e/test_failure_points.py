@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.accounts import check_complete, reference
+from tests.e2e.accounts import check_books, check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.daemon_processes import ROOT
@@ -32,6 +32,8 @@ POINTS = {
     "agent.before_results": 3,
     "agent.before_ack": 3,
 }
+# An exception at the first of these leaves the others unvisited.
+LATER_OF_A_FILE = {"agent.allocation_synced", "agent.allocation_renamed"}
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +85,39 @@ def test_a_process_killed_at_a_failpoint_costs_no_page(lasting: Cluster, point: 
         check_complete(
             lasting, run, site, expected, again=0 if is_center else WINDOW, lost=is_center
         )
+
+
+@pytest.mark.covers("S1.46", "S1.49")
+@pytest.mark.parametrize("kind", ["center", "agent"])
+def test_an_exception_at_each_failpoint_ends_neither_process_nor_run(
+    lasting: Cluster, kind: str
+) -> None:
+    lasting.restore()
+    points = {name: at for name, at in POINTS.items() if name.startswith(f"{kind}.")}
+    # One after another in one run; only the first of those around the file of an allocation.
+    points = {name: at for name, at in points.items() if name not in LATER_OF_A_FILE}
+    failpoints = ",".join(f"{name}=raise@{at}" for name, at in points.items())
+    agent = lasting.new_agent()
+    if kind == "center":
+        lasting.restart("center", FAILPOINTS=failpoints)
+        lasting.start_agent(agent)
+    else:
+        lasting.start_agent(agent, FAILPOINTS=failpoints)
+    lasting.use_agents([agent])
+    with CountingSite(tree(60)) as site:
+        reference(site, delay_seconds=0.01)
+        run = lasting.crawl(site.url, window=WINDOW)
+        end = lasting.end_of(run)
+    assert end["state"] == "exited", (end, lasting.logs())
+    check_books(end)
+    books = end["books"]
+    assert books["left"] == 0, end
+    # What an agent cannot download for a reason of its own is told with that reason.
+    fetches = "agent.before_fetch" in points
+    assert [row["reason"] for row in end["failures"]] == (
+        ["bad_request: FailpointError: agent.before_fetch"] if fetches else []
+    )
+    name = "center" if kind == "center" else agent
+    assert lasting.daemons.processes[name].poll() is None, lasting.daemons.log(name)
+    for point in points:
+        assert point in lasting.daemons.log(name)

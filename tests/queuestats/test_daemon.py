@@ -5,14 +5,18 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 from django.db import DatabaseError, connection
+from django.utils import timezone
 
+from apps.agents.models import AgentSample
 from apps.jobs.models import Run
 from apps.queuestats.daemon import BATCH, StatisticsDaemon
 from apps.queuestats.queries import books_of
 from apps.runtime.models import DeadLetter
+from tests.agents.factories import make_agent
 from tests.jobs.factories import make_run
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Outgoing, connect
@@ -139,3 +143,20 @@ def test_a_setup_that_is_tried_again_leaves_no_consumer_behind(
 
 def test_an_end_before_the_beginning_is_quiet(broker: Broker) -> None:
     StatisticsDaemon(broker=broker, clock=SystemClock()).teardown()
+
+
+def test_old_samples_of_agents_are_forgotten_by_the_housekeeping(
+    daemon: StatisticsDaemon,
+) -> None:
+    now = timezone.now()
+    for hours in (1, 25):
+        AgentSample.objects.create(
+            agent=make_agent(),
+            at=now - timedelta(hours=hours),
+            cpu_percent=1,
+            free_memory_bytes=1,
+            downloaders=1,
+            qps=1,
+        )
+    until(daemon, lambda: AgentSample.objects.count() == 1)
+    assert AgentSample.objects.get().at == now - timedelta(hours=1)

@@ -138,7 +138,10 @@ class Downloader:
         fetched = None
         try:
             failpoints.hit("agent.before_fetch")
-            fetched = await self._texts.apply(await self._fetcher.fetch(request))
+            fetched = await self._fetcher.fetch(request)
+            if item.id >= 0:
+                # A center's own requests are numbered below zero: robots.txt stays as it is.
+                fetched = await self._texts.apply(fetched)
             result = await make_result(item.id, item.attempt, fetched)
         except Exception as error:  # the last guard: one request must not end its worker
             logger.exception("run %d: a download failed in an unforeseen way", self.run)

@@ -69,11 +69,15 @@ class Equipment:
         on_the_net = settings.type in _OF_THE_NET
         pool = self._proxies() if settings.use_proxy and on_the_net else None
         redialer = self._line() if settings.redial and on_the_net else None
+        engine = self._engine(settings)
+        gated = settings.type in _GATED
+        if not (pool or redialer or gated or settings.switch_pattern):
+            return engine  # the usual case, by the shortest way
         return SwitchingFetcher(
             settings,
-            self._engine(settings),
+            engine,
             networks=parse_networks(settings.allowed_networks),
-            always_gated=settings.type in _GATED,
+            always_gated=gated,
             pool=pool,
             redialer=redialer,
             wait_seconds=self.options.proxy_wait_seconds,

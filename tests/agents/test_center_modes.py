@@ -1,0 +1,65 @@
+"""The center, and what people have decided about its agents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from django.utils import timezone
+
+from apps.agents.models import Agent
+from apps.agents.services import switch_agent
+from apps.agents.states import AgentMode
+from apps.jobs.models import Run
+from tests.agents.yard import Yard
+from yardkit.protocol import AllocateDownloader, DownloadCommand, Policy
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+BATCH = 20
+
+
+@pytest.mark.covers("S1.36", "S1.59")
+def test_an_agent_is_told_the_policy_and_when(yard: Yard, run: Run) -> None:
+    queue = yard.agent("a")
+    before = time.time()
+    yard.allocate(run)
+    command = yard.receive(queue)
+    assert isinstance(command, AllocateDownloader)
+    assert command.policy == Policy.RANDOM
+    assert before <= command.allocated_at <= time.time()
+
+
+@pytest.mark.covers("S1.37")
+def test_a_disabled_agent_gets_nothing_more_and_an_enabled_one_again(
+    yard: Yard, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.agents.daemon.REFRESH_SECONDS", 0.05)
+    a = yard.agent("a")
+    yard.agent("b")
+    yard.allocate(run)
+    assert isinstance(yard.receive(a), AllocateDownloader)
+    other = Agent.objects.get(agent_id="b")
+    assert share_of(yard, run, a) < BATCH
+    switch_agent(agent=other, mode=AgentMode.DRAINING, actor=None, now=timezone.now())
+    # Draining: it goes on with the run. Only disabled it gets nothing.
+    assert share_of(yard, run, a) < BATCH
+    switch_agent(agent=other, mode=AgentMode.DISABLED, actor=None, now=timezone.now())
+    wait(lambda: share_of(yard, run, a) == BATCH)
+    switch_agent(agent=other, mode=AgentMode.ENABLED, actor=None, now=timezone.now())
+    wait(lambda: share_of(yard, run, a) < BATCH)
+
+
+def share_of(yard: Yard, run: Run, queue: str) -> int:
+    """How many of a batch of requests come to this agent; all by chance is one in a million."""
+    yard.download(run)
+    command = yard.receive(queue)
+    assert isinstance(command, DownloadCommand)
+    return len(command.items)
+
+
+def wait(happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
