@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.processes import ROOT
+from tests.again import run_again
 
 AGAIN = ("test_nonsense", "test_pagination", "test_idempotency")
 
@@ -17,14 +14,4 @@ AGAIN = ("test_nonsense", "test_pagination", "test_idempotency")
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_nothing_fails_on_postgresql_either(postgres_database: str) -> None:
-    files = [str(Path(__file__).with_name(f"{name}.py")) for name in AGAIN]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
-        env=os.environ | {"DATABASE_URL": postgres_database},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)

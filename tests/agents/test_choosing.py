@@ -12,9 +12,9 @@ from apps.agents.models import Agent, Allocation
 from apps.agents.queries import (
     allocation_stamps,
     joinable,
+    late_joins,
     open_allocation,
     preview_allocation,
-    recently_registered,
 )
 from apps.agents.services import allocate, downloader_settings, switch_agent
 from apps.agents.states import (
@@ -199,9 +199,11 @@ def test_stamps_take_one_query_and_allocations_two(django_assert_num_queries: An
 def test_an_agent_that_is_enabled_again_is_offered_to_the_runs_that_want_all() -> None:
     back = agent("back", mode=DRAINING, registered_at=NOW - timedelta(days=1))
     since = NOW - timedelta(seconds=120)
-    assert recently_registered(["back"], since) == []
+    agent("other", registered_at=since - timedelta(days=1))
+    allocation = ask(make_run(state=RunState.RUNNING).pk)
+    assert late_joins(["back", "other"], since) == []
     switch_agent(agent=back, mode=ENABLED, actor=None, now=NOW)
-    assert recently_registered(["back"], since) == [back]
+    assert late_joins(["back", "other"], since) == [(back, allocation)]
 
 
 @pytest.mark.django_db

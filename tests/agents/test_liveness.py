@@ -101,6 +101,15 @@ def test_requests_without_an_agent_go_to_all_of_the_runs_living_agents(policy: P
     assert sum(map(len, groups.values())) == 300
 
 
+@pytest.mark.parametrize(("requests", "sizes"), [(3, [3]), (8, [4, 4]), (20, [6, 7, 7])])
+def test_a_batch_leaves_in_few_messages_and_evenly(requests: int, sizes: list[int]) -> None:
+    world = World()
+    groups: Groups = {}
+    assert assign(groups, world.entry(), "q", items(requests), world.random) == {}
+    assert sorted(map(len, groups.values())) == sizes
+    assert len({item.id for group in groups.values() for item in group}) == requests
+
+
 @pytest.mark.covers("S1.36", "S1.39", "S1.59")
 def test_a_chained_request_goes_to_its_agent_or_to_nobody() -> None:
     world = World()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.processes import ROOT
+from tests.again import run_again
 
 AGAIN = ("test_choosing", "test_history", "test_migrations", "test_services", "test_switching")
 
@@ -17,18 +14,4 @@ AGAIN = ("test_choosing", "test_history", "test_migrations", "test_services", "t
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_agents_are_kept_on_postgresql_too(postgres_database: str) -> None:
-    files = [str(Path(__file__).with_name(f"{name}.py")) for name in AGAIN]
-    environment = {
-        "DATABASE_URL": postgres_database,
-        "DJANGO_SETTINGS_MODULE": "tests.postgres_settings",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
-        env=os.environ | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)

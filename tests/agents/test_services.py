@@ -209,7 +209,8 @@ def test_late_agents_of_many_runs_are_found_together(
         found = late_joins(["a", "b", "c"], NOW)
     missing = sorted((agent.agent_id, allocation.owner) for agent, allocation in found)
     owners = [f"run:{run}" for run in runs]
-    assert missing == [("b", one) for one in owners[1:]] + [("c", one) for one in owners]
+    wanted = [("b", one) for one in owners[1:]] + [("c", one) for one in owners]
+    assert missing == sorted(wanted)
     assert late_joins(["a", "b", "c"], NOW + timedelta(seconds=1)) == []
 
 

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 import django_filters
+from django.core.exceptions import ValidationError
+from django_filters.fields import IsoDateTimeField
 
 from apps.access.models import AuditRecord, Membership
+
+
+class MomentField(IsoDateTimeField):
+    """A moment in UTC: databases refuse offsets that ISO 8601 allows."""
+
+    def to_python(self, value: Any) -> datetime | None:
+        """Raises ``ValidationError`` for what is none, or lies outside the calendar."""
+        moment: datetime | None = super().to_python(value)
+        try:
+            return moment.astimezone(UTC) if moment else None
+        except OverflowError as error:
+            raise ValidationError(self.error_messages["invalid"], code="invalid") from error
+
+
+class MomentFilter(django_filters.IsoDateTimeFilter):
+    """Filters by a ``MomentField``."""
+
+    field_class = MomentField
 
 
 class AuditFilter(django_filters.FilterSet):
     """By object, person, project and time."""
 
-    at_from = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte")
-    at_to = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="lt")
+    at_from = MomentFilter(field_name="at", lookup_expr="gte")
+    at_to = MomentFilter(field_name="at", lookup_expr="lt")
     actor = django_filters.CharFilter(field_name="actor_label")
     project = django_filters.NumberFilter(field_name="project_id", min_value=1)
 

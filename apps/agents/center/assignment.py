@@ -12,6 +12,9 @@ from yardkit.protocol import DownloadCommand, RequestItem, Skipped, encode
 
 # A command is one message; small enough that two agents share a burst evenly.
 ITEMS_PER_COMMAND = 50
+# So many requests of a batch go to the same agent, where there are enough: what a request costs
+# the center is its share of a message.
+ITEMS_PER_AGENT = 4
 # The run's own time-out does the same after this long.
 ANSWER_TTL_SECONDS = 60.0
 AGENT_GONE = "the agent that a chained request belongs to is gone"
@@ -40,18 +43,9 @@ def assign(
     run = entry.run
     if entry.chained:
         return _assign_chained(groups, entry, reply_to, items, random)
-    if len(alive) == 1:
-        groups.setdefault((alive[0], run, reply_to), []).extend(items)
-        return {}
-    count = len(items)
-    if len(alive) <= count:
-        # Each group is looked up once, and not once for each request.
-        rows = [groups.setdefault((agent, run, reply_to), []) for agent in alive]
-        for item, row in zip(items, random.choices(rows, k=count), strict=True):
-            row.append(item)
-        return {}
-    for item, agent in zip(items, random.choices(alive, k=count), strict=True):
-        groups.setdefault((agent, run, reply_to), []).append(item)
+    count = min(len(alive), -(-len(items) // ITEMS_PER_AGENT))
+    for number, agent in enumerate(random.sample(alive, count)):
+        groups.setdefault((agent, run, reply_to), []).extend(items[number::count])
     return {}
 
 

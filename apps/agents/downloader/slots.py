@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -45,6 +46,7 @@ class Slots:
         self._roster = roster
         self._allocations: dict[int, AllocateDownloader] = {}
         self._resting: dict[int, AllocateDownloader] = {}
+        self._ending: set[asyncio.Future[None]] = set()
 
     async def load(self, now: float) -> None:
         """Make the downloaders that an earlier process of this agent had (seed S1.49).
@@ -61,9 +63,18 @@ class Slots:
             logger.info("%d downloaders of earlier are back", len(self.active))
 
     def open(self, allocation: AllocateDownloader) -> bool:
-        """Make the downloader of a run; False when it is there already. Raises ``ValueError``."""
-        if allocation.run in self.active:
-            return False
+        """Make the downloader of a run; False when it is there already. Raises ``ValueError``.
+
+        A run that was started anew listens at another queue: it gets a downloader of its own, and
+        that of its earlier execution ends with its cookies.
+        """
+        run = allocation.run
+        if run in self.active:
+            if self._allocations[run].reply_to == allocation.reply_to:
+                return False
+            ending = asyncio.ensure_future(self._end(run, self._detach(run)))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
         self._open(allocation)
         self._resting.pop(allocation.run, None)
         self._roster.keep(allocation)

@@ -94,10 +94,10 @@ class Load:
         return sent * plan.items, behind
 
     def _batch(self, run: PlannedRun) -> Outgoing:
-        items = []
-        for host, request in random.choices(self._requests, k=self._plan.items):  # noqa: S311
-            agent = random.choice(run.agents) if run.agents else ""  # noqa: S311 - no secret
-            items.append(RequestItem(next(self._ids), 1, host, agent, request))
+        # Chained: what is sent together are the links of one page, and they stay with its agent.
+        agent = random.choice(run.agents) if run.agents else ""  # noqa: S311 - no secret
+        hosts = random.choices(self._requests, k=self._plan.items)  # noqa: S311
+        items = [RequestItem(next(self._ids), 1, host, agent, request) for host, request in hosts]
         batch = DownloadBatch(
             run=run.run, token=run.token, reply_to=ANSWERS.name, items=items, sent_at=time.time()
         )

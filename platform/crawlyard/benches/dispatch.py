@@ -235,7 +235,7 @@ class _Watch:
         self._file.write_bytes(b"")
         before = self._usage()
         told = self._load(what)
-        passages = self._dispatched(told["sent"])
+        passages = self._dispatched(told["sent"], loading=what == "warm")
         after = self._usage()
         if told["behind_seconds"] > LATE_SECONDS:
             raise BenchFailed(f"the load could not be made: {told}")
@@ -253,24 +253,37 @@ class _Watch:
 
         def seen() -> bool:
             # Again and again: a center that has not subscribed yet hears nothing.
-            messages = [heartbeat(number) for number in range(len(self._agents))]
-            self._broker.publish(messages).result(WAIT_SECONDS)
+            self._say_alive()
             return mine.count() == len(self._agents)
 
         self._until(seen, "the center hears the agents")
+
+    def _say_alive(self) -> None:
+        messages = [heartbeat(number) for number in range(len(self._agents))]
+        self._broker.publish(messages).result(WAIT_SECONDS)
 
     def _load(self, what: str) -> dict[str, Any]:
         _say(self._runs, what)
         told: dict[str, Any] = json.loads(line_of(self._runs))
         return told
 
-    def _dispatched(self, requests: int) -> tap.Passages:
-        """What the tap says once all of it has gone to the agents."""
-        self._until(lambda: self._commanded() >= requests, "every request is dispatched")
-        return tap.read(self._file)
+    def _dispatched(self, requests: int, *, loading: bool) -> tap.Passages:
+        """What the tap says once all of it has gone to the agents.
 
-    def _commanded(self) -> int:
-        return tap.read(self._file).requests
+        ``loading``: the center looks each run up in the database first, which takes so long that
+        agents might be taken for dead meanwhile.
+        """
+        passages = tap.Passages()
+
+        def gone() -> bool:
+            nonlocal passages
+            if loading:
+                self._say_alive()
+            passages = tap.read(self._file)
+            return passages.requests >= requests
+
+        self._until(gone, "every request is dispatched")
+        return passages
 
     def _until(self, happened: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + WAIT_SECONDS

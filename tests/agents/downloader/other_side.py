@@ -34,12 +34,14 @@ LOOPBACK = ["127.0.0.0/8"]
 class OtherSide:
     """Sends commands to the agent ``agent`` and collects what comes back to run 7."""
 
-    def __init__(self, broker: Broker, agent: str = "agent-1", run: int = 7) -> None:
+    def __init__(
+        self, broker: Broker, agent: str = "agent-1", run: int = 7, boot: str = "boot"
+    ) -> None:
         self.broker = broker
         self.agent = agent
         self.run = run
         self.commands = topology.agent_commands(agent)
-        self.answers = topology.run_answers(run, "boot")
+        self.answers = topology.run_answers(run, boot)
         center = topology.center_heartbeats("test")
         broker.declare(self.commands, self.answers, topology.CENTER_REGISTER, center)
         broker.declare_exchange(topology.HEARTBEATS, "fanout")

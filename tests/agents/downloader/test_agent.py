@@ -140,6 +140,20 @@ async def test_allocate(start: Start, other: OtherSide, caplog: pytest.LogCaptur
     await other.emptied()
 
 
+async def test_a_run_that_was_started_anew_gets_a_downloader_of_its_own(
+    start: Start, broker: Broker, other: OtherSide
+) -> None:
+    running = start()
+    assert (await other.allocate(cookies={"sid": "old"})).ok
+    before = running.agent.downloaders[7]
+    anew = OtherSide(broker, boot="boot2")
+    assert (await anew.allocate(cookies={"sid": "new"})).ok
+    after = running.agent.downloaders[7]
+    assert after is not before
+    assert after.settings.cookies == {"sid": "new"}
+    await other.emptied()
+
+
 async def test_requests_right_behind_an_allocation_find_their_downloader(
     start: Start, other: OtherSide, site: WebServer
 ) -> None:

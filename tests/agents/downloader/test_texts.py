@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import time
 
 import pytest
 
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
-from tests.agents.downloader.other_side import OtherSide
+from tests.agents.downloader.other_side import OtherSide, item
 from tests.yardkit.web_server import WebServer, page, redirect
 from yardkit.broker import Broker
-from yardkit.protocol import CutRule, FailureKind
+from yardkit.protocol import CutRule, DownloadCommand, DownloadRequest, FailureKind
 from yardspider import Response
 
 HTML = {"Content-Type": "text/html; charset=gbk"}
@@ -42,6 +43,26 @@ async def test_content_is_cut_on_the_agent(start: Start, other: OtherSide, site:
         (FailureKind.BAD_RULE, 0, "rules cut texts, and this is 'image/png'"),
     ]
     assert (results[4].status, results[4].body) == (404, b"<b>no</b>")
+
+
+async def test_a_centers_own_request_is_not_cut(
+    start: Start, other: OtherSide, site: WebServer
+) -> None:
+    start()
+    text = b"User-agent: *\nDisallow: /private &amp; more\n"
+    site.answers["/robots.txt"] = page(text, headers={"Content-Type": "text/plain"})
+    await other.allocate(cut=[CutRule(start="<p>", end="</p>")], decode_html=True)
+    request = DownloadRequest(url=site.url("/robots.txt"))
+    own = DownloadCommand(
+        run=other.run,
+        reply_to=other.answers.name,
+        items=[item(-1, request), item(1, request)],
+        dispatched_at=time.time(),
+    )
+    other.send(own)
+    results = await other.results(2)
+    assert (results[-1].status, results[-1].body) == (200, text)
+    assert results[1].failure == FailureKind.BAD_RULE
 
 
 @pytest.mark.covers("S1.25", "S1.30")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -29,9 +27,9 @@ from apps.agents.center.politeness.shares import (
 from apps.agents.center.share_keeper import ShareKeeper
 from apps.agents.hosts.models import HostLedger
 from apps.agents.hosts.shares import DatabaseShares, forget_ledgers
+from tests.again import run_again
 from tests.agents.politeness.shares_contract import CONTRACT, IN_TURN
 from tests.agents.politeness.world import HOST, World
-from tests.runtime.processes import ROOT
 from yardkit.clock import ManualClock
 
 contract = pytest.mark.parametrize("holds", CONTRACT, ids=lambda rule: rule.__name__)
@@ -53,7 +51,7 @@ def test_memory_keeps_the_contract(holds: Rule) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     "holds",
-    CONTRACT if "CRAWLYARD_TEST_AGENTS_DATABASE_URL" in os.environ else IN_TURN,
+    CONTRACT if "CRAWLYARD_TEST_DATABASE_URL" in os.environ else IN_TURN,
     ids=lambda rule: rule.__name__,
 )
 def test_the_database_keeps_the_contract(holds: Rule) -> None:
@@ -66,33 +64,10 @@ def test_redis_keeps_the_contract(holds: Rule, in_redis: RedisShares) -> None:
     holds(in_redis)
 
 
-def again(database_url: str) -> None:
+def again(database: str) -> None:
     """What is about the database once more, on one that several connections share."""
-    environment = {
-        "DJANGO_SETTINGS_MODULE": "tests.agents.settings_on_a_server",
-        "CRAWLYARD_TEST_AGENTS_DATABASE_URL": database_url,
-    }
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            __file__,
-            "-k",
-            "database",
-        ],
-        env=os.environ | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
-    assert f"{len(CONTRACT) + 2} passed" in done.stdout, done.stdout
+    said = run_again([Path(__file__)], database, "-k", "database")
+    assert f"{len(CONTRACT) + 2} passed" in said
 
 
 @pytest.mark.services

@@ -37,11 +37,11 @@ def read_fetch_options(env: Env, data: Path) -> FetchOptions:
     """Read ``AGENT_PROXIES`` and the like. Raises ``EnvError``, which repeats no password."""
     return FetchOptions(
         proxies=_proxies(env.secret("AGENT_PROXIES", "")),
-        proxy_source=_url(env, "AGENT_PROXY_SOURCE"),
+        proxy_source=env.url("AGENT_PROXY_SOURCE", "", schemes=_WEB),
         proxy_source_seconds=env.float(
             "AGENT_PROXY_SOURCE_SECONDS", 60.0, minimum=1, maximum=86_400
         ),
-        proxy_check_url=_url(env, "AGENT_PROXY_CHECK_URL"),
+        proxy_check_url=env.url("AGENT_PROXY_CHECK_URL", "", schemes=_WEB),
         proxy_wait_seconds=env.float("AGENT_PROXY_WAIT_SECONDS", 60.0, minimum=0, maximum=3600),
         redial=_redial(env, data),
         files=_files(env),
@@ -52,12 +52,6 @@ def read_fetch_options(env: Env, data: Path) -> FetchOptions:
             sandbox=env.bool("AGENT_BROWSER_SANDBOX", os.geteuid() != 0),
         ),
     )
-
-
-def _url(env: Env, name: str) -> str:
-    """A URL that may hold a password, so no listing of settings shows it."""
-    env.secret(name, "")
-    return env.url(name, "", schemes=_WEB)
 
 
 def _proxies(text: str) -> tuple[ProxyAddress, ...]:
@@ -77,7 +71,7 @@ def _proxies(text: str) -> tuple[ProxyAddress, ...]:
 
 def _redial(env: Env, data: Path) -> RedialOptions | None:
     command = env.secret("AGENT_REDIAL_COMMAND", "")
-    check_url = _url(env, "AGENT_REDIAL_CHECK_URL")
+    check_url = env.url("AGENT_REDIAL_CHECK_URL", "", schemes=_WEB)
     lock = env.path("AGENT_REDIAL_LOCK", data / "redial.lock")
     minutes = env.float("AGENT_REDIAL_MINUTES", 2.0, minimum=0, maximum=1440)
     seconds = env.float("AGENT_REDIAL_SECONDS", 60.0, minimum=1, maximum=3600)

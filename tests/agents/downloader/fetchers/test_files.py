@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from apps.agents.downloader.fetchers import available_types
+from apps.agents.downloader.fetchers import FetchOptions, available_types
 from apps.agents.downloader.fetchers.options import read_fetch_options
+from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.fetchers.conftest import Opener, get
+from tests.agents.downloader.other_side import OtherSide
 from yardkit.env import Env, EnvError
 from yardkit.protocol import DownloaderType, FailureKind
 
@@ -107,3 +109,23 @@ def test_the_setting(root: Path, tmp_path: Path) -> None:
     for bad in ("relative", str(root / "large")):
         with pytest.raises(EnvError, match="AGENT_FILES: it is no folder"):
             read_fetch_options(Env({"AGENT_FILES": bad}), tmp_path)
+
+
+@pytest.mark.covers("S1.30", "S1.31")
+async def test_an_agent_answers_what_it_cannot_make(
+    root: Path, start: Start, other: OtherSide
+) -> None:
+    start(fetching=FetchOptions(files=root))
+    refused = await other.allocate(use_proxy=True)
+    assert (refused.ok, "no proxy" in refused.reason) == (False, True)
+    assert (await other.allocate(type="file")).ok
+    other.download(["in/页 1.html", "../secret"])
+    answers = await other.results(2)
+    assert [answers[number].body for number in sorted(answers)] == [b"<p>hello</p>", b""]
+
+
+async def test_an_agent_without_files(start: Start, other: OtherSide) -> None:
+    start()
+    ready = await other.allocate(type="file")
+    assert not ready.ok
+    assert "this agent cannot make downloaders of type file: set AGENT_FILES" in ready.reason

@@ -7,10 +7,12 @@ import gzip
 import socket
 import zlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
 from tests.agents.downloader.fetchers.conftest import Opener, get
+from tests.yardkit.tls_server import serve_tls
 from tests.yardkit.web_server import Seen, WebServer, page, redirect, serve
 from yardkit.protocol import FailureKind
 
@@ -252,6 +254,15 @@ async def test_connection_failures(kind: str, site: WebServer, opener: Opener) -
         ):
             fetched = await get(fetcher, url, timeout_seconds=10.0)
             assert fetched.failure == FailureKind.CONNECTION, (url, fetched)
+
+
+@of_every_type
+async def test_a_certificate_nobody_vouches_for(kind: str, opener: Opener, tmp_path: Path) -> None:
+    """It is seen through the gate, so TLS reaches from the client to the target."""
+    async with serve_tls(tmp_path) as port:
+        fetched = await get(opener(kind), f"https://127.0.0.1:{port}/")
+    assert fetched.failure == FailureKind.CONNECTION, fetched
+    assert "cert" in fetched.error.lower(), fetched
 
 
 @of_every_type

@@ -1,0 +1,42 @@
+"""Runs tests a second time, on a database that refuses and locks other things than SQLite."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.runtime.processes import ROOT
+
+
+def run_again(files: Iterable[Path], database: str, *arguments: str) -> str:
+    """Run these test files in a process of their own whose database is ``database``, a URL.
+
+    Returns what was said; all of them must pass.
+    """
+    settings = {
+        "CRAWLYARD_TEST_DATABASE_URL": database,
+        "DJANGO_SETTINGS_MODULE": "tests.shared_database",
+    }
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            *map(str, files),
+            *arguments,
+        ],
+        env=os.environ | settings,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    return done.stdout
