@@ -38,11 +38,11 @@ def test_heartbeats_of_living_agents_are_all_seen(bench: Any) -> None:
 
 def test_dispatch_counts_every_request_and_what_it_cost(bench: Any) -> None:
     sizes = ("--sizes", "10")
-    result = bench("dispatch", *sizes, "--rate", "200", "--seconds", "3")
+    result = bench("dispatch", *sizes, "--rate", "1000", "--seconds", "3")
     cases = result["ours"]["cases"]
     assert [one["policy"] for one in cases] == ["random", "chained"]
     for case in cases:
-        assert (case["runs"], case["agents"], case["requests"]) == (10, 10, 600)
+        assert (case["runs"], case["agents"], case["requests"]) == (10, 10, 3000)
         assert case["all_cpu_us_per_request"] >= case["cpu_us_per_request"] > 0
         assert case["center_ms"]["p99"] >= case["center_ms"]["p50"] >= case["inside_ms"]["p50"] > 0
     growth = {"runs": 1.0, "agents": 1.0}

@@ -138,11 +138,17 @@ def _cases(policies: Sequence[str], sizes: Sequence[int]) -> list[Case]:
 
 
 def _growth(cases: Sequence[dict[str, Any]], policy: str, grows: str) -> float:
-    """CPU per request of the largest against that of the smallest, where the other is few."""
+    """CPU per request of the largest against that of the smallest, where the other is few.
+
+    Raises ``BenchFailed`` where the smallest took less than the system's clock can tell.
+    """
     other = "agents" if grows == "runs" else "runs"
     row = [one for one in cases if one["policy"] == policy and one[other] == FEW]
     row.sort(key=lambda one: int(one[grows]))
-    return round(float(row[-1]["cpu_us_per_request"]) / float(row[0]["cpu_us_per_request"]), 2)
+    least, most = float(row[0]["cpu_us_per_request"]), float(row[-1]["cpu_us_per_request"])
+    if not least:
+        raise BenchFailed("too few requests to tell their cost: use more --seconds or --rate")
+    return round(most / least, 2)
 
 
 def _measure(case: Case, load: Load, broker: Broker) -> dict[str, Any]:
