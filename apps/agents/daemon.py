@@ -31,6 +31,7 @@ from apps.agents.errors import AllocationRefused, NoAgentFree
 from apps.agents.hosts.keeping import HostKeeping, default_limits, host_shares
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import (
+    all_open_allocations,
     allocation_stamps,
     last_heard,
     late_joins,
@@ -147,6 +148,9 @@ class CenterDaemon:
         self.broker.declare(*topology.SHARED)
         self.workers.declare()
         self.liveness.restore(last_heard(self.clock.now()))
+        # Before the first batch: the dispatch must not look up each run by itself.
+        for allocation in all_open_allocations().values():
+            self.runs.set_allocation(allocation)
         self._open()
 
     def _open(self) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
-from django.db.models import Count, Max, Prefetch, Q
+from django.db.models import Count, Max, Prefetch, Q, QuerySet
 
 from apps.access.models import User
 from apps.agents.center.runs import OpenAllocation
@@ -117,18 +117,26 @@ def open_allocations(runs: Iterable[int]) -> dict[int, OpenAllocation]:
     """The open allocation of each run that has one, with those of its agents that are not
     disabled. Two queries, for however many runs.
     """
+    return _opened(Allocation.objects.open().filter(owner__in=[f"run:{run}" for run in runs]))
+
+
+def all_open_allocations() -> dict[int, OpenAllocation]:
+    """What ``open_allocations`` says of every run that has one. Two queries."""
+    return _opened(Allocation.objects.open())
+
+
+def _opened(rows: QuerySet[Allocation]) -> dict[int, OpenAllocation]:
     in_service = Prefetch("agents", Agent.objects.in_service())
-    owners = {f"run:{run}": run for run in runs}
-    rows = Allocation.objects.open().filter(owner__in=owners).prefetch_related(in_service)
     return {
-        owners[row.owner]: OpenAllocation(
-            run=owners[row.owner],
+        run: OpenAllocation(
+            run=run,
             policy=row.policy,
             agents=tuple(agent.agent_id for agent in row.agents.all()),
             settings=msgspec.convert(row.settings, DownloaderSettings),
             reply_to=row.reply_to,
         )
-        for row in rows
+        for row in rows.prefetch_related(in_service)
+        if (run := run_of(row)) is not None
     }
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import msgspec
 import pytest
 from django.conf import settings
+from django.utils import timezone
 
-from apps.agents.models import Allocation
+from apps.agents.center.runs import OpenAllocation
+from apps.agents.models import Agent, Allocation
+from apps.agents.queries import all_open_allocations, open_allocation
 from apps.jobs.models import Run
+from tests.agents.conftest import running
 from tests.agents.yard import REPLY, Yard
 from yardkit import topology
 from yardkit.broker import Outgoing
@@ -162,3 +167,39 @@ def test_a_message_of_another_kind_is_refused_by_name(yard: Yard, queue: str) ->
     )
     yard.send(queue, heartbeat)
     assert "Heartbeat" in yard.refused()
+
+
+def test_after_a_restart_the_dispatch_looks_up_no_run(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any
+) -> None:
+    queue = yard.agent("a")
+    agent = Agent.objects.get()
+    runs = [running() for _ in range(50)]
+    for run in runs:
+        made = Allocation.objects.create(
+            owner=f"run:{run.pk}",
+            created_at=timezone.now(),
+            project=run.job.project,
+            policy="random",
+            settings={"allowed_networks": ["127.0.0.0/8"]},
+        )
+        made.agents.add(agent)
+    with django_assert_num_queries(2):
+        assert len(all_open_allocations()) == 50
+    asked: list[int] = []
+
+    def look_up(run: int) -> OpenAllocation | None:
+        asked.append(run)
+        return open_allocation(run)
+
+    monkeypatch.setattr("apps.agents.daemon._load", look_up)
+    yard.restart()
+    for run in runs:
+        yard.download(run, count=1)
+    served: set[int] = set()
+    while len(served) < 50:
+        command = yard.receive(queue)
+        if isinstance(command, DownloadCommand):
+            served.add(command.run)
+    assert served == {run.pk for run in runs}
+    assert asked == []

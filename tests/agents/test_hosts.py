@@ -13,6 +13,7 @@ from apps.access.models import AuditRecord
 from apps.access.states import Role
 from apps.agents.center.politeness.engine import HostView
 from apps.agents.center.politeness.limits import Rule
+from apps.agents.hosts.keeping import HostKeeping
 from apps.agents.hosts.models import HostRule, HostState
 from apps.agents.hosts.services import (
     forget_states,
@@ -24,6 +25,7 @@ from apps.agents.hosts.services import (
 from tests.access.factories import Api, make_superuser, make_user
 from tests.agents.test_admin import logged_in, said
 from tests.jobs.factories import make_project
+from yardkit.clock import ManualClock
 
 pytestmark = pytest.mark.django_db
 
@@ -219,3 +221,24 @@ def test_states_over_rest() -> None:
     assert (row["host"], row["center"], row["held"], row["robots"]) == ("a.test", "c1", 7, "read")
     assert api.get(f"hosts/{row['id']}").json()["host"] == "a.test"
     assert Api(make_superuser()).post("hosts", {}).status_code == 405
+
+
+def test_the_more_hosts_there_are_the_less_often_they_are_written(
+    django_assert_num_queries: Any,
+) -> None:
+    class Shown:
+        def views(self) -> list[HostView]:
+            return [seen(f"h{number}.test") for number in range(1000)]
+
+    clock = ManualClock()
+    keeping = HostKeeping(gate=Shown(), center="c1", clock=clock)  # type: ignore[arg-type]
+    keeping.save_states()
+    assert HostState.objects.count() == 1000
+    with django_assert_num_queries(0):
+        for _second in range(4):
+            clock.advance(1.0)
+            keeping.save_states()
+    clock.advance(1.0)
+    HostState.objects.all().delete()
+    keeping.save_states()
+    assert HostState.objects.count() == 1000

@@ -298,7 +298,7 @@ class Agent:
             ttl_seconds=topology.ALLOCATE_EXPIRES_SECONDS,
             persistent=False,
         )
-        await self._results.deliver(outgoing, f"downloader of run {ready.run}", 0)
+        await self._results.deliver([outgoing], f"downloader of run {ready.run}", 0)
         failpoints.hit("agent.allocated")
         self._commands.done(delivery)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Final
@@ -24,7 +24,7 @@ MAX_RETRY_AFTER_SECONDS: Final = 3600.0
 BUSY: Final = frozenset({429, 503})
 _LONGEST_NUMBER: Final = 10
 
-Deliver = Callable[[Outgoing, str, int], Awaitable[bool]]
+Deliver = Callable[[Sequence[Outgoing], str, int], Awaitable[bool]]
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class HostReports:
     is a process that stops first: its commands come again, and then all of their requests count.
 
     Args:
-        deliver: publishes a message, told what it is and how many answers it holds.
+        deliver: publishes messages, told what they are and how many answers they hold.
     """
 
     def __init__(self, deliver: Deliver, agent: str, clock: Clock) -> None:
@@ -81,18 +81,21 @@ class HostReports:
                     async with asyncio.timeout(REPORT_SECONDS):
                         await self._hurry.wait()
                 pending, self._pending = self._pending, {}
-                for (report_to, run), hosts in pending.items():
-                    await self._send(report_to, run, hosts)
+                await self._send(pending)
 
-    async def _send(self, report_to: str, run: int, hosts: dict[str, _Tally]) -> None:
+    async def _send(self, pending: dict[tuple[str, int], dict[str, _Tally]]) -> None:
         try:
-            for outgoing in self._messages(report_to, run, hosts):
-                # Counts for nothing in the books of the answers: 0 requests.
-                await self._deliver(outgoing, "a report on hosts", 0)
+            messages = [
+                message
+                for (report_to, run), hosts in pending.items()
+                for message in self._messages(report_to, run, hosts)
+            ]
+            # Counts for nothing in the books of the answers: 0 requests.
+            await self._deliver(messages, "reports on hosts", 0)
         except BrokerClosed:
             raise
-        except Exception:  # the last guard: one report must not end the others
-            logger.exception("run %d: a report on hosts failed in an unforeseen way", run)
+        except Exception:  # the last guard: these reports must not end the later ones
+            logger.exception("reports on hosts failed in an unforeseen way")
 
     def _messages(self, report_to: str, run: int, hosts: dict[str, _Tally]) -> Iterator[Outgoing]:
         results = [

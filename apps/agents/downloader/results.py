@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -103,16 +104,20 @@ class ResultSender:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def deliver(self, outgoing: Outgoing, what: str, requests: int = 1) -> bool:
-        """Publish with confirm, again after failures; False when it had to be dropped."""
+    async def deliver(self, messages: Sequence[Outgoing], what: str, requests: int) -> bool:
+        """Publish all together, with confirm, and again after failures.
+
+        False when they had to be dropped. ``requests`` are lost with them then.
+        """
         options = self._options
+        keys = ", ".join(sorted({message.key for message in messages}))
         reason = ""
         for attempt in range(1, options.publish_attempts + 1):
             try:
-                await publish(self._broker, [outgoing])
+                await publish(self._broker, messages)
             except Unroutable:
                 self._counters.unroutable += requests
-                logger.info("%s for %s: the run is gone, dropped", what, outgoing.key)
+                logger.info("%s for %s: the run is gone, dropped", what, keys)
                 return False
             except BrokerClosed:
                 raise
@@ -128,7 +133,7 @@ class ResultSender:
         logger.error(
             "%s for %s: dropped after %d attempts: %s",
             what,
-            outgoing.key,
+            keys,
             options.publish_attempts,
             reason,
         )
@@ -151,7 +156,7 @@ class ResultSender:
             failpoints.hit("agent.before_results")
             body = encode(DownloadResults(run=run, agent=self._agent, items=batch.results))
             outgoing = Outgoing(body=body, key=reply_to, persistent=False)
-            await self.deliver(outgoing, f"{count} answers", count)
+            await self.deliver([outgoing], f"{count} answers", count)
         except BrokerClosed:
             return  # the process is ending: unacknowledged, the commands come again
         except Exception:  # the last guard: the commands must be settled, or their place is lost

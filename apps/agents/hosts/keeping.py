@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.conf import settings
 
 from apps.agents.center.gate import Gate
@@ -15,6 +17,9 @@ from apps.agents.hosts.services import (
 )
 from apps.agents.hosts.shares import DatabaseShares, forget_ledgers
 from yardkit.clock import Clock
+
+# A thousand busy hosts are shown every five seconds: writing them must not slow the dispatch.
+SHOWN_PER_SECOND: Final = 200
 
 
 def default_limits() -> Defaults:
@@ -44,6 +49,7 @@ class HostKeeping:
         self._defaults = default_limits()
         self._found: list[Rule] = []
         self._shown = False
+        self._save_at = 0.0
 
     def refresh_rules(self) -> None:
         """Hear of what people have changed. One query.
@@ -56,8 +62,15 @@ class HostKeeping:
             self._found = found
 
     def save_states(self) -> None:
-        """Show which hosts are busy; nothing is written while none is."""
+        """Show which hosts are busy; nothing is written while none is.
+
+        The more there are, the less often, see ``SHOWN_PER_SECOND``.
+        """
+        now = self._clock.monotonic()
+        if now < self._save_at:
+            return
         views = self._gate.views()
+        self._save_at = now + len(views) / SHOWN_PER_SECOND
         if views or self._shown:
             save_states(center=self._center, views=views, now=self._clock.now())
         self._shown = bool(views)

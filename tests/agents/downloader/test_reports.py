@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Sequence
 from email.utils import formatdate
 from typing import Any
 
 import pytest
 
-from apps.agents.downloader.reports import retry_after_seconds
+from apps.agents.downloader.reports import HostReports, retry_after_seconds
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
 from tests.agents.downloader.other_side import OtherSide, Unreliable, take, until
 from tests.yardkit.web_server import WebServer, page
 from yardkit import topology
-from yardkit.broker import Broker
+from yardkit.broker import Broker, Outgoing
 from yardkit.clock import ManualClock
-from yardkit.protocol import DownloadsFinished, HostResult, ReleaseDownloader
+from yardkit.protocol import DownloadsFinished, HostResult, ReleaseDownloader, decode
 
 
 class Center:
@@ -213,3 +215,23 @@ NOW = 1_800_000_000.0
 )
 def test_retry_after(value: str, seconds: float) -> None:
     assert retry_after_seconds(value, NOW) == seconds
+
+
+async def test_reports_of_all_runs_and_centers_go_in_one_publish() -> None:
+    publishes: list[list[tuple[str, int]]] = []
+    confirmed = asyncio.Event()
+
+    async def deliver(messages: Sequence[Outgoing], _what: str, requests: int) -> bool:
+        assert requests == 0
+        runs = [decode(message.body).run for message in messages]  # type: ignore[union-attr]
+        publishes.append(list(zip([message.key for message in messages], runs, strict=True)))
+        return await confirmed.wait()
+
+    reports = HostReports(deliver, "agent-1", ManualClock())
+    expected = [(f"center.{center}", run) for center in range(2) for run in range(30)]
+    for center, run in expected:
+        reports.add(center, run, "a.test", None)
+    await until(lambda: bool(publishes))
+    confirmed.set()
+    await reports.drain(10)
+    assert publishes == [expected]

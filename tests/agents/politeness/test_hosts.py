@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from apps.agents.center.politeness.engine import HELD_SECONDS, TELL_AGAIN_SECONDS
+from apps.agents.center.politeness.host import Host, Waiting
 from apps.agents.center.politeness.limits import Defaults, Rule, Rules, is_own_machine
 from tests.agents.politeness.world import HOST, World, count, reasons, view
-from yardkit.protocol import RequestItem
+from yardkit.protocol import HostResult, RequestItem
 
 UNLIMITED = Defaults(requests_per_second=0, concurrency=0)
 
@@ -299,3 +302,85 @@ def test_the_nearest_rule_holds() -> None:
     assert (own.requests_per_second, own.concurrency, own.obey_robots) == (10, 2, True)
     assert not rules.limits("example.com").explicit
     assert not rules.limits("notexample.com").explicit
+
+
+def test_hosts_without_limits_ask_seldom_and_hear_of_others_pauses() -> None:
+    world = World(UNLIMITED)
+    other = World(UNLIMITED, clock=world.clock, shares=world.shares, center="c2")
+    world.offer(1)
+    world.run(40.0, tick=0.1)
+    assert len(world.gone) == 1
+    assert 9 <= world.asks <= 12
+    other.offer(1)
+    other.step()
+    other.finish(1, busy=1, after=100.0)
+    other.step()
+    world.run(5.1, tick=0.1)
+    assert pause(world) == pytest.approx(95, abs=0.2)
+
+
+def test_only_hosts_for_which_something_is_due_are_looked_at_and_renewals_are_spread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(Defaults(requests_per_second=0, concurrency=1))
+    for number in range(400):
+        world.offer(2, host=f"h{number}.test")
+    world.run(3.0, tick=0.05)
+    looks, take = [], Host.take
+
+    def counted(host: Host, now: float) -> Waiting | None:
+        looks.append(now)
+        return take(host, now)
+
+    monkeypatch.setattr(Host, "take", counted)
+    asks = world.asks
+    world.run(2.0, tick=0.05)
+    assert 700 <= world.asks - asks <= 900
+    # Each when its renewal is due and when that is answered.
+    assert len(looks) <= 2 * 900
+    assert max(Counter(looks).values()) < 200
+
+
+def test_a_step_where_nothing_is_due_looks_at_no_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(UNLIMITED)
+    for number in range(50):
+        world.offer(1, host=f"h{number}.test")
+    world.run(0.2)
+    looks: list[str] = []
+    monkeypatch.setattr(Host, "take", lambda host, _now: looks.append(host.name))
+    world.run(2.5, tick=0.1)
+    assert not looks
+
+
+def test_only_the_longest_lines_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("apps.agents.center.politeness.engine.MAX_SHOWN", 3)
+    world = World(Defaults(requests_per_second=0.001, concurrency=0))
+    for number in range(20):
+        world.offer(number + 2, host=f"h{number}.test")
+    world.step()
+    made: list[str] = []
+    why = Host.why
+    monkeypatch.setattr(Host, "why", lambda host, now: made.append(host.name) or why(host, now))
+    views = world.engine.views(world.now)
+    assert [(view.host, view.held) for view in views] == [
+        ("h19.test", 20),
+        ("h18.test", 19),
+        ("h17.test", 18),
+    ]
+    assert made == [view.host for view in views]
+
+
+def test_an_idle_host_is_forgotten_in_a_minute_unless_it_was_too_busy() -> None:
+    world = World(UNLIMITED)
+    world.offer(1, host="calm.test")
+    world.offer(1)
+    world.step()
+    world.engine.finished(1, [HostResult("calm.test", 1)], world.now)
+    world.finish(1, busy=1)
+    world.run(80.0, tick=1.0)
+    assert list(world.engine._hosts) == [HOST]
+    world.offer(1)
+    world.step()
+    world.finish(1, busy=1)
+    world.step()
+    assert pause(world) == pytest.approx(2, abs=0.02)

@@ -30,7 +30,11 @@ TELL_AFTER_SECONDS: Final = 0.1
 # Beyond the run's time-out: queues on the way, redirects, a late report.
 FLIGHT_MARGIN_SECONDS: Final = 30.0
 TICK_SECONDS: Final = 1.0
-FORGET_SECONDS: Final = 600.0
+# Looking through all hosts and origins for idle ones is not for every second.
+FORGET_EVERY_SECONDS: Final = 10.0
+FORGET_SECONDS: Final = 60.0
+# One that was too busy: the next pause is to be longer.
+FORGET_BUSY_SECONDS: Final = 600.0
 MAX_SHOWN: Final = 1000
 
 
@@ -99,6 +103,7 @@ class Engine:
         self._fetching: dict[int, Origin] = {}
         self._numbers = itertools.count(1)
         self._tick_at = 0.0
+        self._forget_at = 0.0
         self._actions = Actions()
 
     # --- what happens ---------------------------------------------------------------------------
@@ -203,14 +208,15 @@ class Engine:
                 del self._scheduled[name]
                 self._touched.add(name)
         self._look_after_origins(now)
-        tick = now >= self._tick_at
-        if tick:
+        if now >= self._tick_at:
             self._tick_at = now + TICK_SECONDS
+        if now >= self._forget_at:
+            self._forget_at = now + FORGET_EVERY_SECONDS
             self._forget(now)
-        for name in list(self._hosts) if tick else list(self._touched):
+        touched, self._touched = self._touched, set()
+        for name in touched:
             if name in self._hosts:
                 self._advance(self._hosts[name], now)
-        self._touched.clear()
         self._tell(now)
         actions, self._actions = self._actions, Actions()
         return actions
@@ -226,28 +232,38 @@ class Engine:
 
     def views(self, now: float) -> list[HostView]:
         """The hosts where something is going on, the longest lines first."""
-        robots: dict[str, str] = {}
-        held: dict[str, int] = {}
-        for origin in self._origins.values():
+        held = {name: host.waiting for name, host in self._hosts.items() if host.waiting}
+        for pending in self._pending:
+            origin = self._origins[pending]
             held[origin.host] = held.get(origin.host, 0) + len(origin.waiting)
-            state = origin.state(now)
-            if state != "read" or origin.host not in robots:
-                robots[origin.host] = state
-        shown = [
+        busy = (
+            host
+            for name, host in self._hosts.items()
+            if host.busy or held.get(name) or host.blocked_until > now
+        )
+        shown = heapq.nlargest(MAX_SHOWN, busy, key=lambda host: held.get(host.name, 0))
+        robots = self._robots_of({host.name for host in shown}, now)
+        return [
             HostView(
-                host=name,
-                held=host.waiting + held.get(name, 0),
+                host=host.name,
+                held=held.get(host.name, 0),
                 in_flight=host.in_flight,
                 stopped=host.limits.stopped,
                 blocked_seconds=max(0.0, host.blocked_until - now),
-                reason=self._why(host, now) if host.waiting or held.get(name) else "",
-                robots=robots.get(name, "unknown"),
+                reason=self._why(host, now) if held.get(host.name) else "",
+                robots=robots.get(host.name, "unknown"),
             )
-            for name, host in self._hosts.items()
-            if host.busy or held.get(name) or host.blocked_until > now
+            for host in shown
         ]
-        shown.sort(key=lambda view: -view.held)
-        return shown[:MAX_SHOWN]
+
+    def _robots_of(self, hosts: Collection[str], now: float) -> dict[str, str]:
+        robots: dict[str, str] = {}
+        for origin in self._origins.values():
+            if origin.host in hosts:
+                state = origin.state(now)
+                if state != "read" or origin.host not in robots:
+                    robots[origin.host] = state
+        return robots
 
     # --- inside ---------------------------------------------------------------------------------
 
@@ -341,12 +357,13 @@ class Engine:
             host.used_at = now
             self._leave(waiting)
             self._actions.go.append(waiting)
-        if host.due_at < self._scheduled.get(host.name, math.inf):
-            self._scheduled[host.name] = host.due_at
-            heapq.heappush(self._due, (host.due_at, host.name))
         ask = host.ask(now)
         if ask is not None:
             self._actions.asks.append(ask)
+        due_at = min(host.due_at, host.ask_at())
+        if due_at < self._scheduled.get(host.name, math.inf):
+            self._scheduled[host.name] = due_at
+            heapq.heappush(self._due, (due_at, host.name))
 
     def _tell(self, now: float) -> None:
         while self._untold and self._untold[0][0] <= now:
@@ -371,8 +388,12 @@ class Engine:
         return host.why(now)
 
     def _forget(self, now: float) -> None:
-        limit = now - FORGET_SECONDS
-        old = [n for n, host in self._hosts.items() if host.used_at < limit and not host.busy]
+        old = [
+            name
+            for name, host in self._hosts.items()
+            if host.used_at < now - (FORGET_BUSY_SECONDS if host.strikes else FORGET_SECONDS)
+            and not host.busy
+        ]
         kept = {origin.host for name in self._pending if (origin := self._origins[name])}
         for name in old:
             if name not in kept and self._hosts[name].blocked_until <= now:

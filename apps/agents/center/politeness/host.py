@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,10 @@ LONGEST_PAUSE_SECONDS: Final = 300.0
 # After so many good answers in a row a host counts as calm again.
 CALM_AFTER: Final = 5
 RENEW_SECONDS: Final = 1.0
+# A host without limits has nothing to share; it only hears of pauses, before its lease ends.
+LEARN_SECONDS: Final = 4.0
+# Hosts renew in so many groups a second: neither all at once nor each in an exchange of its own.
+RENEWAL_GROUPS: Final = 10
 # An answer of the store that takes longer is not waited for: it is asked again.
 ASK_AGAIN_SECONDS: Final = 5.0
 
@@ -62,6 +67,7 @@ class Host:
         self._asked_at = -math.inf
         self._asking = False
         self._holds_share = False
+        self._phase = zlib.crc32(name.encode()) % RENEWAL_GROUPS / RENEWAL_GROUPS
 
     @property
     def rate(self) -> float:
@@ -197,11 +203,9 @@ class Host:
     def ask(self, now: float) -> Ask | None:
         """What to ask the store for now; None when there is nothing to ask, or it was just now."""
         urgent = self.needs_share or self._pause > 0
-        if self._asking and now - self._asked_at < ASK_AGAIN_SECONDS:
+        if self._asking and now < self._asked_at + ASK_AGAIN_SECONDS:
             return None
-        if not urgent and (
-            now - self._asked_at < RENEW_SECONDS or not (self.busy or self._holds_share)
-        ):
+        if not urgent and (now < self._renew_at() or not (self.busy or self._holds_share)):
             return None
         if urgent and not self._pause and self._refused_lately(now):
             return None
@@ -227,6 +231,23 @@ class Host:
         self._asking, self._asked_at, self._sent = True, now, 0
         self._pause, self._calm = 0.0, False
         return ask
+
+    def ask_at(self) -> float:
+        """When ``ask`` may have something to say by itself, after it has been called just now."""
+        if self._asking:
+            return self._asked_at + ASK_AGAIN_SECONDS
+        if self.needs_share:
+            return self._asked_at + RENEW_SECONDS
+        return self._renew_at() if self.busy or self._holds_share else math.inf
+
+    def _renew_at(self) -> float:
+        """The moment of its group nearest to when the last ask has grown old."""
+        limited = self.rate > 0 or self.limits.concurrency > 0
+        oldest = self._asked_at + (RENEW_SECONDS if limited else LEARN_SECONDS)
+        if oldest == -math.inf:
+            return oldest
+        # Nearest and not next: an ask that was a little late must not make a second of one two.
+        return self._phase + round(oldest - self._phase)
 
     def _refused_lately(self, now: float) -> bool:
         """Other centers hold the slots: asking again at once would only be a busy loop."""
