@@ -56,6 +56,8 @@ def share_of(yard: Yard, run: Run, queue: str) -> int:
     for name in ("a", "b"):
         # However slow this machine is: both are alive.
         yard.center.liveness.seen(name)
+    # Its main thread is this one: the dispatch may be done before it had a turn.
+    yard.center.step()
     yard.download(run)
     command = yard.receive(queue)
     assert isinstance(command, DownloadCommand)
