@@ -18,7 +18,7 @@ from psycopg import sql
 
 from tests.plugins import needs
 
-_REDIS_OWNER_KEY = "crawlyard:test:owner"
+REDIS_OWNER_KEY = "crawlyard:test:owner"
 
 
 def _unique_name() -> str:
@@ -86,10 +86,10 @@ def redis_url() -> Iterator[str]:
         url = _with_path(needs.REDIS_URL, str(number))
         with contextlib.closing(redis.Redis.from_url(url)) as client:
             # The key outlives a killed session by an hour; then the database is free again.
-            if not client.set(_REDIS_OWNER_KEY, os.getpid(), nx=True, ex=3600):
+            if not client.set(REDIS_OWNER_KEY, os.getpid(), nx=True, ex=3600):
                 continue
             if client.dbsize() != 1:
-                client.delete(_REDIS_OWNER_KEY)
+                client.delete(REDIS_OWNER_KEY)
                 continue
             try:
                 yield url
