@@ -271,7 +271,8 @@ class Gate:
         raw = encode_request(DownloadRequest(url=fetch.url))
         item = RequestItem(-fetch.number, 1, fetch.host, "", raw)
         groups: Groups = {(self._random.choice(alive), fetch.run, self._reports.name): [item]}
-        return list(commands(groups, self.clock.time(), self._reports.name))
+        # Without a report: it would be counted as the end of a page, of which there is none.
+        return list(commands(groups, self.clock.time()))
 
     def _count(self, run: int, **changes: int) -> None:
         entry = self.runs.get(run)
