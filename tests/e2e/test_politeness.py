@@ -136,7 +136,8 @@ def test_a_host_is_spared_by_all_centers_and_agents_together(daemons: Daemons) -
     quiet = max(later - earlier for earlier, later in itertools.pairwise(times))
     assert quiet >= 1.5
     assert any(at > busy + 1.5 for at in times)
+    # All of it took as long as the rate says; a busy machine may let two seconds arrive as one.
+    assert times[-1] - times[0] - quiet >= 0.8 * (len(times) / RATE - 1)
     for index, at in enumerate(times):
-        within = sum(at <= other < at + 1.0 for other in times[index : index + 2 * RATE])
-        # A block may come late by an exchange with the store, and then meets the next one.
-        assert within <= RATE * 1.25
+        within = sum(at <= other < at + 1.0 for other in times[index : index + 3 * RATE])
+        assert within <= 2 * RATE
