@@ -74,6 +74,7 @@ def idempotent(action: Action[P]) -> Action[P]:
                 keep = getattr(view, "stored_answer", None)
                 _store(reservation, response, keep(response.data) if keep else response.data)
         except BaseException:
+            # However it ended, nothing of it was committed: the key is free again.
             IdempotencyKey.objects.filter(**_mine(reservation)).delete()
             raise
         return response
