@@ -6,12 +6,19 @@ import logging
 import re
 
 # Everything a terminal or a reader of lines would act upon, but for the tab.
-_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 _IN_TRACEBACK = re.compile(_CONTROL.pattern.replace(r"\x0a-", r"\x0b-"))
 
 
 def _escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
+
+
+def one_line(text: str) -> str:
+    """The text with every control character, half surrogate and turn of direction escaped."""
+    return _CONTROL.sub(_escaped, text)
 
 
 class OneLineFormatter(logging.Formatter):
@@ -23,7 +30,7 @@ class OneLineFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line, escaped."""
-        return _CONTROL.sub(_escaped, super().formatMessage(record))
+        return one_line(super().formatMessage(record))
 
     def formatException(self, ei: object) -> str:
         """The traceback, escaped and indented."""

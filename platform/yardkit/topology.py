@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+from urllib.parse import quote
+
 from yardkit.broker.base import QueueSpec
 
 # An agent is alive while its last heartbeat is younger than this (seed S1.38).
@@ -12,16 +15,35 @@ DOWNLOAD_EXPIRES_SECONDS = 60.0
 # An allocate request nobody answered in time is void (seed S1.31, S1.35).
 ALLOCATE_EXPIRES_SECONDS = 30.0
 
+# Celery's queues: short tasks, and builds, which take long.
+TASKS = "celery.tasks"
+BUILDS = "celery.builds"
+# What a person has asked a run counts as unanswered after this long.
+LIFECYCLE_ANSWER_SECONDS = 10.0
+
 HEARTBEATS = "heartbeats"  # fanout: agents -> every center
 EVENTS = "events"  # fanout: any process -> every web process
+LIFECYCLE = "lifecycle"  # topic: jobs -> the runs of one job
 
 CENTER_REGISTER = QueueSpec("center.register")
 CENTER_CONTROL = QueueSpec("center.control")
 CENTER_REQUESTS = QueueSpec("center.requests")
 RUNNERS = QueueSpec("runners")
 STATISTICS = QueueSpec("statistics")
+LIFECYCLE_ANSWERS = QueueSpec("lifecycle.answers")
+LOGS = QueueSpec("logs")
 
-SHARED = (CENTER_REGISTER, CENTER_CONTROL, CENTER_REQUESTS, RUNNERS, STATISTICS)
+SHARED = (
+    CENTER_REGISTER,
+    CENTER_CONTROL,
+    CENTER_REQUESTS,
+    RUNNERS,
+    STATISTICS,
+    LIFECYCLE_ANSWERS,
+    LOGS,
+)
+# AMQP limits a routing key to 255 bytes; a longer name ends in a digest of itself.
+_TOPIC_CHARACTERS = 180
 
 
 def center_heartbeats(center: str) -> QueueSpec:
@@ -35,7 +57,10 @@ def center_heartbeats(center: str) -> QueueSpec:
 
 
 def center_reports(center: str) -> QueueSpec:
-    """What agents tell one center: how hosts answered, and the robots.txt it asked for."""
+    """What agents tell one center: how hosts answered, and the robots.txt it asked for.
+
+    Runs that pause ask here for what it holds of them.
+    """
     return QueueSpec(
         f"center.reports.{center}",
         durable=False,
@@ -49,9 +74,35 @@ def agent_commands(agent: str) -> QueueSpec:
     return QueueSpec(f"agent.{agent}", expires_seconds=24 * 3600)
 
 
+def runner_wakeups(host: str) -> QueueSpec:
+    """One runner's own wake-ups: a run was placed on its host."""
+    return QueueSpec(f"runner.{host}", durable=False, expires_seconds=3600)
+
+
 def run_answers(run: int, boot: str) -> QueueSpec:
     """Answers to one execution of a run; gone soon after it."""
     return QueueSpec(f"run.{run}.{boot}", durable=False, expires_seconds=120)
+
+
+def run_commands(run: int, boot: str) -> QueueSpec:
+    """What one execution of a run is told, bound to the topic of its job; gone soon after it."""
+    return QueueSpec(f"run.{run}.{boot}.commands", durable=False, expires_seconds=120)
+
+
+def job_topic(project: str, job: str) -> str:
+    """The topic of a job, ``job.<project>.<job>`` (seed S1.8): its slug, its name.
+
+    Whatever is not a letter, a digit, ``-`` or ``_`` of ASCII is percent-encoded, so that a name
+    with a dot is one word of the topic and no name is a pattern.
+    """
+    topic = f"job.{_word(project)}.{_word(job)}"
+    if len(topic) <= _TOPIC_CHARACTERS:
+        return topic
+    return f"{topic[:_TOPIC_CHARACTERS]}~{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
+
+
+def _word(name: str) -> str:
+    return quote(name, safe="").replace(".", "%2E").replace("~", "%7E")
 
 
 def web_events(process: str) -> QueueSpec:

@@ -139,6 +139,8 @@ def test_a_child_dies_with_its_parent() -> None:
 @pytest.mark.parametrize(
     ("told", "status"),
     [("", 0), ("0", 0), ("1", 0), (str(os.getpid()), 0), (str(2**22 + 1), -signal.SIGTERM)],
+    # Its own pid in a name would differ between the processes that share the tests.
+    ids=["none", "zero", "init", "own parent", "nobody"],
 )
 def test_a_child_whose_parent_was_gone_before_it_asked_ends_at_once(told: str, status: int) -> None:
     source = (

@@ -30,10 +30,14 @@ from yardkit.protocol.downloads import (
     Held,
     Refused,
     Skipped,
+    Withdraw,
 )
 from yardkit.protocol.runs import (
     CenterCounters,
     Event,
+    Lifecycle,
+    LifecycleAnswer,
+    LogBatch,
     RunCounters,
     RunQueued,
 )
@@ -56,9 +60,13 @@ AnyMessage = (
     | Held
     | Dispatched
     | DownloadsFinished
+    | Withdraw
     | RunQueued
     | RunCounters
     | CenterCounters
+    | Lifecycle
+    | LifecycleAnswer
+    | LogBatch
     | Event
 )
 

@@ -73,11 +73,15 @@ class DownloadResults(Message, frozen=True, kw_only=True, tag="download_results"
 
 
 class Skipped(Message, frozen=True, kw_only=True, tag="skipped"):
-    """The center did not dispatch these (id, attempt); the run retries them and counts them."""
+    """The center did not dispatch these (id, attempt); the run retries them and counts them.
+
+    ``withdrawn``: because the run wanted them back (``Withdraw``), and for no fault of anybody.
+    """
 
     run: int
     reason: str
     items: list[tuple[int, int]]
+    withdrawn: bool = False
 
 
 class Refused(Message, frozen=True, kw_only=True, tag="refused"):
@@ -93,12 +97,21 @@ class Held(Message, frozen=True, kw_only=True, tag="held"):
 
     They are told of again before ``wait_seconds`` are over if it takes longer. Time-outs start
     with ``Dispatched``; if neither comes in time the center is gone and the run tries again.
+    ``center`` is the queue where the run can ask for them back; "" with a center that gives none.
     """
 
     run: int
     reason: str
     wait_seconds: float
     items: list[tuple[int, int]]
+    center: str = ""
+
+
+class Withdraw(Message, frozen=True, kw_only=True, tag="withdraw"):
+    """A run that pauses wants back what the center holds of it; it comes as ``Skipped``."""
+
+    run: int
+    token: str
 
 
 class Dispatched(Message, frozen=True, kw_only=True, tag="dispatched"):

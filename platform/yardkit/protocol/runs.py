@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Any
 
 import msgspec
@@ -13,6 +14,64 @@ class RunQueued(Message, frozen=True, kw_only=True, tag="run_queued"):
     """Wakes a runner; the run's row is the truth."""
 
     run: int
+
+
+class RunAction(enum.StrEnum):
+    """What a run can be told on its job's topic (seed S1.8 to S1.10)."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    EXIT = "exit"
+
+
+class Lifecycle(Message, frozen=True, kw_only=True, tag="lifecycle"):
+    """Tells one execution of a run, or all runs of the job, what to do.
+
+    ``run`` 0 means every run that listens; ``boot`` "" every execution of it. ``command`` comes
+    back in the answer; 0 wants none. A run that has done it already answers the same again.
+    """
+
+    action: RunAction
+    run: int = 0
+    boot: str = ""
+    command: int = 0
+    reason: str = ""
+
+
+class LifecycleAnswer(Message, frozen=True, kw_only=True, tag="lifecycle_answer"):
+    """What the run did about it. ``accepted`` false says in ``reason`` why not."""
+
+    run: int
+    boot: str
+    action: RunAction
+    command: int
+    accepted: bool = True
+    reason: str = ""
+
+
+class LogRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One line. ``seq`` counts from 1 inside (stream, boot); ``at`` is Unix seconds.
+
+    ``source`` says where it came from: stdout, stderr, a step of a build, a logger.
+    """
+
+    seq: int
+    at: float
+    level: str
+    source: str
+    text: str
+
+
+class LogBatch(Message, frozen=True, kw_only=True, tag="log_batch"):
+    """Lines of one stream (``run:7``, ``build:3``), distinct by (stream, boot, seq).
+
+    ``dropped`` counts, absolutely since ``boot`` began, the lines their sender had to give up.
+    """
+
+    stream: str
+    boot: str
+    lines: list[LogRecord]
+    dropped: int = 0
 
 
 class FailureNote(msgspec.Struct, frozen=True, array_like=True):
