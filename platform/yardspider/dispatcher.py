@@ -82,6 +82,11 @@ class Dispatcher:
         if self._agents is not None:
             self._agents.allocated(agents)
 
+    @property
+    def out(self) -> int:
+        """Requests that are sent and not answered, also those that the center holds."""
+        return self._flights.out
+
     def cancel(self) -> None:
         """The run is over: what is out stays unanswered."""
         self._ledger.cancelled += self._flights.cancel()
@@ -148,7 +153,10 @@ class Dispatcher:
         """
         if isinstance(answer, Skipped):
             for number, attempt in answer.items:
-                self._skipped(number, attempt, answer.reason, now)
+                if answer.withdrawn:
+                    self._withdrawn(number, attempt, now)
+                else:
+                    self._skipped(number, attempt, answer.reason, now)
             return
         # Whoever speaks lives: the center's word that a request must wait is no silence either.
         self._heard_at = now - self._deaf_seconds
@@ -235,6 +243,13 @@ class Dispatcher:
         self._lost(flight, f"not dispatched: {reason}", now)
         if self._agents is not None:
             self._agents.dead(flight.agent, now - self._deaf_seconds)
+
+    def _withdrawn(self, number: int, attempt: int, now: float) -> None:
+        """The run wanted it back: it is sent again as soon as anything is."""
+        flight = self._flights.find_out(number, attempt)
+        if flight is not None:
+            self._ledger.skipped += 1
+            self._postpone(flight, now)
 
     def _retry(self, flight: Flight, verdict: Verdict, status: int, now: float) -> None:
         own = flight.request.download_retries

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from yardkit.protocol import FailureNote, RunCounters
+from yardkit.protocol import FailureNote, Held, RunCounters
 from yardspider.callbacks import (
     callback_name,
     describe_error,
@@ -20,6 +20,7 @@ from yardspider.clock import Alarm, Clock, MonotonicClock
 from yardspider.dispatcher import Dispatcher
 from yardspider.errors import RunFailed, TransportLost
 from yardspider.ledger import Depths, Ledger
+from yardspider.lifecycle import Commands
 from yardspider.outputs import ItemSink
 from yardspider.reporter import Reporter
 from yardspider.request import Request
@@ -99,6 +100,11 @@ class Engine:
         self._stop_by: float | None = None
         self._report_at = 0.0
         self._empty_since: float | None = None
+        self._commands = Commands(transport, self)
+        # Until when this pause has been counted; None while the run is not paused.
+        self._paused_to: float | None = None
+        self._resumed_at = 0.0
+        self._settle_by: float | None = None
 
     def stop(self, reason: str) -> None:
         """Send nothing more, wait up to ``STOP_SECONDS`` for what is out, then end "stopped"."""
@@ -110,11 +116,48 @@ class Engine:
                     task.cancel()
             self._alarm.ring()
 
+    # --- pausing ------------------------------------------------------------------------------
+
+    @property
+    def paused(self) -> bool:
+        """Nothing is sent; what is on its way is still handled."""
+        return self._paused_to is not None
+
+    def pause(self) -> None:
+        """Send nothing from now on, and have the center give back what it holds (seed S1.11)."""
+        if self._paused_to is None:
+            self._paused_to = self._clock.now()
+            self._empty_since = None
+            self._transport.withdraw()
+            self._alarm.ring()
+
+    def resume(self) -> None:
+        """Go on where it was."""
+        self._resumed_at = self._now()
+        self._paused_to = None
+        self._alarm.ring()
+
+    def on_their_way(self) -> int:
+        """Requests that are sent and have not come back."""
+        return self._dispatcher.out
+
+    def _now(self) -> float:
+        """The time; what of it was a pause counts against no request and no limit."""
+        now = self._clock.now()
+        if self._paused_to is not None:
+            self._dispatcher.was_deaf(now - self._paused_to)
+            self._paused_to = now
+        return now
+
+    # --- the whole ----------------------------------------------------------------------------
+
     async def run(self) -> Outcome:
         """Run to the end. Every way a run can end is an ``Outcome``, none an exception."""
         begin = self._clock.now()
+        self._transport.listen(lambda message: self._commands.take(message, self._now()))
         failure = await self._try_run()
         self._dispatcher.cancel()
+        self._commands.finish()
         state: State = "exited" if failure is None else "failed"
         reason = "" if failure is None else str(failure)
         if self._stop_by is not None:
@@ -184,11 +227,11 @@ class Engine:
         self._report_at = self._clock.now()
         self._feeder = asyncio.create_task(self._feed())
         self._receive_next()
-        woken = self._clock.now()
+        woken = self._now()
         while True:
             self._take_answers()
-            now = self._clock.now()
-            self._note_deafness(now - woken)
+            now = self._now()
+            self._note_deafness(woken, now)
             self._step(now)
             if self._failure is not None:
                 raise self._failure
@@ -196,15 +239,17 @@ class Engine:
                 return
             until = self._next_wake(now)
             await self._clock.wait(self._alarm, until)
-            woken = self._clock.now()
+            woken = self._now()
             if self._transport.away:
                 # No answer can come, so this time counts against nobody.
-                self._dispatcher.was_deaf(woken - now)
+                self._note_deafness(now, woken, at_least=0.0)
             else:
-                self._note_deafness(woken - max(now, until))
+                self._note_deafness(max(now, until), woken)
 
-    def _note_deafness(self, seconds: float) -> None:
-        if seconds > _DEAF_SECONDS:
+    def _note_deafness(self, begin: float, end: float, at_least: float = _DEAF_SECONDS) -> None:
+        # Pauses are counted already, see ``_now``.
+        seconds = end - max(begin, self._resumed_at)
+        if not self.paused and seconds > at_least:
             self._dispatcher.was_deaf(seconds)
 
     def _receive_next(self) -> None:
@@ -223,15 +268,23 @@ class Engine:
         # Ask for the next ones before working on these: they travel meanwhile.
         self._receive_next()
         for answer in answers:
-            now = self._clock.now()
+            now = self._now()
             for request, response in self._dispatcher.take(answer, now):
                 self._call(request, response)
-            if self._stop_by is None and not self._transport.away:
+            if self.paused and isinstance(answer, Held):
+                # It was on its way to the center when the run paused.
+                self._transport.withdraw()
+            if self._may_send:
                 self._dispatcher.fill(now, busy=len(self._callbacks))
 
+    @property
+    def _may_send(self) -> bool:
+        return self._stop_by is None and not self.paused and not self._transport.away
+
     def _step(self, now: float) -> None:
+        self._settle_by = self._commands.settle(now)
         if self._stop_by is None:
-            if not self._transport.away:
+            if self._may_send:
                 self._dispatcher.tick(now)
                 self._dispatcher.fill(now, busy=len(self._callbacks))
             if self._dispatcher.queued < START_QUEUE:
@@ -246,7 +299,7 @@ class Engine:
         if self._stop_by is not None:
             return now >= self._stop_by or not (dispatcher.active or self._callbacks)
         busy = dispatcher.queued or dispatcher.unsettled or self._callbacks
-        if busy or self._is_awaiting_start():
+        if busy or self.paused or self._is_awaiting_start():
             self._empty_since = None
             return False
         if self._empty_since is None:
@@ -263,6 +316,9 @@ class Engine:
         times = [self._report_at]
         if self._stop_by is not None:
             times.append(self._stop_by)
+        elif self.paused:
+            if self._settle_by is not None:
+                times.append(self._settle_by)
         elif self._transport.away:
             times.append(now + _AWAY_SECONDS)
         else:

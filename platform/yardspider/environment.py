@@ -16,6 +16,8 @@ from yardkit.protocol import DownloaderSettings, Policy
 T = TypeVar("T")
 
 RUN = "CRAWLYARD_RUN"
+# What AMQP allows.
+_TOPIC_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,7 @@ class RunEnvironment:
 
     agents: how many are wanted; 0 leaves it to the policy.
     arguments: the job's, by name. settings: changes to the spider's ``SpiderSettings``.
+    topic: where the run is told to pause, to resume and to exit; "" where nobody tells it.
     """
 
     run: int
@@ -35,6 +38,7 @@ class RunEnvironment:
     downloader: DownloaderSettings
     arguments: dict[str, Any]
     settings: dict[str, Any]
+    topic: str = ""
 
 
 def on_platform(environ: Mapping[str, str]) -> bool:
@@ -63,12 +67,22 @@ def read_run(environ: Mapping[str, str]) -> RunEnvironment:
         downloader=_json(env, "CRAWLYARD_DOWNLOADER", DownloaderSettings),
         arguments=_json(env, "CRAWLYARD_ARGUMENTS", dict[str, Any]),
         settings=_json(env, "CRAWLYARD_SETTINGS", dict[str, Any]),
+        topic=_topic(env),
     )
 
 
 def read_downloader(environ: Mapping[str, str]) -> DownloaderSettings:
     """The downloader settings alone, for a run without the platform."""
     return _json(Env(environ), "CRAWLYARD_DOWNLOADER", DownloaderSettings)
+
+
+def _topic(env: Env) -> str:
+    topic = env.str("CRAWLYARD_TOPIC", "")
+    # With a wildcard the run would listen to what other jobs are told.
+    if len(topic.encode()) > _TOPIC_BYTES or not topic.isprintable() or set(topic) & set("#* "):
+        how = "use a name of at most 255 bytes without blanks, # and *"
+        raise EnvError("CRAWLYARD_TOPIC", f"{topic[:80]!r} is no topic", how)
+    return topic
 
 
 def _json(env: Env, name: str, kind: type[T]) -> T:

@@ -33,8 +33,11 @@ from yardkit.protocol import (
     FailureKind,
     FailureNote,
     Held,
+    Lifecycle,
+    LifecycleAnswer,
     Refused,
     RequestItem,
+    RunAction,
     RunCounters,
     Skipped,
     decode_request,
@@ -146,7 +149,8 @@ class FakeCenter:
         pages: answers by URL (others get a 404), or a function from ``DownloadRequest``.
 
     ``requests`` is every request in the order sent, retries included; ``reports`` every
-    published ``RunCounters``; ``clock`` the one the crawl goes by.
+    published ``RunCounters``; ``commands`` every answer to ``tell``; ``clock`` the one the crawl
+    goes by.
     """
 
     run = 1
@@ -159,7 +163,10 @@ class FakeCenter:
         self.clock = VirtualClock()
         self.requests: list[DownloadRequest] = []
         self.reports: list[RunCounters] = []
+        self.commands: list[LifecycleAnswer] = []
         self.closed = False
+        self._on_command: Callable[[Lifecycle], None] | None = None
+        self._held: set[tuple[int, int]] = set()
         self._answers: list[Answer] = []
         self._arrived = asyncio.Event()
 
@@ -198,12 +205,43 @@ class FakeCenter:
             self.later(page.seconds, lambda: self.respond(item, request, page.page))
             return []
         if isinstance(page, HeldBack):
-            sent_on = Dispatched(run=self.run, items=which)
-            self.later(page.seconds, lambda: [sent_on, *self.respond(item, request, page.page)])
+            self._held.update(which)
+            self.later(page.seconds, lambda: self._send_on(item, request, page.page))
             reason = "its host is spared"
             wait = page.seconds
             return [Held(run=self.run, reason=reason, wait_seconds=wait, items=which)]
         return [page_answer(item, request, page, run=self.run)]
+
+    def _send_on(
+        self, item: RequestItem, request: DownloadRequest, page: PageLike
+    ) -> Sequence[Answer]:
+        which = (item.id, item.attempt)
+        if which not in self._held:
+            return []  # the run has wanted it back
+        self._held.discard(which)
+        sent_on = Dispatched(run=self.run, items=[which])
+        return [sent_on, *self.respond(item, request, page)]
+
+    def withdraw(self) -> None:
+        """The run pauses: what is held goes back to it."""
+        if self._held:
+            items, self._held = sorted(self._held), set()
+            reason = "the run has paused"
+            self.deliver(Skipped(run=self.run, reason=reason, items=items, withdrawn=True))
+
+    def listen(self, on_command: Callable[[Lifecycle], None]) -> None:
+        self._on_command = on_command
+
+    def tell(self, action: RunAction | str, command: int = 0, reason: str = "") -> None:
+        """Tell the run to pause, to resume or to exit, as a person does; once it has begun."""
+        if self._on_command is not None:
+            message = Lifecycle(
+                action=RunAction(action), run=self.run, command=command, reason=reason
+            )
+            self._on_command(message)
+
+    def answer_command(self, answer: LifecycleAnswer) -> None:
+        self.commands.append(answer)
 
     def later(self, seconds: float, answers: Callable[[], Sequence[Answer]]) -> None:
         """Ask for answers in so many seconds, and deliver them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -10,6 +10,8 @@ from yardkit.protocol import (
     Dispatched,
     DownloadResults,
     Held,
+    Lifecycle,
+    LifecycleAnswer,
     Refused,
     RequestItem,
     RunCounters,
@@ -52,8 +54,20 @@ class Transport(Protocol):
     async def receive(self) -> Sequence[Answer]:
         """Wait for answers. Raises ``RunFailed`` when none can come any more."""
 
+    def listen(self, on_command: Callable[[Lifecycle], None]) -> None:
+        """From now on have ``on_command`` called, in the loop's thread, with what the run is told.
+
+        Called before ``allocate``; commands may come from then on.
+        """
+
+    def answer_command(self, answer: LifecycleAnswer) -> None:
+        """Send an answer at once, without waiting; it is sent again until it is confirmed."""
+
+    def withdraw(self) -> None:
+        """Ask for what the center holds; it comes back as ``Skipped``."""
+
     async def report(self, counters: RunCounters) -> None:
         """Publish counters; returns when they are confirmed. Raises ``ReportLost``."""
 
     async def close(self) -> None:
-        """Give the agents back and let go of everything, within two seconds."""
+        """Send the last answers, give the agents back and let go, within two seconds."""

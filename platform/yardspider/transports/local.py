@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from yardkit.cutting import TextFilter
 from yardkit.fetching import Fetcher
@@ -11,6 +11,8 @@ from yardkit.protocol import (
     DownloaderSettings,
     DownloadResult,
     DownloadResults,
+    Lifecycle,
+    LifecycleAnswer,
     RequestItem,
     RunCounters,
     decode_request,
@@ -79,6 +81,15 @@ class LocalTransport:
         self._arrived.clear()
         results, self._results = self._results, []
         return [DownloadResults(run=self.run, agent=AGENT, items=results)] if results else []
+
+    def listen(self, on_command: Callable[[Lifecycle], None]) -> None:
+        """Nobody tells it anything but the author, by a signal."""
+
+    def answer_command(self, answer: LifecycleAnswer) -> None:
+        """Nobody has asked."""
+
+    def withdraw(self) -> None:
+        """Nothing is held."""
 
     async def report(self, counters: RunCounters) -> None:
         """Nobody but the author counts."""

@@ -37,6 +37,8 @@ from yardkit.protocol import (
     DownloadResults,
     FailureKind,
     Held,
+    Lifecycle,
+    LifecycleAnswer,
     Policy,
     ProtocolError,
     Refused,
@@ -44,6 +46,7 @@ from yardkit.protocol import (
     RequestItem,
     RunCounters,
     Skipped,
+    Withdraw,
     decode,
     encode,
 )
@@ -52,6 +55,7 @@ from yardspider.errors import ReportLost, RunFailed, TransportLost
 from yardspider.settings import SpiderSettings
 from yardspider.transports.allocating import AllocationWait
 from yardspider.transports.base import Allocation, Answer
+from yardspider.transports.commands import CommandQueue
 
 log = logging.getLogger("yardspider")
 
@@ -85,6 +89,9 @@ class RemoteTransport:
         self._mending: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._lost: TransportLost | None = None
+        self._commands: CommandQueue | None = None
+        # Where the centers that have held requests of this run listen.
+        self._centers: set[str] = set()
 
     @property
     def away(self) -> bool:
@@ -128,6 +135,8 @@ class RemoteTransport:
                 self._subscription = broker.subscribe(
                     self._answers.name, prefetch=_PREFETCH, on_ready=self._on_ready
                 )
+                if self._commands is not None:
+                    self._commands.open(broker)
             except BrokerError as error:
                 failure = error
             else:
@@ -315,6 +324,8 @@ class RemoteTransport:
                 items = [self._inflated(result) for result in message.items]
                 return msgspec.structs.replace(message, items=items)
             return message
+        if isinstance(message, Held) and message.center:
+            self._centers.add(message.center)
         return message if isinstance(message, Skipped | Refused | Held | Dispatched) else None
 
     def _inflated(self, result: DownloadResult) -> DownloadResult:
@@ -336,6 +347,35 @@ class RemoteTransport:
             result, body=body[:limit], compressed=False, truncated=result.truncated or cut
         )
 
+    # --- lifecycle ----------------------------------------------------------------------------
+
+    def listen(self, on_command: Callable[[Lifecycle], None]) -> None:
+        if self._run.topic:
+            self._commands = CommandQueue(
+                run=self.run, boot=self.boot, topic=self._run.topic, on_command=on_command
+            )
+
+    def answer_command(self, answer: LifecycleAnswer) -> None:
+        if self._commands is not None:
+            self._commands.answer(answer)
+
+    def withdraw(self) -> None:
+        """Not sent again if it is lost: the center's next word about them brings the next."""
+        body = encode(Withdraw(run=self.run, token=self._run.token))
+        messages = [
+            Outgoing(
+                body,
+                key=center,
+                ttl_seconds=topology.DOWNLOAD_EXPIRES_SECONDS,
+                persistent=False,
+                mandatory=False,
+            )
+            for center in self._centers
+        ]
+        if messages and not self.away:
+            with contextlib.suppress(BrokerError):
+                self._connected().publish(messages).add_done_callback(_forget_failure)
+
     # --- the end ------------------------------------------------------------------------------
 
     async def report(self, counters: RunCounters) -> None:
@@ -353,6 +393,8 @@ class RemoteTransport:
         broker = self._broker
         if broker is None:
             return
+        if self._commands is not None:
+            await self._commands.close(_CLOSE_SECONDS)
         if self._allocate_sent:
             release = Release(run=self.run, token=self._run.token)
             with contextlib.suppress(BrokerError, TimeoutError):
@@ -361,6 +403,11 @@ class RemoteTransport:
                         [Outgoing(encode(release), key=topology.CENTER_CONTROL.name)]
                     )
         await _in_daemon_thread(lambda: broker.close(_CLOSE_SECONDS))
+
+
+def _forget_failure(done: Future[None]) -> None:
+    if not done.cancelled():
+        done.exception()
 
 
 def _check_connected(broker: Broker) -> None:

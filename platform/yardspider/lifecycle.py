@@ -1,0 +1,118 @@
+"""What a run is told while it runs, and what it answers (seed S1.8 to S1.11)."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from typing import Final, Protocol
+
+from yardkit.protocol import Lifecycle, LifecycleAnswer, RunAction
+from yardspider.transports.base import Transport
+
+log = logging.getLogger("yardspider")
+
+# A pause is answered when nothing is on its way any more, at the latest after this long: whoever
+# has asked is told after 10 s that nobody answers.
+SETTLE_SECONDS: Final = 5.0
+_REMEMBERED: Final = 1000
+
+
+class Orders(Protocol):
+    """What carries commands out."""
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def stop(self, reason: str) -> None: ...
+
+    def on_their_way(self) -> int:
+        """Requests that are sent and have not come back."""
+
+
+class Commands:
+    """Takes the commands to one execution of a run and sees to the answers.
+
+    Each is carried out once, however often it comes, and answered as often as it comes. One that
+    comes after a later one, by their numbers, is refused.
+    """
+
+    def __init__(self, transport: Transport, orders: Orders) -> None:
+        self._transport = transport
+        self._orders = orders
+        # By command; None while a pause has not settled.
+        self._answers: OrderedDict[int, LifecycleAnswer | None] = OrderedDict()
+        self._newest = 0
+        self._pausing: Lifecycle | None = None
+        self._settle_by = 0.0
+
+    def take(self, message: Lifecycle, now: float) -> None:
+        """Do what a message says, if it is for this execution."""
+        transport = self._transport
+        if message.run not in (0, transport.run) or message.boot not in ("", transport.boot):
+            return
+        number = message.command
+        if number and number in self._answers:
+            answered = self._answers[number]
+            if answered is not None:
+                transport.answer_command(answered)
+            return
+        if number and number < self._newest:
+            self._answer(message, accepted=False, reason="a later command came before it")
+            return
+        self._newest = max(self._newest, number)
+        self._settle_pause()
+        log.info("told to %s%s", message.action, f": {message.reason}" if message.reason else "")
+        self._carry_out(message, now)
+
+    def _carry_out(self, message: Lifecycle, now: float) -> None:
+        if message.action is RunAction.PAUSE:
+            self._orders.pause()
+            self._pausing, self._settle_by = message, now + SETTLE_SECONDS
+            if message.command:
+                self._remember(message.command, None)
+            self.settle(now)
+        elif message.action is RunAction.RESUME:
+            self._orders.resume()
+            self._answer(message)
+        else:
+            self._orders.stop(f"exit message{f', {message.reason}' if message.reason else ''}")
+            self._answer(message)
+
+    def settle(self, now: float) -> float | None:
+        """Answer a pause once nothing is on its way; when to look again at the latest."""
+        if self._pausing is None:
+            return None
+        if self._orders.on_their_way() and now < self._settle_by:
+            return self._settle_by
+        self._settle_pause()
+        return None
+
+    def finish(self) -> None:
+        """The run is at its end: a pause that has not settled is answered now."""
+        self._settle_pause()
+
+    def _settle_pause(self) -> None:
+        message, self._pausing = self._pausing, None
+        if message is not None:
+            left = self._orders.on_their_way()
+            self._answer(message, reason=f"{left} requests are still on their way" if left else "")
+
+    def _answer(self, message: Lifecycle, *, accepted: bool = True, reason: str = "") -> None:
+        if not message.command:
+            return
+        answer = LifecycleAnswer(
+            run=self._transport.run,
+            boot=self._transport.boot,
+            action=message.action,
+            command=message.command,
+            accepted=accepted,
+            reason=reason,
+        )
+        self._remember(message.command, answer)
+        self._transport.answer_command(answer)
+
+    def _remember(self, command: int, answer: LifecycleAnswer | None) -> None:
+        self._answers[command] = answer
+        if len(self._answers) > _REMEMBERED:
+            self._answers.popitem(last=False)
