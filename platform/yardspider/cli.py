@@ -1,4 +1,7 @@
-"""``yardspider run module:Class``: a spider on the platform, or with ``--local`` without it."""
+"""``yardspider run module:Class``: a spider on the platform, or with ``--local`` without it.
+
+``yardspider init NAME``: a project to begin with.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,7 @@ from yardspider.ledger import Ledger
 from yardspider.loading import load_spider, make_spider
 from yardspider.outputs import ITEMS_FILE, write_exit
 from yardspider.runner import EXIT_FAILED, exit_content, finish, run_process
+from yardspider.scaffold import make_project, version
 from yardspider.settings import SpiderSettings
 from yardspider.transports.base import Transport
 
@@ -41,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _set_up_logging(quiet=options.quiet)
     run_dir: Path | None = None
     try:
+        if options.command == "init":
+            return _init(options)
         with Stop() as stop:
             die_with_parent_if_told(os.environ)
             run_dir = environment.read_run_dir(os.environ)
@@ -53,7 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="yardspider", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"yardspider {version()}")
+    parser.set_defaults(quiet=False)
     commands = parser.add_subparsers(dest="command", required=True)
+    init = commands.add_parser("init", help="make a project: a spider, its test, its Dockerfile")
+    init.add_argument("name", metavar="NAME", help="such as book-shop")
+    init.add_argument("--dir", type=Path, metavar="DIR", help="where to; else a folder NAME here")
     run = commands.add_parser("run", help="run a spider to its end")
     run.add_argument("spider", metavar="module:Class", help="such as quotes:Quotes")
     run.add_argument(
@@ -69,6 +80,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--json", action="store_true", help="print one JSON object at the end")
     run.add_argument("--quiet", action="store_true", help="print errors only")
     return parser
+
+
+def _init(options: argparse.Namespace) -> int:
+    for path in make_project(options.name, options.dir):
+        sys.stdout.write(f"made {path}\n")
+    sys.stdout.flush()
+    return 0
 
 
 class _OneLine(logging.Formatter):
@@ -135,8 +153,13 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, Any]:
 
 
 def _local_transport(settings: SpiderSettings) -> Callable[[], Transport]:
-    from yardspider.transports.local import ANYWHERE, LocalTransport
-
+    try:
+        from yardspider.transports.local import ANYWHERE, LocalTransport
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"--local needs {error.name}, which is not installed; "
+            "install the SDK as yardspider[local]"
+        ) from error
     downloader = environment.read_downloader(os.environ)
     downloader = _timed(msgspec.structs.replace(downloader, allowed_networks=ANYWHERE), settings)
     return lambda: LocalTransport(downloader)
