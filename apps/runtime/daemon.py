@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def _version() -> str:
+def own_version() -> str:
+    """This product's version; "" where it is run from a checkout that is not installed."""
     try:
         return version("crawlyard")
     except PackageNotFoundError:
-        # Run from a checkout that is not installed.
         return ""
 
 
@@ -80,7 +80,12 @@ class HeartbeatRow:
         """Write the row and start the thread. Raises ``DatabaseError``: nothing works then."""
         me = self.identity
         register_daemon(
-            kind=me.kind, name=me.name, boot=me.boot, host=me.host, pid=me.pid, version=_version()
+            kind=me.kind,
+            name=me.name,
+            boot=me.boot,
+            host=me.host,
+            pid=me.pid,
+            version=own_version(),
         )
         if threads_share_database():
             self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -128,7 +133,7 @@ class HeartbeatRow:
                 boot=me.boot,
                 host=me.host,
                 pid=me.pid,
-                version=_version(),
+                version=own_version(),
                 state=self._state,
                 detail=self._detail,
             )

@@ -9,6 +9,7 @@ cannot be searched. A REST serializer must declare it write-only (``apps.runtime
 
 from __future__ import annotations
 
+import hmac
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 
-from yardkit.secretbox import SecretBox
+from yardkit.secretbox import SecretBox, SecretError
 
 if TYPE_CHECKING:
     _TextField = models.TextField[str, str]
@@ -76,7 +77,19 @@ class SecretAttribute(DeferredAttribute):
         return value.open() if isinstance(value, SealedText) else value
 
     def __set__(self, instance: models.Model, value: Any) -> None:
-        instance.__dict__[self.field.attname] = _sealed(value)
+        stored = instance.__dict__.get(self.field.attname)
+        # ``full_clean`` reads each field and sets it again: no change, so no new sealing.
+        if not (isinstance(stored, SealedText) and _holds(stored, value)):
+            instance.__dict__[self.field.attname] = _sealed(value)
+
+
+def _holds(sealed: SealedText, value: Any) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        return hmac.compare_digest(sealed.open().encode(), value.encode())
+    except (SecretError, UnicodeEncodeError):
+        return False
 
 
 def _sealed(value: Any) -> Any:

@@ -21,6 +21,7 @@ from apps.runtime.services.leases import (
     lease_worker,
     release_lease,
     renew_lease,
+    steady_for,
 )
 from apps.runtime.services.outbox import enqueue
 from apps.runtime.services.processed import claim_message
@@ -49,6 +50,7 @@ __all__ = [
     "requeue_dead_letter",
     "shared_broker",
     "stale_daemons",
+    "steady_for",
     "stop_events",
     "stop_relay",
     "store_dead_letters",

@@ -101,6 +101,7 @@ def _open(url: str, *, timeout: float, name: str) -> Broker:
         broker.declare(*topology.SHARED)
         for exchange in (topology.EVENTS, topology.HEARTBEATS):
             broker.declare_exchange(exchange, "fanout")
+        broker.declare_exchange(topology.LIFECYCLE, "topic")
     except BaseException:
         broker.close(0.0)
         raise

@@ -61,6 +61,31 @@ def release_lease(*, lease: WorkerLease, now: datetime | None = None) -> None:
     _held(lease).update(expires_at=now or database_now())
 
 
+def steady_for(*, purpose: str, gap: timedelta, now: datetime) -> timedelta:
+    """For how long this has been asked, and could be written down, at least once each ``gap``.
+
+    For who must not judge others by what they wrote, when perhaps nobody could write. Short after
+    each gap, whoever asks: the answer is in the database, in the row of number 0 of ``purpose``.
+    """
+    since_ms = int(now.timestamp() * 1000)
+    row, created = WorkerLease.objects.get_or_create(
+        purpose=purpose,
+        number=0,
+        defaults={"owner": purpose, "expires_at": now + gap, "high_water_ms": since_ms},
+    )
+    if not created:
+        going_on = WorkerLease.objects.filter(pk=row.pk, expires_at__gte=now)
+        if going_on.update(expires_at=now + gap):
+            # Read afterwards: another process may have begun anew just before us.
+            row.refresh_from_db(fields=["high_water_ms"])
+            since_ms = row.high_water_ms
+        else:
+            WorkerLease.objects.filter(pk=row.pk).update(
+                expires_at=now + gap, high_water_ms=since_ms
+            )
+    return timedelta(milliseconds=max(0, int(now.timestamp() * 1000) - since_ms))
+
+
 def _held(lease: WorkerLease) -> QuerySet[WorkerLease]:
     return WorkerLease.objects.filter(pk=lease.pk, generation=lease.generation)
 

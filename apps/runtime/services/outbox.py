@@ -31,11 +31,13 @@ def enqueue(
     headers: Mapping[str, Header] | None = None,
     message_id: str = "",
     priority: int = 0,
+    mandatory: bool = True,
 ) -> str:
     """Publish ``body`` if and when the caller's transaction commits; returns the message id.
 
     A message that waits for the same queue under the same ``message_id`` is not added twice.
     ``ttl_seconds`` counts from now: a message that could not be published in time is void.
+    One that is not ``mandatory`` is done with where no queue wants it.
 
     Raises:
         TypeError, ValueError: no broker could carry this message.
@@ -50,6 +52,7 @@ def enqueue(
         headers=dict(headers or {}),
         ttl_seconds=ttl_seconds,
         priority=priority,
+        mandatory=mandatory,
         created_at=database_now(),
     )
     check([as_outgoing(message, message.created_at)])

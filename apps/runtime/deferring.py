@@ -1,0 +1,70 @@
+"""Celery tasks by name, sent when the transaction commits.
+
+A task is only a wake-up: its row says what to do, and a sweep finds what no wake-up reached. So
+a broker that is away holds nobody up, and costs time, never work.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import deque
+from typing import Any, Final
+
+from amqp.exceptions import AMQPError
+from celery import current_app
+from django.db import transaction
+from kombu.exceptions import KombuError
+
+from apps.runtime.engine.background import BackgroundWorker
+
+logger = logging.getLogger(__name__)
+
+# While the broker is away the oldest go first; the sweeps find their rows.
+WAITING_TASKS: Final = 1000
+RETRY_SECONDS: Final = 2.0
+
+_waiting: deque[tuple[str, str, dict[str, Any]]] = deque(maxlen=WAITING_TASKS)
+# What waits in the parent is sent by the parent.
+os.register_at_fork(after_in_child=_waiting.clear)
+
+
+def defer(name: str, *, queue: str, **arguments: Any) -> None:
+    """Have a worker call the task ``name`` with ``arguments``, after the commit.
+
+    Raises:
+        TypeError, ValueError: the arguments are no plain data; nothing could carry them.
+    """
+    json.dumps(arguments, allow_nan=False)
+    transaction.on_commit(lambda: _send(name, queue, arguments))
+
+
+def _send(name: str, queue: str, arguments: dict[str, Any]) -> None:
+    _waiting.append((name, queue, arguments))
+    try:
+        _worker.wake()
+    except RuntimeError:
+        logger.warning("task %s waits for its sweep: no thread can be started", name)
+
+
+def _send_waiting() -> float | None:
+    while _waiting:
+        name, queue, arguments = _waiting[0]
+        try:
+            current_app.send_task(
+                name, kwargs=arguments, queue=queue, retry=False, ignore_result=True
+            )
+        except (KombuError, AMQPError, OSError) as error:
+            logger.warning("tasks wait for the broker: %s", error)
+            return RETRY_SECONDS
+        _waiting.popleft()
+    return None
+
+
+_worker = BackgroundWorker("deferred-tasks", _send_waiting)
+
+
+def stop_deferring(timeout: float) -> None:
+    """Send what waits, for at most ``timeout`` seconds; later tasks are left to their sweeps."""
+    _worker.stop(timeout)

@@ -1,0 +1,102 @@
+"""Tasks are sent after the commit, by a thread, whatever the broker does meanwhile."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from django.db import transaction
+
+from apps.runtime import deferring
+from apps.runtime.deferring import defer
+from tests.runtime.processes import wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(deferring, "RETRY_SECONDS", 0.05)
+    deferring._waiting.clear()
+    yield
+    deferring._waiting.clear()
+
+
+def application(url: str, **options: Any) -> Celery:
+    app = Celery("test", broker=url, set_as_current=False)
+    app.conf.update(broker_transport_options=options, broker_connection_timeout=30.0)
+    return app
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Messages as files, one each."""
+    options = {"data_folder_in": str(tmp_path), "data_folder_out": str(tmp_path)}
+    app = application("filesystem://localhost", control_folder=str(tmp_path / "c"), **options)
+    monkeypatch.setattr(deferring, "current_app", app)
+    return tmp_path
+
+
+def messages(folder: Path) -> int:
+    return len(list(folder.glob("*.q1.msg")))
+
+
+def test_a_task_is_sent_when_the_transaction_commits(folder: Path) -> None:
+    with transaction.atomic():
+        defer("some.task", queue="q1", number=1)
+        assert not deferring._waiting
+    wait_for(lambda: messages(folder) == 1, "the message")
+
+
+def test_what_is_rolled_back_is_not_sent(folder: Path) -> None:
+    with transaction.atomic():
+        defer("some.task", queue="q1")
+        transaction.set_rollback(True)
+    defer("some.task", queue="q1")
+    wait_for(lambda: messages(folder) == 1 and not deferring._waiting, "the one message")
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), {1, 2}, b"x"])
+def test_what_nothing_can_carry_is_refused_at_once(folder: Path, value: object) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        defer("some.task", queue="q1", value=value)
+    assert not deferring._waiting
+
+
+def test_a_broker_that_hangs_holds_nobody_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filesystem = deferring.current_app
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"amqp://guest:guest@127.0.0.1:{silent.getsockname()[1]}//"
+        monkeypatch.setattr(deferring, "current_app", application(url))
+        for number in range(3):
+            defer("some.task", queue="q1", number=number)
+        # This returned; the thread is still waiting for a greeting that does not come.
+        connection, _address = silent.accept()
+        assert len(deferring._waiting) == 3
+        monkeypatch.setattr(deferring, "current_app", filesystem)
+    connection.close()
+    wait_for(lambda: messages(folder) == 3, "all three, in the end")
+
+
+def test_a_broker_that_is_away_costs_no_task(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    filesystem = deferring.current_app
+    monkeypatch.setattr(deferring, "current_app", application("amqp://guest:x@127.0.0.1:1//"))
+    defer("some.task", queue="q1")
+    wait_for(lambda: "tasks wait for the broker" in caplog.text, "the warning")
+    assert len(deferring._waiting) == 1
+    monkeypatch.setattr(deferring, "current_app", filesystem)
+    wait_for(lambda: messages(folder) == 1, "the message")
+
+
+def test_the_oldest_go_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deferring, "current_app", application("amqp://guest:x@127.0.0.1:1//"))
+    for number in range(deferring.WAITING_TASKS + 5):
+        defer("some.task", queue="q1", number=number)
+    assert len(deferring._waiting) == deferring.WAITING_TASKS
+    assert deferring._waiting[0][2] == {"number": 5}
