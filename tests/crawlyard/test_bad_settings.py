@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.daemon_processes import ROOT, Daemons
 
-DAEMONS = ["run_center", "run_runner", "run_statistics", "run_agent"]
+DAEMONS = ["run_center", "run_worker", "run_beat", "run_runner", "run_statistics", "run_agent"]
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from crawlyard.settings.paths import (
     key_from_file,
     new_secret_key,
 )
+from crawlyard.settings.tasks import HOUSEKEEPING, celery_broker
+from yardkit import topology
 from yardkit.env import Env, EnvError
 from yardkit.secretbox import generate_key
 
@@ -51,6 +53,11 @@ RUNNER_URL = env.str("RUNNER_URL", default="process://")
 # The charts of the agents reach back so far.
 AGENT_HISTORY_HOURS = env.int("AGENT_HISTORY_HOURS", default=24, minimum=1, maximum=24 * 90)
 
+# --- logs -----------------------------------------------------------------------------------
+
+# Lines of runs and builds are deleted after so long.
+LOG_DAYS = env.int("LOG_DAYS", default=30, minimum=2, maximum=3650)
+
 # --- politeness at the center ---------------------------------------------------------------
 
 # For each host, across all agents and runs; 0 is unlimited.
@@ -59,8 +66,35 @@ HOST_CONCURRENCY = env.int("HOST_CONCURRENCY", default=8, minimum=0)
 ROBOTS_CACHE_SECONDS = env.float("ROBOTS_CACHE_SECONDS", default=3600.0, minimum=0.0)
 HELD_LIMIT = env.int("HELD_LIMIT", default=10_000, minimum=1)
 
-# --- runs as local processes ----------------------------------------------------------------
+# --- projects, webhooks, builds ---------------------------------------------------------------
 
+# As git servers reach this installation; what the pages show as the address of a webhook.
+PUBLIC_URL = env.str("PUBLIC_URL", default="http://127.0.0.1:8000").rstrip("/")
+WEBHOOK_MAX_BYTES = env.int("WEBHOOK_MAX_BYTES", default=25 * 1024 * 1024, minimum=1024)
+# Deliveries are kept so long, and with them what can be replayed.
+DELIVERY_DAYS = env.int("DELIVERY_DAYS", default=90, minimum=1, maximum=3650)
+# Networks, as CIDR, that git servers and registries may stand in besides public addresses.
+GIT_ALLOWED_NETWORKS = env.list("GIT_ALLOWED_NETWORKS", default=[])
+BUILDS_DIR = DATA_DIR / "builds"
+# Where the build worker reaches the Docker Engine.
+DOCKER_URL = env.str("DOCKER_URL", default="unix:///var/run/docker.sock")
+# Network of the steps of a build: none, host, bridge or a name.
+BUILD_NETWORK = env.str("BUILD_NETWORK", default="bridge")
+BUILD_MEMORY_BYTES = env.int("BUILD_MEMORY_BYTES", default=2 * 1024**3, minimum=64 * 1024**2)
+
+# --- runs -------------------------------------------------------------------------------------
+
+# The broker as runs reach it: inside a container 127.0.0.1 is the container itself.
+RUN_BROKER_URL = env.secret("RUN_BROKER_URL", default=BROKER_URL)
+# Network of the containers of runs: bridge, host, none or a name.
+RUN_NETWORK = env.str("RUN_NETWORK", default="bridge")
+# Limits of a container whose job names none.
+RUN_CPUS = env.float("RUN_CPUS", default=1.0, minimum=0.01)
+RUN_MEMORY_BYTES = env.int("RUN_MEMORY_BYTES", default=1024**3, minimum=16 * 1024**2)
+RUN_PIDS = env.int("RUN_PIDS", default=256, minimum=8)
+# A host beyond these gets no new run.
+RUN_MAX_CPU_PERCENT = env.float("RUN_MAX_CPU_PERCENT", default=90.0, minimum=1.0)
+RUN_MIN_MEMORY = env.int("RUN_MIN_MEMORY", default=150 * 1024**2, minimum=0)
 RUNS_DIR = DATA_DIR / "runs"
 # Modules in this folder can be named as a job's spider.
 SPIDERS_DIR: Path = env.path("SPIDERS_DIR", default=DATA_DIR / "spiders")
@@ -99,6 +133,32 @@ if REDIS_URL:
 else:
     CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
+# --- Celery -----------------------------------------------------------------------------------
+
+CELERY_BROKER_URL, CELERY_BROKER_TRANSPORT_OPTIONS = celery_broker(BROKER_URL, DATA_DIR)
+CELERY_TASK_DEFAULT_QUEUE = topology.TASKS
+CELERY_TASK_CREATE_MISSING_QUEUES = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_ALWAYS_EAGER = False
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_REDIRECT_STDOUTS = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_CONNECTION_TIMEOUT = 4.0
+# Who sends tries again by itself, or leaves it to a sweep.
+CELERY_TASK_PUBLISH_RETRY = False
+CELERY_TIMEZONE = "UTC"
+# Nobody asks for results, and workers do not talk with each other: no queues for either.
+CELERY_RESULT_EXPIRES = None
+CELERY_WORKER_ENABLE_REMOTE_CONTROL = False
+CELERY_WORKER_DETECT_QUORUM_QUEUES = False
+CELERY_BEAT_SCHEDULER = "crawlyard.beat:LeaderScheduler"
+CELERY_BEAT_SCHEDULE = HOUSEKEEPING
+
 # --- Django ---------------------------------------------------------------------------------
 
 INSTALLED_APPS = [
@@ -115,8 +175,10 @@ INSTALLED_APPS = [
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "channels",
+    "django_celery_beat",
     "crawlyard",
     "apps.dashboard",
+    "apps.joblogs",
     "apps.queuestats",
     "apps.agents",
     "apps.jobs",
@@ -229,8 +291,15 @@ SPECTACULAR_SETTINGS = {
     # Several fields share these choices; without a name of their own each gets a made-up one.
     "ENUM_NAME_OVERRIDES": {
         "RunStateEnum": "apps.jobs.states.RunState",
+        "AskEnum": "apps.jobs.states.Ask",
+        "BuildStateEnum": "apps.projects.states.BuildState",
+        "BuildStepEnum": "apps.projects.states.BuildStep",
+        "DeliverySourceEnum": "apps.projects.states.Source",
+        "ImageSourceEnum": "apps.projects.states.ImageSource",
         "DownloaderKindEnum": "apps.jobs.models.DownloaderKind",
         "DownloadPolicyEnum": "apps.jobs.models.DownloadPolicy",
+        "AgentModeEnum": "apps.agents.states.AgentMode",
+        "ImportModeEnum": "apps.jobs.services.portable.Mode",
     },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
 }
@@ -264,4 +333,14 @@ LOGGING = {
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["stderr"], "level": LOG_LEVEL},
+    # Two lines for each task would hide everything else.
+    "loggers": {
+        name: {"level": "DEBUG" if LOG_LEVEL == "DEBUG" else "WARNING"}
+        for name in (
+            "celery.app.trace",
+            "celery.beat",
+            "celery.worker.strategy",
+            "django_celery_beat.schedulers",
+        )
+    },
 }

@@ -93,7 +93,12 @@ class Command(BaseCommand):
                 log.write(f"{name:<10} | {line}\n")
                 log.flush()
 
-            units = box(host="127.0.0.1", port=options["port"], agents=options["agents"])
+            units = box(
+                host="127.0.0.1",
+                port=options["port"],
+                agents=options["agents"],
+                builds_apart=False,
+            )
             self._supervisor = Supervisor(units, write)
             self._say(f"starting {len(units)} processes; their log is {log_path}")
             self._began = timezone.now()

@@ -1,0 +1,21 @@
+"""manage.py run_beat: wakes workers when something is due."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apps.runtime.management.daemon_command import DaemonCommand
+from crawlyard.beat import BeatDaemon
+from crawlyard.celery import app
+from yardkit.broker import Broker
+
+
+class Command(DaemonCommand):
+    """Of several, one leads and the others stand by."""
+
+    help = "Wake workers at the times of schedules and for housekeeping."
+    kind = "beat"
+
+    def make_daemon(self, options: dict[str, Any], broker: Broker) -> BeatDaemon:
+        """The daemon."""
+        return BeatDaemon(app)

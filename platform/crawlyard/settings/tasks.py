@@ -1,0 +1,46 @@
+"""Celery's settings, made from the one address of the broker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from yardkit import topology
+
+# What beat has a worker look after, as rows of its table; tasks this version lacks are left out.
+# Each is void when nobody has begun it in its own interval.
+HOUSEKEEPING: Final = {
+    f"housekeeping: {task}": {
+        "task": task,
+        "schedule": seconds,
+        "options": {"queue": topology.TASKS, "expire_seconds": int(seconds)},
+    }
+    for task, seconds in {
+        "jobs.sweep_schedules": 10.0,
+        "jobs.reap_lost_runs": 15.0,
+        "jobs.forget_planned_runs": 3600.0,
+        "projects.sweep_builds": 15.0,
+        "projects.forget_deliveries": 3600.0,
+    }.items()
+}
+
+
+def celery_broker(broker_url: str, data_dir: Path) -> tuple[str, dict[str, Any]]:
+    """Celery's broker and its transport options.
+
+    RabbitMQ where the platform has it; else files in the data folder, from which a killed worker
+    loses the task in its hands. Every task that must not be lost has a row and a sweep.
+    """
+    if broker_url.startswith(("amqp://", "amqps://")):
+        return broker_url, {"confirm_publish": True}
+    folder = data_dir / "celery"
+    queue, control = folder / "queue", folder / "control"
+    for each in (queue, control):
+        each.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return "filesystem://localhost", {
+        "data_folder_in": str(queue),
+        "data_folder_out": str(queue),
+        "control_folder": str(control),
+        "store_processed": False,
+        "polling_interval": 0.2,
+    }

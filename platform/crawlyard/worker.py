@@ -1,0 +1,107 @@
+"""A Celery worker inside one of our processes."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from celery import signals
+from celery.platforms import SecurityWarning
+from celery.worker import state
+
+from yardkit.stop import Stop
+
+logger = logging.getLogger(__name__)
+
+# Below the 5 s in which a process must be gone.
+GRACE_SECONDS: Final = 2.0
+IDLE_SECONDS: Final = 0.3
+
+
+class Worker:
+    """Runs tasks in threads until a signal.
+
+    A task that does not end within the grace is given up: its message is not acknowledged, so
+    that the broker gives it to another worker, and its row says how far it came. A build that is
+    given up becomes lost when its lease is over, and is tried again.
+    """
+
+    def __init__(
+        self, app: Any, *, name: str, queues: Sequence[str], concurrency: int, stop: Stop
+    ) -> None:
+        self._stop = stop
+        self._ended = threading.Event()
+        # Whether a worker may be root is for whoever starts it; messages are plain JSON.
+        warnings.simplefilter("ignore", SecurityWarning)
+        self._worker = app.Worker(
+            hostname=name,
+            queues=list(queues),
+            concurrency=concurrency,
+            pool="threads",
+            loglevel="WARNING",
+            quiet=True,
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+            task_events=False,
+        )
+
+    def run(self, *, on_tasks: Callable[[int], None], last_words: Callable[[], None]) -> int:
+        """Until a signal, or ``stop``; the exit status.
+
+        ``on_tasks`` is called with how many tasks have ended, ``last_words`` before the process
+        is cut short.
+        """
+        done = itertools.count(1)
+
+        def ready(**_kwargs: Any) -> None:
+            on_tasks(0)
+
+        def ended(**_kwargs: Any) -> None:
+            on_tasks(next(done))
+
+        signals.worker_ready.connect(ready, weak=False)
+        signals.task_postrun.connect(ended, weak=False)
+        signals.worker_shutting_down.connect(self._note, weak=False)
+        guard = threading.Thread(
+            target=self._guard, args=(last_words,), name="stop-guard", daemon=True
+        )
+        guard.start()
+        logger.info("%s starts (pid %d)", self._worker.hostname, os.getpid())
+        try:
+            self._worker.start()
+        finally:
+            self._ended.set()
+            logger.info("%s stopped", self._worker.hostname)
+        return int(self._worker.exitcode or 0)
+
+    def _note(self, **_kwargs: Any) -> None:
+        # Inside a signal handler: no more than a bool and a byte.
+        self._stop.request()
+
+    def _guard(self, last_words: Callable[[], None]) -> None:
+        while not self._stop.wait(3600.0):
+            pass
+        # Also for a stop that came before Celery listened to signals, or from our own code.
+        state.should_stop = 0
+        give_up_at = time.monotonic() + GRACE_SECONDS
+        while not self._ended.wait(IDLE_SECONDS):
+            busy = [request.name for request in list(state.reserved_requests)]
+            if not busy or time.monotonic() > give_up_at:
+                break
+        else:
+            return
+        # Celery looks at its wish to stop every other second only; with no task there is nothing
+        # to wait for.
+        if busy:
+            logger.warning("%s gives up %s", self._worker.hostname, ", ".join(sorted(busy)))
+        last_words()
+        logger.info("%s stopped", self._worker.hostname)
+        logging.shutdown()
+        os._exit(0)

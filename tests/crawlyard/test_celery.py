@@ -1,0 +1,180 @@
+"""run_worker and run_beat as real processes, on files and on RabbitMQ."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+
+from tests.e2e.daemon_processes import Daemons
+
+# A busy machine takes its time to start a process, and each test starts some.
+pytestmark = pytest.mark.timeout(900)
+PATIENCE_SECONDS = 200.0
+
+# A job that was due at this minute, and the wake-up that says so.
+WAKE = """
+from datetime import timedelta
+from django.utils import timezone
+from apps.jobs.models import Job, Schedule
+from apps.jobs.services import sync_schedule
+from apps.projects.models import Project
+from apps.runtime.deferring import defer, stop_deferring
+project, _made = Project.objects.get_or_create(slug="p", defaults={"name": "P"})
+now = timezone.now()
+job = Job.objects.create(project=project, name=str(now), spider="a:B", cron="* * * * *")
+sync_schedule(job=job, now=now - timedelta(minutes=2))
+Schedule.objects.filter(job=job).update(next_at=now - timedelta(minutes=1))
+defer("jobs.plan", queue="celery.tasks", job=job.pk, of_a_later_version=1)
+stop_deferring(30)
+print(job.pk)
+"""
+# A job that is due and of which nobody is told.
+DUE = WAKE.replace('defer("jobs.plan"', 'str("").format("jobs.plan"')
+
+
+@pytest.fixture
+def daemons(tmp_path: Path) -> Iterator[Daemons]:
+    started = Daemons(tmp_path)
+    started.manage("migrate", "-v0")
+    yield started
+    started.end()
+
+
+def rows(daemons: Daemons, query: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(daemons.folder / "data" / "crawlyard.sqlite3", timeout=30) as connection:
+        return list(connection.execute(query))
+
+
+def until(daemons: Daemons, condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            logs = {name: daemons.log(name)[-2000:] for name in daemons.processes}
+            pytest.fail(f"never happened: {what}; {logs}")
+        time.sleep(0.1)
+
+
+def planned(daemons: Daemons) -> int:
+    (count,) = rows(daemons, "SELECT count(*) FROM jobs_plannedrun")[0]
+    return int(count)
+
+
+def ready(daemons: Daemons, kind: str) -> bool:
+    found = rows(daemons, f"SELECT state FROM runtime_daemon WHERE kind = '{kind}'")  # noqa: S608
+    return ("running",) in found
+
+
+def test_a_worker_runs_tasks_from_files_and_stops_in_time(daemons: Daemons) -> None:
+    daemons.start("worker", "run_worker", "--concurrency", "1")
+    until(daemons, lambda: ready(daemons, "worker"), "the worker is there")
+    daemons.manage("shell", "-c", WAKE)
+    until(daemons, lambda: planned(daemons) > 0, "the task was run")
+    status, _seconds = daemons.stop("worker", signal.SIGTERM)
+    assert status == 0
+    assert rows(daemons, "SELECT state FROM runtime_daemon WHERE kind = 'worker'") == [("stopped",)]
+    assert "Traceback" not in daemons.log("worker")
+
+
+def test_beat_finds_a_worker_and_has_it_sweep(daemons: Daemons) -> None:
+    daemons.manage("shell", "-c", DUE)
+    daemons.start("beat", "run_beat")
+    daemons.start("worker", "run_worker")
+    # Nobody was told that the job is due: the sweep finds it, after ten seconds at most.
+    until(daemons, lambda: planned(daemons) > 0, "the sweep has planned")
+    tasks = rows(daemons, "SELECT task FROM django_celery_beat_periodictask ORDER BY task")
+    assert ("jobs.sweep_schedules",) in tasks
+    assert ("jobs.plan",) in tasks
+    for name in ("beat", "worker"):
+        status, _seconds = daemons.stop(name, signal.SIGTERM)
+        assert status == 0
+        assert "Traceback" not in daemons.log(name)
+
+
+@pytest.mark.fault
+def test_a_second_beat_takes_over_from_a_killed_one(daemons: Daemons) -> None:
+    daemons.start("first", "run_beat", "--name", "first")
+    daemons.until_logged("first", "this beat leads", PATIENCE_SECONDS)
+    daemons.start("second", "run_beat", "--name", "second")
+    daemons.until_logged("second", "stands by", PATIENCE_SECONDS)
+    daemons.stop("first", signal.SIGKILL)
+    daemons.until_logged("second", "this beat leads", PATIENCE_SECONDS)
+    # One that stops gives the lease back at once.
+    daemons.start("third", "run_beat", "--name", "third")
+    daemons.until_logged("third", "stands by", PATIENCE_SECONDS)
+    assert daemons.stop("second", signal.SIGTERM)[0] == 0
+    daemons.until_logged("third", "this beat leads", PATIENCE_SECONDS)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("point", "before"), [("jobs.plan.before_commit", 0), ("jobs.plan.after_commit", 2)]
+)
+def test_a_worker_killed_while_it_plans(daemons: Daemons, point: str, before: int) -> None:
+    daemons.start("worker", "run_worker", FAILPOINTS=f"{point}=kill@1")
+    until(daemons, lambda: ready(daemons, "worker"), "the worker is there")
+    daemons.manage("shell", "-c", WAKE)
+    assert daemons.processes["worker"].wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    assert planned(daemons) >= before
+    assert bool(planned(daemons)) == bool(before)
+    # The message is gone with it: the next worker hears of the job from the sweep.
+    daemons.start("beat", "run_beat")
+    daemons.start("second", "run_worker")
+    until(
+        daemons,
+        lambda: rows(daemons, "SELECT 1 FROM jobs_schedule WHERE next_at > datetime('now')"),
+        "the sweep has planned",
+    )
+    times = rows(daemons, "SELECT count(*), count(DISTINCT planned_at) FROM jobs_plannedrun")
+    assert times[0][0] == times[0][1] >= 2
+    (runs, linked) = rows(
+        daemons, "SELECT (SELECT count(*) FROM jobs_run), count(run_id) FROM jobs_plannedrun"
+    )[0]
+    assert runs == linked
+
+
+@pytest.mark.services
+def test_on_rabbitmq_nothing_is_left_behind_but_durable_queues(
+    daemons: Daemons, rabbit_vhost: str
+) -> None:
+    daemons.environment["BROKER_URL"] = rabbit_vhost
+    daemons.start("worker", "run_worker", "--queues", "celery.tasks")
+    until(daemons, lambda: ready(daemons, "worker"), "the worker is there")
+    daemons.manage("shell", "-c", WAKE)
+    until(daemons, lambda: planned(daemons) > 0, "the task was run")
+    vhost = unquote(urlsplit(rabbit_vhost).path[1:]) or "/"
+    listed = subprocess.run(
+        ["rabbitmqctl", "-q", "list_queues", "-p", vhost, "name", "durable", "exclusive"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        queues = [line.split() for line in listed.stdout.splitlines()[1:]]
+        assert ["celery.tasks", "true", "false"] in queues
+        assert not [name for name, _durable, exclusive in queues if exclusive == "true"]
+        assert not [name for name, _durable, _exclusive in queues if "pidbox" in name]
+    status, _seconds = daemons.stop("worker", signal.SIGTERM)
+    assert status == 0
+    assert "guest:guest" not in daemons.log("worker")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run_worker", "--queues", "celery.nothing"], "--queues"),
+        (["run_worker", "--concurrency", "0"], "--concurrency"),
+        (["run_worker", "--once"], "--once"),
+    ],
+)
+def test_a_wrong_argument_is_one_line(daemons: Daemons, arguments: list[str], words: str) -> None:
+    refused = daemons.manage(*arguments, status=2)
+    (line,) = refused.stderr.splitlines()
+    assert words in line
