@@ -1,0 +1,1 @@
+"""The plain-Python parts: tags, signatures, payloads, git, builds."""

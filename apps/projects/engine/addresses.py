@@ -1,0 +1,167 @@
+"""Which addresses git and registries may be asked at: the guard against SSRF and worse.
+
+``check_clone_url`` is asked twice: when somebody saves an address (names are not looked up then),
+and right before each use, with a resolver; the addresses it gives then are the ones to connect
+to, so that a name cannot change its mind in between.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from apps.projects.engine.refusals import Refused
+from yardkit.addresses import Network, Problem, Resolve, check_address
+
+CLONE_SCHEMES: Final = {"https": 443, "http": 80, "ssh": 22}
+REGISTRY_SCHEMES: Final = {"https": 443, "http": 80}
+MAX_URL: Final = 500
+# Neither blanks nor quotes nor percent escapes nor anything a shell would read.
+_PATH = re.compile(r"/(?:[^\W_]|[._~+@=,/-]|_)*")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_SCP = re.compile(r"(?P<user>[\w.-]+)@(?P<host>[\w.-]+):(?P<path>[^/:][^:]*)")
+_DOCKER_REPOSITORY = re.compile(
+    r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*"
+)
+
+
+class AddressProblem(Refused):
+    """An address that is not asked; ``code`` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteAddress:
+    """An address in its parts. ``addresses`` is empty where names were not to be looked up."""
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+    path: str
+    user: str = ""
+    addresses: tuple[str, ...] = ()
+
+    @property
+    def authority(self) -> str:
+        """``host`` or ``host:port``, as names of images and Host headers want it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        usual = {**CLONE_SCHEMES, **REGISTRY_SCHEMES}[self.scheme]
+        return host if self.port == usual else f"{host}:{self.port}"
+
+
+def check_clone_url(
+    url: str,
+    *,
+    allowed_networks: Sequence[str | Network] = (),
+    resolve: Resolve | None = None,
+) -> RemoteAddress:
+    """The address of a git repository. Raises ``AddressProblem``.
+
+    Args:
+        allowed_networks: networks besides public addresses, of ``GIT_ALLOWED_NETWORKS``.
+        resolve: looks a name up (``yardkit.addresses.resolve_name``); None judges only what is
+            written, for the moment when an address is saved.
+    """
+    found = _SCP.fullmatch(url)
+    if found and not found["user"].startswith("-") and not found["host"].startswith("-"):
+        meant = f"ssh://{found['user']}@{found['host']}/{found['path']}"
+        raise AddressProblem("url_scp_form", meant=meant)
+    address = _parse(url, CLONE_SCHEMES)
+    if address.path in ("", "/"):
+        raise AddressProblem("url_without_path")
+    if any(part.startswith("-") or part == ".." for part in address.path.split("/")):
+        raise AddressProblem("url_path", url=address.path)
+    return _judged(address, allowed_networks, resolve)
+
+
+def check_registry_url(
+    url: str,
+    *,
+    allowed_networks: Sequence[str | Network] = (),
+    resolve: Resolve | None = None,
+) -> RemoteAddress:
+    """The address of a registry: ``https://host[:port]``, no path. Raises ``AddressProblem``."""
+    address = _parse(url, REGISTRY_SCHEMES)
+    if address.path not in ("", "/"):
+        raise AddressProblem("registry_with_path", host=address.authority)
+    return _judged(address, allowed_networks, resolve)
+
+
+def check_repository(name: str) -> str:
+    """The name of a repository in a registry, ``team/spiders``. Raises ``AddressProblem``."""
+    if len(name) > 255 or not _DOCKER_REPOSITORY.fullmatch(name):
+        raise AddressProblem("repository_malformed", name=name)
+    return name
+
+
+def _parse(url: str, schemes: dict[str, int]) -> RemoteAddress:
+    if not url or len(url) > MAX_URL:
+        raise AddressProblem("url_too_long" if url else "url_empty", limit=MAX_URL)
+    if any(each.isspace() or not each.isprintable() for each in url) or "\\" in url:
+        raise AddressProblem("url_character")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise AddressProblem("url_malformed") from error
+    scheme = parts.scheme.lower()
+    if scheme not in schemes or "::" in url.partition("/")[0] or not parts.netloc:
+        raise AddressProblem("url_scheme", schemes=", ".join(f"{each}://" for each in schemes))
+    _check_user(parts.username, parts.password, scheme)
+    if parts.query or parts.fragment or url.rstrip("/").endswith(("?", "#")):
+        raise AddressProblem("url_query")
+    host = parts.hostname or ""
+    if not host or "%" in parts.netloc or host.startswith("-"):
+        raise AddressProblem("url_host")
+    if parts.path and not _PATH.fullmatch(parts.path):
+        raise AddressProblem("url_path", url=parts.path)
+    if port == 0:
+        raise AddressProblem("url_malformed")
+    return RemoteAddress(
+        url=url,
+        scheme=scheme,
+        host=host,
+        port=schemes[scheme] if port is None else port,
+        path=parts.path,
+        user=parts.username or "",
+    )
+
+
+def _check_user(user: str | None, password: str | None, scheme: str) -> None:
+    if password is not None or (user and scheme != "ssh"):
+        # It would be shown on pages, and in the list of processes.
+        raise AddressProblem("url_credentials")
+    if user is not None and not _USER.fullmatch(user):
+        raise AddressProblem("url_user")
+
+
+def _judged(
+    address: RemoteAddress, networks: Sequence[str | Network], resolve: Resolve | None
+) -> RemoteAddress:
+    verdict = check_address(
+        address.host, allowed_networks=networks, resolve=resolve or _not_looked_up
+    )
+    if not verdict.accepted:
+        if verdict.problem is Problem.UNRESOLVED and resolve is None:
+            return address
+        code = {
+            Problem.BLOCKED: "url_blocked",
+            Problem.UNRESOLVED: "url_unresolved",
+        }.get(verdict.problem, "url_host")
+        raise AddressProblem(code, host=address.host, reason=verdict.reason)
+    return RemoteAddress(
+        url=address.url,
+        scheme=address.scheme,
+        host=address.host,
+        port=address.port,
+        path=address.path,
+        user=address.user,
+        addresses=tuple(verdict.addresses),
+    )
+
+
+def _not_looked_up(name: str) -> list[str]:
+    raise OSError(name)

@@ -1,0 +1,181 @@
+"""The context of a build: an archive of the commit's files, the same for the same commit.
+
+It goes from git's archive straight into ours, and is never unpacked on this machine: a link in it
+is a line of text here. One that would lead out of the context is refused by name.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from apps.projects.engine.building.control import BuildFailed, Control
+from apps.projects.engine.building.ignoring import Ignoring
+from apps.projects.engine.building.plan import LAYER_LABEL, Plan
+from apps.projects.engine.building.references import check_references
+from apps.projects.engine.git import Fetched
+
+DOCKERFILE: Final = ".crawlyard.Dockerfile"
+IGNORE_FILE: Final = ".dockerignore"
+MAX_DOCKERFILE_BYTES: Final = 1024**2
+MAX_IGNORE_BYTES: Final = 256 * 1024
+MAX_MEMBERS: Final = 200_000
+_COPY_BYTES: Final = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The archive at ``path`` with the Dockerfile at ``DOCKERFILE`` in it.
+
+    ``lines``: in which line of the Dockerfile each of its steps begins, 0 for those of ours.
+    """
+
+    path: Path
+    files: int
+    size_bytes: int
+    lines: tuple[int, ...] = ()
+
+
+def make_context(fetched: Fetched, plan: Plan, control: Control) -> Context:
+    """Write the archive. Raises ``BuildFailed``, ``GitFailed``, ``Stopped``."""
+    text, steps = labelled(_dockerfile(fetched, plan), plan.layer)
+    # Judged as the engine will read it.
+    check_references(text, plan.image.repository, plan.arguments)
+    ignore = fetched.read(IGNORE_FILE, max_bytes=MAX_IGNORE_BYTES)
+    ignoring = Ignoring((ignore or b"").decode("utf-8", "replace"))
+    path = plan.folder / "context.tar"
+    writer = _Writer(fetched.committed_at(), plan.max_image_bytes, control)
+    with (
+        tarfile.open(path, mode="w", format=tarfile.PAX_FORMAT) as out,
+        fetched.archive(timeout=control.remaining, watch=control.check) as stream,
+    ):
+        for member, content in _members(stream, ignoring):
+            writer.add(out, member, content)
+        writer.text(out, DOCKERFILE, text)
+        # As the Docker client does it: the engine takes out again what only the build itself uses.
+        hidden = [DOCKERFILE] if ignore is not None else [DOCKERFILE, IGNORE_FILE]
+        lines = (ignore or b"").rstrip(b"\n") + b"\n" + "\n".join(hidden).encode() + b"\n"
+        writer.text(out, IGNORE_FILE, lines.lstrip(b"\n"))
+    return Context(path, writer.files, path.stat().st_size, steps)
+
+
+def _dockerfile(fetched: Fetched, plan: Plan) -> bytes:
+    if plan.script.strip():
+        return plan.script.replace("\r\n", "\n").encode()
+    path = posixpath.normpath(plan.dockerfile or "Dockerfile")
+    if path.startswith(("/", "..")):
+        raise BuildFailed("dockerfile_outside", path=plan.dockerfile)
+    text = fetched.read(path, max_bytes=MAX_DOCKERFILE_BYTES)
+    if text is None:
+        raise BuildFailed("dockerfile_missing", path=path)
+    return text
+
+
+def labelled(dockerfile: bytes, layer: str) -> tuple[bytes, tuple[int, ...]]:
+    """The Dockerfile with a label after each FROM, by which the layers of lost builds are found,
+    and the line in which each step begins.
+
+    The classic builder has no way to label anything but the finished image.
+    """
+    lines = dockerfile.decode("utf-8", "surrogateescape").removeprefix("\ufeff").splitlines()
+    escape = _escape_of(lines)
+    found: list[str] = []
+    steps: list[int] = []
+    begun = ""
+    for number, line in enumerate(lines, 1):
+        found.append(line)
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        if not begun:
+            begun = text.split(maxsplit=1)[0].upper()
+            steps.append(number)
+        if text.endswith(escape):
+            continue
+        if begun == "FROM":
+            found.append(f'LABEL {LAYER_LABEL}="{layer}"')
+            steps.append(0)
+        begun = ""
+    return ("\n".join(found) + "\n").encode("utf-8", "surrogateescape"), tuple(steps)
+
+
+def _escape_of(lines: list[str]) -> str:
+    for line in lines:
+        name, equals, value = line.strip().removeprefix("#").partition("=")
+        if not line.strip().startswith("#") or not equals:
+            break
+        if name.strip().lower() == "escape" and value.strip() == "`":
+            return "`"
+    return "\\"
+
+
+def _members(
+    stream: IO[bytes], ignoring: Ignoring
+) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
+    """What belongs into the context, in git's order, which is that of the names."""
+    try:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            for member in archive:
+                name = member.name.rstrip("/")
+                if name in (DOCKERFILE, IGNORE_FILE) or ignoring.leaves_out(name):
+                    continue
+                yield member, archive.extractfile(member) if member.isreg() else None
+    except tarfile.TarError as error:
+        raise BuildFailed("context_archive") from error
+
+
+class _Writer:
+    """Adds members with nothing in them that another clone of the commit would have otherwise."""
+
+    def __init__(self, at: int, max_bytes: int, control: Control) -> None:
+        self.files = 0
+        self._at = at
+        self._left = max_bytes
+        self._max_bytes = max_bytes
+        self._check: Callable[[], None] = control.check
+
+    def add(self, out: tarfile.TarFile, member: tarfile.TarInfo, content: IO[bytes] | None) -> None:
+        """A file, a folder or a link."""
+        name = posixpath.normpath(member.name)
+        if name.startswith(("/", "../")) or name == "..":
+            raise BuildFailed("context_name", path=member.name)
+        info = tarfile.TarInfo(name)
+        if member.isdir():
+            info.type, info.mode = tarfile.DIRTYPE, 0o755
+        elif member.issym():
+            _refuse_way_out(name, member.linkname)
+            info.type, info.linkname, info.mode = tarfile.SYMTYPE, member.linkname, 0o777
+        elif member.isreg():
+            info.size, info.mode = member.size, 0o755 if member.mode & 0o100 else 0o644
+        else:
+            raise BuildFailed("context_name", path=member.name)
+        self._write(out, info, content)
+
+    def text(self, out: tarfile.TarFile, name: str, content: bytes) -> None:
+        """A file of ours."""
+        info = tarfile.TarInfo(name)
+        info.size, info.mode = len(content), 0o644
+        self._write(out, info, io.BytesIO(content))
+
+    def _write(
+        self, out: tarfile.TarFile, info: tarfile.TarInfo, content: IO[bytes] | None
+    ) -> None:
+        self.files += 1
+        self._left -= info.size + tarfile.BLOCKSIZE
+        if self._left < 0 or self.files > MAX_MEMBERS:
+            raise BuildFailed("context_too_large", limit=self._max_bytes, files=MAX_MEMBERS)
+        info.mtime = self._at
+        self._check()
+        out.addfile(info, content)
+
+
+def _refuse_way_out(name: str, target: str) -> None:
+    # An absolute one means a place in the image; it is not followed outside of it.
+    reached = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
+    if not target.startswith("/") and (reached == ".." or reached.startswith("../")):
+        raise BuildFailed("context_link", path=name, target=target)

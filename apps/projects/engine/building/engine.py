@@ -1,0 +1,276 @@
+"""The Docker Engine as builds use it: the classic builder over the engine's API.
+
+A build has no network, no memory and no time but what is given here. What it costs on the disk is
+watched from outside: the engine offers no limit for the layers of the classic builder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, Final
+from urllib.parse import urlsplit
+
+import docker
+import requests
+from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+
+from apps.projects.engine.building.control import BuildFailed, Control
+from apps.projects.engine.building.logs import BuildLog
+from apps.projects.engine.building.plan import BUILD_LABEL, LAYER_LABEL, EngineOptions
+
+# Asked of the engine about something that it knows at once.
+ASK_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.2
+RETRY_SECONDS: Final = 2.0
+SIZE_SECONDS: Final = 1.0
+GONE_SECONDS: Final = 20.0
+# Below this the engine's own disk is as good as full, whoever filled it.
+MIN_FREE_BYTES: Final = 512 * 1024**2
+_ENDED: Final = object()
+_HOURS: Final = 24 * 3600.0
+
+Failure = DockerException | requests.RequestException | OSError
+FAILURES: Final = (DockerException, requests.RequestException, OSError)
+
+
+class Engine:
+    """One connection for questions; each build has one of its own beside it."""
+
+    def __init__(self, options: EngineOptions) -> None:
+        self.options = options
+        self.api = _connect(options.url)
+        self._root = _root_on_this_machine(options.url, self.api)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.api.close()
+
+    def image(self, digest: str) -> dict[str, Any] | None:
+        """What the engine knows of an image; None when it has none."""
+        try:
+            found: dict[str, Any] = self.api.inspect_image(digest)
+        except ImageNotFound:
+            return None
+        return found
+
+    def tag(self, digest: str, repository: str, tag: str) -> None:
+        """Give an image its name; an older one loses it."""
+        self.api.tag(digest, repository, tag, force=True)
+
+    def remove(self, digest: str) -> None:
+        """Remove an image with the layers that only it has; what is in use stays."""
+        with contextlib.suppress(APIError):
+            self.api.remove_image(digest)
+
+    def nameless(self) -> list[tuple[str, str]]:
+        """``(digest, build id)`` of our images without a name; "" for layers of no finished one."""
+        label = f"{LAYER_LABEL}={self.options.owner}"
+        found = self.api.images(filters={"dangling": True, "label": [label]})
+        return [(each["Id"], (each.get("Labels") or {}).get(BUILD_LABEL, "")) for each in found]
+
+    def free_bytes(self) -> int | None:
+        """Free space of the engine's disk, None where it is on another machine."""
+        if self._root is None:
+            return None
+        with contextlib.suppress(OSError):
+            found = os.statvfs(self._root)
+            return found.f_bavail * found.f_frsize
+        return None
+
+
+class Watcher:
+    """Looks at what one build takes of the disk while it runs.
+
+    Its containers are known by a line that the build gives to their hosts file, ``mark``: labels
+    and names are in the hands of the Dockerfile, and so is what it prints.
+    """
+
+    def __init__(self, engine: Engine, mark: str, max_bytes: int) -> None:
+        self._engine = engine
+        self._mark = mark
+        self._max_bytes = max_bytes
+        self._known: dict[str, bool] = {}
+        self._next = 0.0
+
+    def check(self) -> None:
+        """Raise ``BuildFailed`` when it takes too much; looks only now and then."""
+        now = time.monotonic()
+        if now < self._next:
+            return
+        with contextlib.suppress(*FAILURES):
+            for container in self.containers(running=True):
+                found = self._engine.api.containers(filters={"id": container}, size=True)
+                size = max((int(each.get("SizeRootFs") or 0) for each in found), default=0)
+                if size > self._max_bytes:
+                    raise BuildFailed("build_too_large", limit=self._max_bytes, size=size)
+        free = self._engine.free_bytes()
+        if free is not None and free < MIN_FREE_BYTES:
+            raise BuildFailed("build_disk_full", free=free)
+        # Sizes of trees with many files take the engine long: it is asked the less often.
+        self._next = time.monotonic() + max(SIZE_SECONDS, 5 * (time.monotonic() - now))
+
+    def containers(self, *, running: bool = False) -> list[str]:
+        """Ids of the build's containers. Raises what ``FAILURES`` names."""
+        ids = [each["Id"] for each in self._engine.api.containers(all=not running)]
+        self._known = {each: self._known[each] for each in ids if each in self._known}
+        for each in ids:
+            if each not in self._known:
+                with contextlib.suppress(NotFound):
+                    self._known[each] = self._is_ours(self._engine.api.inspect_container(each))
+        return [each for each in ids if self._known.get(each)]
+
+    def end_containers(self) -> None:
+        """The engine ends them when the connection is gone; wait for it, and help at the end."""
+        deadline = time.monotonic() + GONE_SECONDS
+        with contextlib.suppress(*FAILURES):
+            while left := self.containers():
+                if time.monotonic() > deadline:
+                    for each in left:
+                        with contextlib.suppress(APIError):
+                            self._engine.api.remove_container(each, force=True, v=True)
+                    return
+                time.sleep(POLL_SECONDS)
+
+    def _is_ours(self, container: Mapping[str, Any]) -> bool:
+        hosts = (container.get("HostConfig") or {}).get("ExtraHosts") or []
+        return any(each.partition(":")[0] == self._mark for each in hosts)
+
+
+class BuildStream:
+    """One build of the engine, read by a thread of its own, so that silence holds up nobody."""
+
+    def __init__(self, options: EngineOptions, context: Path, parameters: dict[str, Any]) -> None:
+        self._options = options
+        self._context = context
+        self._parameters = parameters
+        self._messages: queue.Queue[Any] = queue.Queue(maxsize=1000)
+        self._response: Any = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="docker-build", daemon=True)
+
+    def messages(self, tick: Callable[[], None]) -> Iterator[dict[str, Any]]:
+        """What the builder says, to the end; ``tick`` is called all the time and may raise.
+
+        Raises ``APIError`` when the engine refuses, ``BuildFailed`` when it goes away.
+        """
+        self._thread.start()
+        while True:
+            tick()
+            try:
+                message = self._messages.get(timeout=POLL_SECONDS)
+            except queue.Empty:
+                continue
+            if message is _ENDED:
+                return
+            if isinstance(message, APIError):
+                raise message
+            if isinstance(message, Exception):
+                raise BuildFailed("engine_lost", error=_first_line(message)) from message
+            yield message
+
+    def end(self) -> None:
+        """Close the connection: the engine then stops the build."""
+        self._ended.set()
+        response = self._response
+        if response is not None:
+            # The thread sleeps inside a read, and only this wakes it.
+            with contextlib.suppress(AttributeError, OSError):
+                response.raw._fp.fp.raw._sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join(GONE_SECONDS)
+
+    def _read(self) -> None:
+        try:
+            api = _connect(self._options.url)
+            api.hooks = {"response": [self._caught]}
+            with contextlib.closing(api), self._context.open("rb") as context:
+                for message in _build(api, context, self._parameters):
+                    if not self._put(message):
+                        return
+            self._put(_ENDED)
+        except Exception as error:  # noqa: BLE001 - raised again by the thread that waits for it
+            self._put(error)
+
+    def _caught(self, response: Any, *_args: Any, **_kwargs: Any) -> None:
+        self._response = response
+        if self._ended.is_set():
+            response.close()
+
+    def _put(self, message: Any) -> bool:
+        while not self._ended.is_set():
+            with contextlib.suppress(queue.Full):
+                self._messages.put(message, timeout=POLL_SECONDS)
+                return True
+        return False
+
+
+def _build(api: Any, context: IO[bytes], parameters: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    answer = api.build(
+        fileobj=context, custom_context=True, decode=True, timeout=_HOURS, **parameters
+    )
+    for message in answer:
+        if isinstance(message, dict):
+            yield message
+
+
+def wait_for_engine(options: EngineOptions, control: Control, log: BuildLog) -> Engine:
+    """Connect; an engine that is away is waited for a while. Raises ``BuildFailed``."""
+    deadline = time.monotonic() + options.wait_seconds
+    told = False
+    while True:
+        try:
+            return Engine(options)
+        except FAILURES as error:
+            if time.monotonic() >= deadline:
+                raise BuildFailed(
+                    "engine_away", url=without_password(options.url), error=_first_line(error)
+                ) from error
+            if not told:
+                text = f"the Docker Engine at {without_password(options.url)} is away; waiting"
+                log.say(text, source="build", level="WARNING")
+                told = True
+        log.tick()
+        control.wait(RETRY_SECONDS)
+
+
+def _connect(url: str) -> Any:
+    if url.startswith("unix://"):
+        # The SDK leaves a socket open when there is nobody at the other end.
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
+            probe.settimeout(ASK_SECONDS)
+            probe.connect("/" + url.removeprefix("unix://").lstrip("/"))
+    # Neither the environment nor a file of the user says where the engine is.
+    return docker.APIClient(base_url=url, version="auto", timeout=ASK_SECONDS)
+
+
+def _root_on_this_machine(url: str, api: Any) -> Path | None:
+    if not url.startswith("unix://"):
+        return None
+    root = Path(api.info().get("DockerRootDir") or "/nowhere")
+    return root if root.is_dir() else None
+
+
+def without_password(url: str) -> str:
+    """The address for people."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def words_of(error: APIError) -> str:
+    """What the engine itself said."""
+    text = str(error.explanation or error)
+    with contextlib.suppress(ValueError):
+        text = str(json.loads(text).get("message", text))
+    return re.sub(r"\s+", " ", text).strip()

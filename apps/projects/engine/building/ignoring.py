@@ -1,0 +1,84 @@
+"""``.dockerignore``: which files stay out of the context, as the Docker client decides it.
+
+Patterns are translated for re2, whose time grows with the text alone: the file is a stranger's.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from typing import Any, Final
+
+import re2
+
+from apps.projects.engine.building.control import BuildFailed
+
+MAX_PATTERNS: Final = 1000
+MAX_PATTERN_CHARACTERS: Final = 500
+_ESCAPED: Final = frozenset(".+()|{}$")
+
+
+@dataclass(frozen=True)
+class _Rule:
+    pattern: Any
+    includes: bool
+
+
+class Ignoring:
+    """The rules of one ``.dockerignore``; the last one that fits a path decides."""
+
+    def __init__(self, text: str) -> None:
+        lines = [line.strip() for line in text.lstrip("\ufeff").splitlines()]
+        wanted = [line for line in lines if line and not line.startswith("#")]
+        if len(wanted) > MAX_PATTERNS:
+            raise BuildFailed("ignore_too_many", limit=MAX_PATTERNS)
+        self._rules = [rule for line in wanted if (rule := _rule(line)) is not None]
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether ``path`` (relative) stays out; a rule for a folder covers all in it."""
+        parts = path.split("/")
+        prefixes = ["/".join(parts[:count]) for count in range(len(parts), 0, -1)]
+        out = False
+        for rule in self._rules:
+            if rule.includes == out and any(rule.pattern.fullmatch(each) for each in prefixes):
+                out = not rule.includes
+        return out
+
+
+def _rule(line: str) -> _Rule | None:
+    includes = line.startswith("!")
+    text = posixpath.normpath(line[includes:].strip() or ".").lstrip("/")
+    if text in (".", ""):
+        return None
+    if len(text) > MAX_PATTERN_CHARACTERS:
+        raise BuildFailed("ignore_bad_pattern", pattern=line)
+    options = re2.Options()
+    options.log_errors = False
+    # As large as re2 takes them: 1,000 rules with long names are unusual, and still no harm.
+    try:
+        return _Rule(re2.compile(_translated(text), options), includes)
+    except re2.error as error:
+        raise BuildFailed("ignore_bad_pattern", pattern=line) from error
+
+
+def _translated(text: str) -> str:
+    found, at = "", 0
+    while at < len(text):
+        character, at = text[at], at + 1
+        if character == "*" and text[at : at + 1] == "*":
+            at += 1
+            if text[at : at + 1] == "/":
+                at += 1
+            found += ".*" if at >= len(text) else "(.*/)?"
+        elif character == "*":
+            found += "[^/]*"
+        elif character == "?":
+            found += "[^/]"
+        elif character == "\\":
+            found += re2.escape(text[at : at + 1]) if at < len(text) else r"\\"
+            at += 1
+        elif character in _ESCAPED:
+            found += "\\" + character
+        else:
+            found += character
+    return f"(?s){found}"

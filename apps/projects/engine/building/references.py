@@ -1,0 +1,199 @@
+"""Which images a Dockerfile may build on: never those of another project.
+
+The engine would give any image that it has to anyone who names it. Where its reading of a line
+is not certain, every reading is judged; what cannot be known before the build is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from apps.projects.engine.building.control import BuildFailed
+from apps.projects.engine.building.plan import LAYER_LABEL
+from apps.projects.engine.tags import IMAGE_PREFIX
+
+_HOSTS: Final = ("docker.io", "index.docker.io")
+# The engine takes the beginning of an id as well, however short.
+_ID = re.compile(r"[0-9a-f]{1,64}|sha256[:@].*|.*@(?!sha256:[0-9a-f]{64}$).*")
+_ESCAPE_TOLD = re.compile(r"#.*escape\s*=.*`", re.IGNORECASE)
+_ESCAPE_SURE = re.compile(r"#[ \t]*escape[ \t]*=[ \t]*`[ \t]*", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::([-+])([^${}]*))?\})", re.ASCII)
+_FROM_FLAG = re.compile(r"--from=(\S*)", re.IGNORECASE)
+_QUOTING: Final = frozenset("'\"\\`")
+
+
+def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]) -> None:
+    """``image``: the repository that is built. Raises ``BuildFailed`` with the line."""
+    lines = dockerfile.decode("utf-8", "surrogateescape").splitlines()
+    own = "/".join(image.split("/")[:2])
+    for escape in _escapes(lines):
+        # Engines differ in whether a doubled escape at the end of a line still is one.
+        for doubled in (True, False):
+            reading = _Reading(own, arguments)
+            for number, text in _instructions(lines, escape, doubled):
+                reading.take(_line_of(lines, number), text)
+
+
+class _Reading:
+    """One Dockerfile from its top: what its words mean so far."""
+
+    def __init__(self, own: str, arguments: Mapping[str, str]) -> None:
+        self._own = own
+        self._arguments = arguments
+        # None: declared, and the value cannot be known.
+        self._values: dict[str, str | None] = {}
+        self._stages: list[str] = []
+        self._stage: str | None = None
+
+    def take(self, line: int, text: str) -> None:
+        """The next instruction. Raises ``BuildFailed``."""
+        name, *words = text.split()
+        # What an image of ours would make others do later.
+        while name.upper() == "ONBUILD" and words:
+            name, *words = words
+        if name.upper() == "FROM":
+            self._from(line, words)
+        elif name.upper() in ("COPY", "ADD"):
+            self._copy(line, words)
+        elif name.upper() == "ARG" and self._stage is None:
+            self._declare(words)
+
+    def _from(self, line: int, words: list[str]) -> None:
+        flags = [each for each in words if each.startswith("--")]
+        if any(_QUOTING & set(each) for each in flags):
+            raise BuildFailed("dockerfile_image_unknown", line=line, image=" ".join(words))
+        rest = words[len(flags) :]
+        if self._stage is not None:
+            self._stages.append(self._stage)
+        if rest:
+            image = self._expanded(line, rest[0])
+            if image.lower() not in self._stages:
+                self._judge(line, image)
+        named = len(rest) == 3 and rest[1].upper() == "AS"
+        self._stage = rest[2].lower() if named else ""
+
+    def _copy(self, line: int, words: list[str]) -> None:
+        for each in words:
+            if not each.startswith("--"):
+                break
+            if _QUOTING & set(each):
+                raise BuildFailed("dockerfile_image_unknown", line=line, image=each)
+            found = _FROM_FLAG.fullmatch(each)
+            if found is None:
+                continue
+            image = found[1]
+            if "$" in image:
+                raise BuildFailed("dockerfile_image_unknown", line=line, image=image)
+            known = image.lower() in self._stages
+            numbered = re.fullmatch(r"[0-9]{1,4}", image) and int(image) < len(self._stages)
+            if image and not known and not numbered:
+                self._judge(line, image)
+
+    def _declare(self, words: list[str]) -> None:
+        for position, word in enumerate(words):
+            name, equals, default = word.partition("=")
+            if name in self._arguments:
+                self._values[name] = self._arguments[name]
+            elif equals:
+                self._values[name] = self._default(default)
+            if _QUOTING & set(name):
+                # Nobody knows how the rest is cut.
+                self._values.update(dict.fromkeys(self._values, None))
+                self._values.update({_bare(each): None for each in words[position:]})
+                return
+
+    def _default(self, text: str) -> str | None:
+        quote = text[:1]
+        if len(text) > 1 and quote in ("'", '"') and text.endswith(quote):
+            text = text[1:-1]
+            if quote == "'" and "$" in text:
+                return None
+        return None if _QUOTING & set(text) else self._substituted(text)
+
+    def _expanded(self, line: int, text: str) -> str:
+        expanded = None if _QUOTING & set(text) else self._substituted(text)
+        if expanded is None:
+            raise BuildFailed("dockerfile_image_unknown", line=line, image=text)
+        return expanded
+
+    def _substituted(self, text: str) -> str | None:
+        pieces: list[str] = []
+        end = 0
+        for found in _VARIABLE.finditer(text):
+            value = self._value(found)
+            if value is None:
+                return None
+            pieces += text[end : found.start()], value
+            end = found.end()
+        if "$" in "".join(pieces[::2]) + text[end:]:
+            return None
+        return "".join(pieces) + text[end:]
+
+    def _value(self, found: re.Match[str]) -> str | None:
+        name, kind, other = found[1] or found[2], found[3], found[4]
+        if name in self._values and self._values[name] is None:
+            return None
+        value = self._values.get(name)
+        if kind == "-":
+            return value or other
+        if kind == "+":
+            return other if value else ""
+        return value
+
+    def _judge(self, line: int, image: str) -> None:
+        name = image.lower()
+        if _ID.fullmatch(name):
+            raise BuildFailed("dockerfile_image_id", line=line, image=image)
+        host, slash, rest = name.partition("/")
+        if slash and host in _HOSTS:
+            name = rest
+        if name.startswith(f"{IMAGE_PREFIX}/") and not name.startswith(f"{self._own}/"):
+            parts = re.split(r"[/:@]", name)
+            if "/".join(parts[:2]) != self._own:
+                raise BuildFailed("dockerfile_image_foreign", line=line, image=image)
+
+
+def _bare(word: str) -> str:
+    return "".join(each for each in word.partition("=")[0] if each not in _QUOTING)
+
+
+def _escapes(lines: Sequence[str]) -> Iterator[str]:
+    """Characters that may join lines: two where a directive might be meant."""
+    if lines and _ESCAPE_SURE.fullmatch(lines[0]):
+        yield "`"
+        return
+    yield "\\"
+    for line in lines:
+        if line.strip() and not line.strip().startswith("#"):
+            return
+        if _ESCAPE_TOLD.match(line.strip()):
+            yield "`"
+            return
+
+
+def _instructions(lines: Sequence[str], escape: str, doubled: bool) -> Iterator[tuple[int, str]]:
+    """Where each begins, and its text on one line."""
+    before = "" if doubled else f"(?<!{re.escape(escape)})"
+    joined = re.compile(f"{before}{re.escape(escape)}[ \\t]*$")
+    begun, text = 0, ""
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.strip().startswith("#"):
+            continue
+        begun = begun or number
+        piece = joined.sub("", line)
+        text += piece
+        if piece != line:
+            continue
+        if text.strip():
+            yield begun, text
+        begun, text = 0, ""
+    if text.strip():
+        yield begun, text
+
+
+def _line_of(lines: Sequence[str], number: int) -> int:
+    """Without the lines that are ours."""
+    ours = f"LABEL {LAYER_LABEL}="
+    return sum(not each.startswith(ours) for each in lines[:number])

@@ -1,0 +1,212 @@
+"""The steps of a build, one after the other, each of which may be stopped at any moment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from docker.errors import APIError
+
+from apps.projects.engine.building.context import DOCKERFILE, Context, make_context
+from apps.projects.engine.building.control import BuildFailed, Control
+from apps.projects.engine.building.engine import (
+    FAILURES,
+    BuildStream,
+    Engine,
+    Watcher,
+    wait_for_engine,
+    words_of,
+)
+from apps.projects.engine.building.logs import BuildLog
+from apps.projects.engine.building.plan import BUILD_LABEL, LAYER_LABEL, BuiltImage, Plan
+from apps.projects.engine.git import Fetched, fetch_tag
+from yardkit import failpoints
+
+CLONE: Final = "clone"
+PREPARE: Final = "prepare"
+BUILD: Final = "build"
+CHECK: Final = "check"
+STORE: Final = "store"
+
+_STEP = re.compile(r"Step (\d+)/(\d+) : (.*)", re.DOTALL)
+
+
+class Teller(Protocol):
+    """Told where the build is; raises when nobody may go on with it."""
+
+    def enter(self, step: str) -> None: ...
+
+    def commit(self, commit: str) -> None: ...
+
+
+def build_image(
+    plan: Plan,
+    *,
+    control: Control,
+    log: BuildLog,
+    teller: Teller,
+    store: Callable[[BuiltImage, Engine], None],
+) -> None:
+    """Do all of it; ``store`` writes the result down.
+
+    Raises ``Refused`` of any kind with the reason, or ``Stopped``.
+    """
+
+    def tick() -> None:
+        log.tick()
+        control.check()
+
+    teller.enter(CLONE)
+    log.say(f"fetching tag {plan.tag} of {plan.remote.url}", source=CLONE)
+    fetched = fetch_tag(
+        plan.remote,
+        plan.tag,
+        folder=plan.folder / "clone",
+        timeout=control.remaining,
+        max_bytes=plan.max_image_bytes,
+        watch=tick,
+    )
+    teller.commit(fetched.commit)
+    _tell_commit(fetched, plan, log)
+    failpoints.hit("projects.build.cloned")
+    teller.enter(PREPARE)
+    context = make_context(fetched, plan, control)
+    log.say(f"{context.files} files, {context.size_bytes:,} bytes", source=PREPARE)
+    teller.enter(BUILD)
+    engine = wait_for_engine(plan.engine, control, log)
+    try:
+        image = ImageBuild(plan, engine, control, log).run(context)
+        teller.enter(CHECK)
+        built = _checked(image, fetched.commit, plan, engine)
+        log.say(f"{built.digest}, {built.size_bytes:,} bytes", source=CHECK)
+        teller.enter(STORE)
+        failpoints.hit("projects.build.before_store")
+        tick()
+        # Whoever sees the end shall see the log before it.
+        log.tick(force=True)
+        store(built, engine)
+    except FAILURES as error:
+        raise BuildFailed("engine_lost", error=log.clean(str(error))) from error
+    finally:
+        engine.close()
+
+
+def _tell_commit(fetched: Fetched, plan: Plan, log: BuildLog) -> None:
+    log.say(f"commit {fetched.commit}", source=CLONE)
+    said = plan.expected_commit.lower()
+    if said and said not in (fetched.commit, fetched.tag_object):
+        text = f"the tag has been moved: it was announced with {said}"
+        log.say(text, source=CLONE, level="WARNING")
+
+
+class ImageBuild:
+    """The step of the engine."""
+
+    def __init__(self, plan: Plan, engine: Engine, control: Control, log: BuildLog) -> None:
+        self._plan = plan
+        self._control = control
+        self._log = log
+        self._mark = f"build-{plan.build}-{plan.boot}.crawlyard.invalid"
+        self._watcher = Watcher(engine, self._mark, plan.max_image_bytes)
+        self._step = ""
+        self._number = 0
+        self.lines: tuple[int, ...] = ()
+        self._image = ""
+
+    def run(self, context: Context) -> str:
+        """The digest of the image."""
+        self.lines = context.lines
+        stream = BuildStream(self._plan.engine, context.path, self._parameters())
+        try:
+            for message in stream.messages(self._tick):
+                self.hear(message)
+        except APIError as error:
+            raise BuildFailed("build_refused", error=self._log.clean(words_of(error))) from error
+        finally:
+            stream.end()
+            self._watcher.end_containers()
+            self._log.end_line(source=BUILD)
+        if not self._image:
+            raise BuildFailed("build_without_image")
+        return self._image
+
+    def _tick(self) -> None:
+        self._log.tick()
+        self._control.check()
+        self._watcher.check()
+
+    def _parameters(self) -> dict[str, Any]:
+        plan, memory = self._plan, self._plan.engine.memory_bytes
+        return {
+            "dockerfile": DOCKERFILE,
+            "rm": True,
+            "forcerm": True,
+            "nocache": plan.no_cache,
+            "buildargs": dict(plan.arguments),
+            "labels": {**plan.labels, LAYER_LABEL: plan.layer, BUILD_LABEL: str(plan.build)},
+            # Swap on top of it would be a second limit as large as the first.
+            "container_limits": {"memory": memory, "memswap": memory},
+            "network_mode": plan.engine.network,
+            "extra_hosts": {self._mark: "127.0.0.1"},
+            "use_config_proxy": False,
+        }
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """One message of the builder. Raises ``BuildFailed``."""
+        if "error" in message or "errorDetail" in message:
+            detail = message.get("errorDetail") or {}
+            text = self._log.clean(str(detail.get("message") or message.get("error")))
+            self._log.end_line(source=BUILD)
+            if not self._step:
+                raise BuildFailed("build_refused", error=text)
+            line = self.lines[self._number - 1] if self._number <= len(self.lines) else 0
+            code = "build_line_failed" if line else "build_step_failed"
+            raise BuildFailed(code, line=line, step=self._step, error=text)
+        if "stream" in message:
+            self._hear_text(str(message["stream"]))
+        elif "aux" in message:
+            self._image = str((message["aux"] or {}).get("ID") or self._image)
+        elif "status" in message:
+            self._hear_status(message)
+
+    def _hear_text(self, text: str) -> None:
+        found = _STEP.fullmatch(text.rstrip("\n"))
+        # What a command prints may look like a step; it cannot be the next one and stay so.
+        if found and int(found[1]) == self._number + 1:
+            self._number = int(found[1])
+            self._step = self._log.clean(found[3])
+            failpoints.hit("projects.build.step")
+        self._log.write(text, source=BUILD)
+
+    def _hear_status(self, message: dict[str, Any]) -> None:
+        """Of a pull, or of an ADD from an address, which the engine does without a container."""
+        progress = message.get("progressDetail") or {}
+        if int(progress.get("current") or 0) > self._plan.max_image_bytes:
+            raise BuildFailed(
+                "build_too_large",
+                limit=self._plan.max_image_bytes,
+                size=int(progress["current"]),
+            )
+        if not progress:
+            self._log.write(f"{message['status']}\n", source=BUILD)
+
+
+def _checked(digest: str, commit: str, plan: Plan, engine: Engine) -> BuiltImage:
+    found = engine.image(digest)
+    if found is None:
+        raise BuildFailed("build_without_image")
+    labels = {str(name): str(value) for name, value in _labels_of(found).items()}
+    size = int(found.get("Size") or 0)
+    if size > plan.max_image_bytes:
+        engine.remove(digest)
+        raise BuildFailed("image_too_large", limit=plan.max_image_bytes, size=size)
+    missing = {name for name, value in plan.labels.items() if labels.get(name) != value}
+    if missing or labels.get(BUILD_LABEL) != str(plan.build):
+        engine.remove(digest)
+        raise BuildFailed("image_labels", labels=", ".join(sorted(missing)) or BUILD_LABEL)
+    return BuiltImage(str(found["Id"]), size, labels, commit)
+
+
+def _labels_of(found: dict[str, Any]) -> dict[str, Any]:
+    return (found.get("Config") or {}).get("Labels") or {}

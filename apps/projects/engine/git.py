@@ -1,0 +1,230 @@
+"""The one way to git: the tags of a remote, and the files of one of them.
+
+GitPython is used here and in ``git_process`` alone. A tag is fetched by its full name into a
+bare repository, and its files leave that as an archive: there is never a working copy, so
+neither a symbolic link nor a filter nor a hook of a stranger's repository meets this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import posixpath
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from apps.projects.engine.addresses import RemoteAddress, check_clone_url
+from apps.projects.engine.git_process import Credentials, GitFailed, GuardedGit, Watch
+from apps.projects.engine.refs import check_tag
+from yardkit.addresses import Resolve, resolve_name
+
+__all__ = [
+    "Fetched",
+    "GitFailed",
+    "GitRemote",
+    "RemoteTag",
+    "fetch_tag",
+    "list_tags",
+    "remote_session",
+]
+
+LIST_SECONDS: Final = 20.0
+MAX_TAGS: Final = 10_000
+DEFAULT_USERNAME: Final = "oauth2"
+_READ_SECONDS: Final = 60.0
+# No file of the repository decides what the archive leaves out or rewrites.
+_ATTRIBUTES: Final = "* -export-ignore -export-subst -filter -ident -text\n"
+
+
+@dataclass(frozen=True)
+class GitRemote:
+    """A repository on a server. ``allowed_networks``: besides public addresses.
+
+    ``known_hosts`` keeps the keys of ssh servers from the first connection on.
+    """
+
+    url: str
+    username: str = ""
+    password: str = field(default="", repr=False)
+    allowed_networks: Sequence[str] = ()
+    known_hosts: Path | None = None
+    resolve: Resolve = field(default=resolve_name, repr=False)
+
+    def checked(self) -> RemoteAddress:
+        """Its address, looked up and judged now. Raises ``AddressProblem``."""
+        return check_clone_url(
+            self.url, allowed_networks=self.allowed_networks, resolve=self.resolve
+        )
+
+    @property
+    def credentials(self) -> Credentials:
+        """For the askpass script; servers that want a token alone take any user name."""
+        if any(each in self.username + self.password for each in "\n\r\0"):
+            raise GitFailed("git_password_characters")
+        username = self.username or (DEFAULT_USERNAME if self.password else "")
+        return Credentials(username, self.password)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteTag:
+    """A tag and the commit that it leads to."""
+
+    name: str
+    commit: str
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """The commit of a tag in a bare repository at ``folder``; ``tag_object`` is the commit's own
+    id for a light tag."""
+
+    git: GuardedGit
+    folder: Path
+    commit: str
+    tag_object: str
+
+    def read(self, path: str, *, max_bytes: int) -> bytes | None:
+        """A plain file of the commit, None when there is none. Raises ``GitFailed``."""
+        found = self.git.run(
+            "--literal-pathspecs",
+            *("ls-tree", "-z", "--full-tree", self.commit, "--", posixpath.normpath(path)),
+            folder=self.folder,
+            timeout=_READ_SECONDS,
+        )
+        if not found:
+            return None
+        mode, _kind, blob = found.partition(b"\t")[0].decode().split()
+        if not mode.startswith("100"):
+            raise GitFailed("git_no_plain_file", path=path)
+        size = int(self.git.run("cat-file", "-s", blob, folder=self.folder, timeout=_READ_SECONDS))
+        if size > max_bytes:
+            raise GitFailed("git_file_too_large", path=path, limit=max_bytes)
+        return self.git.run(
+            "cat-file", "blob", blob, folder=self.folder, timeout=_READ_SECONDS, max_bytes=size
+        )
+
+    @contextlib.contextmanager
+    def archive(self, *, timeout: float, watch: Watch | None = None) -> Iterator[IO[bytes]]:
+        """All files of the commit as a tar stream, in git's order. Raises ``GitFailed``."""
+        with self.git.stream(
+            *("archive", "--format=tar", self.commit),
+            folder=self.folder,
+            timeout=timeout,
+            watch=watch,
+        ) as stream:
+            yield stream
+
+    def committed_at(self) -> int:
+        """Unix seconds."""
+        said = self.git.run(
+            *("show", "--no-patch", "--format=%ct", self.commit),
+            folder=self.folder,
+            timeout=_READ_SECONDS,
+        )
+        return max(0, int(said.split()[0]))
+
+
+@contextlib.contextmanager
+def remote_session(remote: GitRemote, home: Path) -> Iterator[tuple[GuardedGit, RemoteAddress]]:
+    """Git bound to the addresses that the remote's name has now. Raises ``AddressProblem``."""
+    address = remote.checked()
+    yield (
+        GuardedGit(
+            home,
+            address=address,
+            credentials=remote.credentials,
+            known_hosts=remote.known_hosts,
+        ),
+        address,
+    )
+
+
+def list_tags(remote: GitRemote, *, timeout: float = LIST_SECONDS) -> list[RemoteTag]:
+    """The tags of a remote, highest version first, at most ``MAX_TAGS``.
+
+    Raises ``AddressProblem`` or ``GitFailed``, in whose texts no password stands.
+    """
+    with tempfile.TemporaryDirectory(prefix="crawlyard-git-") as made:
+        home = Path(made)
+        with remote_session(remote, home) as (git, address):
+            said = git.run(
+                *("ls-remote", "--tags", "--sort=-version:refname", "--", address.url),
+                folder=home,
+                timeout=timeout,
+            )
+    commits: dict[str, str] = {}
+    for line in said.decode("utf-8", "replace").splitlines():
+        commit, _tab, ref = line.partition("\t")
+        name = ref.removeprefix("refs/tags/")
+        if name.endswith("^{}"):
+            # The commit behind an annotated tag stands in a line of its own.
+            commits[name.removesuffix("^{}")] = commit
+        elif name and len(commits) < MAX_TAGS:
+            commits.setdefault(name, commit)
+    return [RemoteTag(name, commit) for name, commit in commits.items()]
+
+
+def fetch_tag(
+    remote: GitRemote,
+    tag: str,
+    *,
+    folder: Path,
+    timeout: float,
+    max_bytes: int,
+    watch: Watch | None = None,
+) -> Fetched:
+    """Fetch the newest commit of ``tag``, and nothing older, below the empty ``folder``.
+
+    ``watch`` is called all the time; what it raises ends the fetch. Raises ``RefRefused``,
+    ``AddressProblem``, ``GitFailed``.
+    """
+    check_tag(tag)
+    home, bare = folder / "home", folder / "repository.git"
+    home.mkdir(mode=0o700, parents=True)
+    ref = f"refs/tags/{tag}"
+    with remote_session(remote, home) as (git, address):
+        git.run("init", "--quiet", "--bare", "--template=", str(bare), folder=home, timeout=30.0)
+        (bare / "info").mkdir(exist_ok=True)
+        (bare / "info" / "attributes").write_text(_ATTRIBUTES)
+
+        def watch_size() -> None:
+            if watch is not None:
+                watch()
+            if _size_of(bare) > max_bytes:
+                raise GitFailed("git_too_large", limit=max_bytes)
+
+        git.run(
+            *("fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules"),
+            *("--", address.url, f"+{ref}:{ref}"),
+            folder=bare,
+            timeout=timeout,
+            watch=watch_size,
+        )
+        watch_size()
+    # What is asked from here on needs no password.
+    local = GuardedGit(home)
+    try:
+        commit = _id_of(local, bare, f"{ref}^{{commit}}")
+    except GitFailed as error:
+        # A tag may also lead to a file or a folder.
+        raise GitFailed("git_no_commit") from error
+    return Fetched(local, bare, commit, _id_of(local, bare, ref))
+
+
+def _id_of(git: GuardedGit, bare: Path, name: str) -> str:
+    said = git.run(
+        *("rev-parse", "--verify", "--quiet", "--end-of-options", name),
+        folder=bare,
+        timeout=_READ_SECONDS,
+    )
+    return said.decode("ascii").strip()
+
+
+def _size_of(folder: Path) -> int:
+    total = 0
+    for each in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += each.lstat().st_size
+    return total

@@ -1,0 +1,68 @@
+"""Which names of tags, branches and commits may reach git at all.
+
+An allow-list, far narrower than git's own rules: nothing that a shell, an option parser, a URL
+or the syntax of revisions (``^``, ``~``, ``@{``) could read as something else.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from apps.projects.engine.refusals import Refused
+
+MAX_REF_BYTES: Final = 200
+_MARKS: Final = frozenset("._-+/")
+_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+
+
+class TagRefused(Refused):
+    """A tag that is not read, with the reason; the base of every such refusal."""
+
+
+class RefRefused(TagRefused):
+    """No name that may be given to git."""
+
+
+def check_tag(tag: str, *, colon_allowed: bool = False) -> str:
+    """``tag`` itself. Raises ``RefRefused``.
+
+    ``colon_allowed``: the form ``release:name:version``, which git itself refuses (seed S1.5).
+    """
+    _check(tag, _MARKS | {":"} if colon_allowed else _MARKS)
+    if tag.startswith("refs/"):
+        raise RefRefused("ref_has_prefix", ref=tag)
+    return tag
+
+
+def check_branch(branch: str) -> str:
+    """``branch`` itself. Raises ``RefRefused``."""
+    _check(branch, _MARKS)
+    if branch.startswith("refs/") or branch == "HEAD":
+        raise RefRefused("ref_has_prefix", ref=branch)
+    return branch
+
+
+def check_commit(commit: str) -> str:
+    """The full id of a commit, in lower case. Raises ``RefRefused``."""
+    lower = commit.lower()
+    if not _COMMIT.fullmatch(lower):
+        raise RefRefused("commit_malformed", commit=commit)
+    return lower
+
+
+def _check(ref: str, marks: frozenset[str]) -> None:
+    if not ref:
+        raise RefRefused("ref_empty")
+    if len(ref.encode("utf-8", "replace")) > MAX_REF_BYTES:
+        raise RefRefused("ref_too_long", limit=MAX_REF_BYTES)
+    strange = next((each for each in ref if not (each.isalnum() or each in marks)), None)
+    if strange is not None:
+        raise RefRefused("ref_character", ref=ref, character=strange)
+    if ref.startswith("-"):
+        raise RefRefused("ref_like_option", ref=ref)
+    parts = ref.split("/")
+    if any(part.startswith(".") or part.endswith((".", ".lock")) or not part for part in parts):
+        raise RefRefused("ref_malformed", ref=ref)
+    if ".." in ref:
+        raise RefRefused("ref_malformed", ref=ref)

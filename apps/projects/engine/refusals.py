@@ -1,0 +1,28 @@
+"""Why something is refused or ignored: a stable code, and what the text for people needs.
+
+The texts are in ``apps.projects.reasons``, because they are translated.
+"""
+
+from __future__ import annotations
+
+
+class Refused(Exception):
+    """``code`` is for programs; ``params`` fill the text that belongs to it."""
+
+    def __init__(self, code: str, **params: object) -> None:
+        self.code = code
+        self.params = {name: _short(value) for name, value in params.items()}
+        super().__init__(code, self.params)
+
+    def __str__(self) -> str:
+        inner = ", ".join(f"{name}={value!r}" for name, value in self.params.items())
+        return f"{self.code}: {inner}" if inner else self.code
+
+
+def _short(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    printable = "".join(
+        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in value
+    )
+    return printable if len(printable) <= 120 else f"{printable[:119]}…"

@@ -1,0 +1,349 @@
+"""A client of the registry API v2, as far as images are listed (seed S1.7).
+
+    with Registry(address, repository, username="", password="") as registry:
+        registry.tags()         # latest first, then descending, at most 20
+        registry.digest("1.2")  # "sha256:..."
+
+It connects to the addresses that the guard has judged and to no others, follows no redirect,
+and gives up after ``timeout`` seconds of everything together. The registry may send it to
+another host for a token, as the big ones do; that host is judged the same way.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import re
+import socket
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import urlencode, urljoin, urlsplit
+
+from apps.projects.engine.addresses import (
+    AddressProblem,
+    RemoteAddress,
+    check_registry_url,
+)
+from apps.projects.engine.refusals import Refused
+from yardkit.addresses import Network, resolve_name
+
+LATEST: Final = "latest"
+MAX_TAGS: Final = 20
+# Some registries have thousands of tags, and tell them in their own order.
+MAX_PAGES: Final = 20
+MAX_BYTES: Final = 4 * 1024 * 1024
+TIMEOUT_SECONDS: Final = 15.0
+_USER_AGENT: Final = "crawlyard"
+_MANIFESTS: Final = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_CHALLENGE = re.compile(r'([a-z_]+)="([^"]*)"', re.IGNORECASE)
+_NUMBER = re.compile(r"(\d+)")
+
+
+class RegistryProblem(Refused):
+    """The registry does not answer, refuses, or answers nonsense."""
+
+
+def is_image_tag(tag: str) -> bool:
+    """Whether it can be the tag of an image."""
+    return bool(_TAG.fullmatch(tag))
+
+
+def choices(tags: Sequence[str], limit: int = MAX_TAGS) -> list[str]:
+    """``latest`` first, then descending, at most ``limit``.
+
+    Numbers inside count as numbers, so that 1.10 comes before 1.9.
+    """
+    known = {tag for tag in tags if is_image_tag(tag)}
+    rest = sorted(known - {LATEST}, key=_sort_key, reverse=True)
+    return ([LATEST] * (LATEST in known) + rest)[:limit]
+
+
+def _sort_key(tag: str) -> tuple[tuple[int, int, str], ...]:
+    # Odd pieces are numbers; huge ones stay texts, for int() of them is slow.
+    return tuple(
+        (1, int(piece), "") if index % 2 and len(piece) < 20 else (0, 0, piece)
+        for index, piece in enumerate(_NUMBER.split(tag))
+    )
+
+
+class Registry:
+    """One conversation with one registry about one repository."""
+
+    def __init__(
+        self,
+        url: str,
+        repository: str,
+        *,
+        username: str = "",
+        password: str = "",
+        allowed_networks: Sequence[str | Network] = (),
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self._networks = tuple(allowed_networks)
+        self._address = check_registry_url(
+            url, allowed_networks=self._networks, resolve=resolve_name
+        )
+        self._repository = repository
+        self._username = username
+        self._password = password
+        self._authorization = ""
+        self._timeout = timeout
+        self._deadline = time.monotonic() + timeout
+        self._connection: http.client.HTTPConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def tags(self, limit: int = MAX_TAGS) -> list[str]:
+        """As ``choices`` orders them. Raises ``RegistryProblem``."""
+        found: list[str] = []
+        path = f"/v2/{self._repository}/tags/list?n=1000"
+        for _page in range(MAX_PAGES):
+            headers, body = self._ask("GET", path)
+            found += _tags_of(body)
+            following = _next_page(headers.get("link", ""), path)
+            if not following:
+                break
+            path = following
+        return choices(found, limit)
+
+    def digest(self, tag: str) -> str:
+        """The digest of an image. Raises ``RegistryProblem``."""
+        if not is_image_tag(tag):
+            raise RegistryProblem("image_tag_malformed", tag=tag)
+        path = f"/v2/{self._repository}/manifests/{tag}"
+        headers, _body = self._ask("HEAD", path, {"Accept": _MANIFESTS})
+        digest = headers.get("docker-content-digest", "")
+        if not _DIGEST.fullmatch(digest):
+            raise RegistryProblem("registry_no_digest", image=f"{self._repository}:{tag}")
+        return digest
+
+    # --- asking ---------------------------------------------------------------------------------
+
+    def _ask(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None
+    ) -> tuple[dict[str, str], bytes]:
+        """Headers and body of a 200; asks for a token first where the registry wants one."""
+        status, answered, body = self._send(method, path, headers)
+        if status == 401 and not self._authorization:
+            self._authorization = self._answer_challenge(answered.get("www-authenticate", ""))
+            status, answered, body = self._send(method, path, headers)
+        _check_status(status, self._repository)
+        return answered, body
+
+    def _send(
+        self, method: str, path: str, headers: Mapping[str, str] | None
+    ) -> tuple[int, dict[str, str], bytes]:
+        if self._connection is None or self._connection.sock is None:
+            # The registry has closed it; http.client would look the name up anew by itself.
+            self._connection = self._connect(self._address)
+        extra = {"Authorization": self._authorization} if self._authorization else {}
+        try:
+            return self._exchange(self._connection, method, path, {**(headers or {}), **extra})
+        except RegistryProblem:
+            self.close()
+            raise
+
+    def _answer_challenge(self, challenge: str) -> str:
+        """The Authorization header that the registry wants."""
+        kind = challenge.partition(" ")[0].lower()
+        if kind == "basic":
+            if not self._username:
+                raise RegistryProblem("registry_refused", status=401, error="Basic")
+            return _basic(self._username, self._password)
+        if kind != "bearer":
+            raise RegistryProblem("registry_nonsense", error="WWW-Authenticate")
+        values = {name.lower(): value for name, value in _CHALLENGE.findall(challenge)}
+        return f"Bearer {self._token(values)}"
+
+    def _token(self, challenge: Mapping[str, str]) -> str:
+        realm = challenge.get("realm", "")
+        parts = urlsplit(realm)
+        if self._address.scheme == "https" and parts.scheme != "https":
+            # The password would go over the wire as it is.
+            raise RegistryProblem("registry_nonsense", error="realm")
+        address = check_registry_url(
+            f"{parts.scheme}://{parts.netloc}",
+            allowed_networks=self._networks,
+            resolve=resolve_name,
+        )
+        query = {"scope": f"repository:{self._repository}:pull"}
+        if challenge.get("service"):
+            query["service"] = challenge["service"]
+        headers = (
+            {"Authorization": _basic(self._username, self._password)} if self._username else {}
+        )
+        path = f"{parts.path or '/'}?{urlencode(query)}"
+        with contextlib.closing(self._connect(address)) as connection:
+            status, _headers, body = self._exchange(connection, "GET", path, headers)
+        _check_status(status, self._repository)
+        answer = _json_object(body)
+        token = answer.get("token") or answer.get("access_token")
+        if not isinstance(token, str) or not token.isascii() or not token.isprintable():
+            raise RegistryProblem("registry_nonsense", error="token")
+        return token
+
+    def _exchange(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+    ) -> tuple[int, dict[str, str], bytes]:
+        try:
+            self._set_timeout(connection)
+            connection.request(
+                method, path, headers={"User-Agent": _USER_AGENT, "Accept": "*/*", **headers}
+            )
+            response = connection.getresponse()
+            body = self._read(connection, response)
+            response.close()
+        except TimeoutError as error:
+            raise self._too_slow() from error
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise RegistryProblem("registry_away", error=_said(error)) from error
+        return (
+            response.status,
+            {name.lower(): value for name, value in response.getheaders()},
+            body,
+        )
+
+    def _read(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    ) -> bytes:
+        """The body; a registry that drips it out ends at the deadline as well."""
+        body = b""
+        while True:
+            self._set_timeout(connection)
+            piece = response.read1(64 * 1024)
+            if not piece:
+                return body
+            body += piece
+            if len(body) > MAX_BYTES:
+                raise RegistryProblem("registry_too_much", limit=MAX_BYTES)
+
+    def _connect(self, address: RemoteAddress) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection(address.authority, timeout=self._left())
+        connection.auto_open = 0
+        try:
+            connection.sock = self._open(address)
+        except TimeoutError as error:
+            raise self._too_slow() from error
+        except OSError as error:
+            raise RegistryProblem("registry_away", error=_said(error)) from error
+        return connection
+
+    def _open(self, address: RemoteAddress) -> socket.socket:
+        """A socket to one of the judged addresses: the name is not looked up again."""
+        last: OSError = OSError("no address")
+        for each in address.addresses:
+            try:
+                plain = socket.create_connection((each, address.port), timeout=self._left())
+            except OSError as error:
+                last = error
+                continue
+            if address.scheme == "http":
+                return plain
+            try:
+                return ssl.create_default_context().wrap_socket(plain, server_hostname=address.host)
+            except OSError:
+                plain.close()
+                raise
+        raise last
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise self._too_slow()
+        return left
+
+    def _set_timeout(self, connection: http.client.HTTPConnection) -> None:
+        # Gone where the registry has closed the connection after its answer.
+        if connection.sock is not None:
+            connection.sock.settimeout(self._left())
+
+    def _too_slow(self) -> RegistryProblem:
+        return RegistryProblem("registry_too_slow", limit=f"{self._timeout:g}")
+
+
+def _basic(username: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{username}:{password}".encode()).decode()
+
+
+def _said(error: BaseException) -> str:
+    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+
+
+def _check_status(status: int, repository: str) -> None:
+    if status == 200:
+        return
+    if 300 <= status < 400:
+        raise RegistryProblem("registry_redirects")
+    known = {401: "Unauthorized", 403: "Forbidden", 404: f"Not found: {repository}"}
+    text = known.get(status) or http.client.responses.get(status, "?")
+    raise RegistryProblem("registry_refused", status=status, error=text)
+
+
+def _json_object(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RegistryProblem("registry_nonsense", error=_said(error)) from error
+    if not isinstance(value, dict):
+        raise RegistryProblem("registry_nonsense", error="no object")
+    return value
+
+
+def _tags_of(body: bytes) -> list[str]:
+    tags = _json_object(body).get("tags")
+    # A repository whose tags were all deleted has null.
+    if tags is None:
+        return []
+    if not isinstance(tags, list):
+        raise RegistryProblem("registry_nonsense", error="tags")
+    return [tag for tag in tags if isinstance(tag, str)]
+
+
+def _next_page(link: str, path: str) -> str:
+    """The path of the next page, on the same registry; "" at the end."""
+    found = re.match(r'\s*<([^>]*)>\s*;\s*rel="?next"?', link)
+    if found is None:
+        return ""
+    parts = urlsplit(urljoin(path, found[1]))
+    here = urlsplit(path)
+    # Only another page of the same list: a link may not lead anywhere else.
+    if parts.path != here.path or parts.netloc or parts.scheme:
+        return ""
+    following = f"{parts.path}?{parts.query}"
+    return following if following.isascii() and following.isprintable() else ""
+
+
+__all__ = ["AddressProblem", "Registry", "RegistryProblem", "choices", "is_image_tag"]

@@ -1,0 +1,165 @@
+"""Who sends a delivery, by its headers, and whether to believe it."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from apps.projects.engine import signatures
+from apps.projects.engine.signatures import SignatureRefused
+
+MAX_ID: Final = 200
+MAX_EVENT: Final = 100
+# What is kept of a delivery's headers: what explains it. None of them is a secret.
+KEPT_HEADERS: Final = (
+    "content-length",
+    "content-type",
+    "host",
+    "user-agent",
+    "idempotency-key",
+    "webhook-id",
+    "webhook-timestamp",
+    "x-forgejo-delivery",
+    "x-forgejo-event",
+    "x-forgejo-event-type",
+    "x-gitea-delivery",
+    "x-gitea-event",
+    "x-gitea-event-type",
+    "x-github-delivery",
+    "x-github-event",
+    "x-github-hook-id",
+    "x-github-hook-installation-target-id",
+    "x-github-hook-installation-target-type",
+    "x-gitlab-event",
+    "x-gitlab-event-uuid",
+    "x-gitlab-instance",
+    "x-gitlab-webhook-uuid",
+    "x-request-id",
+)
+_MAX_HEADER: Final = 500
+
+
+class Sender(enum.StrEnum):
+    """Kinds of senders; the values are those of ``Source``."""
+
+    GITHUB = "github"
+    GITLAB = "gitlab"
+    GITEA = "gitea"
+    SIGNED = "signed"
+    REGISTRY = "registry"
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A delivery as it came. ``headers`` have lower-case names; ``token`` is the query's."""
+
+    headers: Mapping[str, str]
+    body: bytes
+    token: str = ""
+
+    def header(self, *names: str) -> str:
+        """The first of ``names`` that was sent, "" when none was."""
+        return next((self.headers[name] for name in names if self.headers.get(name)), "")
+
+    @property
+    def kept_headers(self) -> dict[str, str]:
+        """Those without secrets, shortened."""
+        return {
+            name: printable(self.headers[name], _MAX_HEADER)
+            for name in KEPT_HEADERS
+            if name in self.headers
+        }
+
+    @property
+    def registry_token(self) -> str:
+        """The token of a registry, from the address or a header."""
+        scheme, _, rest = self.header("authorization").partition(" ")
+        bearer = rest.strip() if scheme.lower() == "bearer" else ""
+        return self.token or self.header("x-registry-token") or bearer
+
+
+def sender_of(incoming: Incoming) -> Sender | None:
+    """By the headers; None where nothing tells."""
+    # Gitea and Forgejo send GitHub's headers as well, and Forgejo sends Gitea's.
+    if incoming.header(
+        "x-gitea-event", "x-forgejo-event", "x-gitea-signature", "x-forgejo-signature"
+    ):
+        return Sender.GITEA
+    if incoming.header("x-gitlab-event", "x-gitlab-token"):
+        return Sender.GITLAB
+    if incoming.header("x-github-event", "x-hub-signature-256"):
+        return Sender.GITHUB
+    if incoming.header("webhook-signature", "webhook-id"):
+        return Sender.SIGNED
+    return Sender.REGISTRY if incoming.registry_token else None
+
+
+def event_of(sender: Sender | None, incoming: Incoming) -> str:
+    """What the sender calls the event; "" where its body alone tells."""
+    names: dict[Sender | None, tuple[str, ...]] = {
+        Sender.GITHUB: ("x-github-event",),
+        Sender.GITLAB: ("x-gitlab-event",),
+        Sender.GITEA: ("x-forgejo-event", "x-gitea-event"),
+    }
+    return printable(incoming.header(*names.get(sender, ())), MAX_EVENT)
+
+
+def delivery_id_of(sender: Sender | None, incoming: Incoming, *, now: datetime) -> str:
+    """The sender's own id of the delivery, which a repetition has too.
+
+    Where there is none, the body stands for itself for an hour: long enough to recognise that a
+    sender tries again, and short enough that somebody who sends the same on purpose is heard.
+    """
+    names: dict[Sender | None, tuple[str, ...]] = {
+        Sender.GITHUB: ("x-github-delivery",),
+        Sender.GITLAB: ("x-gitlab-event-uuid", "webhook-id", "idempotency-key"),
+        Sender.GITEA: ("x-forgejo-delivery", "x-gitea-delivery"),
+        Sender.SIGNED: ("webhook-id",),
+    }
+    given = incoming.header(*names.get(sender, ()))
+    if not given:
+        digest = hashlib.sha256(incoming.body).hexdigest()
+        return f"body:{digest}:{now:%Y%m%d%H}"
+    if len(given) > MAX_ID or not given.isprintable():
+        return f"id:{hashlib.sha256(given.encode('utf-8', 'replace')).hexdigest()}"
+    return given
+
+
+def check_sender(sender: Sender | None, incoming: Incoming, *, secret: str, now: datetime) -> None:
+    """Believe the delivery, or raise ``SignatureRefused``.
+
+    The id of a delivery is signed by the standard form alone. That is enough: the others' bodies
+    build what their tag says at most once, however often they come and under whatever id.
+    """
+    if sender is None:
+        raise SignatureRefused("signature_missing")
+    if sender is Sender.GITHUB:
+        given = incoming.header("x-hub-signature-256")
+        signatures.check_hex(secret, incoming.body, given, prefix="sha256=")
+    elif sender is Sender.GITEA:
+        given = incoming.header("x-forgejo-signature", "x-gitea-signature")
+        signatures.check_hex(secret, incoming.body, given)
+    elif sender is Sender.REGISTRY:
+        signatures.check_token(signatures.registry_token(secret), incoming.registry_token)
+    elif sender is Sender.GITLAB and incoming.header("x-gitlab-token"):
+        signatures.check_token(secret, incoming.header("x-gitlab-token"))
+    else:
+        signatures.check_standard(
+            secret,
+            incoming.body,
+            message_id=incoming.header("webhook-id"),
+            timestamp=incoming.header("webhook-timestamp"),
+            signatures=incoming.header("webhook-signature"),
+            now=now.timestamp(),
+        )
+
+
+def printable(text: str, limit: int) -> str:
+    """What every database stores and no page is harmed by."""
+    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)[
+        :limit
+    ]

@@ -1,0 +1,86 @@
+"""Whether whoever sent a body knows the project's secret. All comparisons take constant time."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import secrets
+from typing import Final
+
+from apps.projects.engine.refusals import Refused
+
+# How far a sender's clock may be off, and for how long a signed body can be sent again.
+TOLERANCE_SECONDS: Final = 300
+# As Standard Webhooks marks a secret whose rest is base64 of the key.
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the mark of a secret, none itself
+_SECRET_BYTES: Final = 30
+_TOKEN_PURPOSE: Final = b"crawlyard registry push"
+
+
+class SignatureRefused(Refused):
+    """Nobody who knows the secret has sent this, or not now."""
+
+
+def new_secret() -> str:
+    """A secret that every kind of sender takes: letters and digits after the prefix."""
+    while True:
+        text = base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+        if text.isalnum():
+            return SECRET_PREFIX + text
+
+
+def registry_token(secret: str) -> str:
+    """What a registry that cannot sign sends along; it opens nothing but the registry's form."""
+    return hmac.new(secret.encode(), _TOKEN_PURPOSE, hashlib.sha256).hexdigest()[:40]
+
+
+def check_hex(secret: str, body: bytes, signature: str, *, prefix: str = "") -> None:
+    """HMAC-SHA256 of the body, in hex: GitHub's with the prefix ``sha256=``, Gitea's without."""
+    if not signature:
+        raise SignatureRefused("signature_missing")
+    expected = prefix + hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+    _same(expected, signature)
+
+
+def check_token(expected: str, token: str) -> None:
+    """A token that comes as it is, as GitLab's."""
+    if not token:
+        raise SignatureRefused("signature_missing")
+    _same(expected, token)
+
+
+def check_standard(
+    secret: str, body: bytes, *, message_id: str, timestamp: str, signatures: str, now: float
+) -> None:
+    """Standard Webhooks: ``v1,<base64>`` over id, timestamp and body; several may be given."""
+    if not (message_id and timestamp and signatures):
+        raise SignatureRefused("signature_missing")
+    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
+        raise SignatureRefused("timestamp_malformed")
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    expected = [
+        base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()) for key in _keys(secret)
+    ]
+    given = [each[3:].encode() for each in signatures.split(" ")[:16] if each.startswith("v1,")]
+    # All of them, so that the time tells nothing about which one was near.
+    matches = [hmac.compare_digest(one, other) for one in expected for other in given]
+    if not any(matches):
+        raise SignatureRefused("signature_wrong")
+    if abs(now - int(timestamp)) > TOLERANCE_SECONDS:
+        raise SignatureRefused("timestamp_too_far", limit=TOLERANCE_SECONDS)
+
+
+def _keys(secret: str) -> list[bytes]:
+    """The secret as it is, for whoever signs by hand, and as the libraries of the standard do."""
+    keys = [secret.encode()]
+    with contextlib.suppress(binascii.Error, ValueError):
+        keys.append(base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True))
+    return [key for key in keys if key]
+
+
+def _same(expected: str, given: str) -> None:
+    if not hmac.compare_digest(expected.encode(), given.encode("utf-8", "replace")):
+        raise SignatureRefused("signature_wrong")

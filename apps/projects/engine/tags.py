@@ -1,0 +1,217 @@
+"""How a tag is read as release, name and version (seed S1.4, S1.5), and what its image is called.
+
+    read_tag("{release}/{name}/{version}", "prod/news/1.2") == TagReading("prod", "news", "1.2")
+
+A tag that could be read in two ways is refused rather than guessed at.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from apps.projects.engine.refs import TagRefused, check_tag
+
+NAMES: Final = ("release", "name", "version")
+SEPARATORS: Final = "/-_"
+MAX_PART: Final = 100
+MAX_TEMPLATE: Final = 100
+COLON: Final = ":"
+
+IMAGE_PREFIX: Final = "crawlyard"
+MAX_REPOSITORY: Final = 255
+MAX_IMAGE_TAG: Final = 128
+_DIGEST_CHARACTERS: Final = 10
+_LIKE_A_HASH = re.compile(r".*-x[0-9a-f]{10}", re.DOTALL)
+
+_PIECE = re.compile(r"\{([^{}]*)\}|([^{}]+)|([{}])")
+_NAME_PART = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*")
+_IMAGE_TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
+
+
+class TemplateRefused(TagRefused):
+    """No template that tags could be read by."""
+
+
+@dataclass(frozen=True, slots=True)
+class TagReading:
+    """What a tag says; ``release`` and ``name`` are "" where the template has none."""
+
+    release: str
+    name: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """``separators[i]`` stands between ``names[i]`` and ``names[i + 1]``."""
+
+    names: tuple[str, ...]
+    separators: tuple[str, ...]
+
+    def __str__(self) -> str:
+        text = f"{{{self.names[0]}}}"
+        for separator, name in zip(self.separators, self.names[1:], strict=True):
+            text += f"{separator}{{{name}}}"
+        return text
+
+
+SEED_TEMPLATE: Final = Template(NAMES, (COLON, COLON))
+
+
+def parse_template(text: str) -> Template:
+    """Read ``{release}/{name}/{version}`` and the like. Raises ``TemplateRefused``.
+
+    Between two names stands exactly one of ``/ - _``. ``{version}`` is needed, each name may
+    come once; the case of the names does not matter.
+    """
+    if len(text) > MAX_TEMPLATE:
+        raise TemplateRefused("template_too_long", limit=MAX_TEMPLATE)
+    names: list[str] = []
+    separators: list[str] = []
+    wants_name = True
+    for field, between, brace in (found.groups() for found in _PIECE.finditer(text)):
+        if brace:
+            raise TemplateRefused("template_brace")
+        if field is not None:
+            if not wants_name:
+                raise TemplateRefused("template_no_separator", name=field)
+            names.append(_known(field, names))
+        else:
+            if wants_name or between not in SEPARATORS or len(between) != 1:
+                raise _bad_separator(between)
+            separators.append(between)
+        wants_name = not wants_name
+    if not names or wants_name:
+        raise TemplateRefused("template_incomplete")
+    if "version" not in names:
+        raise TemplateRefused("template_without_version")
+    return Template(tuple(names), tuple(separators))
+
+
+def _known(field: str, names: list[str]) -> str:
+    name = field.strip().lower()
+    if name not in NAMES:
+        raise TemplateRefused("template_unknown_name", name=field)
+    if name in names:
+        raise TemplateRefused("template_repeats", name=name)
+    return name
+
+
+def _bad_separator(between: str) -> TemplateRefused:
+    code = "template_colon" if COLON in between else "template_separator"
+    return TemplateRefused(code, text=between)
+
+
+def read_tag(template: str, tag: str, *, colon_allowed: bool = False) -> TagReading:
+    """What ``tag`` says by ``template``.
+
+    ``colon_allowed``: whoever says it can say ``release:name:version``, so that form is read as
+    the seed writes it. Raises ``TagRefused`` with the reason, of which ``RefRefused`` and
+    ``TemplateRefused`` are kinds.
+    """
+    parsed = parse_template(template)
+    check_tag(tag, colon_allowed=colon_allowed)
+    if colon_allowed and COLON in tag:
+        parsed = SEED_TEMPLATE
+    readings = list(_readings(parsed, tag))
+    if len(readings) > 1:
+        first, second = (" | ".join(each) for each in readings[:2])
+        raise TagRefused("tag_ambiguous", template=str(parsed), first=first, second=second)
+    if not readings:
+        raise TagRefused("tag_does_not_fit", tag=tag, template=str(parsed))
+    values = dict(zip(parsed.names, readings[0], strict=True))
+    return TagReading(**{name: values.get(name, "") for name in NAMES})
+
+
+def write_tag(template: str, reading: TagReading) -> str:
+    """The tag that ``template`` writes for ``reading``, such that it reads back the same.
+
+    Raises ``TagRefused`` when it would not, as where a name holds the separator.
+    """
+    parsed = parse_template(template)
+    values: dict[str, str] = {name: getattr(reading, name) for name in NAMES}
+    unsaid = [name for name in NAMES if values[name] and name not in parsed.names]
+    if unsaid:
+        raise TagRefused("tag_cannot_be_written", template=str(parsed), name=unsaid[0])
+    text = values[parsed.names[0]]
+    for separator, name in zip(parsed.separators, parsed.names[1:], strict=True):
+        text += separator + values[name]
+    if read_tag(template, text) != reading:
+        raise TagRefused("tag_does_not_fit", tag=text, template=str(parsed))
+    return text
+
+
+def _readings(template: Template, tag: str) -> Iterator[tuple[str, ...]]:
+    """Every way to cut the tag; at most two separators, so at most a few thousand."""
+    yield from _cuts(tag, template.separators)
+
+
+def _cuts(text: str, separators: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if not separators:
+        if _is_part(text):
+            yield (text,)
+        return
+    for at, character in enumerate(text):
+        if character == separators[0] and _is_part(text[:at]):
+            for rest in _cuts(text[at + 1 :], separators[1:]):
+                yield (text[:at], *rest)
+
+
+def _is_part(text: str) -> bool:
+    return 0 < len(text) <= MAX_PART and text[0].isalnum() and "/" not in text and COLON not in text
+
+
+# --- names of images ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ImageName:
+    """What the engine knows an image by: ``repository:tag``."""
+
+    repository: str
+    tag: str
+
+    def __str__(self) -> str:
+        return f"{self.repository}:{self.tag}"
+
+
+def image_name(project: str, reading: TagReading) -> ImageName:
+    """The name of the image of ``reading`` in the project with the slug ``project``.
+
+    Always valid for the engine. Two readings never share one: where a letter had to be changed
+    or a border between parts could be mistaken, a piece of a hash of the whole is added.
+    """
+    said = "\0".join((project, reading.release, reading.name, reading.version))
+    digest = "x" + hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()[:_DIGEST_CHARACTERS]
+    parts = [IMAGE_PREFIX, *(_name_part(each) for each in (project, reading.name) if each)]
+    repository = "/".join(parts)
+    tag = "-".join(_tag_part(each) for each in (reading.release, reading.version) if each)
+    exact = (
+        f"{IMAGE_PREFIX}/{project}" + (f"/{reading.name}" if reading.name else ""),
+        "-".join(each for each in (reading.release, reading.version) if each),
+    )
+    # A release with a hyphen could be taken for a shorter one whose version begins earlier;
+    # one version alone could be taken for a release with its version.
+    clear = "-" not in reading.release and bool(reading.release or "-" not in reading.version)
+    clear = clear and not _LIKE_A_HASH.fullmatch(tag)
+    if (repository, tag) != exact or not clear or not _IMAGE_TAG.fullmatch(tag):
+        tag = f"{tag[: MAX_IMAGE_TAG - len(digest) - 1]}-{digest}"
+    return ImageName(repository, tag)
+
+
+def _name_part(text: str) -> str:
+    lower = "".join(each if each.isascii() and each.isalnum() else "-" for each in text.lower())
+    if _NAME_PART.fullmatch(text):
+        return text
+    return re.sub("-+", "-", lower).strip("-")[:MAX_PART] or "x"
+
+
+def _tag_part(text: str) -> str:
+    allowed = "".join(
+        each if each.isascii() and (each.isalnum() or each in "_.-") else "-" for each in text
+    )
+    return allowed.strip("-.") or "x"
