@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.utils.translation import gettext_lazy as _
 
-from apps.access.errors import DomainError
+from apps.access.errors import DomainError, Text
 
 
 class ProjectError(DomainError):
@@ -23,3 +25,89 @@ class ProjectInUse(ProjectError):
 
     code = "project_in_use"
     detail = _("Other things still belong to this project; delete them first.")
+
+
+class BuildsDisabled(ProjectError):
+    """The project does not build tags, or has nothing to clone."""
+
+    code = "builds_disabled"
+    detail = _("This project does not build tags.")
+
+
+class AlreadyBuilt(ProjectError):
+    """The tag is being built, or has been; ``build`` is the one."""
+
+    code = "already_built"
+    detail = _("This tag has been built already; ask for a rebuild to build it again.")
+
+    def __init__(self, build: Any, detail: Text | None = None) -> None:
+        super().__init__(detail)
+        self.build = build
+
+
+class BuildNotActive(ProjectError):
+    """An action on a build that has ended."""
+
+    code = "build_not_active"
+    detail = _("This build has already ended.")
+
+
+class BuildStillActive(ProjectError):
+    """A rebuild of what is still being built."""
+
+    code = "build_active"
+    detail = _("This build has not ended yet.")
+
+
+class BuildMoveRefused(ProjectError):
+    """The build is not in a state from which this is possible."""
+
+    code = "build_move_refused"
+    detail = _("This build is being cancelled already.")
+
+
+class TagNotRead(ProjectError):
+    """The tag does not fit the project's template."""
+
+    code = "tag_not_read"
+    status = 422
+    detail = _("This tag does not fit the project's template.")
+
+
+class GitRefused(ProjectError):
+    """The git server cannot be asked, or said no."""
+
+    code = "git_refused"
+    detail = _("The git server cannot be asked.")
+
+
+class ImageKnown(ProjectError):
+    """The image is listed already; ``image`` is its row."""
+
+    code = "image_known"
+    detail = _("This image is listed already.")
+
+    def __init__(self, image: Any) -> None:
+        super().__init__()
+        self.image = image
+
+
+class RegistryRefused(ProjectError):
+    """The registry cannot be asked, or said no."""
+
+    code = "registry_refused"
+    detail = _("The registry cannot be asked.")
+
+
+class RegistryAway(ProjectError):
+    """The registry does not answer now; asked again later, it may."""
+
+    code = "registry_away"
+    detail = _("The registry does not answer.")
+
+
+class DeliveryNotReplayable(ProjectError):
+    """A refused delivery was not believed, so nothing of it was kept."""
+
+    code = "delivery_not_replayable"
+    detail = _("This delivery was refused, so its body was not kept; send it again.")

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
 from apps.projects.models import Project, validate_networks
+from apps.projects.models.validators import validate_webhook_secret
+from apps.projects.services.webhook_setup import webhook_address
+from apps.runtime.api import SecretCharField
+
+MAX_TAG_INPUT = 1000
 
 
 class ProjectSerializer(serializers.ModelSerializer[Project]):
-    """A project."""
+    """A project. Secrets are taken and never given back; ``*_set`` says whether there is one."""
 
     allowed_networks = serializers.ListField(
         child=serializers.CharField(max_length=60), required=False, validators=[validate_networks]
     )
+    git_password = SecretCharField(max_length=4096, help_text=_("password or token; sealed"))
+    registry_password = SecretCharField(max_length=4096, help_text=_("password or token; sealed"))
+    webhook_secret = SecretCharField(
+        allow_blank=False,
+        max_length=500,
+        validators=[validate_webhook_secret],
+        help_text=_("signs deliveries; made with the project, so it is seldom given"),
+    )
+    git_password_set = serializers.SerializerMethodField(help_text=_("Whether there is one."))
+    registry_password_set = serializers.SerializerMethodField(help_text=_("Whether there is one."))
+    webhook_secret_set = serializers.SerializerMethodField(help_text=_("Whether there is one."))
+    webhook_address = serializers.SerializerMethodField(help_text=_("where deliveries go"))
 
     class Meta:
         model = Project
@@ -22,7 +42,107 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
             "slug",
             "description",
             "allowed_networks",
+            "git_url",
+            "git_username",
+            "git_password",
+            "git_password_set",
+            "default_branch",
+            "tag_template",
+            "webhook_address",
+            "webhook_secret",
+            "webhook_secret_set",
+            "builds_enabled",
+            "dockerfile",
+            "build_script",
+            "build_arguments",
+            "build_timeout_seconds",
+            "max_image_bytes",
+            "registry_url",
+            "registry_repository",
+            "registry_username",
+            "registry_password",
+            "registry_password_set",
             "created_at",
             "updated_at",
         )
         read_only_fields = ("created_at", "updated_at")
+        extra_kwargs = {"build_script": {"trim_whitespace": False}}
+
+    def get_git_password_set(self, project: Project) -> bool:
+        """Without opening it."""
+        return project.has_secret("git_password")
+
+    def get_registry_password_set(self, project: Project) -> bool:
+        """Without opening it."""
+        return project.has_secret("registry_password")
+
+    def get_webhook_secret_set(self, project: Project) -> bool:
+        """Without opening it."""
+        return project.has_secret("webhook_secret")
+
+    def get_webhook_address(self, project: Project) -> str:
+        """By ``PUBLIC_URL``."""
+        return webhook_address(project)
+
+
+class TagPreviewSerializer(serializers.Serializer[Any]):
+    """How a tag is read, or why it is ignored."""
+
+    tag = serializers.CharField()
+    commit = serializers.CharField(help_text=_("where the git server told it"))
+    fits = serializers.BooleanField()
+    release = serializers.CharField()
+    name = serializers.CharField()
+    version = serializers.CharField()
+    git_tag = serializers.CharField(help_text=_("what is cloned: git has no colons"))
+    image = serializers.CharField(help_text=_("what the image will be called"))
+    code = serializers.CharField(help_text=_("stable, why it does not fit"))
+    reason = serializers.CharField(help_text=_("why it does not fit"))
+
+
+class TagQuestionSerializer(serializers.Serializer[Any]):
+    """A tag to try, by the project's template or another."""
+
+    tag = serializers.CharField(
+        max_length=MAX_TAG_INPUT, trim_whitespace=False, allow_blank=True, default=""
+    )
+    template = serializers.CharField(
+        max_length=MAX_TAG_INPUT, trim_whitespace=False, allow_blank=True, required=False
+    )
+
+
+class ConnectionSerializer(serializers.Serializer[Any]):
+    """What the git server answered."""
+
+    count = serializers.IntegerField(help_text=_("tags the server has"))
+    fitting = serializers.IntegerField(help_text=_("of them fit the template"))
+    tags = TagPreviewSerializer(many=True, help_text=_("the first of them"))
+
+
+class SetupTextSerializer(serializers.Serializer[Any]):
+    """One way to set a webhook up."""
+
+    name = serializers.CharField(help_text=_("github, gitlab, gitea, curl, registry"))
+    title = serializers.CharField()
+    text = serializers.CharField(help_text=_("to copy"))
+
+
+class WebhookSerializer(serializers.Serializer[Any]):
+    """Where deliveries go, and what to type where; the secret only where it was asked for."""
+
+    address = serializers.CharField()
+    secret = serializers.CharField(allow_null=True)
+    texts = SetupTextSerializer(many=True)
+
+
+class RefreshedSerializer(serializers.Serializer[Any]):
+    """What a look into the registry found."""
+
+    added = serializers.ListField(child=serializers.CharField())
+    moved = serializers.ListField(
+        child=serializers.CharField(), help_text=_("latest, which is another image now")
+    )
+    known = serializers.ListField(child=serializers.CharField())
+    differ = serializers.ListField(
+        child=serializers.CharField(), help_text=_("listed with another digest, so not followed")
+    )

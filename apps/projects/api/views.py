@@ -4,14 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from apps.access.api.base import WriteViewSet
 from apps.access.errors import RoleRequired
 from apps.access.states import Role
-from apps.projects.api.serializers import ProjectSerializer
+from apps.projects import services
+from apps.projects.api.serializers import (
+    ConnectionSerializer,
+    ProjectSerializer,
+    RefreshedSerializer,
+    TagPreviewSerializer,
+    TagQuestionSerializer,
+    WebhookSerializer,
+)
 from apps.projects.models import Project
 from apps.projects.services import change_project, create_project, delete_project
+from apps.projects.services.webhook_setup import setup_texts, webhook_address
 
 
 class ProjectViewSet(WriteViewSet[Project]):
@@ -20,7 +34,19 @@ class ProjectViewSet(WriteViewSet[Project]):
     queryset = Project.objects.all()
     serializer_class = ProjectSerializer
     filterset_fields = ("slug", "name")
-    required_roles = dict.fromkeys(("create", "update", "partial_update", "destroy"), Role.ADMIN)
+    required_roles = {
+        **dict.fromkeys(("create", "update", "partial_update", "destroy"), Role.ADMIN),
+        "preview_tag": Role.VIEWER,
+        "refresh_images": Role.OPERATOR,
+        "test_connection": Role.EDITOR,
+        "reveal_secret": Role.EDITOR,
+        "rotate_secret": Role.ADMIN,
+    }
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """The preview is a question, though it is asked by POST."""
+        self.only_reads = self.action == "preview_tag"
+        super().initial(request, *args, **kwargs)
 
     def check_role_for_input(self, serializer: BaseSerializer[Project]) -> None:
         """A new project is nobody's yet."""
@@ -44,3 +70,59 @@ class ProjectViewSet(WriteViewSet[Project]):
         if not self.person.sees_everything:
             raise RoleRequired
         delete_project(actor=self.person, project=obj)
+
+    @extend_schema(request=None, responses=ConnectionSerializer)
+    @action(detail=True, methods=["post"], url_path="test-connection")
+    def test_connection(self, request: Request, pk: str | None = None) -> Response:
+        """The tags of the git server, and how each is read. 409 when it cannot be asked."""
+        found = services.check_connection(project=self.get_object())
+        return Response(ConnectionSerializer(found).data)
+
+    @extend_schema(request=TagQuestionSerializer, responses=TagPreviewSerializer)
+    @action(detail=True, methods=["post"], url_path="tags/preview")
+    def preview_tag(self, request: Request, pk: str | None = None) -> Response:
+        """How a tag would be read, or why it would be ignored; nothing is changed."""
+        project = self.get_object()
+        question = TagQuestionSerializer(data=request.data)
+        question.is_valid(raise_exception=True)
+        read = services.preview_tag(project=project, **question.validated_data)
+        return Response(TagPreviewSerializer(read).data)
+
+    @extend_schema(request=None, responses=RefreshedSerializer)
+    @action(detail=True, methods=["post"], url_path="images/refresh")
+    def refresh_images(self, request: Request, pk: str | None = None) -> Response:
+        """List the newest images of the registry. 409 when it cannot be asked."""
+        project = self.get_object()
+        found = services.refresh_images(project=project, now=timezone.now(), actor=self.person)
+        return Response(RefreshedSerializer(found).data)
+
+    @extend_schema(responses=WebhookSerializer)
+    @action(detail=True, methods=["get"])
+    def webhook(self, request: Request, pk: str | None = None) -> Response:
+        """Where deliveries go, and how to set it up; without the secret."""
+        return self._webhook(self.get_object(), None)
+
+    @extend_schema(request=None, responses=WebhookSerializer)
+    @action(detail=True, methods=["post"], url_path="webhook/reveal")
+    def reveal_secret(self, request: Request, pk: str | None = None) -> Response:
+        """The same with the secret; that it was shown is recorded."""
+        project = self.get_object()
+        secret = services.reveal_webhook_secret(project=project, actor=self.person)
+        return self._webhook(project, secret)
+
+    @extend_schema(request=None, responses=WebhookSerializer)
+    @action(detail=True, methods=["post"], url_path="webhook/rotate")
+    def rotate_secret(self, request: Request, pk: str | None = None) -> Response:
+        """A new secret, shown now; the old one is worth nothing from here on."""
+        project = self.get_object()
+        secret = services.rotate_webhook_secret(project=project, actor=self.person)
+        return self._webhook(project, secret)
+
+    def _webhook(self, project: Project, secret: str | None) -> Response:
+        found = {
+            "address": webhook_address(project),
+            "secret": secret,
+            "texts": setup_texts(project, secret),
+        }
+        headers = {"Cache-Control": "no-store"}
+        return Response(WebhookSerializer(found).data, headers=headers)

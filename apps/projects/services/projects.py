@@ -10,6 +10,7 @@ from django.db.models import Model, ProtectedError
 
 from apps.access.models import User
 from apps.access.services import changes, record, snapshot
+from apps.projects.engine.signatures import new_secret
 from apps.projects.errors import DefaultProjectStays, ProjectInUse
 from apps.projects.models import DEFAULT_SLUG, Project
 
@@ -24,8 +25,8 @@ def default_project() -> Project:
 
 @transaction.atomic
 def create_project(*, actor: User | None, values: Mapping[str, Any]) -> Project:
-    """Make a project from validated ``values`` (name, slug, description, allowed_networks)."""
-    project = Project.objects.create(**values)
+    """Make a project from validated ``values``, with a webhook secret of its own."""
+    project = Project.objects.create(**{"webhook_secret": new_secret(), **values})
     record(actor=actor, action="projects.add_project", obj=project, after=snapshot(project))
     return project
 
@@ -55,6 +56,38 @@ def delete_project(*, actor: User | None, project: Project) -> None:
         project.delete()
     except ProtectedError as error:
         raise ProjectInUse from error
+
+
+@transaction.atomic
+def ensure_webhook_secret(*, project: Project, actor: User | None) -> str:
+    """The project's webhook secret, made now where there is none yet."""
+    locked = Project.objects.select_for_update().get(pk=project.pk)
+    if not locked.has_secret("webhook_secret"):
+        locked.webhook_secret = new_secret()
+        locked.save(update_fields=["webhook_secret", "updated_at"])
+        record(actor=actor, action="projects.make_webhook_secret", obj=locked)
+    project.webhook_secret = locked.webhook_secret
+    return str(locked.webhook_secret)
+
+
+@transaction.atomic
+def reveal_webhook_secret(*, project: Project, actor: User | None) -> str:
+    """The secret, for somebody who sets a webhook up; that it was shown is recorded."""
+    secret = ensure_webhook_secret(project=project, actor=actor)
+    record(actor=actor, action="projects.reveal_webhook_secret", obj=project)
+    return secret
+
+
+@transaction.atomic
+def rotate_webhook_secret(*, project: Project, actor: User | None) -> str:
+    """A new secret; from now on deliveries that are signed with the old one are refused."""
+    locked = Project.objects.select_for_update().get(pk=project.pk)
+    secret = new_secret()
+    locked.webhook_secret = secret
+    locked.save(update_fields=["webhook_secret", "updated_at"])
+    record(actor=actor, action="projects.rotate_webhook_secret", obj=locked)
+    project.webhook_secret = secret
+    return secret
 
 
 def refuse_default(project: Model) -> None:

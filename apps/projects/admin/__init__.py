@@ -1,0 +1,7 @@
+"""The admin of this app."""
+
+from apps.projects.admin.builds import BuildAdmin, ImageAdmin
+from apps.projects.admin.deliveries import DeliveryAdmin
+from apps.projects.admin.projects import ProjectAdmin
+
+__all__ = ["BuildAdmin", "DeliveryAdmin", "ImageAdmin", "ProjectAdmin"]

@@ -1,0 +1,414 @@
+"""Builds and images in the admin: how a tag becomes an image, step by step, with its log."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, Model, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
+from django.forms import Script
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.defaultfilters import filesizeformat
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.text import Truncator
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_GET, require_POST
+from unfold.contrib.filters.admin import FieldTextFilter
+from unfold.decorators import action, display
+
+from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.admin.read_only import ReadOnly
+from apps.access.errors import DomainError
+from apps.access.states import Role
+from apps.projects.errors import AlreadyBuilt
+from apps.projects.models import Build, Image, Project
+from apps.projects.services import build_tag, cancel_build, rebuild
+from apps.projects.states import BUILD_FINAL, BUILD_TONES, BuildState, BuildStep
+
+SHOWN_REASON: Final = 120
+SHOWN_COMMIT: Final = 12
+MAX_TAG: Final = 250
+
+
+@admin.register(Build)
+class BuildAdmin(ReadOnly, ProjectScopedAdmin):
+    """To read; operators cancel builds and repeat them."""
+
+    list_display = (
+        "tag",
+        "project",
+        "state_label",
+        "step_label",
+        "short_reason",
+        "requested_by",
+        "attempt",
+        "took",
+        "created_at",
+    )
+    list_select_related = ("project",)
+    list_filter = (
+        ("project", VisibleRelatedFilter),
+        "state",
+        ("tag", FieldTextFilter),
+    )
+    list_filter_submit = True
+    search_fields = ("tag", "=commit", "requested_by", "worker")
+    list_per_page = 50
+    actions = ("cancel_selected", "rebuild_selected")
+    fieldsets = (
+        (
+            None,
+            {
+                "fields": (
+                    ("project", "tag"),
+                    ("release", "name", "version"),
+                    ("commit", "requested_by"),
+                    ("attempt", "repeats_link", "no_cache"),
+                    ("worker", "created_at"),
+                )
+            },
+        ),
+    )
+    readonly_fields = ("repeats_link",)
+    change_form_outer_before_template = "admin/projects/build/head.html"
+
+    class Media:
+        css = {"all": ["dashboard/dashboard.css", "projects/projects.css"]}
+        js = [Script("projects/build.js", defer=True)]
+
+    def get_urls(self) -> list[URLPattern]:
+        """The buttons, and what an open page asks for."""
+        view = self.admin_site.admin_view
+        return [
+            path(
+                "<int:pk>/cancel",
+                view(require_POST(self.cancel_view)),
+                name="projects_build_cancel",
+            ),
+            path(
+                "<int:pk>/rebuild",
+                view(require_POST(self.rebuild_view)),
+                name="projects_build_rebuild",
+            ),
+            path("<int:pk>/live", view(require_GET(self.live_view)), name="projects_build_live"),
+            path(
+                "of/<int:project>",
+                view(require_POST(self.build_view)),
+                name="projects_build_tag",
+            ),
+            *super().get_urls(),
+        ]
+
+    # --- cells ----------------------------------------------------------------------------------
+
+    @display(description=_("state"), ordering="state", label=BUILD_TONES)
+    def state_label(self, build: Build) -> tuple[str, Any]:
+        """Coloured."""
+        return build.state, BuildState(build.state).label
+
+    @admin.display(description=_("step"), ordering="step")
+    def step_label(self, build: Build) -> str:
+        """Where it is, or where it ended."""
+        return str(BuildStep(build.step).label) if build.step else "–"
+
+    @admin.display(description=_("reason"))
+    def short_reason(self, build: Build) -> str:
+        """Its first words."""
+        return Truncator(build.reason).chars(SHOWN_REASON) or "–"
+
+    @admin.display(description=_("took"))
+    def took(self, build: Build) -> str:
+        """Minutes and seconds, so far or in all."""
+        if build.started_at is None:
+            return "–"
+        return clock(build.started_at, build.ended_at or timezone.now())
+
+    @admin.display(description=_("repeats"))
+    def repeats_link(self, build: Build) -> SafeString | str:
+        """The build that this one does again."""
+        if build.repeats_id is None:
+            return "–"
+        address = reverse("admin:projects_build_change", args=[build.repeats_id])
+        return format_html('<a class="cy-strong" href="{}">#{}</a>', address, build.repeats_id)
+
+    # --- the page of one build ------------------------------------------------------------------
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """The build with its steps, its log, and the buttons for those who may press them."""
+        extra = dict(extra_context or {})
+        build = cast("Build | None", self.get_object(request, object_id))
+        if build is not None:
+            extra |= live_context(build)
+            may = build.project_id in projects_of(request, Role.OPERATOR)
+            extra["may_cancel"] = may and build.state in (BuildState.QUEUED, BuildState.RUNNING)
+            extra["may_rebuild"] = may and build.state in BUILD_FINAL
+        return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
+
+    def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The changing part of the page of one build."""
+        build = self._build(request, pk, Role.VIEWER)
+        return TemplateResponse(request, "admin/projects/build/live.html", live_context(build))
+
+    def cancel_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Cancel one."""
+        build = self._build(request, pk, Role.OPERATOR)
+        try:
+            cancel_build(build=build, now=timezone.now(), actor=person_of(request))
+        except DomainError as error:
+            messages.error(request, error.text)
+        return HttpResponseRedirect(reverse("admin:projects_build_change", args=[pk]))
+
+    def rebuild_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Build the tag of one again, and show the new build."""
+        build = self._build(request, pk, Role.OPERATOR)
+        try:
+            build = rebuild(
+                build=build,
+                now=timezone.now(),
+                actor=person_of(request),
+                no_cache="cache" not in request.POST,
+            )
+        except DomainError as error:
+            messages.error(request, error.text)
+            build = getattr(error, "build", build)
+        return HttpResponseRedirect(reverse("admin:projects_build_change", args=[build.pk]))
+
+    def build_view(self, request: HttpRequest, project: int) -> HttpResponse:
+        """Build a tag of the project, and show the build."""
+        found = Project.objects.visible_to(request.user).filter(pk=project).first()
+        if found is None:
+            raise Http404
+        if project not in projects_of(request, Role.OPERATOR):
+            raise PermissionDenied
+        tag = request.POST.get("tag", "")[: MAX_TAG + 1]
+        try:
+            build = build_tag(project=found, tag=tag, now=timezone.now(), actor=person_of(request))
+        except AlreadyBuilt as error:
+            messages.warning(request, error.text)
+            build = error.build
+        except DomainError as error:
+            messages.error(request, error.text)
+            return HttpResponseRedirect(reverse("admin:projects_project_tags", args=[project]))
+        return HttpResponseRedirect(reverse("admin:projects_build_change", args=[build.pk]))
+
+    # --- several at once ------------------------------------------------------------------------
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Whether there is a project whose builds the person may touch."""
+        return bool(projects_of(request, Role.OPERATOR))
+
+    @action(description=_("Cancel"), permissions=["operate"])
+    def cancel_selected(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
+        """Cancel those that have not ended, and say why the others were not."""
+        now, done = timezone.now(), 0
+        for build in self._mine(request, queryset):
+            try:
+                cancel_build(build=build, now=now, actor=person_of(request))
+                done += 1
+            except DomainError as error:
+                messages.error(request, f"{build}: {error.text}")
+        if done:
+            text = ngettext(
+                "%(count)d build was cancelled.", "%(count)d builds were cancelled.", done
+            )
+            messages.success(request, text % {"count": done})
+
+    @action(description=_("Build again"), permissions=["operate"])
+    def rebuild_selected(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
+        """Build the tags of those that have ended again."""
+        now, done = timezone.now(), 0
+        for build in self._mine(request, queryset):
+            try:
+                rebuild(build=build, now=now, actor=person_of(request))
+                done += 1
+            except DomainError as error:
+                messages.error(request, f"{build}: {error.text}")
+        if done:
+            text = ngettext("%(count)d build was queued.", "%(count)d builds were queued.", done)
+            messages.success(request, text % {"count": done})
+
+    def _mine(self, request: HttpRequest, queryset: QuerySet[Build]) -> list[Build]:
+        found = []
+        for build in queryset.select_related("project"):
+            if build.project_id in projects_of(request, Role.OPERATOR):
+                found.append(build)
+            else:
+                text = gettext("%(build)s: your role in %(project)s does not allow this.")
+                messages.error(request, text % {"build": build, "project": build.project})
+        return found
+
+    def _build(self, request: HttpRequest, pk: int, role: Role) -> Build:
+        rows = Build.objects.visible_to(request.user).select_related("project", "image")
+        build = rows.filter(pk=pk).first()
+        if build is None:
+            raise Http404
+        if build.project_id not in projects_of(request, role):
+            raise PermissionDenied
+        return build
+
+
+@admin.register(Image)
+class ImageAdmin(ReadOnly, ProjectScopedAdmin):
+    """What jobs may choose."""
+
+    list_display = (
+        "image_reference",
+        "project",
+        "source",
+        "size",
+        "short_digest",
+        "short_commit",
+        "used",
+        "created_at",
+        "removed_at",
+    )
+    list_select_related = ("project", "build")
+    list_filter = (("project", VisibleRelatedFilter), "source", ("tag", FieldTextFilter))
+    list_filter_submit = True
+    search_fields = ("name", "tag", "digest", "=commit")
+    list_per_page = 50
+    fieldsets = (
+        (
+            None,
+            {
+                "fields": (
+                    ("project", "source"),
+                    "image_reference",
+                    "digest",
+                    ("size", "used"),
+                    ("commit", "build_link"),
+                    ("created_at", "removed_at"),
+                    "labels_text",
+                )
+            },
+        ),
+    )
+    readonly_fields = ("image_reference", "size", "used", "build_link", "labels_text")
+
+    class Media:
+        css = {"all": ["dashboard/dashboard.css", "projects/projects.css"]}
+
+    @admin.display(description=_("image"), ordering="name")
+    def image_reference(self, image: Image) -> str:
+        """``name:tag``."""
+        return image.reference
+
+    @admin.display(description=_("size"), ordering="size_bytes")
+    def size(self, image: Image) -> str:
+        """Readable."""
+        return filesizeformat(image.size_bytes) if image.size_bytes else "–"
+
+    @admin.display(description=_("digest"))
+    def short_digest(self, image: Image) -> SafeString:
+        """Its beginning."""
+        shown = image.digest.removeprefix("sha256:")[:SHOWN_COMMIT]
+        return format_html('<code title="{}">{}</code>', image.digest, shown)
+
+    @admin.display(description=_("commit"))
+    def short_commit(self, image: Image) -> SafeString | str:
+        """Its beginning."""
+        if not image.commit:
+            return "–"
+        return format_html('<code title="{}">{}</code>', image.commit, image.commit[:SHOWN_COMMIT])
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
+        """With the number of jobs, counted in the same query."""
+        return with_jobs(super().get_queryset(request))
+
+    @admin.display(description=_("used by jobs"), ordering="job_count")
+    def used(self, image: Any) -> int:
+        """How many jobs have chosen it."""
+        return int(image.job_count)
+
+    @admin.display(description=_("build"))
+    def build_link(self, image: Image) -> SafeString | str:
+        """The build that gave it."""
+        if image.build_id is None:
+            return "–"
+        address = reverse("admin:projects_build_change", args=[image.build_id])
+        return format_html('<a class="cy-strong" href="{}">{}</a>', address, image.build)
+
+    @admin.display(description=_("labels"))
+    def labels_text(self, image: Image) -> SafeString | str:
+        """One a line."""
+        lines = "\n".join(f"{name}={value}" for name, value in sorted(image.labels.items()))
+        return format_html('<pre class="cy-code">{}</pre>', lines) if lines else "–"
+
+
+def with_jobs(images: QuerySet[Model]) -> QuerySet[Model]:
+    """With ``job_count``. Jobs are above this app: they are known by what points to an image."""
+    for relation in Image._meta.get_fields(include_hidden=True):
+        field: Any = getattr(relation, "field", None)
+        if field is None or field.model._meta.label_lower != "jobs.job":
+            continue
+        chosen = field.model._default_manager.filter(**{field.name: OuterRef("pk")})
+        counted = chosen.order_by().values(field.name).annotate(count=Count("pk")).values("count")
+        counting: Any = Coalesce(Subquery(counted), 0)
+        break
+    else:
+        counting = Value(0)
+    return cast("QuerySet[Model]", images.annotate(job_count=counting))
+
+
+def live_context(build: Build) -> dict[str, Any]:
+    """What changes on the page of a build while it goes on."""
+    now = timezone.now()
+    known = {each.get("step"): each for each in build.steps}
+    steps = []
+    for step in BuildStep:
+        if step == BuildStep.NONE:
+            continue
+        times = known.get(step.value)
+        started = _time(times, "started_at")
+        ended = _time(times, "ended_at")
+        steps.append(
+            {
+                "label": step.label,
+                "started_at": started,
+                "took": clock(started, ended or now) if started else "",
+                "tone": _tone(build, step, started, ended),
+            }
+        )
+    return {
+        "build": build,
+        "steps": steps,
+        "state_label": BuildState(build.state).label,
+        "state_tone": BUILD_TONES[BuildState(build.state)],
+        "image": getattr(build, "image", None),
+    }
+
+
+def _tone(build: Build, step: BuildStep, started: datetime | None, ended: datetime | None) -> str:
+    if started is None:
+        return "default"
+    if build.step == step and build.state in BUILD_FINAL:
+        return BUILD_TONES[BuildState(build.state)]
+    return "info" if ended is None else "success"
+
+
+def _time(times: dict[str, Any] | None, name: str) -> datetime | None:
+    text = (times or {}).get(name)
+    return datetime.fromisoformat(text) if text else None
+
+
+def clock(started: datetime, ended: datetime) -> str:
+    """``1:02:03`` or ``2:03``."""
+    seconds = max(timedelta(0), ended - started) // timedelta(seconds=1)
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

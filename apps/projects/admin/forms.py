@@ -1,0 +1,192 @@
+"""The form of a project: lists and objects as lines, sizes in MiB."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminTextareaWidget
+
+from apps.projects.models import Project
+from apps.projects.models.validators import validate_build_arguments, validate_webhook_secret
+from apps.runtime.fields import CLEAR
+
+if TYPE_CHECKING:
+    _ModelForm = forms.ModelForm[Project]
+else:
+    _ModelForm = forms.ModelForm
+
+MIB: Final = 1024 * 1024
+SECRETS: Final = ("git_password", "webhook_secret", "registry_password")
+
+
+class NetworksField(forms.JSONField):
+    """One network a line, instead of JSON."""
+
+    widget = UnfoldAdminTextareaWidget
+
+    def prepare_value(self, value: Any) -> Any:
+        """As lines."""
+        return "\n".join(map(str, value)) if isinstance(value, list) else value
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """What was typed."""
+        return data
+
+    def to_python(self, value: Any) -> Any:
+        """Lines or a list."""
+        if isinstance(value, list):
+            return value
+        return [line.strip() for line in (value or "").splitlines() if line.strip()]
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Compare lists, not texts."""
+        return bool((initial or []) != self.to_python(data))
+
+
+class ArgumentsField(forms.JSONField):
+    """``NAME=value`` a line, instead of JSON."""
+
+    widget = UnfoldAdminTextareaWidget
+    # Nothing typed is an object as well, and no missing value.
+    empty_values = [None]
+
+    def prepare_value(self, value: Any) -> Any:
+        """As lines."""
+        if isinstance(value, dict):
+            return "\n".join(f"{name}={text}" for name, text in value.items())
+        return value
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """What was typed."""
+        return data
+
+    def to_python(self, value: Any) -> Any:
+        """Lines or an object. Raises ``ValidationError`` with the number of the line."""
+        if isinstance(value, dict):
+            return value
+        found: dict[str, str] = {}
+        for number, line in enumerate((value or "").splitlines(), 1):
+            if not line.strip():
+                continue
+            name, equals, text = line.partition("=")
+            params = {"line": number, "name": name.strip()[:60]}
+            if not equals:
+                raise forms.ValidationError(_("Line %(line)d: write NAME=value."), params=params)
+            if name.strip() in found:
+                raise forms.ValidationError(
+                    _("Line %(line)d: %(name)s comes twice."), params=params
+                )
+            found[name.strip()] = text
+        validate_build_arguments(found)
+        return found
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """Compare objects, not texts; what cannot be read is a change."""
+        try:
+            return bool((initial or {}) != self.to_python(data))
+        except forms.ValidationError:
+            return True
+
+
+class MebibytesField(forms.IntegerField):
+    """Bytes in the database, MiB on the page."""
+
+    widget = UnfoldAdminIntegerFieldWidget
+
+    def prepare_value(self, value: Any) -> Any:
+        """Stored bytes as MiB; what was typed stays."""
+        return value // MIB if isinstance(value, int) else value
+
+    def clean(self, value: Any) -> Any:
+        """Bytes."""
+        number = super().clean(value)
+        return None if number is None else number * MIB
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """By what is shown: a limit of half a MiB more was set over REST, and stays."""
+        return super().has_changed(self.prepare_value(initial), data)
+
+
+class ProjectForm(_ModelForm):
+    """A project, checked as REST checks it."""
+
+    allowed_networks = NetworksField(
+        label=_("Allowed networks"),
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
+        help_text=_(
+            "Networks that downloads of this project may reach besides public addresses, "
+            "one a line, such as 10.20.0.0/16."
+        ),
+    )
+    build_arguments = ArgumentsField(
+        label=_("Build arguments"),
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "spellcheck": "false"}),
+        help_text=_("NAME=value, one a line; not for secrets, they stay readable in the image."),
+    )
+    build_script = forms.CharField(
+        label=_("Build script"),
+        required=False,
+        strip=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 8, "spellcheck": "false"}),
+        help_text=_("The text of a Dockerfile, used instead of the repository's own."),
+    )
+    max_image_bytes = MebibytesField(
+        label=_("Largest image (MiB)"),
+        initial=Project._meta.get_field("max_image_bytes").get_default(),
+        min_value=1,
+        max_value=100 * 1024,
+        help_text=_("A larger one is removed, and the build fails."),
+    )
+
+    class Meta:
+        model = Project
+        fields = (
+            "name",
+            "slug",
+            "description",
+            "allowed_networks",
+            "git_url",
+            "git_username",
+            "git_password",
+            "default_branch",
+            "tag_template",
+            "webhook_secret",
+            "builds_enabled",
+            "dockerfile",
+            "build_script",
+            "build_arguments",
+            "build_timeout_seconds",
+            "max_image_bytes",
+            "registry_url",
+            "registry_repository",
+            "registry_username",
+            "registry_password",
+        )
+        help_texts: ClassVar = {
+            "webhook_secret": _(
+                "Signs deliveries. One is made with the project; "
+                "give one only where a sender insists on its own."
+            ),
+        }
+
+    def _get_validation_exclusions(self) -> set[str]:
+        """Secrets that nobody typed are not checked again: they would be sealed anew by that."""
+        excluded: set[str] = super()._get_validation_exclusions()  # type: ignore[misc]
+        return excluded | {name for name in SECRETS if not self.cleaned_data.get(name)}
+
+    def clean_webhook_secret(self) -> Any:
+        """One that nobody guesses."""
+        secret = self.cleaned_data["webhook_secret"]
+        if secret is not CLEAR:
+            validate_webhook_secret(secret)
+        return secret
+
+    def clean_max_image_bytes(self) -> Any:
+        """What was set to the byte over REST is kept where nobody changed it."""
+        if "max_image_bytes" not in self.changed_data and self.instance.pk:
+            return self.instance.max_image_bytes
+        return self.cleaned_data["max_image_bytes"]

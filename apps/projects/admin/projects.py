@@ -1,0 +1,301 @@
+"""Projects and their members, where their code comes from, and how it is built."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, cast
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Count, Model, QuerySet
+from django.forms import ModelForm, Script
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from apps.access.admin.base import (
+    ProjectScopedAdmin,
+    ProjectScopedInline,
+    person_of,
+    projects_of,
+)
+from apps.access.admin.confirm import confirmed
+from apps.access.errors import DomainError
+from apps.access.models import Membership
+from apps.access.states import Role
+from apps.projects.admin.forms import ProjectForm
+from apps.projects.admin.tags import tags_page
+from apps.projects.admin.webhook import webhook_page
+from apps.projects.engine.signatures import new_secret
+from apps.projects.models import Project
+from apps.projects.services import (
+    refresh_images,
+    refuse_default,
+    reveal_webhook_secret,
+    rotate_webhook_secret,
+)
+from apps.projects.services.webhook_setup import webhook_address
+
+
+class MemberInline(ProjectScopedInline):
+    """Who has which role here; for admins of the project."""
+
+    model = Membership
+    tab = True
+    view_role = Role.ADMIN
+    add_role = Role.ADMIN
+    change_role = Role.ADMIN
+    delete_role = Role.ADMIN
+    fields = ("user", "role")
+    verbose_name = _("member")
+    verbose_name_plural = _("members")
+
+
+@admin.register(Project)
+class ProjectAdmin(ProjectScopedAdmin):
+    """Made and deleted by superusers, kept by the project's admins."""
+
+    form = ProjectForm
+    add_role = Role.ADMIN
+    change_role = Role.ADMIN
+    delete_role = Role.ADMIN
+    inlines = (MemberInline,)
+    list_display = ("name", "slug", "git_url", "description", "members", "created_at")
+    search_fields = ("name", "slug", "description", "git_url")
+    prepopulated_fields: ClassVar[dict[str, tuple[str, ...]]] = {"slug": ("name",)}
+    readonly_fields = ("created_at", "updated_at", "deliveries_to")
+    fieldsets = (
+        (
+            _("Project"),
+            {
+                "classes": ["tab"],
+                "fields": (
+                    ("name", "slug"),
+                    "description",
+                    "allowed_networks",
+                    ("created_at", "updated_at"),
+                ),
+            },
+        ),
+        (
+            _("Git"),
+            {
+                "classes": ["tab"],
+                "fields": (
+                    "git_url",
+                    "git_username",
+                    "git_password",
+                    "tag_template",
+                    "default_branch",
+                ),
+            },
+        ),
+        (_("Webhook"), {"classes": ["tab"], "fields": ("deliveries_to", "webhook_secret")}),
+        (
+            _("Build"),
+            {
+                "classes": ["tab"],
+                "fields": (
+                    "builds_enabled",
+                    "dockerfile",
+                    "build_script",
+                    "build_arguments",
+                    "build_timeout_seconds",
+                    "max_image_bytes",
+                ),
+            },
+        ),
+        (
+            _("Registry"),
+            {
+                "classes": ["tab"],
+                "fields": (
+                    "registry_url",
+                    "registry_repository",
+                    "registry_username",
+                    "registry_password",
+                ),
+            },
+        ),
+    )
+
+    class Media:
+        css = {"all": ["dashboard/dashboard.css", "projects/projects.css"]}
+        js = [Script("projects/copy.js", defer=True)]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
+        """With the number of members, counted in the same query."""
+        rows = super().get_queryset(request)
+        return cast("QuerySet[Model]", rows.annotate(member_count=Count("memberships")))
+
+    def get_urls(self) -> list[URLPattern]:
+        """The pages about tags and the webhook, and the button of the registry."""
+        view = self.admin_site.admin_view
+        refresh = view(require_POST(self.refresh_view))
+        return [
+            path("<int:pk>/tags", view(self.tags_view), name="projects_project_tags"),
+            path("<int:pk>/webhook", view(self.webhook_view), name="projects_project_webhook"),
+            path(
+                "<path:object_id>/webhook/rotate",
+                view(self.rotate_view),
+                name="projects_project_rotate",
+            ),
+            path("<int:pk>/images/refresh", refresh, name="projects_project_refresh"),
+            *super().get_urls(),
+        ]
+
+    @admin.display(description=_("members"), ordering="member_count")
+    def members(self, project: Any) -> int:
+        """How many people have a role here."""
+        count: int = project.member_count
+        return count
+
+    @admin.display(description=_("webhook address"))
+    def deliveries_to(self, project: Project) -> SafeString | str:
+        """Where deliveries go, and the page that says how to set it up."""
+        if project.pk is None:
+            return gettext("Shown here once the project is saved.")
+        return format_html(
+            '<code class="cy-address">{}</code> <a class="cy-strong" href="{}">{}</a>',
+            webhook_address(project),
+            reverse("admin:projects_project_webhook", args=[project.pk]),
+            gettext("How to set it up, and the secret"),
+        )
+
+    def save_model(
+        self, request: HttpRequest, obj: Model, form: ModelForm[Any], change: bool
+    ) -> None:
+        """A new project comes with a secret."""
+        if not change and isinstance(obj, Project) and not obj.has_secret("webhook_secret"):
+            obj.webhook_secret = new_secret()
+        super().save_model(request, obj, form, change)
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """The form, with the buttons that the person may press."""
+        extra = dict(extra_context or {})
+        project = cast("Project | None", self.get_object(request, object_id))
+        if project is not None:
+            extra["may_refresh"] = bool(
+                project.registry_url and project.pk in projects_of(request, Role.OPERATOR)
+            )
+            extra["builds"] = (
+                reverse("admin:projects_build_changelist") + f"?project__id__exact={project.pk}"
+            )
+            extra["deliveries"] = (
+                reverse("admin:projects_delivery_changelist") + f"?project__id__exact={project.pk}"
+            )
+        return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
+
+    # --- pages ----------------------------------------------------------------------------------
+
+    def tags_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """How a tag would be read; by POST what the git server has."""
+        project = self._project(request, pk, Role.VIEWER)
+        may_test = pk in projects_of(request, Role.EDITOR)
+        if request.method == "POST" and not may_test:
+            raise PermissionDenied
+        context = self._context(request)
+        context["may_build"] = pk in projects_of(request, Role.OPERATOR)
+        return tags_page(request, project, context, may_test=may_test)
+
+    def webhook_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """How to set the webhook up; by POST with the secret."""
+        may_reveal = pk in projects_of(request, Role.EDITOR)
+        project = self._project(request, pk, Role.VIEWER)
+        secret = None
+        if request.method == "POST":
+            self._project(request, pk, Role.EDITOR)
+            secret = reveal_webhook_secret(project=project, actor=person_of(request))
+        context = self._context(request) | {
+            "may_reveal": may_reveal,
+            "may_rotate": pk in projects_of(request, Role.ADMIN),
+        }
+        return never_cache(webhook_page)(request, project, context, secret)
+
+    @confirmed(
+        _("Make a new secret? Deliveries signed with the old one are refused from then on."),
+        verb=_("New secret"),
+    )
+    def rotate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Make a new secret and show it."""
+        if not object_id.isascii() or not object_id.isdigit() or len(object_id) > 18:
+            raise Http404
+        project = self._project(request, int(object_id), Role.ADMIN)
+        secret = rotate_webhook_secret(project=project, actor=person_of(request))
+        messages.success(request, gettext("There is a new secret; the old one is worth nothing."))
+        context = self._context(request) | {"may_reveal": True, "may_rotate": True}
+        return never_cache(webhook_page)(request, project, context, secret)
+
+    def refresh_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Look into the registry and say what was found."""
+        project = self._project(request, pk, Role.OPERATOR)
+        try:
+            found = refresh_images(project=project, now=timezone.now(), actor=person_of(request))
+        except DomainError as error:
+            messages.error(request, error.text)
+        else:
+            text = gettext(
+                "%(added)d images were added, %(moved)d have a new digest, %(known)d were known."
+            )
+            counts = {
+                "added": len(found.added),
+                "moved": len(found.moved),
+                "known": len(found.known),
+            }
+            messages.success(request, text % counts)
+            if found.differ:
+                text = gettext(
+                    "Not followed, because they were listed with other digests: %(list)s"
+                )
+                messages.warning(request, text % {"list": ", ".join(found.differ)})
+        return HttpResponseRedirect(reverse("admin:projects_project_change", args=[pk]))
+
+    def _project(self, request: HttpRequest, pk: int, role: Role) -> Project:
+        project = Project.objects.visible_to(request.user).filter(pk=pk).first()
+        if project is None:
+            raise Http404
+        if pk not in projects_of(request, role):
+            raise PermissionDenied
+        return project
+
+    def _context(self, request: HttpRequest) -> dict[str, Any]:
+        return {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "media": self.media,
+        }
+
+    # --- who may what ---------------------------------------------------------------------------
+
+    def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """A new project is nobody's yet, so only who sees everything may make one."""
+        person = person_of(request)
+        return person is not None and person.sees_everything
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Like making one."""
+        return self.has_add_permission(request)
+
+    def get_prepopulated_fields(
+        self, request: HttpRequest, obj: Model | None = None
+    ) -> dict[str, Any]:
+        """Only where the form can be edited: Django looks for the fields."""
+        if obj is not None:
+            return {}
+        return dict(self.prepopulated_fields)
+
+    def delete_model(self, request: HttpRequest, obj: Model) -> None:
+        """Not the default project."""
+        refuse_default(obj)
+        super().delete_model(request, obj)

@@ -1,0 +1,68 @@
+"""The page that says how tags are read, and what the git server has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from apps.access.errors import DomainError
+from apps.projects.models import Project
+from apps.projects.services import check_connection, preview_tag
+
+MAX_INPUT = 1000
+
+
+class TagForm(forms.Form):
+    """A tag to try."""
+
+    tag = forms.CharField(
+        label=_("Tag"),
+        max_length=MAX_INPUT,
+        required=False,
+        strip=False,
+        widget=UnfoldAdminTextInputWidget(attrs={"spellcheck": "false", "autocomplete": "off"}),
+    )
+    template = forms.CharField(
+        label=_("Template"),
+        max_length=MAX_INPUT,
+        required=False,
+        widget=UnfoldAdminTextInputWidget(attrs={"spellcheck": "false", "autocomplete": "off"}),
+        help_text=_("To try another one; it is not saved here."),
+    )
+
+
+def tags_page(
+    request: HttpRequest, project: Project, context: dict[str, Any], *, may_test: bool
+) -> HttpResponse:
+    """``?tag=&template=`` tries a tag; POST asks the git server for its tags."""
+    form = TagForm(
+        {
+            "tag": request.GET.get("tag", ""),
+            "template": request.GET.get("template") or project.tag_template,
+        }
+    )
+    preview = None
+    if request.GET.get("tag") and form.is_valid():
+        preview = preview_tag(project=project, **form.cleaned_data)
+    found, refusal = None, ""
+    if request.method == "POST":
+        try:
+            found = check_connection(project=project)
+        except DomainError as error:
+            refusal = error.text
+    context |= {
+        "title": _now("Tags of %(project)s") % {"project": project},
+        "project": project,
+        "form": form,
+        "preview": preview,
+        "may_test": may_test,
+        "found": found,
+        "refusal": refusal,
+    }
+    return TemplateResponse(request, "admin/projects/project/tags.html", context)

@@ -1,0 +1,197 @@
+"""REST of builds and their images."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers, status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ReadViewSet
+from apps.access.api.fields import VisibleRelatedField
+from apps.access.api.idempotency import idempotent
+from apps.access.errors import RoleRequired
+from apps.access.services import has_role
+from apps.access.states import Role
+from apps.projects.api.filters import BuildFilter, ImageFilter
+from apps.projects.models import Build, Image, Project
+from apps.projects.services import build_tag, cancel_build, rebuild
+
+MAX_TAG = 250
+
+
+@extend_schema_field(
+    {
+        "type": "array",
+        "items": {
+            "type": "object",
+            "properties": {
+                "step": {"type": "string"},
+                "started_at": {"type": "string", "format": "date-time"},
+                "ended_at": {"type": "string", "format": "date-time", "nullable": True},
+            },
+        },
+    }
+)
+class StepsField(serializers.JSONField):
+    """The steps so far, with their times."""
+
+
+class BuildSerializer(serializers.ModelSerializer[Build]):
+    """A build of a tag."""
+
+    active = serializers.BooleanField(
+        source="is_active", read_only=True, help_text=_("Not in a final state.")
+    )
+    steps = StepsField(read_only=True)
+    image = serializers.SerializerMethodField(help_text=_("What it has given, if it is current."))
+    stream = serializers.CharField(read_only=True, help_text=_("The name of its log."))
+
+    class Meta:
+        model = Build
+        fields = (
+            "id",
+            "project",
+            "tag",
+            "release",
+            "name",
+            "version",
+            "commit",
+            "state",
+            "active",
+            "step",
+            "steps",
+            "reason",
+            "attempt",
+            "repeats",
+            "no_cache",
+            "requested_by",
+            "worker",
+            "image",
+            "stream",
+            "created_at",
+            "started_at",
+            "ended_at",
+        )
+        read_only_fields = fields
+
+    def get_image(self, build: Build) -> int | None:
+        """Its id."""
+        image = getattr(build, "image", None)
+        return None if image is None else cast(int, image.pk)
+
+
+class BuildRequestSerializer(serializers.Serializer[Any]):
+    """Which tag to build."""
+
+    project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.VIEWER)
+    tag = serializers.CharField(max_length=MAX_TAG)
+
+
+class RebuildSerializer(serializers.Serializer[Any]):
+    """How to build again."""
+
+    no_cache = serializers.BooleanField(
+        default=True, help_text=_("Take no layer of an earlier build.")
+    )
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
+class LabelsField(serializers.JSONField):
+    """The labels of an image."""
+
+
+class ImageSerializer(serializers.ModelSerializer[Image]):
+    """What a job may choose."""
+
+    reference = serializers.CharField(read_only=True)
+    available = serializers.SerializerMethodField(help_text=_("Whether a job may choose it."))
+    labels = LabelsField(read_only=True)
+
+    class Meta:
+        model = Image
+        fields = (
+            "id",
+            "project",
+            "build",
+            "source",
+            "name",
+            "tag",
+            "reference",
+            "digest",
+            "size_bytes",
+            "labels",
+            "commit",
+            "available",
+            "created_at",
+            "removed_at",
+        )
+        read_only_fields = fields
+
+    def get_available(self, image: Image) -> bool:
+        """Not removed."""
+        return image.removed_at is None
+
+
+class BuildViewSet(ReadViewSet[Build]):
+    """Builds, newest first. Operators ask for them, cancel them and repeat them."""
+
+    queryset = Build.objects.select_related("image", "project")
+    serializer_class = BuildSerializer
+    filterset_class = BuildFilter
+    required_roles = dict.fromkeys(("create", "cancel", "rebuild"), Role.OPERATOR)
+
+    @extend_schema(request=BuildRequestSerializer, responses={201: BuildSerializer})
+    @idempotent
+    def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Build a tag. 409 when it is being built or has been, 422 when it does not fit."""
+        body = BuildRequestSerializer(data=request.data, context=self.get_serializer_context())
+        body.is_valid(raise_exception=True)
+        project = body.validated_data["project"]
+        if not has_role(self.person, project.pk, Role.OPERATOR):
+            raise RoleRequired
+        build = build_tag(
+            project=project,
+            tag=body.validated_data["tag"],
+            now=timezone.now(),
+            actor=self.person,
+        )
+        return self.answer(build, http_status=status.HTTP_201_CREATED)
+
+    @extend_schema(request=None, responses=BuildSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def cancel(self, request: Request, pk: str | None = None) -> Response:
+        """Cancel it: at once while it waits, else its worker ends it. 409 when it has ended."""
+        build = self.get_object()
+        cancel_build(build=build, now=timezone.now(), actor=self.person)
+        return self.answer(build)
+
+    @extend_schema(request=RebuildSerializer, responses={201: BuildSerializer})
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def rebuild(self, request: Request, pk: str | None = None) -> Response:
+        """Build its tag anew; the image gets the new digest. 409 while it is being built."""
+        build = self.get_object()
+        body = RebuildSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        again = rebuild(
+            build=build,
+            now=timezone.now(),
+            actor=self.person,
+            no_cache=body.validated_data["no_cache"],
+        )
+        return self.answer(again, http_status=status.HTTP_201_CREATED)
+
+
+class ImageViewSet(ReadViewSet[Image]):
+    """Images, newest first: of builds that have succeeded, and pushed to the registry."""
+
+    queryset = Image.objects.all()
+    serializer_class = ImageSerializer
+    filterset_class = ImageFilter

@@ -1,0 +1,86 @@
+"""REST of deliveries: read them, judge one again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+
+from apps.access.api.base import ReadViewSet
+from apps.access.api.idempotency import idempotent
+from apps.access.states import Role
+from apps.projects.models import Delivery
+from apps.projects.services import replay_delivery
+
+
+class DeliverySerializer(serializers.ModelSerializer[Delivery]):
+    """A delivery, without what it held."""
+
+    class Meta:
+        model = Delivery
+        fields = (
+            "id",
+            "project",
+            "source",
+            "delivery_id",
+            "event",
+            "verdict",
+            "code",
+            "reason",
+            "tag",
+            "commit",
+            "build",
+            "image",
+            "body_bytes",
+            "remote_address",
+            "repeats",
+            "replay_of",
+            "received_at",
+        )
+        read_only_fields = fields
+
+
+class DeliveryDetailSerializer(DeliverySerializer):
+    """A delivery with its headers, of which none is a secret, and its body as text."""
+
+    body = serializers.SerializerMethodField(help_text="UTF-8; what is none is replaced")
+
+    class Meta(DeliverySerializer.Meta):
+        fields = (*DeliverySerializer.Meta.fields, "headers", "body")  # type: ignore[assignment]
+        read_only_fields = fields  # type: ignore[assignment]
+
+    def get_body(self, delivery: Delivery) -> str:
+        """As it came."""
+        return bytes(delivery.body).decode("utf-8", "replace")
+
+
+class DeliveryViewSet(ReadViewSet[Delivery]):
+    """Webhook deliveries, newest first."""
+
+    queryset = Delivery.objects.all()
+    serializer_class = DeliverySerializer
+    filterset_fields = ("project", "source", "event", "verdict", "code", "tag", "build")
+    required_roles = {"replay": Role.OPERATOR}
+
+    def get_queryset(self) -> Any:
+        """Bodies, which may be long, only where one is shown."""
+        rows = super().get_queryset()
+        return rows.defer("body", "headers") if self.action == "list" else rows
+
+    def get_serializer_class(self) -> type[BaseSerializer[Delivery]]:
+        """A single one comes with its body."""
+        return DeliveryDetailSerializer if self.action == "retrieve" else DeliverySerializer
+
+    @extend_schema(request=None, responses={201: DeliverySerializer})
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def replay(self, request: Request, pk: str | None = None) -> Response:
+        """Judge its body again, by the settings of today. 409 for a refused one."""
+        again = replay_delivery(delivery=self.get_object(), actor=self.person, now=timezone.now())
+        return self.answer(again, http_status=status.HTTP_201_CREATED)

@@ -1,0 +1,19 @@
+"""Projects, what their git servers tell, what is built of it."""
+
+from apps.projects.models.build import Build, Delivery, Image
+from apps.projects.models.project import (
+    DEFAULT_SLUG,
+    DEFAULT_TAG_TEMPLATE,
+    Project,
+    validate_networks,
+)
+
+__all__ = [
+    "DEFAULT_SLUG",
+    "DEFAULT_TAG_TEMPLATE",
+    "Build",
+    "Delivery",
+    "Image",
+    "Project",
+    "validate_networks",
+]

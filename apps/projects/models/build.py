@@ -1,0 +1,204 @@
+"""What git servers and registries tell, the builds of tags, and their images."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
+
+from apps.projects.models.project import Project
+from apps.projects.querysets import BuildQuerySet, DeliveryQuerySet, ImageQuerySet
+from apps.projects.states import (
+    BUILD_ACTIVE,
+    BUILD_FINAL,
+    BuildState,
+    BuildStep,
+    ImageSource,
+    Source,
+    Verdict,
+)
+
+
+class Build(models.Model):
+    """One docker build of one tag (seed S1.4). Its log is the stream ``build:<id>``."""
+
+    project = models.ForeignKey(
+        Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="builds"
+    )
+    tag = models.CharField(_("tag"), max_length=250)
+    release = models.CharField(_("release"), max_length=100, blank=True)
+    name = models.CharField(_("name"), max_length=100, blank=True)
+    version = models.CharField(_("version"), max_length=100, blank=True)
+    commit = models.CharField(_("commit"), max_length=64, blank=True)
+    state = models.CharField(
+        _("state"), max_length=10, choices=BuildState.choices, default=BuildState.QUEUED
+    )
+    step = models.CharField(
+        _("step"), max_length=10, choices=BuildStep.choices, default=BuildStep.NONE, blank=True
+    )
+    reason = models.TextField(_("reason"), blank=True)
+    attempt = models.PositiveSmallIntegerField(_("attempt"), default=1)
+    # The lost build that this one repeats by itself, or the one a person wanted anew.
+    repeats = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="repeated_by"
+    )
+    no_cache = models.BooleanField(
+        _("without cache"), default=False, help_text=_("no layer of an earlier build is taken")
+    )
+    # [{"step": "clone", "started_at": ISO 8601, "ended_at": ISO 8601 or null}, ...]
+    steps = models.JSONField(_("steps"), default=list, blank=True)
+    requested_by = models.CharField(_("requested by"), max_length=150, blank=True)
+    worker = models.CharField(_("worker"), max_length=200, blank=True)
+    # Changes with each claim, so that a worker that slept cannot end what another one does.
+    boot = models.CharField(max_length=16, blank=True)
+    beat_at = models.DateTimeField(null=True, blank=True)
+    created_at = models.DateTimeField(_("created at"))
+    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+
+    objects = BuildQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("build")
+        verbose_name_plural = _("builds")
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "tag"],
+                condition=Q(state__in=BUILD_ACTIVE),
+                name="projects_build_one_active_per_tag",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=BuildState.values), name="projects_build_state_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=BUILD_FINAL, ended_at__isnull=False)
+                | Q(state__in=BUILD_ACTIVE, ended_at__isnull=True),
+                name="projects_build_ended_iff_final",
+            ),
+            models.CheckConstraint(
+                condition=Q(ended_at__isnull=True) | Q(ended_at__gte=F("created_at")),
+                name="projects_build_ends_after_it_began",
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["state", "id"],
+                name="projects_build_active",
+                condition=Q(state__in=BUILD_ACTIVE),
+            ),
+            models.Index(fields=["project", "tag", "-id"], name="projects_build_of_tag"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tag} #{self.pk}"
+
+    @property
+    def stream(self) -> str:
+        """``build:3``: the name of its log."""
+        return f"build:{self.pk}"
+
+    @property
+    def is_active(self) -> bool:
+        """Not in a final state."""
+        return self.state in BUILD_ACTIVE
+
+
+class Image(models.Model):
+    """What a job may choose: only an image whose build has succeeded is a row here."""
+
+    project = models.ForeignKey(
+        Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="images"
+    )
+    build = models.OneToOneField(
+        Build, null=True, blank=True, on_delete=models.SET_NULL, related_name="image"
+    )
+    source = models.CharField(
+        _("source"), max_length=10, choices=ImageSource.choices, default=ImageSource.BUILD
+    )
+    # With the registry's host where it has one: what the engine is told to run is name:tag.
+    name = models.CharField(_("name"), max_length=255)
+    tag = models.CharField(_("tag"), max_length=128)
+    digest = models.CharField(_("digest"), max_length=100)
+    size_bytes = models.PositiveBigIntegerField(_("size"), default=0)
+    labels = models.JSONField(_("labels"), default=dict, blank=True)
+    commit = models.CharField(_("commit"), max_length=64, blank=True)
+    created_at = models.DateTimeField(_("created at"))
+    removed_at = models.DateTimeField(_("removed at"), null=True, blank=True)
+
+    objects = ImageQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("image")
+        verbose_name_plural = _("images")
+        ordering = ["-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "name", "tag"], name="projects_image_once_per_project"
+            ),
+            models.CheckConstraint(condition=~Q(digest=""), name="projects_image_has_digest"),
+        ]
+
+    def __str__(self) -> str:
+        return self.reference
+
+    @property
+    def reference(self) -> str:
+        """``name:tag``."""
+        return f"{self.name}:{self.tag}"
+
+
+class Delivery(models.Model):
+    """One received webhook, with what became of it and why (seed S1.4, S1.6)."""
+
+    project = models.ForeignKey(
+        Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="deliveries"
+    )
+    source = models.CharField(_("source"), max_length=10, choices=Source.choices, blank=True)
+    delivery_id = models.CharField(_("delivery id"), max_length=200)
+    event = models.CharField(_("event"), max_length=100, blank=True)
+    verdict = models.CharField(_("verdict"), max_length=10, choices=Verdict.choices)
+    # Stable, for programs; ``reason`` is for people.
+    code = models.CharField(max_length=50, blank=True)
+    reason = models.TextField(_("reason"), blank=True)
+    tag = models.CharField(_("tag"), max_length=250, blank=True)
+    commit = models.CharField(_("commit"), max_length=64, blank=True)
+    headers = models.JSONField(_("headers"), default=dict, blank=True)
+    body = models.BinaryField(_("body"), default=bytes, blank=True)
+    body_bytes = models.PositiveIntegerField(_("size"), default=0)
+    remote_address = models.CharField(_("from"), max_length=64, blank=True)
+    repeats = models.PositiveIntegerField(
+        _("repeats"), default=0, help_text=_("how often the same delivery came again")
+    )
+    replay_of = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="replays"
+    )
+    build = models.ForeignKey(
+        Build, null=True, blank=True, on_delete=models.SET_NULL, related_name="deliveries"
+    )
+    image = models.ForeignKey(
+        Image, null=True, blank=True, on_delete=models.SET_NULL, related_name="deliveries"
+    )
+    received_at = models.DateTimeField(_("received at"))
+
+    objects = DeliveryQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("delivery")
+        verbose_name_plural = _("deliveries")
+        ordering = ["-id"]
+        constraints = [
+            # Not the refused ones: a stranger must not use up the id of a real delivery.
+            models.UniqueConstraint(
+                fields=["project", "source", "delivery_id"],
+                condition=~Q(verdict=Verdict.REFUSED),
+                name="projects_delivery_once",
+            ),
+            models.CheckConstraint(
+                condition=Q(verdict__in=Verdict.values), name="projects_delivery_verdict_known"
+            ),
+        ]
+        indexes = [models.Index(fields=["project", "-id"], name="projects_delivery_newest")]
+
+    def __str__(self) -> str:
+        return f"{self.source or '?'} {self.delivery_id}"

@@ -1,0 +1,207 @@
+"""Projects: what everything else belongs to, and derives its permissions from."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import ClassVar, Final
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from apps.projects.models.validators import (
+    validate_branch,
+    validate_build_arguments,
+    validate_dockerfile,
+    validate_git_url,
+    validate_registry_url,
+    validate_repository,
+    validate_tag_template,
+    validate_username,
+)
+from apps.projects.querysets import ProjectQuerySet
+from apps.runtime.fields import SecretTextField
+
+DEFAULT_SLUG = "default"
+MAX_NETWORKS = 256
+DEFAULT_TAG_TEMPLATE: Final = "{release}/{name}/{version}"
+
+
+def validate_networks(value: object) -> None:
+    """Accept a list of CIDR strings such as ``10.20.0.0/16`` or ``fd00::/8``, else say which.
+
+    Host bits must be zero: ``10.20.0.5/16`` is refused with the network that may be meant,
+    because whoever writes it might believe that one address is allowed.
+    """
+    if not isinstance(value, list):
+        raise ValidationError(_('A list of networks is needed, as in ["10.20.0.0/16"].'))
+    if len(value) > MAX_NETWORKS:
+        raise ValidationError(
+            _("At most %(limit)d networks, these are %(count)d."),
+            params={"limit": MAX_NETWORKS, "count": len(value)},
+        )
+    errors = [error for index, entry in enumerate(value, 1) for error in _refusals(index, entry)]
+    if errors:
+        raise ValidationError(errors)
+
+
+def _refusals(index: int, entry: object) -> list[ValidationError]:
+    shown = str(entry)[:60]
+    params = {"index": index, "value": shown}
+    if not isinstance(entry, str) or "%" in entry or entry != entry.strip():
+        message = _("Entry %(index)d, %(value)s: not a network; write it as 10.20.0.0/16.")
+        return [ValidationError(message, params=params)]
+    try:
+        ipaddress.ip_network(entry)
+    except ValueError:
+        pass
+    else:
+        return []
+    try:
+        meant = ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        message = _("Entry %(index)d, %(value)s: not a network; write it as 10.20.0.0/16.")
+        return [ValidationError(message, params=params)]
+    message = _(
+        "Entry %(index)d, %(value)s: bits are set behind the network part; is %(meant)s meant?"
+    )
+    return [ValidationError(message, params=params | {"meant": str(meant)})]
+
+
+class GitOptions(models.Model):
+    """Where a project's code lives, and how its tags are read (seed S1.1, S1.2, S1.5)."""
+
+    git_url = models.CharField(
+        _("git address"),
+        max_length=500,
+        blank=True,
+        help_text=_("https://, http:// or ssh://; the only address that is ever cloned"),
+        validators=[validate_git_url],
+    )
+    git_username = models.CharField(
+        _("git user name"), max_length=200, blank=True, validators=[validate_username]
+    )
+    git_password = SecretTextField(
+        _("git password or token"), help_text=_("sealed; never shown again")
+    )
+    default_branch = models.CharField(
+        _("default branch"), max_length=200, default="main", validators=[validate_branch]
+    )
+    tag_template = models.CharField(
+        _("tag template"),
+        max_length=100,
+        default=DEFAULT_TAG_TEMPLATE,
+        help_text=_("how tags are written; git allows / - _ between the parts, but no colon"),
+        validators=[validate_tag_template],
+    )
+    webhook_secret = SecretTextField(
+        _("webhook secret"), help_text=_("signs deliveries; made with the project")
+    )
+
+    class Meta:
+        abstract = True
+
+
+class BuildOptions(models.Model):
+    """How a tag becomes an image (seed S1.4), and which registry's pushes are listed (S1.6)."""
+
+    builds_enabled = models.BooleanField(
+        _("build tags"), default=True, help_text=_("a pushed tag that fits is built at once")
+    )
+    dockerfile = models.CharField(
+        _("Dockerfile"),
+        max_length=200,
+        default="Dockerfile",
+        help_text=_("its path in the repository"),
+        validators=[validate_dockerfile],
+    )
+    build_script = models.TextField(
+        _("build script"),
+        blank=True,
+        max_length=64 * 1024,
+        help_text=_("the text of a Dockerfile, used instead of the repository's own"),
+    )
+    build_arguments = models.JSONField(
+        _("build arguments"),
+        default=dict,
+        blank=True,
+        help_text=_("a JSON object of texts; not for secrets, they stay readable in the image"),
+        validators=[validate_build_arguments],
+    )
+    build_timeout_seconds = models.PositiveIntegerField(
+        _("time limit of a build"),
+        default=1800,
+        validators=[MinValueValidator(10), MaxValueValidator(6 * 3600)],
+        help_text=_("seconds"),
+    )
+    max_image_bytes = models.PositiveBigIntegerField(
+        _("largest image"),
+        default=4 * 1024**3,
+        validators=[MinValueValidator(1024**2), MaxValueValidator(100 * 1024**3)],
+        help_text=_("bytes; a larger one is removed and the build fails"),
+    )
+    registry_url = models.CharField(
+        _("registry"),
+        max_length=300,
+        blank=True,
+        help_text=_("https://registry.example.com, where images are pushed by others"),
+        validators=[validate_registry_url],
+    )
+    registry_repository = models.CharField(
+        _("repository"), max_length=255, blank=True, validators=[validate_repository]
+    )
+    registry_username = models.CharField(
+        _("registry user name"), max_length=200, blank=True, validators=[validate_username]
+    )
+    registry_password = SecretTextField(
+        _("registry password or token"), help_text=_("sealed; never shown again")
+    )
+
+    class Meta:
+        abstract = True
+
+
+class Project(GitOptions, BuildOptions):
+    """A body of crawling work with its own members, code and images (seed S1.1)."""
+
+    name = models.CharField(_("name"), max_length=100, unique=True)
+    slug = models.SlugField(
+        _("slug"),
+        max_length=50,
+        unique=True,
+        help_text=_("Short name for addresses and queues: letters, digits, hyphens."),
+    )
+    description = models.TextField(_("description"), blank=True, default="", max_length=10_000)
+    allowed_networks = models.JSONField(
+        _("allowed networks"),
+        default=list,
+        blank=True,
+        validators=[validate_networks],
+        help_text=_(
+            "Networks that downloads of this project may reach besides public addresses: "
+            'a list of CIDR blocks such as ["10.20.0.0/16"].'
+        ),
+    )
+    created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
+
+    objects = ProjectQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("project")
+        verbose_name_plural = _("projects")
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def has_secret(self, name: str) -> bool:
+        """Whether the secret field ``name`` is set, without opening it."""
+        return bool(self.__dict__.get(name))
+
+    @property
+    def networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+        """``allowed_networks`` parsed."""
+        return [ipaddress.ip_network(entry) for entry in self.allowed_networks]

@@ -1,0 +1,108 @@
+"""What a project's git, build and registry settings may be; each refusal says why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from apps.projects.engine.addresses import (
+    check_clone_url,
+    check_registry_url,
+    check_repository,
+)
+from apps.projects.engine.refs import check_branch
+from apps.projects.engine.refusals import Refused
+from apps.projects.engine.tags import parse_template
+from apps.projects.reasons import text_of
+
+MAX_ARGUMENTS: Final = 100
+MAX_ARGUMENT: Final = 4096
+MIN_SECRET: Final = 16
+_ARGUMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_PATH_PART = re.compile(r"[\w.+@-][\w.+@ -]*")
+
+
+def _checked(check: Callable[[], object]) -> None:
+    try:
+        check()
+    except Refused as error:
+        raise ValidationError(text_of(error), code=error.code) from error
+
+
+def validate_git_url(value: str) -> None:
+    """An address that may be cloned; names are looked up when it is used."""
+    networks = settings.GIT_ALLOWED_NETWORKS
+    _checked(lambda: check_clone_url(value, allowed_networks=networks))
+
+
+def validate_registry_url(value: str) -> None:
+    """The address of a registry, without a path."""
+    networks = settings.GIT_ALLOWED_NETWORKS
+    _checked(lambda: check_registry_url(value, allowed_networks=networks))
+
+
+def validate_repository(value: str) -> None:
+    """The name of a repository in a registry."""
+    _checked(lambda: check_repository(value))
+
+
+def validate_branch(value: str) -> None:
+    """A plain name of a branch."""
+    _checked(lambda: check_branch(value))
+
+
+def validate_tag_template(value: str) -> None:
+    """A template that tags can be read by."""
+    _checked(lambda: parse_template(value))
+
+
+def validate_dockerfile(value: str) -> None:
+    """A path inside the repository."""
+    parts = value.split("/")
+    if value.startswith("/") or ".." in parts:
+        raise ValidationError(_("The path must stay inside the repository."))
+    if "\\" in value or not all(_PATH_PART.fullmatch(part) for part in parts):
+        raise ValidationError(_("This is no path of a file, such as docker/Dockerfile."))
+    if value.startswith("-"):
+        raise ValidationError(_("The path must not begin with a hyphen."))
+
+
+def validate_build_arguments(value: object) -> None:
+    """An object of texts by the names that a Dockerfile can use."""
+    if not isinstance(value, dict):
+        raise ValidationError(_('A JSON object of texts is needed, as in {"PYTHON": "3.12"}.'))
+    if len(value) > MAX_ARGUMENTS:
+        raise ValidationError(
+            _("At most %(limit)d build arguments."), params={"limit": MAX_ARGUMENTS}
+        )
+    for name, text in value.items():
+        params = {"name": str(name)[:60], "limit": MAX_ARGUMENT}
+        if not isinstance(name, str) or not _ARGUMENT_NAME.fullmatch(name):
+            raise ValidationError(_("“%(name)s” is no name of a build argument."), params=params)
+        if not isinstance(text, str):
+            raise ValidationError(_("The value of %(name)s must be a text."), params=params)
+        if len(text) > MAX_ARGUMENT or "\0" in text:
+            raise ValidationError(
+                _("The value of %(name)s is longer than %(limit)d characters."), params=params
+            )
+
+
+def validate_username(value: str) -> None:
+    """What a header and a prompt can carry."""
+    if ":" in value or not value.isprintable():
+        raise ValidationError(_("A user name holds no colon and no line break."))
+
+
+def validate_webhook_secret(value: object) -> None:
+    """One that nobody guesses, and that every sender can take."""
+    text = str(value)
+    if text and (len(text) < MIN_SECRET or not text.isascii() or not text.isprintable()):
+        raise ValidationError(
+            _("At least %(limit)d printable ASCII characters; leave it out to have one made."),
+            params={"limit": MIN_SECRET},
+        )

@@ -1,0 +1,58 @@
+"""The one way a build gets into another state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from apps.projects.events import BUILD_CHANGED
+from apps.projects.models import Build
+from apps.projects.states import BUILD_FINAL, BUILD_MOVES, BuildState
+from apps.runtime.services import emit
+
+
+def move_build(
+    build: Build,
+    to: BuildState,
+    *,
+    now: datetime,
+    held_by: str | None = None,
+    unchanged: tuple[str, ...] = (),
+    **fields: Any,
+) -> bool:
+    """Guarded update: only from a state that allows it.
+
+    ``held_by``: and only while the build belongs to the worker of that boot. ``unchanged`` names
+    fields that must still be what ``build`` says.
+
+    False when somebody was faster or the worker has been given up; then ``build`` stays as it
+    was. Called inside a transaction.
+    """
+    rows = Build.objects.filter(pk=build.pk, state__in=BUILD_MOVES[to])
+    if held_by is not None:
+        rows = rows.filter(boot=held_by)
+    if to in BUILD_FINAL:
+        fields["ended_at"] = max(now, build.created_at)
+    if unchanged:
+        rows = rows.filter(**{name: getattr(build, name) for name in unchanged})
+    if not rows.update(state=to, **fields):
+        return False
+    build.state = to
+    for name, value in fields.items():
+        setattr(build, name, value)
+    tell(build)
+    return True
+
+
+def tell(build: Build) -> None:
+    """Let the pages know at the commit."""
+    emit(
+        BUILD_CHANGED,
+        project=build.project_id,
+        payload={
+            "build": build.pk,
+            "tag": build.tag,
+            "state": str(build.state),
+            "step": str(build.step),
+        },
+    )

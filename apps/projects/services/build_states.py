@@ -1,0 +1,198 @@
+"""Builds as their workers and the sweep see them: claim, beat, steps, end, lost."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from apps.projects.engine.building import BuiltImage
+from apps.projects.engine.tags import ImageName, TagReading
+from apps.projects.errors import ProjectError
+from apps.projects.models import Build, Image
+from apps.projects.services.build_moves import move_build, tell
+from apps.projects.services.builds import BUILD_TASK, queue_build
+from apps.projects.states import BuildState, BuildStep, ImageSource
+from apps.runtime.deferring import defer
+from yardkit import topology
+
+BEAT_SECONDS: Final = 5.0
+# A worker that has not said anything for so long is taken for dead.
+LEASE_SECONDS: Final = 30.0
+# A build that waits longer is told to the workers again: a message may have been lost.
+WAKE_SECONDS: Final = 30.0
+MAX_ATTEMPTS: Final = 2
+MAX_REASON: Final = 4000
+
+
+@transaction.atomic
+def claim_build(*, build_id: int, worker: str, now: datetime) -> Build | None:
+    """The waiting build, now ``worker``'s under a new boot; None when it waits no more."""
+    build = Build.objects.select_related("project").filter(pk=build_id).first()
+    if build is None:
+        return None
+    claimed = move_build(
+        build,
+        BuildState.RUNNING,
+        now=now,
+        worker=worker[:200],
+        boot=secrets.token_hex(4),
+        beat_at=now,
+        started_at=max(now, build.created_at),
+    )
+    return build if claimed else None
+
+
+def beat_build(*, build: Build, now: datetime) -> bool:
+    """Say that the worker is at it. False when the build is no longer its own."""
+    return bool(_mine(build).update(beat_at=now))
+
+
+def state_of_build(*, build: Build) -> str | None:
+    """Where the build is now; None when it is no longer this worker's."""
+    found = _mine(build).values_list("state", flat=True).first()
+    return None if found is None else str(found)
+
+
+@transaction.atomic
+def enter_step(*, build: Build, step: BuildStep, now: datetime) -> bool:
+    """The worker begins ``step``. False when the build is no longer its own."""
+    steps = [*_ended(build.steps, now)]
+    steps.append({"step": step.value, "started_at": now.isoformat(), "ended_at": None})
+    if not _mine(build).update(step=step, steps=steps):
+        return False
+    build.step, build.steps = step, steps
+    tell(build)
+    return True
+
+
+def note_commit(*, build: Build, commit: str) -> bool:
+    """Which commit the tag leads to. False when the build is no longer this worker's."""
+    build.commit = commit
+    return bool(_mine(build).update(commit=commit))
+
+
+@transaction.atomic
+def succeed_build(
+    *, build: Build, image: ImageName, built: BuiltImage, now: datetime
+) -> Image | None:
+    """Together: the build has succeeded, and its image may be chosen (seed S1.4).
+
+    None when the build is no longer this worker's or is to be cancelled: then there is no image.
+    """
+    steps = [*_ended(build.steps, now)]
+    if not move_build(
+        build, BuildState.SUCCEEDED, now=now, held_by=build.boot, steps=steps, reason=""
+    ):
+        return None
+    found, _created = Image.objects.update_or_create(
+        project=build.project,
+        name=image.repository,
+        tag=image.tag,
+        defaults={
+            "build": build,
+            "source": ImageSource.BUILD,
+            "digest": built.digest,
+            "size_bytes": built.size_bytes,
+            "labels": built.labels,
+            "commit": built.commit,
+            "created_at": now,
+            "removed_at": None,
+        },
+    )
+    return found
+
+
+@transaction.atomic
+def end_build(*, build: Build, state: BuildState, reason: str, now: datetime) -> bool:
+    """Failed or cancelled. False when the build is no longer this worker's."""
+    steps = [*_ended(build.steps, now)]
+    fields: dict[str, Any] = {"steps": steps}
+    if reason:
+        fields["reason"] = reason[:MAX_REASON]
+    return move_build(build, state, now=now, held_by=build.boot, **fields)
+
+
+def reap_builds(*, now: datetime) -> int:
+    """Builds whose worker has fallen silent are lost; each is tried once more, by itself."""
+    lost = 0
+    for build in Build.objects.stale(now=now, lease_seconds=LEASE_SECONDS).select_related(
+        "project"
+    ):
+        lost += _lose(build, now)
+    return lost
+
+
+@transaction.atomic
+def _lose(build: Build, now: datetime) -> bool:
+    wanted = build.state == BuildState.RUNNING
+    reason = _("worker %(worker)s has not reported for %(seconds)d s") % {
+        "worker": build.worker,
+        "seconds": LEASE_SECONDS,
+    }
+    if not move_build(
+        build,
+        BuildState.LOST,
+        now=now,
+        held_by=build.boot,
+        unchanged=("state", "beat_at"),
+        reason=reason,
+        steps=[*_ended(build.steps, now)],
+    ):
+        return False
+    if wanted and build.attempt < MAX_ATTEMPTS:
+        _try_again(build, now)
+    return True
+
+
+def _try_again(build: Build, now: datetime) -> None:
+    try:
+        with transaction.atomic():
+            queue_build(
+                project=build.project,
+                tag=build.tag,
+                reading=TagReading(build.release, build.name, build.version),
+                now=now,
+                commit=build.commit,
+                requested_by=build.requested_by,
+                repeats=build,
+                attempt=build.attempt + 1,
+                no_cache=build.no_cache,
+            )
+    except ProjectError:
+        # Builds were switched off, or somebody asked for the tag in the meantime.
+        return
+
+
+def wake_builds(*, now: datetime) -> int:
+    """Tell the workers again of builds that wait; ever less often, the longer they do."""
+    woken = 0
+    for build in Build.objects.filter(
+        state=BuildState.QUEUED, created_at__lt=now - timedelta(seconds=WAKE_SECONDS)
+    ):
+        told_at = build.beat_at or build.created_at
+        pause = max(timedelta(seconds=WAKE_SECONDS), (now - build.created_at) / 2)
+        if now - told_at < pause:
+            continue
+        with transaction.atomic():
+            waits = Build.objects.filter(
+                pk=build.pk, state=BuildState.QUEUED, beat_at=build.beat_at
+            )
+            if waits.update(beat_at=now):
+                defer(BUILD_TASK, queue=topology.BUILDS, build=build.pk)
+                woken += 1
+    return woken
+
+
+def _mine(build: Build) -> Any:
+    """The row, as long as it belongs to the worker that ``build`` was claimed by."""
+    return Build.objects.filter(
+        pk=build.pk, boot=build.boot, state__in=(BuildState.RUNNING, BuildState.CANCELLING)
+    )
+
+
+def _ended(steps: list[dict[str, Any]], now: datetime) -> list[dict[str, Any]]:
+    return [{**each, "ended_at": each["ended_at"] or now.isoformat()} for each in steps]

@@ -1,0 +1,98 @@
+"""Looking before pushing: what the git server has, and how a tag would be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+
+from apps.projects.engine.git import GitRemote, list_tags
+from apps.projects.engine.refusals import Refused
+from apps.projects.engine.tags import image_name, read_tag, write_tag
+from apps.projects.errors import GitRefused
+from apps.projects.models import Project
+from apps.projects.reasons import text_of
+
+TIMEOUT_SECONDS: Final = 20.0
+SHOWN_TAGS: Final = 100
+
+
+@dataclass(frozen=True)
+class TagPreview:
+    """How a tag is read, or the reason why it is ignored. ``git_tag`` is what is cloned."""
+
+    tag: str
+    commit: str = ""
+    fits: bool = False
+    release: str = ""
+    name: str = ""
+    version: str = ""
+    git_tag: str = ""
+    image: str = ""
+    code: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What the git server answered. ``tags`` are the first of ``count``."""
+
+    count: int
+    fitting: int
+    tags: list[TagPreview]
+
+
+def preview_tag(
+    *,
+    project: Project,
+    tag: str,
+    template: str | None = None,
+    commit: str = "",
+    colon_allowed: bool = True,
+) -> TagPreview:
+    """Read ``tag`` by the project's template, or by another that somebody thinks about."""
+    template = project.tag_template if template is None else template
+    try:
+        reading = read_tag(template, tag, colon_allowed=colon_allowed)
+        git_tag = write_tag(template, reading) if ":" in tag else tag
+    except Refused as error:
+        return TagPreview(tag, commit, code=error.code, reason=text_of(error))
+    return TagPreview(
+        tag=tag,
+        commit=commit,
+        fits=True,
+        release=reading.release,
+        name=reading.name,
+        version=reading.version,
+        git_tag=git_tag,
+        image=str(image_name(project.slug, reading)),
+    )
+
+
+def check_connection(*, project: Project) -> Connection:
+    """Ask the git server for its tags, now.
+
+    Raises:
+        GitRefused: with the reason; no password stands in it.
+    """
+    if not project.git_url:
+        raise GitRefused(text_of(Refused("no_git_url")))
+    remote = GitRemote(
+        url=project.git_url,
+        username=project.git_username,
+        password=str(project.git_password),
+        allowed_networks=tuple(settings.GIT_ALLOWED_NETWORKS),
+        known_hosts=Path(settings.BUILDS_DIR) / "known_hosts",
+    )
+    try:
+        found = list_tags(remote, timeout=TIMEOUT_SECONDS)
+    except Refused as error:
+        raise GitRefused(text_of(error)) from error
+    read = [
+        preview_tag(project=project, tag=each.name, commit=each.commit, colon_allowed=False)
+        for each in found
+    ]
+    fitting = sum(each.fits for each in read)
+    return Connection(count=len(read), fitting=fitting, tags=read[:SHOWN_TAGS])

@@ -1,0 +1,62 @@
+"""The one place where images become rows that a job may choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+
+from apps.projects.errors import ImageKnown
+from apps.projects.models import Build, Image, Project
+from apps.projects.states import ImageSource
+
+
+@transaction.atomic
+def list_image(
+    *,
+    project: Project,
+    source: ImageSource,
+    name: str,
+    tag: str,
+    digest: str,
+    now: datetime,
+    size_bytes: int = 0,
+    labels: Mapping[str, Any] | None = None,
+    commit: str = "",
+    build: Build | None = None,
+    moves: bool = False,
+) -> Image:
+    """Add the row of an image, or bring back one that was removed.
+
+    Args:
+        moves: the tag may be another image than before, as ``latest`` of a registry is and the
+            tag of a rebuild; then its row gets the new digest.
+
+    Raises:
+        ImageKnown: the image is listed already; ``.image`` is the row.
+    """
+    values = {
+        "source": source,
+        "digest": digest,
+        "size_bytes": size_bytes,
+        "labels": dict(labels or {}),
+        "commit": commit,
+        "build": build,
+        "created_at": now,
+        "removed_at": None,
+    }
+    place = {"project": project, "name": name, "tag": tag}
+    try:
+        with transaction.atomic():
+            return Image.objects.create(**place, **values)
+    except IntegrityError:
+        known = Image.objects.select_for_update().filter(**place).first()
+        if known is None:
+            raise
+    if known.removed_at is None and (not moves or known.digest == digest):
+        raise ImageKnown(known)
+    Image.objects.filter(pk=known.pk).update(**values)
+    known.refresh_from_db()
+    return known

@@ -1,0 +1,127 @@
+"""Images that others push to a project's registry (seed S1.6, S1.7)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from django.conf import settings
+from django.db import transaction
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.projects.engine.addresses import check_registry_url
+from apps.projects.engine.refusals import Refused
+from apps.projects.engine.registry import LATEST, Registry
+from apps.projects.errors import ImageKnown, RegistryRefused
+from apps.projects.models import Image, Project
+from apps.projects.reasons import text_of
+from apps.projects.services.images import list_image
+from apps.projects.states import ImageSource
+
+logger = logging.getLogger(__name__)
+
+# A sender waits for the answer while this is looked up.
+DELIVERY_SECONDS: Final = 6.0
+REFRESH_SECONDS: Final = 30.0
+
+
+@dataclass
+class Refreshed:
+    """What a look into the registry found, as references ``host/repository:tag``."""
+
+    added: list[str] = field(default_factory=list)
+    moved: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    # Listed with another digest: such a tag is not followed.
+    differ: list[str] = field(default_factory=list)
+
+
+def registry_name(project: Project) -> str:
+    """``host/repository``: what the engine calls images of the registry. Raises ``Refused``."""
+    if not (project.registry_url and project.registry_repository):
+        raise Refused("registry_not_set")
+    address = check_registry_url(
+        project.registry_url, allowed_networks=settings.GIT_ALLOWED_NETWORKS
+    )
+    return f"{address.authority}/{project.registry_repository}"
+
+
+def open_registry(project: Project, *, timeout: float) -> Registry:
+    """The client, with the project's password. Raises ``Refused``."""
+    if not (project.registry_url and project.registry_repository):
+        raise Refused("registry_not_set")
+    return Registry(
+        project.registry_url,
+        project.registry_repository,
+        username=project.registry_username,
+        password=project.registry_password,
+        allowed_networks=settings.GIT_ALLOWED_NETWORKS,
+        timeout=timeout,
+    )
+
+
+def look_up_digest(project: Project, tag: str, *, timeout: float = DELIVERY_SECONDS) -> str:
+    """The digest of an image in the project's registry. Raises ``Refused``."""
+    with open_registry(project, timeout=timeout) as registry:
+        return registry.digest(tag)
+
+
+def refresh_images(
+    *, project: Project, now: datetime, actor: User | None, timeout: float = REFRESH_SECONDS
+) -> Refreshed:
+    """List what the registry holds: ``latest``, then descending, at most 20 (seed S1.7).
+
+    ``latest`` follows the registry; any other tag stays what it was. The registry is asked
+    outside of the transaction.
+
+    Raises:
+        RegistryRefused: with the reason.
+    """
+    try:
+        name = registry_name(project)
+        with open_registry(project, timeout=timeout) as registry:
+            found = [(tag, registry.digest(tag)) for tag in registry.tags()]
+    except Refused as error:
+        logger.warning("project %s: its registry cannot be asked: %s", project.slug, error)
+        raise RegistryRefused(text_of(error)) from error
+    return _list_found(project, name, found, now, actor)
+
+
+@transaction.atomic
+def _list_found(
+    project: Project, name: str, found: list[tuple[str, str]], now: datetime, actor: User | None
+) -> Refreshed:
+    result = Refreshed()
+    stored = {
+        image.tag: image
+        for image in Image.objects.filter(project=project, name=name, removed_at=None)
+    }
+    # Oldest first, so that the newest image has the highest id and heads the lists.
+    for tag, digest in reversed(found):
+        reference = f"{name}:{tag}"
+        try:
+            list_image(
+                project=project,
+                source=ImageSource.REGISTRY,
+                name=name,
+                tag=tag,
+                digest=digest,
+                now=now,
+                moves=tag == LATEST,
+            )
+        except ImageKnown as error:
+            same = error.image.digest == digest
+            (result.known if same else result.differ).append(reference)
+        else:
+            (result.moved if tag in stored else result.added).append(reference)
+    if result.added or result.moved:
+        record(
+            actor=actor,
+            action="projects.refresh_images",
+            obj=project,
+            after={"added": result.added, "moved": result.moved},
+        )
+    return result

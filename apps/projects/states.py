@@ -1,0 +1,91 @@
+"""The states of a build, its steps, and what became of a delivery."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import TextChoices
+from django.utils.translation import gettext_lazy as _
+
+
+class Source(TextChoices):
+    """Who sent a delivery."""
+
+    GITHUB = "github", "GitHub"
+    GITLAB = "gitlab", "GitLab"
+    GITEA = "gitea", "Gitea, Forgejo"
+    SIGNED = "signed", _("signed form")
+    REGISTRY = "registry", _("registry")
+
+
+class Verdict(TextChoices):
+    """What became of a delivery. A refused one was not believed, so its body is not kept."""
+
+    BUILT = "built", _("build queued")
+    LISTED = "listed", _("image listed")
+    IGNORED = "ignored", _("ignored")
+    REFUSED = "refused", _("refused")
+
+
+class BuildState(TextChoices):
+    """Where a build is. The last four are final."""
+
+    QUEUED = "queued", _("queued")
+    RUNNING = "running", _("running")
+    CANCELLING = "cancelling", _("cancelling")
+    SUCCEEDED = "succeeded", _("succeeded")
+    FAILED = "failed", _("failed")
+    CANCELLED = "cancelled", _("cancelled")
+    LOST = "lost", _("lost")
+
+
+class BuildStep(TextChoices):
+    """What a build does, in this order; a failed one says which it was."""
+
+    NONE = "", _("not begun")
+    CLONE = "clone", _("clone")
+    PREPARE = "prepare", _("prepare")
+    BUILD = "build", _("build")
+    CHECK = "check", _("check")
+    STORE = "store", _("store")
+
+
+class ImageSource(TextChoices):
+    """Where an image comes from."""
+
+    BUILD = "build", _("built here")
+    REGISTRY = "registry", _("pushed to the registry")
+
+
+B = BuildState
+
+BUILD_FINAL: Final = frozenset({B.SUCCEEDED, B.FAILED, B.CANCELLED, B.LOST})
+BUILD_ACTIVE: Final = frozenset(B) - BUILD_FINAL
+
+# From which states each state may be entered. A final state is never left.
+BUILD_MOVES: Final[dict[BuildState, frozenset[BuildState]]] = {
+    B.QUEUED: frozenset(),
+    B.RUNNING: frozenset({B.QUEUED}),
+    B.CANCELLING: frozenset({B.RUNNING}),
+    B.SUCCEEDED: frozenset({B.RUNNING}),
+    B.FAILED: frozenset({B.RUNNING, B.CANCELLING}),
+    B.CANCELLED: frozenset({B.QUEUED, B.RUNNING, B.CANCELLING}),
+    B.LOST: frozenset({B.RUNNING, B.CANCELLING}),
+}
+
+# How pages colour a state: the words are those of the admin theme's labels.
+BUILD_TONES: Final[dict[BuildState, str]] = {
+    B.QUEUED: "default",
+    B.RUNNING: "info",
+    B.CANCELLING: "warning",
+    B.SUCCEEDED: "success",
+    B.FAILED: "danger",
+    B.CANCELLED: "warning",
+    B.LOST: "danger",
+}
+VERDICT_TONES: Final[dict[Verdict, str]] = {
+    Verdict.BUILT: "success",
+    Verdict.LISTED: "success",
+    Verdict.IGNORED: "default",
+    Verdict.REFUSED: "danger",
+}

@@ -1,0 +1,34 @@
+"""Celery tasks of this app. The rows are the truth: a task too many does nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+
+from apps.projects.services.build_states import reap_builds, wake_builds
+from apps.projects.services.building import work_on_build
+from apps.projects.services.deliveries import forget_deliveries
+from apps.runtime.services import database_now
+
+
+# Acknowledged at the start: RabbitMQ takes back what is unanswered for half an hour, and a build
+# may take longer. Whatever is lost by it is found by the sweep.
+@shared_task(name="projects.build", bind=True, acks_late=False)
+def build(self: Any, build: int, **_unknown: Any) -> None:
+    """Do one build."""
+    work_on_build(build_id=int(build), worker=str(self.request.hostname or "celery"))
+
+
+@shared_task(name="projects.sweep_builds")
+def sweep_builds(**_unknown: Any) -> None:
+    """Reap the builds of dead workers, and wake the workers for those that wait."""
+    now = database_now()
+    reap_builds(now=now)
+    wake_builds(now=now)
+
+
+@shared_task(name="projects.forget_deliveries")
+def forget_old_deliveries(**_unknown: Any) -> None:
+    """Delete the deliveries of long ago."""
+    forget_deliveries(now=database_now())

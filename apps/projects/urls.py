@@ -1,0 +1,14 @@
+"""Where deliveries come in."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from apps.projects.webhooks import receive
+
+app_name = "projects"
+urlpatterns = [
+    path("webhooks/<slug:slug>/", receive, name="webhook"),
+    # Senders follow no redirect, so the address without its last slash is one too.
+    path("webhooks/<slug:slug>", receive),
+]
