@@ -1,0 +1,100 @@
+"""Which images a Dockerfile may build on."""
+
+from __future__ import annotations
+
+import pytest
+
+from apps.projects.engine.building import BuildFailed
+from apps.projects.engine.building.context import labelled
+from apps.projects.engine.building.references import check_references
+from apps.projects.reasons import text_of
+
+FOREIGN = "dockerfile_image_foreign"
+UNKNOWN = "dockerfile_image_unknown"
+ID = "dockerfile_image_id"
+ARGUMENTS = {"BASE": "python:3.12", "OTHER": "crawlyard/shop/base:1", "P": "crawlyard"}
+SHA = "sha256:" + "a" * 64
+
+
+def check(text: str) -> None:
+    check_references(labelled(text.encode(), "o")[0], "crawlyard/news/feeds", ARGUMENTS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FROM python:3.12-slim",
+        "FROM scratch",
+        "FROM --platform=linux/amd64 python AS one\nFROM one\nCOPY --from=ONE /a /a",
+        "FROM python\nFROM python\nCOPY --chown=a:b --from=0 /a /a",
+        "FROM python AS abcdef\nFROM abcdef\nCOPY --from=abcdef /a /a",
+        "FROM crawlyard/news/base:1",
+        "FROM docker.io/crawlyard/news/base:1",
+        f"FROM python@{SHA}",
+        "FROM registry.example:5000/crawlyard/shop/base:1",
+        "ARG BASE\nFROM $BASE",
+        "ARG BASE=crawlyard/shop/base\nFROM ${BASE}",
+        'ARG V="3.12" IMAGE=python\nARG WHOLE=$IMAGE:${V}\nFROM $WHOLE-slim',
+        "FROM python:${VERSION:-3.12}",
+        "FROM \\\n# why\n\n  python \\\n  AS one",
+        "# escape=`\nFROM `\n  python",
+        "FROM python\nRUN echo \\\nFROM crawlyard/shop/base",
+        'FROM python\nCOPY --from=busybox ["a b", "c"]\nCOPY "x" /--from=crawlyard/shop/base',
+        "FROM python\nARG OTHER\nRUN echo $OTHER",
+    ],
+)
+def test_images_of_others_and_ones_own_may_be_used(text: str) -> None:
+    check(text)
+
+
+@pytest.mark.covers("S1.4")
+@pytest.mark.parametrize(
+    ("text", "line", "code"),
+    [
+        ("FROM crawlyard/shop/base:1", 1, FOREIGN),
+        ("from crawlyard/shop/base", 1, FOREIGN),
+        ("FROM docker.io/crawlyard/shop/base", 1, FOREIGN),
+        ("FROM index.docker.io/crawlyard/shop/base", 1, FOREIGN),
+        (f"FROM crawlyard/shop/base@{SHA}", 1, FOREIGN),
+        ("FROM crawlyard/newsroom/base", 1, FOREIGN),
+        ("FROM crawlyard/shop:1", 1, FOREIGN),
+        ("FROM python\n\nCOPY --from=crawlyard/shop/base /a /a", 3, FOREIGN),
+        ("FROM python\nfrom python\ncopy --chown=a --from=crawlyard/shop/x / /", 3, FOREIGN),
+        ("FROM python\nONBUILD COPY --from=crawlyard/shop/x / /", 2, FOREIGN),
+        ("FROM python\nFROM \\\n # why\n craw\\\nlyard/shop/x", 2, FOREIGN),
+        ("# escape=`\nFROM `\n crawlyard/shop/x", 2, FOREIGN),
+        ("# a b = c\n# escape=`\nFROM x\nRUN y `\nFROM crawlyard/shop/x", 5, FOREIGN),
+        ("FROM x\nRUN y \\\\\nFROM crawlyard/shop/x", 3, FOREIGN),
+        ("ARG OTHER=python\nFROM $OTHER", 2, FOREIGN),
+        ("ARG A=yard/shop\nFROM crawl${A}/x", 2, FOREIGN),
+        ("ARG P\nARG Q=$P/shop\nFROM ${Q}/x", 3, FOREIGN),
+        ("ARG A=''\nFROM crawl${A:+x}yard/shop/x", 2, FOREIGN),
+        ("FROM ${A:-crawlyard/shop/x}", 1, FOREIGN),
+        ("FROM $OTHER", 1, UNKNOWN),
+        ("ARG NEVER\nFROM python:$NEVER", 2, UNKNOWN),
+        ("ARG A=${B:-$C}\nFROM $A", 2, UNKNOWN),
+        ("ARG A=x\\y\nFROM $A", 2, UNKNOWN),
+        ("FROM ${A#x}", 1, UNKNOWN),
+        ('FROM "python"', 1, UNKNOWN),
+        ("FROM crawl\\yard/shop/x", 1, UNKNOWN),
+        ("FROM python\nARG A=python\nFROM $A", 3, UNKNOWN),
+        ("FROM python\nCOPY --from=$BASE / /", 2, UNKNOWN),
+        ('FROM python\nCOPY --chown="a b" --from=crawlyard/shop/x / /', 2, UNKNOWN),
+        ("FROM python\nCOPY --fr\\om=crawlyard/shop/x / /", 2, UNKNOWN),
+        (f"FROM {SHA}", 1, ID),
+        ("FROM sha256:abc", 1, ID),
+        (f"FROM {'a' * 64}", 1, ID),
+        ("FROM 0123abc", 1, ID),
+        ("FROM python\nCOPY --from=beef12 / /", 2, ID),
+        ("FROM python AS beef12\nCOPY --from=beef12 / /", 2, ID),
+        ("FROM python\nCOPY --from=1 / /", 2, ID),
+        ("ARG A=beef12\nFROM $A", 2, ID),
+    ],
+)
+def test_an_image_of_another_project_is_refused_with_its_line(
+    text: str, line: int, code: str
+) -> None:
+    with pytest.raises(BuildFailed) as caught:
+        check(text)
+    assert (caught.value.code, caught.value.params["line"]) == (code, line)
+    assert text_of(caught.value).startswith(f"Line {line} of the Dockerfile names")

@@ -1,0 +1,355 @@
+"""Build workers as real processes: what they build, and what is left when they are killed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from tests.e2e.daemon_processes import ROOT, Daemons
+from tests.plugins.git_server import GitServer
+from yardkit import topology
+from yardkit.broker import connect
+from yardkit.protocol import LogBatch, decode
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+
+PATIENCE_SECONDS = 180.0
+CLERK = """
+import json, sys
+for line in sys.stdin:
+    code, values = json.loads(line)
+    exec(code, dict(values))
+    sys.stdout.flush()
+"""
+OWNER = """
+import json
+from apps.projects.services.building import engine_options
+print("ANSWER" + json.dumps(engine_options().owner))
+"""
+QUEUE = """
+from django.utils import timezone
+from apps.projects.models import Project
+from apps.projects.services import build_tag
+project, _ = Project.objects.update_or_create(slug=SLUG, defaults={"name": SLUG, **FIELDS})
+build = build_tag(project=project, tag=TAG, now=timezone.now(), actor=None)
+print("ANSWER" + str(build.pk))
+"""
+CANCEL = """
+from django.utils import timezone
+from apps.projects.models import Build
+from apps.projects.services import cancel_build
+cancel_build(build=Build.objects.get(pk=PK), now=timezone.now(), actor=None)
+print("ANSWER0")
+"""
+# As if the lease were over: nobody has to wait for it.
+SWEEP = """
+from datetime import timedelta
+from django.utils import timezone
+from apps.projects.services.build_states import LEASE_SECONDS, reap_builds
+lost = reap_builds(now=timezone.now() + timedelta(seconds=LEASE_SECONDS + 1))
+print("ANSWER" + str(lost))
+"""
+
+
+class Yard:
+    """An installation of its own with build workers, a git repository and the local engine."""
+
+    def __init__(
+        self, folder: Path, git_server: GitServer, client: Any, base: str, **environment: str
+    ) -> None:
+        self.daemons = Daemons(
+            folder, BUILD_NETWORK="none", GIT_ALLOWED_NETWORKS="127.0.0.0/8", **environment
+        )
+        self.client = client
+        self.base = base
+        self.git_server = git_server
+        self.slug = f"yard-{random.randrange(10**9)}"
+        self.repository = git_server.make_repository(self.slug)
+        self._workers = 0
+        self._clerk: subprocess.Popen[str] | None = None
+        self.daemons.manage("migrate", "-v0")
+        self.owner = self.ask(OWNER)
+
+    def ask(self, code: str, **values: Any) -> Any:
+        """What the code prints behind ANSWER; one process does it all, for a start takes long."""
+        if self._clerk is None:
+            self._clerk = subprocess.Popen(
+                [sys.executable, str(ROOT / "manage.py"), "shell", "-v0", "-c", CLERK],
+                env=self.daemons.environment,
+                cwd=self.daemons.folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._clerk.stdin is not None
+        assert self._clerk.stdout is not None
+        self._clerk.stdin.write(json.dumps([code, values]) + "\n")
+        self._clerk.stdin.flush()
+        for line in self._clerk.stdout:
+            if line.startswith("ANSWER"):
+                return json.loads(line.removeprefix("ANSWER"))
+        raise AssertionError("the clerk is gone")
+
+    def queue(self, tag: str, dockerfile: str, **fields: Any) -> int:
+        text = f"FROM {self.base}\nLABEL crawlyard.test=1\n{dockerfile}\n"
+        self.repository.commit({"Dockerfile": text})
+        self.repository.tag(tag)
+        values = {
+            "git_url": self.repository.url,
+            "git_username": self.git_server.username,
+            "git_password": self.git_server.password,
+            **fields,
+        }
+        return int(self.ask(QUEUE, SLUG=self.slug, TAG=tag, FIELDS=values))
+
+    def look(self, tag: str) -> dict[str, Any]:
+        """The builds of a tag, and their images: from the file, for no process is as quick."""
+        path = self.daemons.folder / "data" / "crawlyard.sqlite3"
+        with contextlib.closing(sqlite3.connect(path, timeout=60)) as database:
+            database.row_factory = sqlite3.Row
+            builds = database.execute(
+                "SELECT * FROM projects_build WHERE tag = ? ORDER BY id", (tag,)
+            ).fetchall()
+            images = database.execute(
+                "SELECT i.* FROM projects_image i JOIN projects_build b ON b.id = i.build_id "
+                "WHERE b.tag = ?",
+                (tag,),
+            ).fetchall()
+        return {"builds": list(map(dict, builds)), "images": list(map(dict, images))}
+
+    def until(self, tag: str, *states: str) -> dict[str, Any]:
+        """When the builds of the tag are in these states."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            found = self.look(tag)
+            if [each["state"] for each in found["builds"]] == list(states):
+                return found
+            assert time.monotonic() < deadline, found
+            time.sleep(0.2)
+
+    def until_building(self, tag: str) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while [each["step"] for each in self.look(tag)["builds"]] != ["build"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+
+    def worker(self, failpoints: str = "") -> str:
+        self._workers += 1
+        name = f"worker-{self._workers}"
+        extra = {"FAILPOINTS": failpoints} if failpoints else {}
+        self.daemons.start(name, "run_worker", "--name", name, "--concurrency", "2", **extra)
+        return name
+
+    def until_killed(self, name: str) -> None:
+        process = self.daemons.processes.pop(name)
+        assert process.wait(PATIENCE_SECONDS) == -9, self.daemons.log(name)
+
+    def kill(self, name: str) -> None:
+        process = self.daemons.processes.pop(name)
+        process.kill()
+        process.wait()
+
+    def left(self) -> list[str]:
+        """What is in the engine besides named images."""
+        label = {"label": f"crawlyard.layer={self.owner}"}
+        containers = self.client.containers.list(all=True, filters=label)
+        images = self.client.images.list(filters={**label, "dangling": True})
+        return [each.id for each in [*containers, *images]]
+
+    def until_nothing_is_left(self) -> None:
+        deadline = time.monotonic() + 60
+        while left := self.left():
+            assert time.monotonic() < deadline, left
+            time.sleep(0.3)
+
+    def end(self) -> None:
+        self.daemons.end()
+        if self._clerk is not None:
+            self._clerk.communicate(timeout=60)
+        label = {"label": f"crawlyard.layer={self.owner}"}
+        for image in self.client.images.list(filters=label):
+            self.client.images.remove(image.id, force=True)
+
+
+@pytest.fixture(scope="module")
+def yard(
+    tmp_path_factory: pytest.TempPathFactory,
+    git_server: GitServer,
+    docker_engine: docker.DockerClient,
+    base_image: str,
+) -> Iterator[Yard]:
+    made = Yard(tmp_path_factory.mktemp("builds"), git_server, docker_engine, base_image)
+    yield made
+    made.end()
+
+
+def logged(yard: Yard, stream: str, last: str) -> list[str]:
+    """The lines in the queue of logs, once ``last`` is among them."""
+    broker = connect(f"sqlite:///{yard.daemons.folder / 'data' / 'broker.sqlite3'}", name="test")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    found: dict[int, str] = {}
+    try:
+        subscription = broker.subscribe(topology.LOGS.name)
+        while last not in found.values():
+            assert time.monotonic() < deadline, found
+            deliveries = subscription.take(100, timeout=1.0)
+            for delivery in deliveries:
+                batch = decode(delivery.body)
+                assert isinstance(batch, LogBatch)
+                if batch.stream == stream:
+                    found |= {line.seq: line.text for line in batch.lines}
+            subscription.ack(deliveries)
+    finally:
+        broker.close()
+    assert sorted(found) == list(range(1, len(found) + 1))
+    return [found[number] for number in sorted(found)]
+
+
+@pytest.mark.covers("S1.4")
+def test_a_queued_build_becomes_an_image_with_its_log(yard: Yard) -> None:
+    name = yard.worker()
+    number = yard.queue("prod/first/1.0", f"RUN echo good day; echo {yard.git_server.password}")
+    found = yard.until("prod/first/1.0", "succeeded")
+    (build,), (image,) = found["builds"], found["images"]
+    steps = json.loads(build["steps"])
+    assert [each["step"] for each in steps] == [
+        "clone",
+        "prepare",
+        "build",
+        "check",
+        "store",
+    ]
+    assert all(each["ended_at"] for each in steps)
+    assert build["commit"] == yard.repository.head()
+    assert (image["name"], image["tag"]) == (f"crawlyard/{yard.slug}/first", "prod-1.0")
+    reference = f"{image['name']}:{image['tag']}"
+    lines = logged(yard, f"build:{number}", f"succeeded: {reference}")
+    assert "good day" in lines
+    assert lines[-1] == f"succeeded: {reference}"
+    assert yard.client.images.get(reference).id == image["digest"]
+    assert yard.git_server.password not in "\n".join(lines)
+    yard.until_nothing_is_left()
+    folder = yard.daemons.folder / "data" / "builds"
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while left := [each for each in folder.iterdir() if each.is_dir()]:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.1)
+    yard.kill(name)
+
+
+def test_a_running_build_is_cancelled_and_another_one_fails(yard: Yard) -> None:
+    name = yard.worker()
+    number = yard.queue("prod/slow/1.0", "RUN sleep 3600")
+    yard.until_building("prod/slow/1.0")
+    yard.ask(CANCEL, PK=number)
+    yard.until("prod/slow/1.0", "cancelled")
+    yard.queue("prod/bad/1.0", "RUN echo so && exit 7")
+    found = yard.until("prod/bad/1.0", "failed")
+    assert "RUN echo so && exit 7" in found["builds"][0]["reason"]
+    assert found["images"] == []
+    yard.until_nothing_is_left()
+    yard.kill(name)
+
+
+@pytest.mark.fault
+@pytest.mark.covers("S1.4")
+@pytest.mark.parametrize(
+    "failpoint",
+    ["claimed=kill@1", "cloned=kill@1", "step=kill@4", "before_store=kill@1"],
+)
+def test_a_killed_workers_build_is_lost_and_done_once_more(yard: Yard, failpoint: str) -> None:
+    tag = f"prod/{failpoint.partition('=')[0]}/1.0"
+    name = yard.worker(f"projects.build.{failpoint}")
+    yard.queue(tag, f"RUN echo {tag} > /one\nRUN sleep 2; echo two > /two\nRUN echo three")
+    yard.until_killed(name)
+    yard.until(tag, "running")
+    assert yard.ask(SWEEP) == 1
+    name = yard.worker()
+    found = yard.until(tag, "lost", "succeeded")
+    first, second = found["builds"]
+    assert (first["attempt"], second["attempt"], second["repeats_id"]) == (1, 2, first["id"])
+    (image,) = found["images"]
+    assert image["build_id"] == second["id"]
+    yard.until_nothing_is_left()
+    assert yard.client.images.get(f"{image['name']}:{image['tag']}").id == image["digest"]
+    yard.kill(name)
+
+
+@pytest.mark.fault
+def test_two_killed_workers_are_enough(yard: Yard) -> None:
+    tag = "prod/twice/1.0"
+    name = yard.worker("projects.build.cloned=kill@1")
+    yard.queue(tag, "RUN true")
+    yard.until_killed(name)
+    assert yard.ask(SWEEP) == 1
+    name = yard.worker("projects.build.cloned=kill@1")
+    yard.until_killed(name)
+    assert yard.ask(SWEEP) == 1
+    found = yard.until(tag, "lost", "lost")
+    assert found["images"] == []
+
+
+@pytest.mark.fault
+def test_an_image_whose_worker_died_before_it_had_its_name_gets_it(yard: Yard) -> None:
+    name = yard.worker("projects.build.stored=kill@1")
+    yard.queue("prod/nameless/1.0", "RUN echo nameless > /n")
+    yard.until_killed(name)
+    found = yard.until("prod/nameless/1.0", "succeeded")
+    (image,) = found["images"]
+    assert yard.ask(SWEEP) == 0
+    assert image["digest"] in yard.left()
+    name = yard.worker()
+    yard.queue("prod/next/1.0", "RUN true")
+    yard.until("prod/next/1.0", "succeeded")
+    yard.until_nothing_is_left()
+    assert yard.client.images.get(f"{image['name']}:{image['tag']}").id == image["digest"]
+    yard.kill(name)
+
+
+@pytest.mark.fault
+def test_a_worker_that_slept_too_long_ends_nothing(yard: Yard) -> None:
+    tag = "prod/sleeper/1.0"
+    name = yard.worker()
+    yard.queue(tag, "RUN echo begun; sleep 20")
+    yard.until_building(tag)
+    # Its lease is over while it still works: another build takes its place.
+    assert yard.ask(SWEEP) == 1
+    found = yard.until(tag, "lost", "succeeded")
+    (image,) = found["images"]
+    assert image["build_id"] == found["builds"][1]["id"]
+    yard.until_nothing_is_left()
+    yard.kill(name)
+
+
+@pytest.mark.fault
+@pytest.mark.services
+def test_the_same_on_rabbitmq(
+    tmp_path: Path,
+    rabbit_vhost: str,
+    git_server: GitServer,
+    docker_engine: docker.DockerClient,
+    base_image: str,
+) -> None:
+    made = Yard(tmp_path / "r", git_server, docker_engine, base_image, BROKER_URL=rabbit_vhost)
+    try:
+        name = made.worker("projects.build.step=kill@3")
+        made.queue("prod/rabbit/1.0", "RUN echo rabbit > /r")
+        made.until_killed(name)
+        assert made.ask(SWEEP) == 1
+        made.worker()
+        found = made.until("prod/rabbit/1.0", "lost", "succeeded")
+        assert len(found["images"]) == 1
+        made.until_nothing_is_left()
+    finally:
+        made.end()

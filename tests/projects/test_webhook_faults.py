@@ -1,0 +1,82 @@
+"""The web is killed while it takes a delivery; the sender, who got no answer, tries again."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.projects.web_process import ROOT, START_SECONDS, web_environment, web_process
+from tests.projects.webhooks import SECRET, Signed, github, tag_push
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(400)]
+
+MAKE = f"""
+from apps.projects.models import Project
+Project.objects.create(name="News", slug="news", webhook_secret={SECRET!r},
+                       git_url="https://git.example.com/news.git")
+"""
+POINTS = ["stored", "before_commit", "committed"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    for arguments in (["migrate", "--verbosity=0"], ["shell", "--verbosity=0", "-c", MAKE]):
+        subprocess.run(
+            [sys.executable, str(ROOT / "manage.py"), *arguments],
+            env=web_environment(folder, DJANGO_SETTINGS_MODULE="crawlyard.settings.base"),
+            check=True,
+            timeout=200,
+        )
+    return folder
+
+
+def send(port: int, sent: Signed) -> dict[str, Any] | None:
+    """The answer, None when the server died over it."""
+    wire = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS)
+    with closing(wire):
+        try:
+            wire.request("POST", "/webhooks/news/", sent.body, sent.headers)
+            response = wire.getresponse()
+        except (http.client.HTTPException, OSError):
+            return None
+        assert response.status == 202
+        answer: dict[str, Any] = json.loads(response.read())
+        return answer
+
+
+def rows(data: Path, query: str, *values: str) -> list[Any]:
+    with closing(sqlite3.connect(data / "crawlyard.sqlite3", timeout=30)) as database:
+        return database.execute(query, values).fetchall()
+
+
+@pytest.mark.covers("S1.4")
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_over_a_delivery_the_tag_is_built_once(data: Path, point: str) -> None:
+    tag = f"prod/news/{point.replace('_', '-')}"
+    sent = github("push", tag_push(tag))
+    with web_process(data, FAILPOINTS=f"projects.delivery.{point}=kill") as web:
+        assert send(web.port, sent) is None
+        assert web.process.wait(START_SECONDS) == -signal.SIGKILL
+    kept = rows(data, "SELECT id FROM projects_delivery WHERE tag = ?", tag)
+    built = rows(data, "SELECT id FROM projects_build WHERE tag = ?", tag)
+    # Both or neither: what was not committed has left nothing.
+    assert (len(kept), len(built)) == ((1, 1) if point == "committed" else (0, 0))
+    with web_process(data) as web:
+        answer = send(web.port, sent)
+        assert answer is not None
+        assert answer["verdict"] == "built"
+        assert answer["code"] == ("repeated" if point == "committed" else "")
+    assert len(rows(data, "SELECT id FROM projects_build WHERE tag = ?", tag)) == 1
+    trail = "SELECT id FROM access_auditrecord WHERE action = ? AND object_id = ?"
+    said = rows(data, trail, "projects.receive_delivery", str(answer["delivery"]))
+    assert len(said) == 1
