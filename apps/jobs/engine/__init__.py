@@ -1,0 +1,1 @@
+"""The plain-Python parts: cron, placement, retry rules, the graph of links."""

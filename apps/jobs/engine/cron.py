@@ -1,0 +1,302 @@
+"""Cron expressions: what they accept, and when they fire.
+
+Five fields: minute, hour, day of the month, month, weekday. Each is a list of ``*``, numbers,
+ranges and steps; months and weekdays also have their English names. As in Debian's cron, a day
+fits when both day fields fit, or, where neither begins with ``*``, when one of them does.
+
+When clocks change, also as in Debian's cron: an expression whose minute and hour are both named
+goes by the wall clock, so a time that is left out is made up for as soon as the clocks have
+moved on, and one that comes twice fires the first time. One with ``*`` or ``*/n`` as minute or
+hour goes by the time that really passes: it fires whenever the clock on the wall fits.
+"""
+
+from __future__ import annotations
+
+import zoneinfo
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
+from itertools import islice
+from typing import Final
+
+from django.core.exceptions import ValidationError
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+MAX_LENGTH: Final = 100
+# An expression that does not fire in so many days never does: 29 February comes again after
+# eight years at most, on a given weekday after 40.
+LONGEST_WAIT_DAYS: Final = 366 * 41
+_MINUTE: Final = timedelta(minutes=1)
+_DAY: Final = timedelta(days=1)
+
+MONTH_NAMES: Final = (
+    "JAN",
+    "FEB",
+    "MAR",
+    "APR",
+    "MAY",
+    "JUN",
+    "JUL",
+    "AUG",
+    "SEP",
+    "OCT",
+    "NOV",
+    "DEC",
+)
+DAY_NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    label: Promise | str
+    first: int
+    last: int
+    names: Sequence[str] = ()
+
+
+FIELDS: Final = (
+    _Field("minute", gettext_lazy("minute"), 0, 59),
+    _Field("hour", gettext_lazy("hour"), 0, 23),
+    _Field("day", gettext_lazy("day of the month"), 1, 31),
+    _Field("month", gettext_lazy("month"), 1, 12, MONTH_NAMES),
+    # 7 is Sunday too.
+    _Field("weekday", gettext_lazy("weekday"), 0, 7, DAY_NAMES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A parsed expression. ``weekdays``: Sunday is 0. ``months``: January is 1."""
+
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    both_days: bool
+    by_wall_clock: bool
+
+    def fits_day(self, day: date) -> bool:
+        """Whether it fires on this day at all."""
+        if day.month not in self.months:
+            return False
+        by_number = day.day in self.days
+        by_weekday = day.isoweekday() % 7 in self.weekdays
+        return by_number and by_weekday if self.both_days else by_number or by_weekday
+
+
+class _Wrong(Exception):
+    """Why a field is refused."""
+
+
+def validate_cron(text: str) -> None:
+    """Refuse what is no cron expression; the empty text is one that never fires.
+
+    Raises:
+        ValidationError: which field, which value, and what is wrong with it.
+    """
+    if text:
+        parse_cron(text)
+
+
+def validate_time_zone(name: str) -> None:
+    """Refuse what is no zone of the IANA database. Raises ``ValidationError``."""
+    if name not in _zones():
+        raise ValidationError(
+            _("%(name)r is no time zone; use one such as Asia/Shanghai.") % {"name": name[:100]},
+            code="time_zone",
+        )
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(zoneinfo.available_timezones())
+
+
+def zone_of(name: str) -> zoneinfo.ZoneInfo:
+    """The zone; Python keeps each once. Raises ``ZoneInfoNotFoundError``, ``ValueError``."""
+    return zoneinfo.ZoneInfo(name)
+
+
+def parse_cron(text: str) -> Cron:
+    """The expression, understood. Raises ``ValidationError``."""
+    try:
+        cron = _parse(text)
+    except _Wrong as wrong:
+        raise ValidationError(
+            _("The cron expression is not valid: %(why)s") % {"why": wrong}, code="cron"
+        ) from wrong
+    if not _can_fit(cron):
+        raise ValidationError(
+            _("The cron expression is not valid: %(why)s")
+            % {"why": _("no month it names has such a day, so it never fires.")},
+            code="cron",
+        )
+    return cron
+
+
+def next_times(cron: Cron, zone: str, after: datetime, count: int) -> list[datetime]:
+    """The next ``count`` times after ``after``, in UTC; fewer only when there are no more."""
+    return list(islice(_times(cron, zone_of(zone), after.astimezone(UTC)), count))
+
+
+def times_between(
+    cron: Cron, zone: str, after: datetime, through: datetime, limit: int
+) -> list[datetime]:
+    """The times in (after, through], in UTC, oldest first, ``limit`` at most."""
+    found: list[datetime] = []
+    through = through.astimezone(UTC)
+    for moment in _times(cron, zone_of(zone), after.astimezone(UTC)):
+        if moment > through or len(found) >= limit:
+            break
+        found.append(moment)
+    return found
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+def _parse(text: str) -> Cron:
+    if len(text) > MAX_LENGTH:
+        raise _Wrong(_("it is longer than %(limit)d characters.") % {"limit": MAX_LENGTH})
+    parts = text.upper().split()
+    if len(parts) != len(FIELDS):
+        message = _("it needs five fields (minute hour day month weekday), not %(count)d.")
+        raise _Wrong(message % {"count": len(parts)})
+    minutes, hours, days, months, weekdays = (
+        _values(field, part) for field, part in zip(FIELDS, parts, strict=True)
+    )
+    return Cron(
+        minutes=tuple(sorted(minutes)),
+        hours=tuple(sorted(hours)),
+        days=frozenset(days),
+        months=frozenset(months),
+        weekdays=frozenset(each % 7 for each in weekdays),
+        both_days=parts[2].startswith("*") or parts[4].startswith("*"),
+        by_wall_clock=not parts[0].startswith("*") and not parts[1].startswith("*"),
+    )
+
+
+def _values(field: _Field, part: str) -> set[int]:
+    found: set[int] = set()
+    for term in part.split(","):
+        found |= _term(field, term)
+    return found
+
+
+def _term(field: _Field, term: str) -> set[int]:
+    span, slash, step_text = term.partition("/")
+    step = _step(field, term, step_text) if slash else 1
+    if span == "*":
+        # Both of weekday's Sundays would make steps of seven fire twice a week.
+        return set(range(field.first, (6 if field.name == "weekday" else field.last) + 1, step))
+    first_text, dash, last_text = span.partition("-")
+    first = _number(field, term, first_text)
+    open_end = field.last if slash else first
+    last = _number(field, term, last_text) if dash else open_end
+    if last < first:
+        raise _wrong(field, term, _("the range ends before it begins"))
+    return set(range(first, last + 1, step))
+
+
+def _number(field: _Field, term: str, text: str) -> int:
+    if text in field.names:
+        return field.names.index(text) + (1 if field.name == "month" else 0)
+    if not (text.isascii() and text.isdigit() and len(text) <= 4):
+        raise _wrong(field, term, _("neither *, a number, a range nor a name of this field"))
+    number = int(text)
+    if not field.first <= number <= field.last:
+        why = _("not between %(first)d and %(last)d") % {"first": field.first, "last": field.last}
+        raise _wrong(field, term, why)
+    return number
+
+
+def _step(field: _Field, term: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 4):
+        raise _wrong(field, term, _("a step is a number"))
+    step = int(text)
+    if not 1 <= step <= field.last:
+        raise _wrong(field, term, _("a step is between 1 and %(last)d here") % {"last": field.last})
+    return step
+
+
+def _wrong(field: _Field, term: str, why: str) -> _Wrong:
+    text = _("%(field)s “%(value)s”: %(why)s.")
+    return _Wrong(text % {"field": field.label, "value": term[:30], "why": why})
+
+
+def _can_fit(cron: Cron) -> bool:
+    # 2024 was a leap year.
+    longest = {
+        month: 29 if month == 2 else 30 if month in (4, 6, 9, 11) else 31 for month in cron.months
+    }
+    possible = any(day <= length for day in cron.days for length in longest.values())
+    return possible or not cron.both_days
+
+
+# --- counting --------------------------------------------------------------------------------
+
+
+def _times(cron: Cron, zone: zoneinfo.ZoneInfo, after: datetime) -> Iterator[datetime]:
+    """Every time after ``after`` in UTC, strictly rising."""
+    # Some zones have moved their clocks back over midnight: the day before may not be over yet.
+    day = after.astimezone(zone).date() - _DAY
+    pending: set[datetime] = set()
+    quiet = 0
+    while quiet <= LONGEST_WAIT_DAYS and day.year < 9990:
+        quiet += 1
+        if cron.fits_day(day):
+            pending.update(_times_of_day(cron, zone, day))
+        day += _DAY
+        if pending:
+            quiet = 0
+            midnight = datetime.combine(day, time(), tzinfo=zone).astimezone(UTC)
+            ready = [moment for moment in pending if moment < midnight]
+            pending.difference_update(ready)
+            yield from sorted(moment for moment in ready if moment > after)
+
+
+def _times_of_day(cron: Cron, zone: zoneinfo.ZoneInfo, day: date) -> list[datetime]:
+    offset = _steady_offset(zone, day)
+    walls = [
+        datetime.combine(day, time(hour, minute)) for hour in cron.hours for minute in cron.minutes
+    ]
+    if offset is not None:
+        return [(wall - offset).replace(tzinfo=UTC) for wall in walls]
+    found: set[datetime] = set()
+    for wall in walls:
+        first = wall.replace(tzinfo=zone)
+        if _is_real(first):
+            found.add(first.astimezone(UTC))
+            if not cron.by_wall_clock:
+                found.add(first.replace(fold=1).astimezone(UTC))
+        elif cron.by_wall_clock:
+            found.add(_after_the_gap(first))
+    return sorted(found)
+
+
+def _steady_offset(zone: zoneinfo.ZoneInfo, day: date) -> timedelta | None:
+    """The offset to UTC if it stays the same all day and around it, else None."""
+    around = [datetime.combine(day, time()) + hours for hours in _PROBES]
+    offsets = {moment.replace(tzinfo=zone).utcoffset() for moment in around}
+    return offsets.pop() if len(offsets) == 1 else None
+
+
+_PROBES: Final = tuple(timedelta(hours=hours) for hours in (-3, 0, 6, 12, 18, 24, 27))
+
+
+def _is_real(moment: datetime) -> bool:
+    return moment.astimezone(UTC).astimezone(moment.tzinfo).replace(fold=0, tzinfo=None) == (
+        moment.replace(fold=0, tzinfo=None)
+    )
+
+
+def _after_the_gap(moment: datetime) -> datetime:
+    """The moment at which the clocks jump over ``moment``."""
+    while not _is_real(moment):
+        moment += _MINUTE
+    return moment.astimezone(UTC)

@@ -1,0 +1,53 @@
+"""Paths between jobs that follow each other."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+
+def find_path(edges: Iterable[tuple[int, int]], start: int, goal: int) -> list[int]:
+    """The shortest way from ``start`` to ``goal`` along ``(from, to)``, both included; or []."""
+    following: dict[int, list[int]] = {}
+    for from_, to in edges:
+        following.setdefault(from_, []).append(to)
+    before: dict[int, int | None] = {start: None}
+    waiting = deque([start])
+    while waiting:
+        here = waiting.popleft()
+        if here == goal:
+            return _back(before, goal)
+        for there in following.get(here, ()):
+            if there not in before:
+                before[there] = here
+                waiting.append(there)
+    return []
+
+
+def _back(before: dict[int, int | None], goal: int) -> list[int]:
+    path: list[int] = []
+    here: int | None = goal
+    while here is not None:
+        path.append(here)
+        here = before[here]
+    return path[::-1]
+
+
+def depths(edges: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """How many steps the longest way to each takes: less for each one than for all behind it."""
+    following: dict[int, list[int]] = {}
+    open_: dict[int, int] = {}
+    for from_, to in edges:
+        following.setdefault(from_, []).append(to)
+        open_[to] = open_.get(to, 0) + 1
+        open_.setdefault(from_, 0)
+    depth = dict.fromkeys(open_, 0)
+    ready = [each for each, number in open_.items() if not number]
+    while ready:
+        here = ready.pop()
+        for there in following.get(here, ()):
+            depth[there] = max(depth[there], depth[here] + 1)
+            open_[there] -= 1
+            if not open_[there]:
+                ready.append(there)
+    return depth

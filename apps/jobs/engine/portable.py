@@ -1,0 +1,177 @@
+"""Files of jobs: what both kinds of file share. Reading says where each thing stands.
+
+A file has a version, ``crawlyard_jobs: 1``, and jobs, each with the fields that the caller names
+as columns. See docs/job-files.md.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+
+VERSION: Final = 1
+VERSION_KEY: Final = "crawlyard_jobs"
+MAX_BYTES: Final = 1024 * 1024
+MAX_JOBS: Final = 1000
+# More are not worth reading.
+MAX_PROBLEMS: Final = 100
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_SHOWN: Final = 60
+
+
+class Format(enum.StrEnum):
+    """The kinds of files."""
+
+    YAML = "yaml"
+    CSV = "csv"
+
+
+CONTENT_TYPES: Final = {
+    Format.YAML: "application/yaml; charset=utf-8",
+    Format.CSV: "text/csv; charset=utf-8",
+}
+
+
+def format_of(name: str) -> Format:
+    """By the name of a file."""
+    return Format.CSV if name.lower().endswith(".csv") else Format.YAML
+
+
+class Kind(enum.Enum):
+    """What a field holds."""
+
+    TEXT = enum.auto()
+    INTEGER = enum.auto()
+    NUMBER = enum.auto()
+    BOOLEAN = enum.auto()
+    WORDS = enum.auto()
+    JSON = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A field of a job in a file."""
+
+    name: str
+    kind: Kind
+    nullable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with a file, and where. ``where`` is such as ``jobs[2].cron``."""
+
+    line: int
+    where: str
+    text: str
+
+    def said(self, file: str) -> str:
+        """``jobs.yaml:17: jobs[2].cron: ...``."""
+        return ": ".join(part for part in (f"{file}:{self.line}", self.where, self.text) if part)
+
+
+@dataclass(slots=True)
+class Entry:
+    """One job of a file. ``values`` has only the fields that the file names."""
+
+    number: int
+    line: int
+    values: dict[str, Any] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)
+
+    def problem(self, name: str, text: str) -> Problem:
+        """One about a field of this job, "" for the job as a whole."""
+        where = f"jobs[{self.number}].{name}" if name else f"jobs[{self.number}]"
+        line = self.lines.get(name.partition(".")[0], self.line)
+        return Problem(line=line, where=where, text=text)
+
+
+@dataclass(slots=True)
+class JobFile:
+    """What was read. With problems the entries may be incomplete."""
+
+    entries: list[Entry] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+class Unreadable(Exception):
+    """The file cannot be read any further."""
+
+    def __init__(self, line: int, text: str, where: str = "") -> None:
+        super().__init__(text)
+        self.problem = Problem(line=line, where=where, text=text)
+
+
+def decoded(raw: bytes | str) -> str:
+    """The text of a file: UTF-8, with or without a byte order mark.
+
+    Raises:
+        Unreadable: too large, not UTF-8, or with characters that no text file has.
+    """
+    data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
+    if len(data) > MAX_BYTES:
+        raise Unreadable(1, _("Larger than %(limit)d KiB.") % {"limit": MAX_BYTES // 1024})
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise Unreadable(line, _("Not UTF-8; save the file as UTF-8.")) from error
+    text = text.removeprefix("\ufeff")
+    if bad := _CONTROL.search(text):
+        line = text.count("\n", 0, bad.start()) + 1
+        words = {"code": f"U+{ord(bad[0]):04X}"}
+        raise Unreadable(line, _("A control character, %(code)s, is refused.") % words)
+    return text
+
+
+def kind_problem(column: Column, value: object) -> str | None:
+    """What speaks against a value of a file that knows types."""
+    if value is None:
+        return None if column.nullable else _("A value is needed; leave the line out instead.")
+    if column.kind is Kind.TEXT and not isinstance(value, str):
+        return _("A text is needed; put it in quotes.")
+    if column.kind is Kind.BOOLEAN and not isinstance(value, bool):
+        return _("true or false is needed.")
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if column.kind is Kind.INTEGER and not whole:
+        return _("A whole number is needed.")
+    if column.kind is Kind.NUMBER and not (whole or isinstance(value, float)):
+        return _("A number is needed.")
+    if whole and not -(2**63) <= value < 2**63:  # type: ignore[operator]
+        return _("The number is too large.")
+    if column.kind is Kind.WORDS and not isinstance(value, list):
+        return _("A list of words is needed, such as [news, daily].")
+    return None
+
+
+def unknown_field(name: object, columns: Mapping[str, Column]) -> str:
+    """What to say of a field that there is not."""
+    shown = _CONTROL.sub("?", str(name)[:_SHOWN]).encode("utf-8", "replace").decode()
+    if shown in ("secrets", "cookies"):
+        return _("%(name)s are not taken from files; set them on the page of the job.") % {
+            "name": shown
+        }
+    if shown == "<<":
+        return _("Merge keys (<<) are not supported; write the fields out.")
+    return _("There is no field “%(name)s”; there are %(known)s.") % {
+        "name": shown,
+        "known": ", ".join(columns),
+    }
+
+
+def check_version(value: object, line: int) -> None:
+    """Raises ``Unreadable`` for a file of another version."""
+    if value != VERSION or isinstance(value, bool):
+        text = _("This is version %(given)s of the format; version %(ours)d is understood.")
+        shown = _CONTROL.sub("?", str(value)[:20]).encode("utf-8", "replace").decode()
+        raise Unreadable(line, text % {"given": shown, "ours": VERSION}, VERSION_KEY)
+
+
+def by_name(columns: Sequence[Column]) -> dict[str, Column]:
+    """Columns by their names, in order."""
+    return {column.name: column for column in columns}

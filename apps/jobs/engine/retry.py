@@ -1,0 +1,156 @@
+"""Retry rules: which ends of a run are tried again, how often and how soon.
+
+    [{"on": "lost", "retries": 1},
+     {"on": "failed", "codes": [137], "retries": 3, "delay_seconds": 60, "backoff": 2}]
+
+The first rule that fits an end decides. ``retries`` counts every retry of the first run, whatever
+rule asked for it. ``codes`` are exit codes, all of them where none are given. The delay is
+multiplied by ``backoff`` for each further retry.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+ENDS: Final = ("failed", "lost", "cancelled")
+MAX_RULES: Final = 20
+MAX_RETRIES: Final = 100
+MAX_DELAY_SECONDS: Final = 86_400
+MAX_BACKOFF: Final = 10
+MAX_CODES: Final = 256
+CODES: Final = range(-255, 256)
+_FIELDS: Final = ("on", "codes", "retries", "delay_seconds", "backoff")
+_SHOWN: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRule:
+    """One rule, checked. ``codes`` empty is any exit code, and none at all."""
+
+    on: str
+    retries: int
+    codes: frozenset[int] = frozenset()
+    delay_seconds: float = 0.0
+    backoff: float = 1.0
+
+    def fits(self, end: str, exit_code: int | None) -> bool:
+        """Whether the rule is about this end."""
+        return end == self.on and (not self.codes or exit_code in self.codes)
+
+    def delay(self, attempt: int) -> float:
+        """Seconds to wait before the retry of this attempt, which counts from 1."""
+        growth = self.backoff ** min(attempt - 1, MAX_RETRIES)
+        return min(float(MAX_DELAY_SECONDS), self.delay_seconds * growth)
+
+
+def validate_retry_rules(value: object) -> None:
+    """Pass rules that can be followed; a refusal names the rule, from 1, and the field.
+
+    Raises:
+        ValidationError: with one message for each thing that is wrong.
+    """
+    read_rules(value)
+
+
+def read_rules(value: object) -> list[RetryRule]:
+    """The rules. Raises ``ValidationError`` like ``validate_retry_rules``."""
+    if not isinstance(value, list):
+        raise ValidationError(_("A JSON list of rules is needed."), code="invalid_rules")
+    if len(value) > MAX_RULES:
+        raise ValidationError(
+            _("%(count)d rules, %(limit)d are allowed."),
+            code="invalid_rules",
+            params={"count": len(value), "limit": MAX_RULES},
+        )
+    problems: list[ValidationError] = []
+    rules = []
+    for number, each in enumerate(value, 1):
+        found = list(_problems(number, each))
+        problems += found
+        if not found:
+            rules.append(_rule(each))
+    if problems:
+        raise ValidationError(problems)
+    return rules
+
+
+def rule_for(
+    rules: Iterable[RetryRule], *, end: str, exit_code: int | None, attempt: int
+) -> RetryRule | None:
+    """The rule that wants this end tried again; None where none does, or it was often enough."""
+    for rule in rules:
+        if rule.fits(end, exit_code):
+            return rule if attempt <= rule.retries else None
+    return None
+
+
+def _rule(value: dict[str, Any]) -> RetryRule:
+    return RetryRule(
+        on=value["on"],
+        retries=value["retries"],
+        codes=frozenset(value.get("codes", ())),
+        delay_seconds=float(value.get("delay_seconds", 0)),
+        backoff=float(value.get("backoff", 1)),
+    )
+
+
+def _problems(number: int, rule: object) -> Iterable[ValidationError]:
+    if not isinstance(rule, dict):
+        yield ValidationError(
+            _('Rule %(number)d is no JSON object such as {"on": "lost", "retries": 1}.'),
+            code="invalid_rules",
+            params={"number": number},
+        )
+        return
+    for name in rule:
+        if name not in _FIELDS:
+            known = ", ".join(_FIELDS)
+            problem = _("there is no such field; there are: %(known)s") % {"known": known}
+            yield _problem(number, name, problem)
+    if rule.get("on") not in ENDS:
+        yield _problem(number, "on", _("one of %(ends)s is needed") % {"ends": ", ".join(ENDS)})
+    if not _whole(rule.get("retries"), 1, MAX_RETRIES):
+        problem = _("a whole number from 1 to %(most)d is needed") % {"most": MAX_RETRIES}
+        yield _problem(number, "retries", problem)
+    codes = rule.get("codes", [])
+    if not (
+        isinstance(codes, list)
+        and len(codes) <= MAX_CODES
+        and all(_whole(code, CODES[0], CODES[-1]) for code in codes)
+    ):
+        words = {"least": CODES[0], "most": CODES[-1]}
+        yield _problem(
+            number,
+            "codes",
+            _("a list of whole numbers from %(least)d to %(most)d is needed") % words,
+        )
+    yield from _number(number, rule, "delay_seconds", 0, MAX_DELAY_SECONDS)
+    yield from _number(number, rule, "backoff", 1, MAX_BACKOFF)
+
+
+def _number(
+    number: int, rule: dict[str, Any], name: str, least: int, most: int
+) -> Iterable[ValidationError]:
+    value = rule.get(name, least)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value) and least <= value <= most):
+        words = {"least": least, "most": most}
+        yield _problem(number, name, _("a number from %(least)d to %(most)d is needed") % words)
+
+
+def _whole(value: object, least: int, most: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _problem(number: int, name: object, problem: object) -> ValidationError:
+    return ValidationError(
+        _("Rule %(number)d, %(field)s: %(problem)s."),
+        code="invalid_rules",
+        params={"number": number, "field": str(name)[:_SHOWN], "problem": problem},
+    )
