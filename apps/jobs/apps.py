@@ -10,3 +10,7 @@ class JobsConfig(AppConfig):
     name = "apps.jobs"
     label = "jobs"
     verbose_name = _("Jobs")
+
+    def ready(self) -> None:
+        """Listen to what other parts of the platform do."""
+        from apps.jobs import receivers  # noqa: F401

@@ -5,6 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Generic, Self
 
+from django.db import connections
+from django.db.models import BooleanField, F, Func, Value
+
 from apps.access.querysets import M_co, VisibleQuerySet
 from apps.jobs.states import ACTIVE, FINAL, ON_A_HOST, RunState
 
@@ -13,6 +16,20 @@ class JobQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Jobs."""
 
     project_path = "project"
+
+    def tagged(self, tag: str) -> Self:
+        """Those that carry exactly this tag."""
+        if connections[self.db].features.supports_json_field_contains:
+            return self.filter(tags__contains=[tag])
+        return self.filter(_ListHolds(F("tags"), Value(tag)))
+
+
+class _ListHolds(Func):
+    """Whether a JSON list has this text, where the database (SQLite) knows no such question."""
+
+    template = "EXISTS (SELECT 1 FROM json_each(%(expressions)s))"
+    arg_joiner = ") WHERE (value = "
+    output_field = BooleanField()
 
 
 class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
@@ -29,8 +46,8 @@ class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         return self.filter(state__in=FINAL)
 
     def waiting(self) -> Self:
-        """Nobody has taken these yet, oldest first."""
-        return self.filter(state=RunState.QUEUED).order_by("id")
+        """No host has begun these yet, in the order in which they shall get a place."""
+        return self.filter(state=RunState.QUEUED).order_by("-priority", "id")
 
     def on_host(self, host: str) -> Self:
         """What ``host`` must have a process for."""
@@ -41,3 +58,15 @@ class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         return self.filter(
             state__in=ON_A_HOST, watched_at__lt=now - timedelta(seconds=lease_seconds)
         )
+
+
+class JobLinkQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Links between jobs belong to the project of the job that follows."""
+
+    project_path = "job__project"
+
+
+class PlannedRunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Planned runs."""
+
+    project_path = "schedule__job__project"

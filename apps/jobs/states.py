@@ -1,4 +1,4 @@
-"""The states of a run and the moves between them."""
+"""The states of a run and the moves between them; the words of schedules, hosts and links."""
 
 from __future__ import annotations
 
@@ -34,11 +34,14 @@ ON_A_HOST: Final = ACTIVE - {S.QUEUED}
 # From which states each state may be entered. A final state is never left.
 MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     S.QUEUED: frozenset(),
-    S.STARTING: frozenset({S.QUEUED}),
-    S.RUNNING: frozenset({S.STARTING, S.RESUMING, S.PAUSING}),
-    S.PAUSING: frozenset({S.RUNNING}),
-    S.PAUSED: frozenset({S.PAUSING}),
-    S.RESUMING: frozenset({S.PAUSED}),
+    # From stopping: a restart, whose exit was the first half of it.
+    S.STARTING: frozenset({S.QUEUED, S.STOPPING}),
+    # From pausing: the run has refused to pause. From paused: it was frozen, and is no more.
+    S.RUNNING: frozenset({S.STARTING, S.RESUMING, S.PAUSING, S.PAUSED}),
+    S.PAUSING: frozenset({S.RUNNING, S.RESUMING}),
+    # From running and resuming: frozen by its host, without a word of its own.
+    S.PAUSED: frozenset({S.PAUSING, S.RUNNING, S.RESUMING}),
+    S.RESUMING: frozenset({S.PAUSED, S.PAUSING}),
     S.STOPPING: frozenset(ON_A_HOST - {S.STOPPING}),
     S.EXITED: frozenset(ON_A_HOST),
     S.FAILED: frozenset(ON_A_HOST),
@@ -46,8 +49,13 @@ MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     S.CANCELLED: frozenset(ACTIVE),
 }
 
-# A person may ask these to stop.
+# A person may ask these to stop, to pause, to go on, to begin anew.
 STOPPABLE: Final = MOVES[S.STOPPING] | {S.QUEUED}
+PAUSABLE: Final = MOVES[S.PAUSING]
+RESUMABLE: Final = MOVES[S.RESUMING]
+RESTARTABLE: Final = MOVES[S.STOPPING]
+# Their host may be asked to freeze these: they have not answered, or may not listen at all.
+FREEZABLE: Final = frozenset({S.RUNNING, S.PAUSING, S.RESUMING})
 
 # How pages colour a state: the words are those of the admin theme's labels.
 TONES: Final[dict[RunState, str]] = {
@@ -68,3 +76,90 @@ TONES: Final[dict[RunState, str]] = {
 def may_move(from_state: str, to_state: RunState) -> bool:
     """Whether a run in ``from_state`` may enter ``to_state``."""
     return from_state in MOVES[to_state]
+
+
+def allowed_actions(
+    state: str, *, restart_wanted: bool = False, freeze_wanted: bool = False, frozen: bool = False
+) -> list[Ask]:
+    """What may be asked of a run that stands so, in the order of the buttons."""
+    halted = freeze_wanted or frozen
+    thawable = freeze_wanted or (frozen and state == S.PAUSED)
+    allowed = {
+        Ask.PAUSE: state in PAUSABLE,
+        Ask.RESUME: state in RESUMABLE and (not halted or thawable),
+        Ask.RESTART: state in RESTARTABLE,
+        Ask.EXIT: state in STOPPABLE or (state == S.STOPPING and restart_wanted),
+        Ask.FREEZE: state in FREEZABLE and not halted,
+        Ask.THAW: thawable and state in ON_A_HOST and state != S.STOPPING,
+    }
+    return [action for action, may in allowed.items() if may]
+
+
+class Trigger(TextChoices):
+    """Why a run was queued."""
+
+    PERSON = "person", _("a person")
+    CRON = "cron", _("its schedule")
+    RETRY = "retry", _("a retry")
+    LINK = "link", _("another job's end")
+
+
+class Ask(TextChoices):
+    """What a person may ask of a run."""
+
+    PAUSE = "pause", _("pause")
+    RESUME = "resume", _("resume")
+    EXIT = "exit", _("exit")
+    RESTART = "restart", _("restart")
+    FREEZE = "freeze", _("freeze")
+    THAW = "thaw", _("thaw")
+
+
+class OverlapPolicy(TextChoices):
+    """What becomes of a run that is due while an earlier one of its job is active."""
+
+    SKIP = "skip", _("skip the later one")
+    QUEUE = "queue", _("queue it behind the earlier one")
+    REPLACE = "replace", _("stop the earlier one and start it then")
+    ALLOW = "allow", _("let both run")
+
+
+class MisfirePolicy(TextChoices):
+    """What becomes of planned runs that nobody could start in time."""
+
+    SKIP = "skip", _("list them as missed")
+    ONCE = "once", _("catch up the last one, list the others as missed")
+    ALL = "all", _("catch up every one")
+
+
+class PlanOutcome(TextChoices):
+    """What became of a planned run."""
+
+    STARTED = "started", _("started")
+    LATE = "late", _("started late")
+    CAUGHT_UP = "caught_up", _("caught up")
+    SKIPPED = "skipped", _("skipped: an earlier run was active")
+    MISSED = "missed", _("missed")
+
+
+class Condition(TextChoices):
+    """After which ends of a run its followers are queued."""
+
+    SUCCEEDED = "succeeded", _("it succeeded")
+    FAILED = "failed", _("it failed")
+    ALWAYS = "always", _("it ended")
+
+
+class HostKind(TextChoices):
+    """What a host runs."""
+
+    PROCESS = "process", _("local processes")
+    DOCKER = "docker", _("containers")
+
+
+class HostMode(TextChoices):
+    """Whether a host gets new runs."""
+
+    ENABLED = "enabled", _("enabled")
+    DRAINING = "draining", _("draining")
+    DISABLED = "disabled", _("disabled")

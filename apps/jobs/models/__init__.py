@@ -1,18 +1,26 @@
-"""Jobs, their runs, and each move of a run."""
+"""Jobs, their schedules and links, their runs, and the hosts of runs."""
 
-from apps.jobs.models.job import Job
+from apps.jobs.models.host import Host
+from apps.jobs.models.job import Job, JobLink, job_contradictions
 from apps.jobs.models.options import OPTIONS, DownloaderKind, DownloadPolicy, contradictions
-from apps.jobs.models.run import Run, RunMove
+from apps.jobs.models.run import Run, RunCommand, RunMove
+from apps.jobs.models.timing import PlannedRun, Schedule
 from apps.jobs.models.validators import check_cookies, parse_cookies
 
 __all__ = [
     "OPTIONS",
     "DownloadPolicy",
     "DownloaderKind",
+    "Host",
     "Job",
+    "JobLink",
+    "PlannedRun",
     "Run",
+    "RunCommand",
     "RunMove",
+    "Schedule",
     "check_cookies",
     "contradictions",
+    "job_contradictions",
     "parse_cookies",
 ]

@@ -2,25 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 from django.core.exceptions import ValidationError
-from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.core.validators import (
+    MaxLengthValidator,
+    MaxValueValidator,
+    MinValueValidator,
+    RegexValidator,
+)
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
+from apps.jobs.arguments import check_arguments
+from apps.jobs.models.execution import ExecutionOptions
+from apps.jobs.models.execution_rules import (
+    MAX_NOTES_CHARACTERS,
+    execution_contradictions,
+    validate_finite,
+    validate_line,
+    validate_tags,
+)
 from apps.jobs.models.options import (
     DownloaderKind,
     DownloadOptions,
     DownloadPolicy,
     contradictions,
 )
-from apps.jobs.querysets import JobQuerySet
+from apps.jobs.models.timing import TimingOptions
+from apps.jobs.querysets import JobLinkQuerySet, JobQuerySet
+from apps.jobs.states import Condition, MisfirePolicy, OverlapPolicy
 from apps.projects.models import Project
 from yardkit.protocol import DownloaderSettings
 
+MAX_SPEED: Final = 1_000_000.0
 # The spider's names for what a job may leave to the spider.
 SPIDER_SETTINGS: Final = {
     "request_timeout_seconds": "request_timeout_seconds",
@@ -29,31 +48,36 @@ SPIDER_SETTINGS: Final = {
 }
 
 
-class Job(DownloadOptions):
+class Job(TimingOptions, ExecutionOptions, DownloadOptions):
     """What to run, with which arguments, and how its pages are fetched."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="jobs"
     )
-    name = models.CharField(_("name"), max_length=100)
+    name = models.CharField(_("name"), max_length=100, validators=[validate_line])
     spider = models.CharField(
         _("spider"),
         max_length=200,
-        help_text=_("module:Class, importable on the runner's host"),
+        blank=True,
+        help_text=_("module:Class, importable in the image or on the runner's host"),
         validators=[
             RegexValidator(
-                r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$",
+                r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z",
                 _("Write it as module:Class, for example yardspider.site:SiteSpider."),
             )
         ],
     )
     arguments = models.JSONField(
-        _("arguments"), default=dict, blank=True, help_text=_("a JSON object the spider receives")
+        _("arguments"),
+        default=dict,
+        blank=True,
+        validators=[check_arguments],
+        help_text=_("a JSON object the spider receives"),
     )
     speed = models.FloatField(
         _("speed"),
         default=1.0,
-        validators=[MinValueValidator(0.0)],
+        validators=[MinValueValidator(0.0), MaxValueValidator(MAX_SPEED), validate_finite],
         help_text=_("requests a second; 0 is unlimited, 0.1 is one every ten seconds"),
     )
     concurrency = models.PositiveIntegerField(
@@ -63,7 +87,16 @@ class Job(DownloadOptions):
         help_text=_("how many requests may be without an answer at once"),
     )
     enabled = models.BooleanField(_("enabled"), default=True)
-    notes = models.TextField(_("notes"), blank=True)
+    tags = models.JSONField(
+        _("tags"),
+        default=list,
+        blank=True,
+        validators=[validate_tags],
+        help_text=_("words to find and group jobs by"),
+    )
+    notes = models.TextField(
+        _("notes"), blank=True, validators=[MaxLengthValidator(MAX_NOTES_CHARACTERS)]
+    )
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)
     updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
@@ -86,6 +119,12 @@ class Job(DownloadOptions):
                 condition=Q(downloader__in=DownloaderKind.values), name="jobs_job_downloader_known"
             ),
             models.CheckConstraint(condition=Q(speed__gte=0), name="jobs_job_speed_positive"),
+            models.CheckConstraint(
+                condition=Q(overlap__in=OverlapPolicy.values), name="jobs_job_overlap_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(misfire__in=MisfirePolicy.values), name="jobs_job_misfire_known"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -94,8 +133,17 @@ class Job(DownloadOptions):
     def clean(self) -> None:
         """What two fields say together. Raises ``ValidationError`` by field."""
         super().clean()
-        if errors := contradictions(vars(self)):
+        if errors := job_contradictions(self.judged()):
             raise ValidationError(errors)
+
+    def judged(self) -> dict[str, Any]:
+        """What ``job_contradictions`` looks at."""
+        related = {
+            "image": self.image,
+            "project": self.project if self.project_id is not None else None,
+            "secret_names": self.secret_names,
+        }
+        return {**vars(self), **related}
 
     def downloader_settings(self) -> DownloaderSettings:
         """What the agents are told to do for a run of this job."""
@@ -115,3 +163,45 @@ class Job(DownloadOptions):
         if self.fed_from_outside:
             settings["fed_from_outside"] = True
         return settings
+
+
+def job_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with several fields together, by the field to change."""
+    return {**contradictions(values), **execution_contradictions(values)}
+
+
+class JobLink(models.Model):
+    """When a run of ``after`` ends as ``condition`` says, a run of ``job`` is queued."""
+
+    job = models.ForeignKey(
+        Job, verbose_name=_("job"), on_delete=models.CASCADE, related_name="links"
+    )
+    after = models.ForeignKey(
+        Job,
+        verbose_name=pgettext_lazy("job link", "after"),
+        on_delete=models.CASCADE,
+        related_name="followers",
+    )
+    condition = models.CharField(
+        _("condition"), max_length=10, choices=Condition.choices, default=Condition.SUCCEEDED
+    )
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+
+    objects = JobLinkQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("job link")
+        verbose_name_plural = _("job links")
+        ordering = ["id"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "after"], name="jobs_link_once"),
+            models.CheckConstraint(
+                condition=~Q(job=models.F("after")), name="jobs_link_not_to_itself"
+            ),
+            models.CheckConstraint(
+                condition=Q(condition__in=Condition.values), name="jobs_link_condition_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.after} → {self.job}"

@@ -146,7 +146,7 @@ class DownloadOptions(models.Model):
         default="chrome",
         validators=[
             RegexValidator(
-                r"^[a-z][a-z0-9_]*$", _("A name such as chrome, firefox or safari is needed.")
+                r"^[a-z][a-z0-9_]*\Z", _("A name such as chrome, firefox or safari is needed.")
             )
         ],
         help_text=_("for the downloader HTTP like a browser, as curl_cffi names them"),

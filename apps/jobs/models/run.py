@@ -8,7 +8,8 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.jobs.models.job import Job
 from apps.jobs.querysets import RunQuerySet
-from apps.jobs.states import ACTIVE, FINAL, RunState
+from apps.jobs.states import ACTIVE, FINAL, Ask, RunState, Trigger, allowed_actions
+from apps.projects.models import Image
 
 
 class Run(models.Model):
@@ -21,12 +22,51 @@ class Run(models.Model):
         _("state"), max_length=10, choices=RunState.choices, default=RunState.QUEUED
     )
     reason = models.TextField(_("reason"), blank=True)
+    trigger = models.CharField(
+        _("trigger"), max_length=10, choices=Trigger.choices, default=Trigger.PERSON
+    )
     arguments = models.JSONField(_("arguments"), default=dict, blank=True)
+    # What the job said when the run was queued; the digest is what really runs.
+    image = models.ForeignKey(
+        Image,
+        verbose_name=_("image"),
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="runs",
+    )
+    image_reference = models.CharField(_("image"), max_length=400, blank=True)
+    image_digest = models.CharField(_("digest"), max_length=100, blank=True)
+    priority = models.SmallIntegerField(_("priority"), default=0)
+    # The topic that the run's lifecycle messages travel by; a renamed job does not change it.
+    topic = models.CharField(max_length=255, blank=True)
+    attempt = models.PositiveSmallIntegerField(_("attempt"), default=1)
+    retry_of = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="retries"
+    )
+    caused_by = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="caused"
+    )
+    # It is not placed before this time (a retry's delay), nor before that run has ended.
+    not_before = models.DateTimeField(_("not before"), null=True, blank=True)
+    waits_for = models.ForeignKey(
+        "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="waiting"
+    )
+    # Why it still waits: what speaks against each host.
+    waiting_reason = models.TextField(_("waits because"), blank=True)
+    placed_at = models.DateTimeField(_("placed at"), null=True, blank=True)
     requested_by = models.CharField(_("requested by"), max_length=150, blank=True)
     boot = models.CharField(
         max_length=16, blank=True, help_text=_("changes each time the run is started")
     )
+    restarts = models.PositiveIntegerField(_("restarts"), default=0)
+    # The run is stopping in order to be started again.
+    restart_wanted = models.BooleanField(default=False)
+    # The container's or process's own pause, for a run that does not listen.
+    freeze_wanted = models.BooleanField(default=False)
+    frozen = models.BooleanField(_("frozen"), default=False)
     host = models.CharField(_("host"), max_length=200, blank=True)
+    container = models.CharField(_("container"), max_length=64, blank=True)
     pid = models.PositiveIntegerField(null=True, blank=True)
     # With the pid this identifies a process for good: pids are reused.
     process_started = models.FloatField(null=True, blank=True)
@@ -55,12 +95,18 @@ class Run(models.Model):
                 condition=Q(ended_at__isnull=True) | Q(ended_at__gte=F("created_at")),
                 name="jobs_run_ends_after_it_began",
             ),
+            models.UniqueConstraint(fields=["retry_of"], name="jobs_run_retried_once"),
         ]
         indexes = [
             models.Index(
                 fields=["state", "id"], name="jobs_run_active", condition=Q(state__in=ACTIVE)
             ),
             models.Index(fields=["job", "-id"], name="jobs_run_of_job"),
+            models.Index(
+                fields=["-priority", "id"],
+                name="jobs_run_waiting",
+                condition=Q(state=RunState.QUEUED),
+            ),
         ]
 
     def __str__(self) -> str:
@@ -70,6 +116,21 @@ class Run(models.Model):
     def owner(self) -> str:
         """``run:7``: the name under which allocations and counters belong to this run."""
         return f"run:{self.pk}"
+
+    @property
+    def stream(self) -> str:
+        """``run:7``: the name of its log."""
+        return self.owner
+
+    @property
+    def allowed(self) -> list[Ask]:
+        """What a person may ask of it now."""
+        return allowed_actions(
+            self.state,
+            restart_wanted=self.restart_wanted,
+            freeze_wanted=self.freeze_wanted,
+            frozen=self.frozen,
+        )
 
     @property
     def is_active(self) -> bool:
@@ -94,3 +155,32 @@ class RunMove(models.Model):
 
     def __str__(self) -> str:
         return f"{self.from_state or '-'} → {self.to_state}"
+
+
+class RunCommand(models.Model):
+    """Something a person asked of a run, and whether the run has answered (seed S1.8 to S1.10).
+
+    Its id travels in the lifecycle message and comes back in the answer.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="commands")
+    action = models.CharField(_("action"), max_length=10, choices=Ask.choices)
+    boot = models.CharField(max_length=16, blank=True)
+    asked_by = models.CharField(_("asked by"), max_length=150, blank=True)
+    asked_at = models.DateTimeField(_("asked at"))
+    answered_at = models.DateTimeField(_("answered at"), null=True, blank=True)
+    accepted = models.BooleanField(_("accepted"), null=True, blank=True)
+    answer = models.TextField(_("answer"), blank=True)
+
+    class Meta:
+        verbose_name = _("command to a run")
+        verbose_name_plural = _("commands to runs")
+        ordering = ["id"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(action__in=Ask.values), name="jobs_command_action_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.action} {self.run_id}"

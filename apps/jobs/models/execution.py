@@ -1,0 +1,125 @@
+"""With what a run is executed: image or command, environment, limits, host."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from apps.jobs.engine.retry import validate_retry_rules
+from apps.jobs.models.execution_rules import (
+    validate_command,
+    validate_environment,
+    validate_finite,
+    validate_host_labels,
+)
+from apps.projects.models import Image
+from apps.runtime.fields import SecretTextField
+from yardkit.secretbox import SecretError
+
+LARGEST_MEMORY_BYTES: Final = 1024**4
+
+
+class ExecutionOptions(models.Model):
+    """The fields of a job that its runner goes by (seed S1.3, S1.13).
+
+    With an image a run is a container on a Docker host: of its ``command``, of its ``spider``, or
+    of what the image itself says, whichever is set first. Without one it is a local process of
+    its command or spider, on a process host.
+    """
+
+    image = models.ForeignKey(
+        Image,
+        verbose_name=_("image"),
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+        help_text=_("only images whose build has succeeded; none is a local process"),
+    )
+    command = models.JSONField(
+        _("command"),
+        default=list,
+        blank=True,
+        validators=[validate_command],
+        help_text=_("program and arguments, as a JSON list of texts; instead of a spider"),
+    )
+    environment = models.JSONField(
+        _("environment"),
+        default=dict,
+        blank=True,
+        validators=[validate_environment],
+        help_text=_("a JSON object of texts"),
+    )
+    secrets = SecretTextField(
+        _("secret environment"),
+        help_text=_("a JSON object of texts; sealed, never shown again"),
+    )
+    host_labels = models.JSONField(
+        _("host labels"),
+        default=dict,
+        blank=True,
+        validators=[validate_host_labels],
+        help_text=_("runs only on hosts that carry all of these labels"),
+    )
+    priority = models.SmallIntegerField(
+        _("priority"),
+        default=0,
+        validators=[MinValueValidator(-100), MaxValueValidator(100)],
+        help_text=_("a waiting run of higher priority gets the next free place"),
+    )
+    cpu_limit = models.FloatField(
+        _("CPU limit"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(0.01), MaxValueValidator(256.0), validate_finite],
+        help_text=_("cores; empty is the installation's default"),
+    )
+    memory_limit_bytes = models.PositiveBigIntegerField(
+        _("memory limit"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(16 * 1024**2), MaxValueValidator(LARGEST_MEMORY_BYTES)],
+        help_text=_("bytes; empty is the installation's default"),
+    )
+    max_run_seconds = models.PositiveIntegerField(
+        _("time limit of a run"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(366 * 86400)],
+        help_text=_("seconds; a run that lasts longer is stopped and has failed"),
+    )
+    retry_rules = models.JSONField(
+        _("retry rules"),
+        default=list,
+        blank=True,
+        validators=[validate_retry_rules],
+        help_text=_(
+            "the first rule that fits a run's end repeats it: a JSON list such as "
+            '[{"on": "lost", "retries": 1}, {"on": "failed", "codes": [137], "retries": 3, '
+            '"delay_seconds": 60}]'
+        ),
+    )
+
+    class Meta:
+        abstract = True
+
+    def secret_environment(self) -> dict[str, str]:
+        """The secrets, opened: for whoever starts a run, and for nobody else.
+
+        Raises:
+            yardkit.secretbox.SecretError: no key opens them.
+        """
+        opened: dict[str, str] = json.loads(self.secrets) if self.secrets else {}
+        return opened
+
+    @property
+    def secret_names(self) -> list[str]:
+        """Under which names there are secrets; none where no key opens them."""
+        try:
+            return sorted(self.secret_environment())
+        except SecretError:
+            return []

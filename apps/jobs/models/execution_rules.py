@@ -1,0 +1,217 @@
+"""Checks of how a run is executed; each refusal says what and where, and never shows a secret."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+MAX_WORDS: Final = 200
+MAX_WORD_CHARACTERS: Final = 8 * 1024
+MAX_VARIABLES: Final = 200
+# The kernel takes 128 KiB a variable; all of them share the room with the arguments.
+MAX_VALUE_CHARACTERS: Final = 32 * 1024
+MAX_ENVIRONMENT_CHARACTERS: Final = 128 * 1024
+MAX_LABELS: Final = 20
+MAX_TAGS: Final = 20
+MAX_TAG_CHARACTERS: Final = 40
+MAX_NOTES_CHARACTERS: Final = 10_000
+_SHOWN: Final = 60
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_LABEL_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/:-]{0,98}[A-Za-z0-9])?|")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+RESERVED_PREFIX: Final = "CRAWLYARD_"
+# What a host sets itself, for every run.
+RESERVED: Final = frozenset({"BROKER_URL", "FAILPOINTS", "PATH", "PYTHONPATH"})
+
+
+def shown(value: object) -> str:
+    """Something that was refused, short enough and printable."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str)
+    return _CONTROL.sub("?", text[:_SHOWN]).encode("utf-8", "replace").decode()
+
+
+def is_storable(text: str) -> bool:
+    """Whether every store keeps this text: no zero character, no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in text
+
+
+def validate_line(text: str) -> None:
+    """Accept a name that fits on one line."""
+    if _CONTROL.search(text) or text != text.strip() or not is_storable(text):
+        raise ValidationError(_("Line breaks, control characters and spaces around are refused."))
+
+
+def validate_finite(value: float) -> None:
+    """Accept what is a number."""
+    if not math.isfinite(value):
+        raise ValidationError(_("A finite number is needed."))
+
+
+def validate_command(value: object) -> None:
+    """Accept a program and its arguments as a list of texts."""
+    if not isinstance(value, list):
+        raise ValidationError(
+            _('A list of texts is needed, such as ["python", "crawl.py", "--all"].')
+        )
+    if len(value) > MAX_WORDS:
+        raise ValidationError(
+            _("At most %(limit)d words, these are %(count)d."),
+            params={"limit": MAX_WORDS, "count": len(value)},
+        )
+    for number, word in enumerate(value, 1):
+        problem = _word_problem(word)
+        if problem is not None:
+            raise ValidationError(
+                _("Word %(number)d: %(problem)s"), params={"number": number, "problem": problem}
+            )
+
+
+def _word_problem(word: object) -> str | None:
+    if not isinstance(word, str):
+        return gettext("a text is needed, this is %(value)s.") % {"value": shown(word)}
+    if not word:
+        return gettext("an empty word is refused.")
+    if len(word) > MAX_WORD_CHARACTERS:
+        return gettext("longer than %(limit)d characters.") % {"limit": MAX_WORD_CHARACTERS}
+    if not is_storable(word):
+        return gettext("a character that cannot be stored (\\u0000 or half of a pair).")
+    return None
+
+
+def validate_environment(value: object) -> None:
+    """Accept an object of names and texts that a process can be given."""
+    if not isinstance(value, dict):
+        raise ValidationError(_('An object of texts is needed, such as {"DEPTH": "3"}.'))
+    if len(value) > MAX_VARIABLES:
+        raise ValidationError(
+            _("At most %(limit)d variables, these are %(count)d."),
+            params={"limit": MAX_VARIABLES, "count": len(value)},
+        )
+    errors = [problem for name, text in value.items() if (problem := _variable_problem(name, text))]
+    if errors:
+        raise ValidationError(errors)
+    size = sum(len(name) + len(text) for name, text in value.items())
+    if size > MAX_ENVIRONMENT_CHARACTERS:
+        raise ValidationError(
+            _("All together longer than %(limit)d characters."),
+            params={"limit": MAX_ENVIRONMENT_CHARACTERS},
+        )
+
+
+def _variable_problem(name: str, text: object) -> str | None:
+    """What is wrong with one variable; its value is never part of it."""
+    named = {"name": shown(name), "limit": MAX_VALUE_CHARACTERS}
+    if not _VARIABLE.fullmatch(name):
+        return (
+            gettext(
+                "“%(name)s” cannot be the name of a variable: letters, digits and _ only, no digit "
+                "first."
+            )
+            % named
+        )
+    if name in RESERVED or name.upper().startswith(RESERVED_PREFIX):
+        return gettext("%(name)s is reserved: the host that runs the job sets it.") % named
+    if not isinstance(text, str):
+        return gettext("%(name)s: a text is needed, so put it in quotes.") % named
+    if len(text) > MAX_VALUE_CHARACTERS:
+        return gettext("%(name)s: longer than %(limit)d characters.") % named
+    if not is_storable(text):
+        return (
+            gettext("%(name)s: a character that cannot be stored (\\u0000 or half of a pair).")
+            % named
+        )
+    return None
+
+
+def validate_host_labels(value: object) -> None:
+    """Accept an object of labels, as hosts carry them."""
+    if not isinstance(value, dict):
+        raise ValidationError(_('An object of texts is needed, such as {"zone": "eu"}.'))
+    if len(value) > MAX_LABELS:
+        raise ValidationError(
+            _("At most %(limit)d labels, these are %(count)d."),
+            params={"limit": MAX_LABELS, "count": len(value)},
+        )
+    for name, text in value.items():
+        if not _LABEL_NAME.fullmatch(name):
+            raise ValidationError(
+                _("“%(name)s” cannot be the name of a label: letters, digits and ._/- only."),
+                params={"name": shown(name)},
+            )
+        if not isinstance(text, str) or not _LABEL_VALUE.fullmatch(text):
+            raise ValidationError(
+                _("%(name)s: “%(value)s” cannot be the value of a label."),
+                params={"name": name, "value": shown(text)},
+            )
+
+
+def validate_tags(value: object) -> None:
+    """Accept a list of short words, each once."""
+    if not isinstance(value, list):
+        raise ValidationError(_('A list of words is needed, such as ["news", "daily"].'))
+    if len(value) > MAX_TAGS:
+        raise ValidationError(
+            _("At most %(limit)d tags, these are %(count)d."),
+            params={"limit": MAX_TAGS, "count": len(value)},
+        )
+    seen = set()
+    for tag in value:
+        if not _is_tag(tag):
+            raise ValidationError(
+                _(
+                    "“%(tag)s” cannot be a tag: 1 to %(limit)d characters without spaces, commas "
+                    "and quotes are needed."
+                ),
+                params={"tag": shown(tag), "limit": MAX_TAG_CHARACTERS},
+            )
+        if tag in seen:
+            raise ValidationError(_("The tag %(tag)s is there twice."), params={"tag": shown(tag)})
+        seen.add(tag)
+
+
+def _is_tag(tag: object) -> bool:
+    return (
+        isinstance(tag, str)
+        and 1 <= len(tag) <= MAX_TAG_CHARACTERS
+        and is_storable(tag)
+        and not re.search(r"[\s,;\"'\\\x00-\x1f\x7f]", tag)
+    )
+
+
+def execution_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
+    """What is wrong with image, spider, command and environment together, by the field to change.
+
+    ``values``: ``image`` is an object or None, ``project`` an object, ``secret_names`` a set.
+    Fields that are missing, or refused already, are left out of the judgement.
+    """
+    errors: dict[str, str] = {}
+    image, project = values.get("image"), values.get("project")
+    if image is not None and project is not None and image.project_id != project.pk:
+        errors["image"] = gettext(
+            "The image belongs to another project; choose one of %(project)s, or none."
+        ) % {"project": project}
+    if values.get("spider") and values.get("command"):
+        errors["command"] = gettext("Give a spider or a command, not both.")
+    whole = "spider" in values and "command" in values and "image" in values
+    if whole and not (values["spider"] or values["command"] or image):
+        errors["spider"] = gettext("Without an image a spider or a command is needed.")
+    both = sorted(set(values.get("environment") or ()) & set(values.get("secret_names") or ()))
+    if both:
+        errors["environment"] = gettext("%(name)s is among the secrets already.") % {
+            "name": both[0]
+        }
+    return errors

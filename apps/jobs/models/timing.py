@@ -1,0 +1,107 @@
+"""When a job runs by itself: its cron, and the account of every planned run."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from apps.jobs.engine.cron import validate_cron, validate_time_zone
+from apps.jobs.querysets import PlannedRunQuerySet
+from apps.jobs.states import MisfirePolicy, OverlapPolicy, PlanOutcome
+
+
+class TimingOptions(models.Model):
+    """The fields of a job that its schedule goes by (seed S1.3, S1.12)."""
+
+    cron = models.CharField(
+        _("cron"),
+        max_length=100,
+        blank=True,
+        validators=[validate_cron],
+        help_text=_("minute hour day month weekday, such as 0 6 * * 1-5; empty is never"),
+    )
+    time_zone = models.CharField(
+        _("time zone"),
+        max_length=50,
+        default="UTC",
+        validators=[validate_time_zone],
+        help_text=_("such as Asia/Shanghai"),
+    )
+    overlap = models.CharField(
+        _("overlap policy"),
+        max_length=10,
+        choices=OverlapPolicy.choices,
+        default=OverlapPolicy.SKIP,
+        help_text=_("what becomes of a planned run while an earlier one is still active"),
+    )
+    misfire = models.CharField(
+        _("misfire policy"),
+        max_length=10,
+        choices=MisfirePolicy.choices,
+        default=MisfirePolicy.ONCE,
+        help_text=_("what becomes of planned runs that nobody could start in time"),
+    )
+
+    class Meta:
+        abstract = True
+
+
+class Schedule(models.Model):
+    """The bookkeeping of one job's cron.
+
+    Every planned time up to ``planned_through`` has its row of ``PlannedRun``, so that it is
+    started once or listed as missed, whoever dies meanwhile.
+    """
+
+    job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="schedule")
+    # What it was computed with: another expression begins a new account from now on.
+    cron = models.CharField(max_length=100)
+    time_zone = models.CharField(max_length=50)
+    planned_through = models.DateTimeField()
+    # The first time after it; null while the job is disabled or has no cron.
+    next_at = models.DateTimeField(_("next run at"), null=True, blank=True, db_index=True)
+    periodic_task = models.OneToOneField(
+        "django_celery_beat.PeriodicTask",
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+    )
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        verbose_name = _("schedule")
+        verbose_name_plural = _("schedules")
+
+    def __str__(self) -> str:
+        return f"{self.cron} {self.time_zone}"
+
+
+class PlannedRun(models.Model):
+    """One planned time of a schedule and what became of it: exactly one row each."""
+
+    schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="planned_runs")
+    planned_at = models.DateTimeField(_("planned at"))
+    outcome = models.CharField(_("outcome"), max_length=10, choices=PlanOutcome.choices)
+    reason = models.TextField(_("reason"), blank=True)
+    run = models.OneToOneField(
+        "jobs.Run", null=True, blank=True, on_delete=models.SET_NULL, related_name="plan"
+    )
+    decided_at = models.DateTimeField(_("decided at"))
+
+    objects = PlannedRunQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("planned run")
+        verbose_name_plural = _("planned runs")
+        ordering = ["-planned_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["schedule", "planned_at"], name="jobs_planned_once"),
+            models.CheckConstraint(
+                condition=Q(outcome__in=PlanOutcome.values), name="jobs_planned_outcome_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.planned_at:%Y-%m-%d %H:%M} {self.outcome}"

@@ -1,0 +1,140 @@
+"""What people type for a command, an environment or tags, read and shown back."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext_lazy as _
+
+from apps.jobs.arguments import MAX_BYTES, parse_json
+from apps.jobs.models.execution_rules import MAX_ENVIRONMENT_CHARACTERS, shown
+
+# With its quotes and escapes an environment is longer than what it says.
+MOST_CHARACTERS: Final = 2 * MAX_ENVIRONMENT_CHARACTERS
+_SPACE = re.compile(r"\s*")
+_WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
+_QUOTED = re.compile(r"""\"([^"]*)\"|'([^']*)'""")
+
+
+def parse_command(text: str) -> list[str]:
+    """Split a command line as a shell would, without ever running one.
+
+    Raises:
+        ValidationError: a quote is open, or something else that a shell would do is wanted.
+    """
+    _check_length(text, MAX_BYTES)
+    if not text.strip():
+        return []
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        if "escape" in str(error).lower():
+            raise ValidationError(_("The backslash at the end escapes nothing.")) from error
+        raise ValidationError(_("A quotation mark has no partner.")) from error
+
+
+def format_command(words: list[str]) -> str:
+    """The command line that is read as these words."""
+    return shlex.join(words)
+
+
+def parse_environment(text: str) -> dict[str, Any]:
+    """Read ``NAME=value`` parted by spaces or line breaks, quoted where needed, or a JSON object.
+
+    Backslashes are what they are. (Seed S1.13: split on space and newline.)
+
+    Raises:
+        ValidationError: it names the line, never a value.
+    """
+    _check_length(text, MOST_CHARACTERS)
+    if text.lstrip().startswith("{"):
+        return _object(parse_json(text, limit=MOST_CHARACTERS))
+    found: dict[str, Any] = {}
+    for line, word in _words(re.sub(r"\r\n?", "\n", text)):
+        name, separator, value = word.partition("=")
+        if not separator:
+            raise ValidationError(
+                _(
+                    "Line %(line)d: there is a word without “=”. Write NAME=value, and quote "
+                    'values with spaces: NAME="two words".'
+                ),
+                params={"line": line},
+            )
+        _add(found, name, value, line)
+    return found
+
+
+def parse_secrets(text: str) -> dict[str, Any]:
+    """Read one ``NAME=value`` a line, the value taken as it is, or a JSON object.
+
+    Raises:
+        ValidationError: it names the line, never a value.
+    """
+    _check_length(text, MOST_CHARACTERS)
+    if text.lstrip().startswith("{"):
+        return _object(parse_json(text, limit=MOST_CHARACTERS))
+    found: dict[str, Any] = {}
+    for line, words in enumerate(re.split(r"\r\n|\r|\n", text), 1):
+        if not words.strip():
+            continue
+        name, separator, value = words.partition("=")
+        if not separator:
+            raise ValidationError(
+                _("Line %(line)d has no “=”; write NAME=value."), params={"line": line}
+            )
+        _add(found, name.strip(), value, line)
+    return found
+
+
+def format_environment(values: Mapping[str, Any]) -> str:
+    """One ``NAME=value`` a line, as ``parse_environment`` reads it."""
+    return "\n".join(f"{name}={_quoted(str(value))}" for name, value in values.items())
+
+
+def parse_tags(text: str) -> list[str]:
+    """Words parted by spaces or commas; a word that is there twice counts once."""
+    _check_length(text, MAX_BYTES)
+    return list(dict.fromkeys(each for each in re.split(r"[\s,;，；]+", text) if each))
+
+
+def _quoted(value: str) -> str:
+    # As shlex.quote, for a reader that knows no escapes.
+    return shlex.quote(value) if value else ""
+
+
+def _words(text: str) -> Iterator[tuple[int, str]]:
+    """Each word with the line on which it begins."""
+    place = 0
+    while (begin := _SPACE.match(text, place).end()) < len(text):  # type: ignore[union-attr]
+        line = text.count("\n", 0, begin) + 1
+        word = _WORD.match(text, begin)
+        if word is None or (word.end() < len(text) and text[word.end()] in "\"'"):
+            raise ValidationError(
+                _("Line %(line)d: a quotation mark has no partner."), params={"line": line}
+            )
+        yield line, _QUOTED.sub(lambda found: found[1] or found[2] or "", word[0])
+        place = word.end()
+
+
+def _add(found: dict[str, Any], name: str, value: str, line: int) -> None:
+    if name in found:
+        raise ValidationError(
+            _("Line %(line)d: %(name)s is there twice."),
+            params={"line": line, "name": shown(name)},
+        )
+    found[name] = value
+
+
+def _object(value: object) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValidationError(_('An object of texts is needed, such as {"DEPTH": "3"}.'))
+    return value
+
+
+def _check_length(text: str, limit: int) -> None:
+    if len(text) > limit:
+        raise ValidationError(_("Longer than %(limit)d characters."), params={"limit": limit})
