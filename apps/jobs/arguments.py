@@ -40,13 +40,13 @@ def parse_arguments(text: str) -> dict[str, Any]:
     return check_arguments(parse_json(text)) if text.strip() else {}
 
 
-def parse_json(text: str) -> Any:
-    """Read any JSON value that a person typed.
+def parse_json(text: str, *, limit: int = MAX_BYTES) -> Any:
+    """Read any JSON value that a person typed, of ``limit`` characters at most.
 
     Raises:
         ValidationError: it is none, or too large; the message names line and column.
     """
-    _check_size(text)
+    _check_size(text, limit)
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
@@ -114,11 +114,11 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _check_size(text: str) -> None:
-    if len(text) > MAX_BYTES:
+def _check_size(text: str, limit: int = MAX_BYTES) -> None:
+    if len(text) > limit:
         raise ValidationError(
             _("Longer than %(limit)d characters; give the spider a file or an address instead."),
-            params={"limit": MAX_BYTES},
+            params={"limit": limit},
         )
 
 

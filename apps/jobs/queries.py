@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
 
-from apps.jobs.models import Run
-from apps.jobs.states import ACTIVE
+from django.db.models import Count
+
+from apps.jobs.engine.cron import next_times, parse_cron, zone_of
+from apps.jobs.models import Job, PlannedRun, Run, Schedule
+from apps.jobs.states import ACTIVE, PlanOutcome
+
+# So many of the next times, and of those that did not go as planned, are shown.
+NEXT_TIMES: Final = 5
+EXCEPTIONS: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +46,60 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
         )
         for pk, job, project, state, networks in rows
     }
+
+
+@dataclass(frozen=True, slots=True)
+class NextTime:
+    """A planned time to come, by the clock of the job's zone and in UTC."""
+
+    local: datetime
+    utc: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFacts:
+    """What is planned of a job, and what became of what was.
+
+    ``exceptions``: the newest planned runs that did not start in time, with their reasons.
+    """
+
+    cron: str
+    time_zone: str
+    active: bool
+    next_times: list[NextTime]
+    planned_through: datetime | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    exceptions: list[PlannedRun] = field(default_factory=list)
+
+
+def times_to_come(
+    *, cron: str, time_zone: str, after: datetime, count: int = NEXT_TIMES
+) -> list[NextTime]:
+    """The next times of an expression. Raises ``ValidationError``; the zone must be a good one."""
+    zone = zone_of(time_zone)
+    times = next_times(parse_cron(cron), time_zone, after, count) if cron else []
+    return [NextTime(local=moment.astimezone(zone), utc=moment) for moment in times]
+
+
+def schedule_facts(job: Job, *, now: datetime) -> ScheduleFacts:
+    """For the page and the REST view of a job; three queries."""
+    schedule = Schedule.objects.filter(job=job).first()
+    active = bool(job.cron) and job.enabled
+    if schedule is None:
+        after, rows = now, PlannedRun.objects.none()
+    else:
+        after, rows = max(now, schedule.planned_through), schedule.planned_runs.all()
+    counts = dict.fromkeys(PlanOutcome.values, 0)
+    counts.update(rows.order_by().values_list("outcome").annotate(count=Count("pk")))
+    unplanned = rows.exclude(outcome=PlanOutcome.STARTED).select_related("run")
+    return ScheduleFacts(
+        cron=job.cron,
+        time_zone=job.time_zone,
+        active=active,
+        next_times=times_to_come(cron=job.cron, time_zone=job.time_zone, after=after)
+        if active
+        else [],
+        planned_through=None if schedule is None else schedule.planned_through,
+        counts=counts,
+        exceptions=list(unplanned.order_by("-planned_at")[:EXCEPTIONS]),
+    )

@@ -1,0 +1,68 @@
+"""What a run is asked: the row of the command, and the message that carries it to the run."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from apps.jobs.models import Run, RunCommand
+from apps.jobs.services.telling import tell
+from apps.jobs.states import Ask
+from apps.runtime.services import enqueue
+from yardkit import topology
+from yardkit.protocol import Lifecycle, RunAction
+
+# A run that has not heard of a command by then is told again by its host's watch.
+MESSAGE_TTL_SECONDS: Final = 60.0
+
+# What the run itself is told; freezing is between the platform and the host.
+TOLD: Final = {
+    Ask.PAUSE: RunAction.PAUSE,
+    Ask.RESUME: RunAction.RESUME,
+    Ask.THAW: RunAction.RESUME,
+    Ask.EXIT: RunAction.EXIT,
+    Ask.RESTART: RunAction.EXIT,
+}
+
+
+def ask(run: Run, action: Ask, *, now: datetime, asked_by: str) -> RunCommand:
+    """Write down what is asked of a run and tell it at the commit.
+
+    What only the host can do (freeze, thaw) is told nobody: the host reads the run's row.
+    """
+    command = RunCommand.objects.create(
+        run=run, action=action, boot=run.boot, asked_by=asked_by, asked_at=now
+    )
+    if action not in (Ask.FREEZE, Ask.THAW):
+        send(command, run)
+    tell(run)
+    return command
+
+
+def send(command: RunCommand, run: Run) -> None:
+    """Publish a command, once more if need be: a run that has done it only answers again.
+
+    Not mandatory: what does not listen, or not yet, shows as unanswered.
+    """
+    message = Lifecycle(
+        action=TOLD[Ask(command.action)],
+        run=run.pk,
+        boot=command.boot,
+        command=command.pk,
+        reason=f"asked by {command.asked_by}" if command.asked_by else "",
+    )
+    enqueue(
+        exchange=topology.LIFECYCLE,
+        key=run.topic or topology.job_topic(run.job.project.slug, run.job.name),
+        body=message,
+        ttl_seconds=MESSAGE_TTL_SECONDS,
+        mandatory=False,
+    )
+
+
+def answer(command: RunCommand, *, now: datetime, accepted: bool, text: str = "") -> bool:
+    """Write an answer down. False when there is one already."""
+    answered = RunCommand.objects.filter(pk=command.pk, answered_at=None).update(
+        answered_at=max(now, command.asked_at), accepted=accepted, answer=text
+    )
+    return bool(answered)

@@ -1,0 +1,88 @@
+"""What the end of a run brings with it, in the transaction of its last move."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from django.utils.translation import gettext as _
+
+from apps.access.services import record
+from apps.jobs.engine.graph import depths
+from apps.jobs.errors import JobRunning, TooManyWaiting
+from apps.jobs.models import Job, JobLink, Run
+from apps.jobs.services.overlapping import make_way
+from apps.jobs.services.queueing import queue_run
+from apps.jobs.services.retrying import retry_if_wanted
+from apps.jobs.states import Condition, RunState, Trigger
+
+# A cancelled run has neither succeeded nor failed; it has ended.
+CONDITIONS: Final[dict[str, tuple[Condition, ...]]] = {
+    RunState.EXITED: (Condition.SUCCEEDED, Condition.ALWAYS),
+    RunState.FAILED: (Condition.FAILED, Condition.ALWAYS),
+    RunState.LOST: (Condition.FAILED, Condition.ALWAYS),
+    RunState.CANCELLED: (Condition.ALWAYS,),
+}
+
+
+def follow_up(run: Run, *, now: datetime) -> None:
+    """Queue the retry that the job's rules want, or the runs of the jobs linked to it.
+
+    A run that is tried again has not come to its end: its last retry brings the followers.
+    """
+    if retry_if_wanted(run, now=now) is None:
+        queue_followers(run, now=now)
+
+
+def queue_followers(run: Run, *, now: datetime) -> list[Run]:
+    """One run for each link whose condition fits; a run ends once, so this happens once."""
+    links = list(
+        JobLink.objects.filter(after_id=run.job_id, condition__in=CONDITIONS[run.state])
+        .order_by("job_id")
+        .values_list("job_id", flat=True)
+    )
+    if len(links) > 1:
+        # Whoever locks several jobs begins with the one that no other of them comes before.
+        depth = depths(JobLink.objects.values_list("after_id", "job_id"))
+        links.sort(key=lambda job: (depth.get(job, 0), job))
+    return [follower for job in links if (follower := _follow(job, run, now)) is not None]
+
+
+def _follow(job_id: int, run: Run, now: datetime) -> Run | None:
+    # The run's row is ours already. Nobody who has this job's row waits for it, since links never
+    # go round: its job comes before this one.
+    job = (
+        Job.objects.select_for_update(of=("self",), no_key=True)
+        .select_related("project", "image")
+        .filter(pk=job_id)
+        .first()
+    )
+    if job is None:
+        return None
+    what = {"run": run.pk, "job": run.job.name, "state": RunState(run.state).label}
+    if not job.enabled:
+        text = _("run %(run)d of %(job)s has ended (%(state)s); this job is disabled")
+        _note(job, text % what)
+        return None
+    try:
+        behind = make_way(job=job, overlap=job.overlap, now=now, actor=None)
+    except JobRunning as error:
+        text = _("run %(run)d of %(job)s has ended (%(state)s); run %(active)d was active")
+        _note(job, text % {**what, "active": error.run})
+        return None
+    except TooManyWaiting as error:
+        text = _("run %(run)d of %(job)s has ended (%(state)s); %(why)s")
+        _note(job, text % {**what, "why": error.text})
+        return None
+    return queue_run(
+        job=job,
+        now=now,
+        trigger=Trigger.LINK,
+        caused_by=run,
+        reason=_("run %(run)d of %(job)s has ended (%(state)s)") % what,
+        waits_for=behind,
+    )
+
+
+def _note(job: Job, note: str) -> None:
+    record(actor=None, action="jobs.skip_follower", obj=job, note=note)

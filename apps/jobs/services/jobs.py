@@ -1,0 +1,163 @@
+"""Jobs: add, change, clone, delete."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from apps.access.models import User
+from apps.access.services import changes, has_role, record, snapshot
+from apps.access.states import Role
+from apps.jobs.errors import JobHasRuns, JobNameTaken, SecretsUnreadable
+from apps.jobs.models import Job
+from apps.jobs.services.links import add_link
+from apps.jobs.services.schedules import sync_schedule
+from yardkit.secretbox import SecretError
+
+# A clone has its own.
+_OWN: Final = frozenset({"id", "name", "enabled", "created_at", "updated_at"})
+_COPY = re.compile(r" \(copy(?: [0-9]{1,6})?\)$")
+_MOST_COPIES: Final = 1000
+
+
+@transaction.atomic
+def create_job(*, values: dict[str, Any], actor: User | None, now: datetime | None = None) -> Job:
+    """Add a job.
+
+    Args:
+        values: fields of the model, already checked. ``secrets`` may be an object of texts.
+
+    Raises:
+        JobNameTaken: somebody was faster.
+    """
+    job = Job(**_stored(values, Job()))
+    try:
+        with transaction.atomic():
+            job.save(force_insert=True)
+    except IntegrityError as error:
+        raise _told_apart(job, error) from error
+    _scheduled(job, now)
+    record(actor=actor, action="jobs.add_job", obj=job, after=snapshot(job))
+    return job
+
+
+@transaction.atomic
+def update_job(
+    *, job: Job, values: dict[str, Any], actor: User | None, now: datetime | None = None
+) -> Job:
+    """Change the given fields of a job; runs that exist keep the arguments they started with.
+
+    Args:
+        values: as in ``create_job``, but an object of secrets is laid over the stored ones: those
+            that it does not name stay, those that it gives as None go.
+
+    Raises:
+        JobNameTaken: somebody was faster.
+    """
+    locked = Job.objects.select_for_update().filter(pk=job.pk).first()
+    before = snapshot(locked or job)
+    for name, value in _stored(values, locked or job).items():
+        setattr(job, name, value)
+    try:
+        with transaction.atomic():
+            job.save(update_fields=[*values, "updated_at"])
+    except IntegrityError as error:
+        raise _told_apart(job, error) from error
+    _scheduled(job, now)
+    old, new = changes(before, snapshot(job))
+    given = {*values, *(f"{name}_id" for name in values)}
+    old, new = ({k: v for k, v in side.items() if k in given} for side in (old, new))
+    if new:
+        record(actor=actor, action="jobs.change_job", obj=job, before=old, after=new)
+    return job
+
+
+@transaction.atomic
+def clone_job(*, job: Job, actor: User | None, now: datetime, name: str = "") -> Job:
+    """Add a disabled job that is like ``job`` in everything else, its sealed secrets included.
+
+    Args:
+        name: of the new one; without it "X (copy)", "X (copy 2)" and so on, the first that is free.
+
+    Raises:
+        JobNameTaken: there is one of the given name.
+    """
+    values = {
+        field.attname: job.__dict__[field.attname]
+        for field in Job._meta.concrete_fields
+        if field.attname not in _OWN
+    }
+    taken = set(Job.objects.filter(project_id=job.project_id).values_list("name", flat=True))
+    if name in taken:
+        raise JobNameTaken
+    clone = Job(**values, name=name or free_name(job.name, taken), enabled=False)
+    try:
+        with transaction.atomic():
+            clone.save(force_insert=True)
+    except IntegrityError as error:
+        raise _told_apart(clone, error) from error
+    for link in job.links.select_related("after"):
+        # Of a project where the person may not change jobs, nothing new may be hung on a job.
+        if actor is None or has_role(actor, link.after.project_id, Role.EDITOR):
+            add_link(job=clone, after=link.after, condition=link.condition, actor=actor)
+    _scheduled(clone, now)
+    note = f"clone of {job.pk}"
+    record(actor=actor, action="jobs.clone_job", obj=clone, after=snapshot(clone), note=note)
+    return clone
+
+
+def free_name(name: str, taken: set[str]) -> str:
+    """``name`` with " (copy)", or " (copy 2)" and so on, that is not among ``taken``."""
+    longest = Job._meta.get_field("name").max_length or 100
+    base = _COPY.sub("", name)
+    for number in range(1, _MOST_COPIES + 1):
+        suffix = " (copy)" if number == 1 else f" (copy {number})"
+        offered = base[: longest - len(suffix)].rstrip() + suffix
+        if offered not in taken:
+            return offered
+    raise JobNameTaken
+
+
+@transaction.atomic
+def delete_job(*, job: Job, actor: User | None) -> None:
+    """Delete a job that never ran.
+
+    Raises:
+        JobHasRuns: it has runs, which are the record of what was done.
+    """
+    if job.runs.exists():
+        raise JobHasRuns(_("Job %(name)s has runs; disable it instead.") % {"name": job.name})
+    record(actor=actor, action="jobs.delete_job", obj=job, before=snapshot(job))
+    job.delete()
+
+
+def _scheduled(job: Job, now: datetime | None) -> None:
+    """Make the job's schedule what its cron says."""
+    sync_schedule(job=job, now=now or timezone.now())
+
+
+def _stored(values: Mapping[str, Any], job: Job) -> dict[str, Any]:
+    """The values as the model has them: an object of secrets becomes the text that is sealed."""
+    stored = dict(values)
+    given = stored.get("secrets")
+    if isinstance(given, Mapping):
+        try:
+            merged = {**job.secret_environment(), **given}
+        except SecretError as error:
+            raise SecretsUnreadable from error
+        left = {name: text for name, text in merged.items() if text is not None}
+        stored["secrets"] = json.dumps(left) if left else ""
+    return stored
+
+
+def _told_apart(job: Job, error: IntegrityError) -> Exception:
+    """A taken name as our refusal; anything else as it is."""
+    others = Job.objects.filter(project_id=job.project_id, name=job.name).exclude(pk=job.pk)
+    return JobNameTaken() if others.exists() else error

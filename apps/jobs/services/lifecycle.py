@@ -1,0 +1,291 @@
+"""Pause, resume, restart and freeze what runs, and what the runs answer (seed S1.8 to S1.11)."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.jobs.errors import MoveRefused, RunNotActive
+from apps.jobs.models import Run, RunCommand
+from apps.jobs.services.asking import TOLD, answer, ask, send
+from apps.jobs.services.moves import move
+from apps.jobs.services.telling import tell
+from apps.jobs.states import (
+    FINAL,
+    FREEZABLE,
+    ON_A_HOST,
+    PAUSABLE,
+    RESTARTABLE,
+    RESUMABLE,
+    Ask,
+    RunState,
+)
+from yardkit.protocol import LifecycleAnswer
+
+logger = logging.getLogger(__name__)
+
+# What a run has not answered after so long it is told again, until it is out of date.
+REMIND_AFTER: Final = timedelta(seconds=3)
+REMIND_FOR: Final = timedelta(hours=1)
+
+# Where an answered command leads: from the state it was asked in, accepted or not.
+_AFTER: Final[dict[Ask, tuple[RunState, RunState, RunState]]] = {
+    Ask.PAUSE: (RunState.PAUSING, RunState.PAUSED, RunState.RUNNING),
+    Ask.RESUME: (RunState.RESUMING, RunState.RUNNING, RunState.PAUSED),
+}
+
+
+# --- what persons ask ---------------------------------------------------------------------------
+
+
+@transaction.atomic
+def pause_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
+    """Ask a run to send nothing more; what is on its way is still handled (seed S1.8, S1.11).
+
+    Raises:
+        RunNotActive: it has already ended.
+        MoveRefused: it is not running.
+    """
+    before = _locked(run)
+    if run.state not in PAUSABLE or not move(run, RunState.PAUSING, now=now, actor=_name(actor)):
+        raise _refused(run, _("cannot be paused"))
+    return _asked(run, Ask.PAUSE, before, now=now, actor=actor)
+
+
+@transaction.atomic
+def resume_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
+    """Ask a paused run to go on where it was (seed S1.9); a frozen one is thawed.
+
+    Raises:
+        RunNotActive: it has already ended.
+        MoveRefused: it is neither paused nor pausing.
+    """
+    before = _locked(run)
+    if run.frozen or run.freeze_wanted:
+        return thaw_run(run=run, now=now, actor=actor)
+    if run.state not in RESUMABLE or not move(run, RunState.RESUMING, now=now, actor=_name(actor)):
+        raise _refused(run, _("cannot be resumed"))
+    return _asked(run, Ask.RESUME, before, now=now, actor=actor)
+
+
+@transaction.atomic
+def restart_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
+    """Ask a run to exit; its host then starts it again, in the same place (seed S1.10).
+
+    Raises:
+        RunNotActive: it has already ended.
+        MoveRefused: it has not begun yet, or is stopping already.
+    """
+    before = _locked(run)
+    if run.state not in RESTARTABLE or not move(
+        run,
+        RunState.STOPPING,
+        now=now,
+        actor=_name(actor),
+        reason=_("to be started again"),
+        restart_wanted=True,
+        freeze_wanted=False,
+    ):
+        raise _refused(run, _("cannot be restarted"))
+    return _asked(run, Ask.RESTART, before, now=now, actor=actor)
+
+
+@transaction.atomic
+def freeze_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
+    """Have the host halt the run's container or process, for a run that does not listen.
+
+    Raises:
+        RunNotActive: it has already ended.
+        MoveRefused: it is not at work, or frozen already.
+    """
+    before = _locked(run)
+    if run.state not in FREEZABLE or run.freeze_wanted or run.frozen:
+        raise _refused(run, _("cannot be frozen"))
+    _set(run, freeze_wanted=True)
+    return _asked(run, Ask.FREEZE, before, now=now, actor=actor)
+
+
+@transaction.atomic
+def thaw_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
+    """Have the host let a frozen run go on.
+
+    Raises:
+        RunNotActive: it has already ended.
+        MoveRefused: it is not frozen, or is on its way out.
+    """
+    before = _locked(run)
+    thawable = run.state in ON_A_HOST and run.state != RunState.STOPPING
+    if not (thawable and (run.freeze_wanted or (run.frozen and run.state == RunState.PAUSED))):
+        raise _refused(run, _("cannot be thawed"))
+    if run.frozen and run.state == RunState.PAUSED:
+        move(run, RunState.RESUMING, now=now, actor=_name(actor))
+    _set(run, freeze_wanted=False)
+    command = _asked(run, Ask.THAW, before, now=now, actor=actor)
+    if not run.frozen:
+        # The host has not come to it: both are done with, whichever it sees first.
+        _answer_open(run, Ask.FREEZE, now=now, accepted=False, text=_("taken back in time"))
+        answer(command, now=now, accepted=True)
+    return command
+
+
+def _locked(run: Run) -> dict[str, Any]:
+    """Read the row anew and keep it to this transaction; what it says, for the audit trail."""
+    run.refresh_from_db(from_queryset=Run.objects.select_for_update())
+    if run.state in FINAL:
+        raise RunNotActive(_("Run %(id)s has already ended.") % {"id": run.pk})
+    return {"state": run.state}
+
+
+def _refused(run: Run, what: str) -> MoveRefused:
+    words = {"id": run.pk, "state": run.get_state_display(), "what": what}
+    return MoveRefused(_("Run %(id)s is %(state)s: it %(what)s.") % words)
+
+
+def _name(actor: User | None) -> str:
+    return actor.get_username() if actor else ""
+
+
+def _asked(
+    run: Run, action: Ask, before: dict[str, Any], *, now: datetime, actor: User | None
+) -> RunCommand:
+    record(
+        actor=actor,
+        action=f"jobs.{action.value}_run",
+        obj=run,
+        project=run.job.project,
+        before=before,
+        after={"state": run.state},
+    )
+    return ask(run, action, now=now, asked_by=_name(actor))
+
+
+def _set(run: Run, **fields: Any) -> None:
+    Run.objects.filter(pk=run.pk).update(**fields)
+    for name, value in fields.items():
+        setattr(run, name, value)
+
+
+# --- what runs and hosts say --------------------------------------------------------------------
+
+
+@transaction.atomic
+def acknowledge(*, message: LifecycleAnswer, now: datetime) -> None:
+    """Take a run's answer. A repeated one, or one to a command nobody gave, changes nothing.
+
+    An answer of an earlier execution, or to an earlier command than the newest, is written down
+    and moves nothing.
+    """
+    run = (
+        Run.objects.select_for_update(of=("self",))
+        .select_related("job__project")
+        .filter(pk=message.run)
+        .first()
+    )
+    command = RunCommand.objects.filter(pk=message.command, run_id=message.run).first()
+    if run is None or command is None or TOLD.get(Ask(command.action)) is not message.action:
+        logger.warning("run %s answers what it was not asked: %s", message.run, message.command)
+        return
+    text = message.reason[:1000].replace("\x00", "")
+    if not answer(command, now=now, accepted=message.accepted, text=text):
+        return
+    newer = run.commands.filter(pk__gt=command.pk, boot=command.boot).exclude(action=Ask.FREEZE)
+    after = _AFTER.get(Ask(command.action))
+    if after is not None and run.boot == message.boot == command.boot and not newer.exists():
+        asked, accepted, refused = after
+        if run.state == asked:
+            to = accepted if message.accepted else refused
+            reason = "" if message.accepted else text
+            _arrive(run, to, now=now, actor=f"run:{run.pk}", reason=reason)
+    tell(run)
+
+
+@transaction.atomic
+def mark_frozen(*, run: Run, frozen: bool, now: datetime) -> bool:
+    """The host has halted the run, or let it go on. False when that was known."""
+    run.refresh_from_db(from_queryset=Run.objects.select_for_update())
+    if run.state in FINAL or run.frozen == frozen:
+        return False
+    _set(run, frozen=frozen)
+    _answer_open(run, Ask.FREEZE if frozen else Ask.THAW, now=now, accepted=True)
+    if frozen and run.state in FREEZABLE:
+        move(run, RunState.PAUSED, now=now, actor=run.host, reason=_("frozen by its host"))
+    elif not frozen and run.state in (RunState.PAUSED, RunState.RESUMING):
+        _arrive(run, RunState.RUNNING, now=now, actor=run.host)
+        thaw = run.commands.filter(action=Ask.THAW, boot=run.boot).last()
+        if thaw is not None:
+            # It may find an old word to pause as it wakes up.
+            send(thaw, run)
+    tell(run)
+    return True
+
+
+@transaction.atomic
+def restart_here(*, run: Run, now: datetime) -> bool:
+    """Its first half is over: the run begins anew, on its host, as another execution.
+
+    False when it was not to be restarted, or is not any more.
+    """
+    run.refresh_from_db(from_queryset=Run.objects.select_for_update())
+    if run.state != RunState.STOPPING or not run.restart_wanted:
+        return False
+    moved = _arrive(
+        run,
+        RunState.STARTING,
+        now=now,
+        actor=run.host,
+        boot=secrets.token_hex(4),
+        restarts=run.restarts + 1,
+        restart_wanted=False,
+        freeze_wanted=False,
+        frozen=False,
+        pid=None,
+        process_started=None,
+        exit_code=None,
+        watched_at=now,
+    )
+    if moved:
+        _answer_open(run, Ask.RESTART, now=now, accepted=True)
+    return moved
+
+
+def remind_runs(*, host: str, now: datetime) -> int:
+    """Tell the runs of ``host`` again what they have not answered; returns how many were told.
+
+    A message may have come before the run listened, or while the broker was away.
+    """
+    waiting = RunCommand.objects.filter(
+        run__host=host,
+        run__state__in=[RunState.PAUSING, RunState.RESUMING],
+        action__in=[Ask.PAUSE, Ask.RESUME],
+        asked_at__gt=now - REMIND_FOR,
+        asked_at__lte=now - REMIND_AFTER,
+    )
+    newest = {one.run_id: one for one in waiting.select_related("run__job__project")}
+    told = 0
+    for command in newest.values():
+        if command.answered_at is None and command.boot == command.run.boot:
+            send(command, command.run)
+            told += 1
+    return told
+
+
+def _arrive(
+    run: Run, to: RunState, *, now: datetime, actor: str, reason: str = "", **fields: Any
+) -> bool:
+    """Move, and let go of the reason for where it was."""
+    moved = move(run, to, now=now, actor=actor, reason=reason, **fields)
+    if moved and not reason and run.reason:
+        _set(run, reason="")
+    return moved
+
+
+def _answer_open(run: Run, action: Ask, *, now: datetime, accepted: bool, text: str = "") -> None:
+    for command in run.commands.filter(action=action, answered_at=None):
+        answer(command, now=now, accepted=accepted, text=text)

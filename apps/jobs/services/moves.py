@@ -1,0 +1,54 @@
+"""The one way a run gets into another state."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from apps.jobs.models import Run, RunMove
+from apps.jobs.services.following import follow_up
+from apps.jobs.services.telling import tell
+from apps.jobs.states import FINAL, MOVES, RunState
+
+__all__ = ["move", "tell"]
+
+
+def move(
+    run: Run, to: RunState, *, now: datetime, actor: str, reason: str = "", **fields: Any
+) -> bool:
+    """Guarded update: only from a state that allows it, and only if nobody was faster.
+
+    False when the move is not allowed (any more). Called inside a transaction.
+    """
+    if to in FINAL:
+        fields["ended_at"] = max(now, run.created_at)
+    if reason:
+        fields["reason"] = reason
+    from_state = _update(run, to, fields)
+    if from_state is None:
+        return False
+    run.state = to
+    for name, value in fields.items():
+        setattr(run, name, value)
+    RunMove.objects.create(
+        run=run, from_state=from_state, to_state=to, at=now, actor=actor, reason=reason
+    )
+    tell(run)
+    if to in FINAL:
+        follow_up(run, now=now)
+    return True
+
+
+def _update(run: Run, to: RunState, fields: dict[str, Any]) -> str | None:
+    """The guarded update itself; the state it left, or None when the move is not allowed."""
+    for _attempt in range(3):
+        from_state = run.state
+        if from_state in MOVES[to] and Run.objects.filter(pk=run.pk, state=from_state).update(
+            state=to, **fields
+        ):
+            return from_state
+        # Somebody was faster: look again, the move may be allowed from the new state too.
+        run.refresh_from_db(fields=["state"])
+        if run.state not in MOVES[to]:
+            break
+    return None

@@ -1,0 +1,80 @@
+"""A run is due while earlier ones of its job are active: one rule for whoever starts it.
+
+Locks are taken in one order, so that two who do this at once never wait for each other: the row of
+a job, then the rows of its runs, then the rows of the jobs that follow it. The end of a run begins
+in the middle of that, with the row of the run, and goes on with its followers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import datetime
+from typing import Final
+
+from django.db.models import Case, Value, When
+from django.utils.translation import gettext as _
+
+from apps.access.models import User
+from apps.jobs.errors import JobRunning, MoveRefused, RunNotActive, TooManyWaiting
+from apps.jobs.models import Job, Run
+from apps.jobs.states import OverlapPolicy, RunState
+
+# So many runs of a job may wait behind each other.
+WAITING_LIMIT: Final = 100
+
+
+def make_way(
+    *, job: Job, overlap: str, now: datetime, actor: User | None, reason: str = ""
+) -> Run | None:
+    """Do about the active runs of ``job`` what ``overlap`` says; the run to wait for, if any.
+
+    Who calls this holds the lock of the job's row. ``reason``: why a run that is replaced ends.
+
+    Raises:
+        JobRunning: a run is active, and the later one is to be skipped (seed S1.13).
+        TooManyWaiting: as many as may wait do so already.
+    """
+    if overlap == OverlapPolicy.ALLOW:
+        return None
+    active = _active(job)
+    if not active:
+        return None
+    if overlap == OverlapPolicy.SKIP:
+        words = {"name": job.name, "run": active[0].pk, "state": active[0].get_state_display()}
+        text = _("Job %(name)s has an active run, %(run)s, which is %(state)s.") % words
+        raise JobRunning(text, run=active[0].pk)
+    if overlap == OverlapPolicy.REPLACE:
+        return _replace(job, now, actor, reason or _("replaced by a later run"))
+    if len(active) > WAITING_LIMIT:
+        raise TooManyWaiting(_("%(count)d runs are waiting already") % {"count": WAITING_LIMIT})
+    return active[0]
+
+
+def _active(job: Job) -> list[Run]:
+    return list(job.runs.active().select_related("job__project").order_by("-id"))
+
+
+def _replace(job: Job, now: datetime, actor: User | None, reason: str) -> Run | None:
+    # Not at the top: each move of a run brings its followers, and those come here.
+    from apps.jobs.services.runs import stop_run
+
+    _lock_active(job)
+    # Read anew: one that ended while we waited for its row may have left a retry.
+    active = _active(job)
+    for run in active:
+        if run.state != RunState.STOPPING or run.restart_wanted:
+            # It has ended meanwhile, or is stopping already: either is what is wanted.
+            with contextlib.suppress(RunNotActive, MoveRefused):
+                stop_run(run=run, now=now, actor=actor, reason=reason)
+    return next((run for run in active if run.is_active), None)
+
+
+def _lock_active(job: Job) -> None:
+    """All before any of them is stopped: a cancelled one goes on to the jobs that follow.
+
+    Those on a host come first: the end of one may hang what is queued behind it on its retry.
+    """
+    queued = Case(When(state=RunState.QUEUED, then=Value(1)), default=Value(0))
+    behind = Case(When(waits_for__isnull=False, then=Value(1)), default=Value(0))
+    rows = job.runs.active().select_for_update().order_by(queued, behind, "id")
+    list(rows.values_list("pk", flat=True))

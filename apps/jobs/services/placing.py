@@ -1,0 +1,315 @@
+"""Placement: which host gets a waiting run, and why it still waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import Count, Exists, OuterRef, Q, Subquery
+from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext as _
+
+from apps.jobs.engine.placement import (
+    LASTING,
+    Against,
+    HostFacts,
+    Limits,
+    Refusal,
+    Wanted,
+    choose,
+    refusals,
+)
+from apps.jobs.models import Host, Job, Run
+from apps.jobs.states import HostKind, HostMode, RunState
+from apps.runtime.services import enqueue
+from yardkit import topology
+from yardkit.protocol import RunQueued
+
+# In one pass; the next one is a second away. What fits no host is looked at, and takes no turn.
+MOST_PLACED: Final = 500
+MOST_LOOKED_AT: Final = 5000
+MOST_REASONS: Final = 100
+# A wake-up that comes later wakes nobody: the host looks by itself.
+WAKE_UP_TTL_SECONDS: Final = 60.0
+# "Silent for 43 s" would be written down anew each second.
+_SILENCE_STEP: Final = 5
+
+
+# What a run needs of its host, to look up what was said of the same before.
+_Key = tuple[str, tuple[tuple[str, str], ...], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is said of one host. Nothing against it: it may get the run."""
+
+    host: str
+    against: list[str]
+    chosen: bool
+    free: int
+    capacity: int
+    cpu_percent: float
+
+    @property
+    def eligible(self) -> bool:
+        """Whether it may get the run."""
+        return not self.against
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Where a run would go now. ``reason`` says why nowhere, and is "" else."""
+
+    chosen: str
+    reason: str
+    hosts: list[Verdict]
+
+
+def place_runs(*, now: datetime, placer: str = "") -> int:
+    """Give waiting runs to hosts, by priority and then age; returns how many were given away.
+
+    ``placer`` looks for its own runs right afterwards and needs no wake-up. What was given to a
+    host that has died or was switched off before it picked it up is taken back first.
+    """
+    if not Run.objects.filter(state=RunState.QUEUED).exists():
+        return 0
+    with transaction.atomic():
+        # Of two who place at once the second one waits here, and then sees what the first did.
+        hosts = _facts(list(Host.objects.select_for_update().order_by("name")), now)
+        _take_back(hosts)
+        return _place(hosts, now, placer)
+
+
+def _take_back(hosts: dict[str, HostFacts]) -> None:
+    for run in _queued().exclude(host=""):
+        host, wanted = hosts.get(run.host), _wanted_by(run)
+        if host is not None:
+            lasting = [r for r in refusals(host, wanted, _limits()) if r.against in LASTING]
+            if not lasting:
+                continue
+        given_up = Run.objects.filter(pk=run.pk, state=RunState.QUEUED, host=run.host)
+        if given_up.update(host="", placed_at=None) and host is not None:
+            hosts[run.host] = replace(host, taken=host.taken - 1)
+
+
+def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
+    placed = told = 0
+    woken: dict[str, int] = {}
+    # Hosts only fill up in a pass: what none of them takes once, none takes later in it.
+    refused: dict[_Key, str] = {}
+    _tell_early(now)
+    for run in _queued().filter(host="").exclude(_early(now))[:MOST_LOOKED_AT]:
+        wanted = _wanted_by(run)
+        key = _key(wanted)
+        host = None if key in refused else choose(list(hosts.values()), wanted, _limits())
+        if host is not None:
+            if _give(run, host.name, now):
+                hosts[host.name] = replace(host, taken=host.taken + 1)
+                woken.setdefault(host.name, run.pk)
+                placed += 1
+            if placed == MOST_PLACED:
+                break
+            continue
+        if key not in refused:
+            refused[key] = _text(hosts.values(), wanted)
+        if refused[key] != run.waiting_reason and told < MOST_REASONS:
+            told += 1
+            _tell_reason(run, refused[key])
+    for name, pk in woken.items():
+        if name != placer:
+            enqueue(
+                key=topology.runner_wakeups(name).name,
+                body=RunQueued(run=pk),
+                ttl_seconds=WAKE_UP_TTL_SECONDS,
+            )
+    return placed
+
+
+def _key(wanted: Wanted) -> _Key:
+    return wanted.kind, tuple(sorted(wanted.labels.items())), wanted.memory_bytes
+
+
+def _queued() -> Any:
+    return Run.objects.waiting().select_related("job")
+
+
+def _give(run: Run, host: str, now: datetime) -> bool:
+    free = Run.objects.filter(pk=run.pk, state=RunState.QUEUED, host="")
+    return bool(free.update(host=host, placed_at=now, waiting_reason=""))
+
+
+def _tell_reason(run: Run, reason: str) -> None:
+    Run.objects.filter(pk=run.pk, state=RunState.QUEUED).update(waiting_reason=reason)
+
+
+def _ahead() -> Any:
+    """What a run that waits for another one lets end first: that one, and all before itself.
+
+    The one it waits for may be cancelled while those before it go on.
+    """
+    earlier = Q(job=OuterRef("job"), pk__lt=OuterRef("pk")) | Q(pk=OuterRef("waits_for"))
+    return Run.objects.active().filter(earlier).order_by("-pk")
+
+
+def _early(now: datetime) -> Q:
+    """Runs that no host may have yet."""
+    return Q(not_before__gt=now) | Q(Exists(_ahead()), waits_for__isnull=False)
+
+
+def _tell_early(now: datetime) -> None:
+    """Besides those that may be placed, however many they are: none of them takes a turn."""
+    ahead = Subquery(_ahead().values("pk")[:1])
+    early = _queued().filter(_early(now), host="").annotate(ahead=ahead)
+    told = 0
+    for run in early[:MOST_PLACED]:
+        reason = _too_early(run, run.ahead, now)
+        if reason != run.waiting_reason and told < MOST_REASONS:
+            told += 1
+            _tell_reason(run, reason)
+
+
+def _too_early(run: Run, ahead: int | None, now: datetime) -> str:
+    """Why no host may have it yet. ``ahead``: the newest active run of those it waits for."""
+    if run.waits_for_id is not None and ahead is not None:
+        return _("run %(id)s has not ended yet") % {"id": ahead}
+    if run.not_before is not None and run.not_before > now:
+        return _("not before %(time)s UTC") % {"time": f"{run.not_before:%Y-%m-%d %H:%M:%S}"}
+    return ""
+
+
+# --- what is known ----------------------------------------------------------------------------
+
+
+def _facts(hosts: Sequence[Host], now: datetime) -> dict[str, HostFacts]:
+    counted = (
+        Run.objects.active()
+        .exclude(host="")
+        .order_by()
+        .values_list("host")
+        .annotate(number=Count("pk"))
+    )
+    taken = dict(counted)
+    return {
+        host.name: HostFacts(
+            name=host.name,
+            kind=host.kind,
+            mode=host.mode,
+            silent_seconds=(now - host.beat_at).total_seconds(),
+            labels=host.labels,
+            cpu_percent=host.cpu_percent,
+            memory_free_bytes=host.memory_free_bytes,
+            capacity=host.capacity,
+            taken=taken.get(host.name, 0),
+            problem=host.problem,
+        )
+        for host in hosts
+    }
+
+
+def _limits() -> Limits:
+    return Limits(cpu_percent=settings.RUN_MAX_CPU_PERCENT, memory_bytes=settings.RUN_MIN_MEMORY)
+
+
+def _wanted_by(run: Run) -> Wanted:
+    return _wanted(run.job, in_container=bool(run.image_digest or run.image_id))
+
+
+def _wanted(job: Job, *, in_container: bool) -> Wanted:
+    return Wanted(
+        kind=HostKind.DOCKER if in_container else HostKind.PROCESS,
+        labels={str(name): str(value) for name, value in job.host_labels.items()},
+        memory_bytes=job.memory_limit_bytes or 0,
+    )
+
+
+# --- what is said -----------------------------------------------------------------------------
+
+
+def explain_placement(*, job: Job, now: datetime) -> Explanation:
+    """Where a run of ``job`` would go if it were started now, and what speaks against each host."""
+    return _explain(_wanted(job, in_container=job.image_id is not None), now)
+
+
+def explain_run_placement(*, run: Run, now: datetime) -> Explanation:
+    """The same for a run that waits; ``reason`` also says what else it waits for."""
+    explanation = _explain(_wanted_by(run), now)
+    row = Run.objects.filter(pk=run.pk).annotate(ahead=Subquery(_ahead().values("pk")[:1]))
+    early = _too_early(run, row.values_list("ahead", flat=True).first(), now)
+    return replace(explanation, chosen="", reason=early) if early else explanation
+
+
+def _explain(wanted: Wanted, now: datetime) -> Explanation:
+    hosts = _facts(list(Host.objects.order_by("name")), now)
+    chosen = choose(list(hosts.values()), wanted, _limits())
+    verdicts = [
+        Verdict(
+            host=host.name,
+            against=[_refusal_text(each) for each in refusals(host, wanted, _limits())],
+            chosen=host is chosen,
+            free=host.free,
+            capacity=host.capacity,
+            cpu_percent=host.cpu_percent,
+        )
+        for host in hosts.values()
+    ]
+    reason = "" if chosen else _text(hosts.values(), wanted)
+    return Explanation(chosen=chosen.name if chosen else "", reason=reason, hosts=verdicts)
+
+
+def _text(hosts: Any, wanted: Wanted) -> str:
+    """``host a: CPU 95 % (limit 90 %); host b: label gpu=yes is missing``."""
+    said = [
+        _("host %(host)s: %(reasons)s")
+        % {
+            "host": host.name,
+            "reasons": ", ".join(_refusal_text(r) for r in refusals(host, wanted, _limits())),
+        }
+        for host in hosts
+    ]
+    return "; ".join(said) or _("there is no host: start run_runner somewhere")
+
+
+def _refusal_text(refusal: Refusal) -> str:
+    return _TEXTS[refusal.against](refusal.figures)
+
+
+def _kind_text(figures: Mapping[str, Any]) -> str:
+    if figures["wanted"] == HostKind.DOCKER:
+        return _("it runs local processes, no containers")
+    return _("it runs containers, no local processes")
+
+
+def _mode_text(figures: Mapping[str, Any]) -> str:
+    return _("it is %(mode)s") % {"mode": HostMode(figures["mode"]).label}
+
+
+def _silent_text(figures: Mapping[str, Any]) -> str:
+    seconds = figures["seconds"] // _SILENCE_STEP * _SILENCE_STEP
+    return _("silent for %(seconds)d s") % {"seconds": seconds}
+
+
+def _cpu_text(figures: Mapping[str, Any]) -> str:
+    return _("CPU %(percent)d %% (limit %(limit)d %%)") % figures
+
+
+def _memory_text(figures: Mapping[str, Any]) -> str:
+    return _("%(free)s of memory free (%(needed)s needed)") % {
+        "free": filesizeformat(figures["free"]),
+        "needed": filesizeformat(figures["needed"]),
+    }
+
+
+_TEXTS: Final[dict[Against, Callable[[Mapping[str, Any]], str]]] = {
+    Against.KIND: _kind_text,
+    Against.MODE: _mode_text,
+    Against.SILENT: _silent_text,
+    Against.PROBLEM: lambda figures: str(figures["problem"]),
+    Against.LABEL: lambda figures: _("label %(label)s is missing") % figures,
+    Against.CPU: _cpu_text,
+    Against.MEMORY: _memory_text,
+    Against.FULL: lambda figures: _("all of its %(capacity)d places are taken") % figures,
+}

@@ -1,0 +1,185 @@
+"""Planned runs: every time a schedule names gets its one row, and its run where it is to have one.
+
+Who plans holds the lock of the job, and one transaction carries the rows, the runs and
+``planned_through``: whoever dies on the way, and however many try at once, no time is used twice
+and none is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import InterfaceError, OperationalError, transaction
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+
+from apps.jobs.engine.cron import parse_cron, times_between
+from apps.jobs.engine.planning import CATCH_UP_LIMIT, Decision, Verdict, decide
+from apps.jobs.errors import JobRunning, TooManyWaiting
+from apps.jobs.models import Job, PlannedRun, Run, Schedule
+from apps.jobs.services.overlapping import make_way
+from apps.jobs.services.queueing import queue_run
+from apps.jobs.services.schedules import next_time, sync_schedule
+from apps.jobs.states import OverlapPolicy, PlanOutcome, Trigger
+from yardkit import failpoints
+
+logger = logging.getLogger(__name__)
+
+# One transaction writes so many rows at most, one call so many transactions.
+CHUNK: Final = 1000
+CHUNKS: Final = 50
+# A schedule that cannot be planned is left alone for so long.
+PARKED: Final = timedelta(hours=1)
+
+# The account goes back so far.
+KEEP: Final = timedelta(days=90)
+
+_OUTCOMES: Final = {
+    Verdict.START: PlanOutcome.STARTED,
+    Verdict.START_LATE: PlanOutcome.LATE,
+    Verdict.CATCH_UP: PlanOutcome.CAUGHT_UP,
+}
+
+
+def plan_due(*, now: datetime, job: int | None = None) -> int:
+    """Decide on every planned time up to ``now``, of all jobs or of one; returns how many.
+
+    Bounded: after ``CHUNKS`` transactions the rest is left to the next call. A schedule that
+    somebody else is planning at this moment is left to them.
+    """
+    decided = 0
+    left = CHUNKS
+    while left > 0:
+        due = list(_due(now, job).order_by("next_at", "pk").values_list("pk", flat=True)[:left])
+        outcomes = [_plan_safely(schedule, now) for schedule in due]
+        planned = [each for each in outcomes if each is not None]
+        decided += sum(planned)
+        left -= len(due)
+        if not planned:
+            break
+    return decided
+
+
+def forget_planned_runs(*, now: datetime) -> int:
+    """Delete the account of what was planned long ago, in small transactions; returns how many.
+
+    ``planned_through`` says that those times are over, so none of them can come again.
+    """
+    old = PlannedRun.objects.filter(planned_at__lt=now - KEEP)
+    forgotten = 0
+    while ids := list(old.order_by("planned_at").values_list("pk", flat=True)[:CHUNK]):
+        deleted, _by_model = PlannedRun.objects.filter(pk__in=ids).delete()
+        forgotten += deleted
+        if not deleted:
+            break
+    return forgotten
+
+
+def _due(now: datetime, job: int | None) -> QuerySet[Schedule]:
+    due = Schedule.objects.filter(next_at__lte=now)
+    return due if job is None else due.filter(job_id=job)
+
+
+def _plan_safely(schedule_id: int, now: datetime) -> int | None:
+    """``_plan``; a schedule that fails is parked, and the others have their turn."""
+    try:
+        return _plan(schedule_id, now)
+    except (OperationalError, InterfaceError):
+        raise
+    except Exception:
+        logger.exception("schedule %d cannot be planned; it is parked", schedule_id)
+        # planned_through stays, so that nothing of the time meanwhile is forgotten.
+        Schedule.objects.filter(pk=schedule_id, next_at__lte=now).update(next_at=now + PARKED)
+        return None
+
+
+def _plan(schedule_id: int, now: datetime) -> int | None:
+    """Decide on the next chunk; None when there is nothing to do, or somebody else does it."""
+    with transaction.atomic():
+        job = (
+            # The job first, as those who change it do. Runs may be added under this lock.
+            Job.objects.select_for_update(of=("self",), no_key=True, skip_locked=True)
+            .select_related("project", "image")
+            .filter(schedule=schedule_id)
+            .first()
+        )
+        if job is None:
+            return None
+        schedule = Schedule.objects.select_for_update().get(pk=schedule_id)
+        if schedule.next_at is None or schedule.next_at > now:
+            return None
+        if not job.enabled or (schedule.cron, schedule.time_zone) != (job.cron, job.time_zone):
+            # Changed past the services: as if they had been told now.
+            sync_schedule(job=job, now=now)
+            return 0
+        decided = _plan_chunk(schedule, job, now)
+        failpoints.hit("jobs.plan.before_commit")
+    failpoints.hit("jobs.plan.after_commit")
+    return decided
+
+
+def _plan_chunk(schedule: Schedule, job: Job, now: datetime) -> int:
+    wanted = CHUNK + CATCH_UP_LIMIT
+    cron = parse_cron(schedule.cron)
+    times = times_between(cron, schedule.time_zone, schedule.planned_through, now, wanted)
+    newer_follow = len(times) == wanted
+    if newer_follow:
+        times = times[:CHUNK]
+    decisions = decide(times, now=now, policy=job.misfire, newer_follow=newer_follow)
+    # A clock that was put back, or an expression that was changed and changed back.
+    known = set(
+        schedule.planned_runs.filter(planned_at__in=times).values_list("planned_at", flat=True)
+    )
+    rows = [_row(schedule, job, each, now) for each in decisions if each.planned_at not in known]
+    PlannedRun.objects.bulk_create(rows)
+    through = times[-1] if newer_follow else max(now, schedule.planned_through)
+    Schedule.objects.filter(pk=schedule.pk).update(
+        planned_through=through, next_at=next_time(schedule, through), updated_at=now
+    )
+    return len(rows)
+
+
+def _row(schedule: Schedule, job: Job, decision: Decision, now: datetime) -> PlannedRun:
+    row = PlannedRun(schedule=schedule, planned_at=decision.planned_at, decided_at=now)
+    outcome = _OUTCOMES.get(decision.verdict)
+    if outcome is None:
+        row.outcome, row.reason = PlanOutcome.MISSED, _why_missed(decision, now)
+        return row
+    row.run, row.reason = _start(job, decision.planned_at, now)
+    row.outcome = outcome if row.run is not None else PlanOutcome.SKIPPED
+    return row
+
+
+def _why_missed(decision: Decision, now: datetime) -> str:
+    minutes = {"minutes": (now - decision.planned_at).total_seconds() // 60}
+    if decision.verdict is Verdict.REPLACED:
+        return _("noticed %(minutes)d min late; a later one stands for it") % minutes
+    if decision.verdict is Verdict.TOO_MANY:
+        text = _("noticed %(minutes)d min late; only the last %(limit)d are caught up")
+        return text % {**minutes, "limit": CATCH_UP_LIMIT}
+    return _("noticed %(minutes)d min late") % minutes
+
+
+def _start(job: Job, planned_at: datetime, now: datetime) -> tuple[Run | None, str]:
+    """Queue the run, as far as the overlap policy allows; and why not, or behind which."""
+    newest = job.runs.active().order_by("-id").values_list("pk", flat=True).first()
+    instead = _("a planned run takes its place")
+    try:
+        behind = make_way(job=job, overlap=job.overlap, now=now, actor=None, reason=instead)
+    except JobRunning as error:
+        return None, _("run %(run)d was active") % {"run": error.run}
+    except TooManyWaiting as error:
+        return None, error.text
+    reason = ""
+    if newest is not None and job.overlap == OverlapPolicy.REPLACE:
+        reason = _("in the place of run %(run)d") % {"run": newest}
+    elif behind is not None:
+        reason = _("after run %(run)d") % {"run": behind.pk}
+    return _queue(job, planned_at, now, behind), reason
+
+
+def _queue(job: Job, planned_at: datetime, now: datetime, waits_for: Run | None) -> Run:
+    reason = _("planned for %(time)s UTC") % {"time": f"{planned_at:%Y-%m-%d %H:%M}"}
+    return queue_run(job=job, now=now, trigger=Trigger.CRON, reason=reason, waits_for=waits_for)

@@ -1,0 +1,415 @@
+"""Jobs out of the platform as files, and into it, all or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from django.core.exceptions import ValidationError
+from django.db import models, transaction
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from apps.access.models import User
+from apps.access.states import Role
+from apps.jobs.engine.csv_files import read_csv, write_csv
+from apps.jobs.engine.portable import (
+    MAX_JOBS,
+    MAX_PROBLEMS,
+    Column,
+    Entry,
+    Format,
+    Kind,
+    Problem,
+)
+from apps.jobs.engine.yaml_files import read_yaml, write_yaml
+from apps.jobs.errors import ImportRefused, TooManyJobs
+from apps.jobs.models import OPTIONS, Job
+from apps.jobs.services.jobs import create_job, update_job
+from apps.projects.models import Image, Project
+
+NAMES_OF_SECRETS: Final = "secret_names"
+_SECRETS: Final = frozenset({"secrets", "cookies"})
+# The fields of a file, in their order. What is sealed is never among them.
+FIELDS: Final = (
+    "name",
+    "project",
+    "enabled",
+    "tags",
+    "notes",
+    "image",
+    "spider",
+    "command",
+    "arguments",
+    "environment",
+    NAMES_OF_SECRETS,
+    "cron",
+    "time_zone",
+    "overlap",
+    "misfire",
+    "speed",
+    "concurrency",
+    *(name for name in OPTIONS if name not in _SECRETS),
+    "host_labels",
+    "priority",
+    "cpu_limit",
+    "memory_limit_bytes",
+    "max_run_seconds",
+    "retry_rules",
+)
+
+
+class Mode(models.TextChoices):
+    """What an import may do."""
+
+    CREATE = "create", gettext_lazy("only add jobs")
+    UPDATE = "update", gettext_lazy("only change jobs that exist")
+    UPSERT = "upsert", gettext_lazy("add and change")
+
+
+def _column(name: str) -> Column:
+    if name in (NAMES_OF_SECRETS, "tags"):
+        return Column(name, Kind.WORDS)
+    if name in ("project", "image"):
+        return Column(name, Kind.TEXT, nullable=name == "image")
+    model_field = Job._meta.get_field(name)
+    kind = Kind.TEXT
+    for base, known in (
+        (models.JSONField, Kind.JSON),
+        (models.BooleanField, Kind.BOOLEAN),
+        (models.FloatField, Kind.NUMBER),
+        (models.IntegerField, Kind.INTEGER),
+    ):
+        if isinstance(model_field, base):
+            kind = known
+    return Column(name, kind, nullable=bool(model_field.null))
+
+
+COLUMNS: Final = tuple(_column(name) for name in FIELDS)
+_KINDS: Final = {column.name: column.kind for column in COLUMNS}
+
+
+@dataclass(slots=True)
+class Planned:
+    """What an import does with one job of the file."""
+
+    name: str
+    project: str
+    what: str
+    changes: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    secrets_to_set: list[str] = field(default_factory=list)
+    job: Job | None = None
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Plan:
+    """What an import would do. With problems it does nothing at all."""
+
+    file: str
+    jobs: list[Planned] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    def count(self, what: str) -> int:
+        """How many jobs are ``added``, ``changed`` or ``unchanged``."""
+        return sum(each.what == what for each in self.jobs)
+
+    @property
+    def said(self) -> list[str]:
+        """The problems, each with file, line and field."""
+        return [problem.said(self.file) for problem in self.problems]
+
+    @property
+    def digest(self) -> str:
+        """Changes when the plan does: what a person has looked at is what is applied."""
+        told = [[each.name, each.project, each.what, each.changes] for each in self.jobs]
+        text = json.dumps([told, self.said], default=str, sort_keys=True)
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+# --- out -----------------------------------------------------------------------------------------
+
+
+def export_jobs(jobs: Iterable[Job], kind: Format) -> str:
+    """A file of these jobs, without their secrets and cookies.
+
+    Raises:
+        TooManyJobs: more than one file holds.
+    """
+    rows = [portable(job) for job in jobs]
+    if len(rows) > MAX_JOBS:
+        text = _("These are %(count)d jobs, a file holds %(limit)d; narrow the selection.")
+        raise TooManyJobs(text % {"count": len(rows), "limit": MAX_JOBS})
+    return write_csv(rows, COLUMNS) if kind is Format.CSV else write_yaml(rows)
+
+
+def portable(job: Job) -> dict[str, Any]:
+    """A job as a file has it."""
+    special = {
+        "project": job.project.slug,
+        "image": job.image.reference if job.image else None,
+        NAMES_OF_SECRETS: job.secret_names,
+    }
+    values = {name: special[name] if name in special else getattr(job, name) for name in FIELDS}
+    # A job that was never stored has its defaults as members of their choices.
+    return {
+        name: value.value if isinstance(value, models.Choices) else value
+        for name, value in values.items()
+    }
+
+
+# --- in ------------------------------------------------------------------------------------------
+
+
+def plan_import(
+    *,
+    raw: bytes | str,
+    kind: Format,
+    actor: User,
+    project: Project | None = None,
+    mode: Mode = Mode.UPSERT,
+    file: str = "",
+) -> Plan:
+    """Say what an import would do; nothing is written.
+
+    Args:
+        project: where all jobs go, whatever project they name; without it each names its own.
+        file: how it is called in what is said of it.
+    """
+    plan = Plan(file=file_name(file, kind))
+    read = (read_csv if kind is Format.CSV else read_yaml)(raw, COLUMNS)
+    plan.problems += read.problems
+    if not read.entries and not plan.problems:
+        plan.problems.append(Problem(1, "jobs", _("There is no job in the file.")))
+    planner = _Planner(plan, actor, project, mode)
+    planner.look_up(read.entries)
+    for entry in read.entries:
+        if len(plan.problems) < MAX_PROBLEMS:
+            planner.take(entry)
+    return plan
+
+
+@transaction.atomic
+def import_jobs(
+    *,
+    raw: bytes | str,
+    kind: Format,
+    actor: User,
+    now: datetime,
+    project: Project | None = None,
+    mode: Mode = Mode.UPSERT,
+    file: str = "",
+    digest: str = "",
+) -> Plan:
+    """Do what ``plan_import`` says, or nothing.
+
+    Args:
+        digest: of the plan that a person has agreed to.
+
+    Raises:
+        ImportRefused: something is wrong with the file, or the plan is another one by now.
+    """
+    plan = plan_import(raw=raw, kind=kind, actor=actor, project=project, mode=mode, file=file)
+    if plan.problems:
+        refuse(plan)
+    if digest and digest != plan.digest:
+        raise ImportRefused(_("The jobs have changed meanwhile; look at the preview again."))
+    for planned in plan.jobs:
+        if planned.what == "added":
+            planned.job = create_job(values=planned.values, actor=actor, now=now)
+        elif planned.what == "changed" and planned.job is not None:
+            update_job(job=planned.job, values=planned.values, actor=actor, now=now)
+    return plan
+
+
+def refuse(plan: Plan) -> None:
+    """Raise what is wrong with the file, field by field."""
+    count = len(plan.problems)
+    text = ngettext(
+        "%(count)d problem in the file: nothing was imported.",
+        "%(count)d problems in the file: nothing was imported.",
+        count,
+    )
+    fields: dict[str, list[str]] = {}
+    for problem, said in zip(plan.problems, plan.said, strict=True):
+        fields.setdefault(problem.where or "file", []).append(said)
+    raise ImportRefused(text % {"count": count}, fields=fields)
+
+
+def file_name(name: str, kind: Format) -> str:
+    """How a file is called: without folders and control characters, and not too long."""
+    last = name.replace("\\", "/").rpartition("/")[2]
+    printable = "".join(character for character in last if character.isprintable())
+    return printable.encode("utf-8", "replace").decode()[-80:] or f"jobs.{kind.value}"
+
+
+class _Planner:
+    """Compares the jobs of a file with those that exist."""
+
+    def __init__(self, plan: Plan, actor: User, project: Project | None, mode: Mode) -> None:
+        self._plan = plan
+        self._mode = mode
+        self._into = project
+        self._editable = {
+            each.slug: each for each in Project.objects.visible_to(actor, Role.EDITOR)
+        }
+        self._visible = set(Project.objects.visible_to(actor).values_list("slug", flat=True))
+        self._jobs: dict[tuple[int, str], Job] = {}
+        self._images: dict[tuple[int, str], Image] = {}
+        self._seen: Counter[tuple[int, str]] = Counter()
+
+    def look_up(self, entries: Sequence[Entry]) -> None:
+        """Read at once what the entries may name."""
+        slugs = {entry.values.get("project") for entry in entries}
+        named = [each for slug, each in self._editable.items() if slug in slugs]
+        projects = named if self._into is None else [self._into]
+        names = {entry.values.get("name") for entry in entries}
+        rows = Job.objects.filter(project__in=projects, name__in=names)
+        self._jobs = {
+            (job.project_id, job.name): job for job in rows.select_related("project", "image")
+        }
+        images = Image.objects.available().filter(project__in=projects)
+        self._images = {(image.project_id, image.reference): image for image in images}
+
+    def take(self, entry: Entry) -> None:
+        """Plan one job, or add what is wrong with it."""
+        values = dict(entry.values)
+        project = self._project(entry, values.pop("project", None))
+        name = values.get("name")
+        if not name:
+            self._refuse(entry, "name", _("A job needs a name."))
+        if project is None or not name:
+            return
+        self._seen[project.pk, name] += 1
+        if self._seen[project.pk, name] > 1:
+            self._refuse(entry, "name", _("This job is there twice."))
+            return
+        job = self._jobs.get((project.pk, name))
+        if not self._mode_allows(entry, exists=job is not None):
+            return
+        wanted_secrets = values.pop(NAMES_OF_SECRETS, [])
+        if not self._find_image(entry, values, project, job):
+            return
+        if not self._shapes_fit(entry, values):
+            return
+        planned = self._compare(entry, job or Job(project=project), values, exists=job is not None)
+        if planned is None:
+            return
+        stored = set(job.secret_names) if job else set()
+        planned.secrets_to_set = sorted({str(each) for each in wanted_secrets} - stored)
+        self._plan.jobs.append(planned)
+
+    def _project(self, entry: Entry, slug: object) -> Project | None:
+        if self._into is not None:
+            return self._into
+        if not slug:
+            text = _("A job needs a project; name it in the file or choose one for all jobs.")
+            self._refuse(entry, "project", text)
+        elif slug in self._editable:
+            return self._editable[str(slug)]
+        elif slug in self._visible:
+            text = _("Your role in this project does not allow to change jobs.")
+            self._refuse(entry, "project", text)
+        else:
+            text = _("There is no project “%(slug)s”.") % {"slug": str(slug)[:60]}
+            self._refuse(entry, "project", text)
+        return None
+
+    def _mode_allows(self, entry: Entry, *, exists: bool) -> bool:
+        if exists and self._mode == Mode.CREATE:
+            text = _("A job of this name already exists in the project.")
+            self._refuse(entry, "name", text)
+            return False
+        if not exists and self._mode == Mode.UPDATE:
+            self._refuse(entry, "name", _("There is no job of this name to change."))
+            return False
+        return True
+
+    def _shapes_fit(self, entry: Entry, values: dict[str, Any]) -> bool:
+        """Lists where lists belong; the model takes an empty object for nothing at all."""
+        fit = True
+        for name in values:
+            if _KINDS[name] is not Kind.JSON:
+                continue
+            default = getattr(Job(), name)
+            if values[name] is None:
+                values[name] = default
+            elif type(values[name]) is not type(default):
+                text = _("A list is needed.") if default == [] else _("A mapping is needed.")
+                self._refuse(entry, name, text)
+                fit = False
+        return fit
+
+    def _find_image(
+        self, entry: Entry, values: dict[str, Any], project: Project, job: Job | None
+    ) -> bool:
+        """Put the image itself in the place of its name."""
+        if "image" not in values:
+            return True
+        reference = values["image"]
+        if not reference:
+            values["image"] = None
+            return True
+        if job is not None and job.image is not None and job.image.reference == reference:
+            values["image"] = job.image
+            return True
+        values["image"] = self._images.get((project.pk, reference))
+        if values["image"] is None:
+            text = _("The project %(project)s has no image “%(image)s”.")
+            words = {"project": project, "image": str(reference)[:100]}
+            self._refuse(entry, "image", text % words)
+            return False
+        return True
+
+    def _compare(
+        self, entry: Entry, job: Job, values: dict[str, Any], *, exists: bool
+    ) -> Planned | None:
+        before = portable(job) if exists else {}
+        stored = {name: getattr(job, name) for name in values}
+        for name, value in values.items():
+            setattr(job, name, value)
+        found_wrong = self._check(entry, job)
+        after = portable(job)
+        if exists:
+            # The caller's own copy, with what is in the database.
+            for name, value in stored.items():
+                setattr(job, name, value)
+        if found_wrong:
+            return None
+        changed = {
+            name: (before.get(name), after[name])
+            for name in (*values,)
+            if not exists or before[name] != after[name]
+        }
+        what = "added" if not exists else "changed" if changed else "unchanged"
+        given = {name: value for name, value in values.items() if name in changed}
+        if not exists:
+            given = {**values, "project": job.project}
+        return Planned(
+            name=job.name,
+            project=job.project.slug,
+            what=what,
+            changes=changed if exists else {},
+            job=job if exists else None,
+            values=given,
+        )
+
+    def _check(self, entry: Entry, job: Job) -> bool:
+        try:
+            # Not full_clean: it would ask the database about each constraint of each job.
+            job.clean_fields(exclude={"project", "image", *_SECRETS})
+            job.clean()
+        except ValidationError as error:
+            for name, texts in error.message_dict.items():
+                for text in texts:
+                    self._refuse(entry, "" if name == "__all__" else name, text)
+            return True
+        return False
+
+    def _refuse(self, entry: Entry, name: str, text: str) -> None:
+        self._plan.problems.append(entry.problem(name, text))

@@ -1,0 +1,63 @@
+"""The one way a run comes into being."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+
+from apps.jobs.models import Job, Run, RunMove
+from apps.jobs.services.telling import tell
+from apps.jobs.states import RunState, Trigger
+from apps.runtime.services import enqueue
+from yardkit import topology
+from yardkit.protocol import RunQueued
+
+# What a run is frozen with.
+SAME: Final = ("image", "image_reference", "image_digest", "arguments", "priority")
+
+
+def queue_run(
+    *,
+    job: Job,
+    now: datetime,
+    trigger: Trigger,
+    requested_by: str = "",
+    reason: str = "",
+    arguments: dict[str, Any] | None = None,
+    same_as: Run | None = None,
+    **fields: Any,
+) -> Run:
+    """Add the row of a run, frozen with what the job says now, and wake the runners.
+
+    Called inside a transaction, by whatever starts runs: persons, schedules, retries, links.
+    ``arguments`` are laid over the job's own. ``same_as``: a run whose image and arguments are
+    taken, whatever the job says by now. ``fields``: further fields of the row.
+    """
+    values = {name: getattr(same_as, name) for name in SAME} if same_as else _of_job(job)
+    if arguments:
+        values["arguments"] = {**values["arguments"], **arguments}
+    run = Run.objects.create(
+        job=job,
+        trigger=trigger,
+        requested_by=requested_by,
+        created_at=now,
+        topic=topology.job_topic(job.project.slug, job.name),
+        **(values | fields),
+    )
+    RunMove.objects.create(
+        run=run, to_state=RunState.QUEUED, at=now, actor=requested_by, reason=reason
+    )
+    enqueue(key=topology.RUNNERS.name, body=RunQueued(run=run.pk), ttl_seconds=60)
+    tell(run)
+    return run
+
+
+def _of_job(job: Job) -> dict[str, Any]:
+    image = job.image
+    return {
+        "image": image,
+        "image_reference": image.reference if image else "",
+        "image_digest": image.digest if image else "",
+        "arguments": job.arguments,
+        "priority": job.priority,
+    }

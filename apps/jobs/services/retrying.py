@@ -1,0 +1,57 @@
+"""Trying again what has ended badly, as the job's rules say."""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime, timedelta
+
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from apps.jobs.engine.retry import read_rules, rule_for
+from apps.jobs.models import Run
+from apps.jobs.services.queueing import queue_run
+from apps.jobs.states import Ask, RunState, Trigger
+
+logger = logging.getLogger(__name__)
+
+
+def retry_if_wanted(run: Run, *, now: datetime) -> Run | None:
+    """Queue the one retry of a run that has ended, if a rule wants it; called at its last move.
+
+    A retry is a run of its own, with the same arguments and the same image. Whatever was stopped
+    on purpose, or had not begun, is not tried again, nor is a job that is switched off.
+    """
+    job = run.job
+    if run.state not in (RunState.FAILED, RunState.LOST, RunState.CANCELLED):
+        return None
+    if not job.retry_rules or not job.enabled or run.host == "":
+        return None
+    try:
+        rules = read_rules(job.retry_rules)
+    except ValidationError as error:
+        # They were checked when they were saved; a run's end must not fail on them.
+        logger.error("job %s: its retry rules cannot be read: %s", job.pk, error)
+        return None
+    rule = rule_for(rules, end=run.state, exit_code=run.exit_code, attempt=run.attempt)
+    if rule is None or _was_stopped(run) or run.retries.exists():
+        return None
+    delay = rule.delay(run.attempt)
+    retry = queue_run(
+        job=job,
+        now=now,
+        trigger=Trigger.RETRY,
+        requested_by=run.requested_by,
+        reason=_("run %(run)s ended %(state)s") % {"run": run.pk, "state": run.get_state_display()},
+        attempt=run.attempt + 1,
+        retry_of=run,
+        not_before=now + timedelta(seconds=delay) if delay else None,
+        same_as=run,
+    )
+    # What is queued behind a run is queued behind its retries too.
+    Run.objects.filter(waits_for=run, state=RunState.QUEUED).update(waits_for=retry)
+    return retry
+
+
+def _was_stopped(run: Run) -> bool:
+    return run.commands.filter(action=Ask.EXIT).exists()

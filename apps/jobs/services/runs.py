@@ -1,0 +1,231 @@
+"""Runs: start, claim, watch, stop, finish."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import connection, transaction
+from django.utils.translation import gettext as _
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.jobs.errors import JobDisabled, MoveRefused, RunNotActive
+from apps.jobs.models import Job, Run, RunMove
+from apps.jobs.services.asking import ask
+from apps.jobs.services.moves import move
+from apps.jobs.services.overlapping import make_way
+from apps.jobs.services.queueing import queue_run
+from apps.jobs.states import FINAL, ON_A_HOST, Ask, RunState, Trigger
+from apps.runtime.services import steady_for
+from yardkit import failpoints
+
+# A runner says every few seconds that it watches its runs; after this long it has gone.
+WATCH_LEASE_SECONDS = 30.0
+# Living runners judge each other sooner; this is for the runs of the last one.
+REAP_AFTER_SECONDS: Final = 3 * WATCH_LEASE_SECONDS
+# The task comes every 15 s. With a longer gap the database may have been away for the hosts too,
+# and they get their time anew; with a shorter one no host is silent for as long as it is given.
+REAP_GAP_SECONDS: Final = 45.0
+
+
+@transaction.atomic
+def start_run(
+    *,
+    job: Job,
+    now: datetime,
+    actor: User | None,
+    arguments: dict[str, Any] | None = None,
+    overlap: str | None = None,
+) -> Run:
+    """Queue a run of ``job`` for a person; ``arguments`` are laid over the job's own.
+
+    ``overlap``: an ``OverlapPolicy``, for this start instead of the job's own.
+
+    Raises:
+        JobDisabled: the job is switched off.
+        JobRunning: a run of it is active, and only one may be (seed S1.13).
+        TooManyWaiting: it would be queued, and as many as may wait do so already.
+    """
+    # Two starts at once must not both find the job idle. Runs may be added under this lock, by the
+    # end of one of its runs: else that would wait for us here, and we for its run below.
+    job.refresh_from_db(from_queryset=Job.objects.select_for_update(no_key=True))
+    if not job.enabled:
+        raise JobDisabled(_("Job %(name)s is disabled.") % {"name": job.name})
+    run = queue_run(
+        job=job,
+        now=now,
+        trigger=Trigger.PERSON,
+        requested_by=actor.get_username() if actor else "",
+        arguments=arguments,
+        waits_for=make_way(job=job, overlap=overlap or job.overlap, now=now, actor=actor),
+    )
+    record(actor=actor, action="jobs.start_run", obj=run, project=job.project)
+    return run
+
+
+@transaction.atomic
+def claim_runs(*, host: str, limit: int, now: datetime) -> list[Run]:
+    """Take up to ``limit`` of the runs that were placed on ``host``."""
+    waiting = Run.objects.waiting().filter(host=host).select_related("job__project")
+    if connection.features.has_select_for_update_skip_locked:
+        waiting = waiting.select_for_update(skip_locked=True, of=("self",))
+    claimed = []
+    for run in waiting[:limit]:
+        boot = secrets.token_hex(4)
+        if move(run, RunState.STARTING, now=now, actor=host, boot=boot, watched_at=now):
+            claimed.append(run)
+    failpoints.hit("jobs.claimed")
+    return claimed
+
+
+@transaction.atomic
+def mark_running(
+    *,
+    run: Run,
+    pid: int | None,
+    process_started: float,
+    now: datetime,
+    container: str = "",
+) -> bool:
+    """The process or container is up. False when the run was stopped or lost in the meantime."""
+    return move(
+        run,
+        RunState.RUNNING,
+        now=now,
+        actor=run.host,
+        pid=pid,
+        process_started=process_started,
+        container=container,
+        started_at=now,
+        watched_at=now,
+    )
+
+
+@transaction.atomic
+def stop_run(*, run: Run, now: datetime, actor: User | None, reason: str = "") -> None:
+    """Ask a run to exit; one that nobody has taken yet is cancelled at once.
+
+    A run that is stopping in order to be started again is then not started again.
+
+    Raises:
+        RunNotActive: it has already ended.
+        MoveRefused: it is already stopping.
+    """
+    name = actor.get_username() if actor else ""
+    run.refresh_from_db(from_queryset=Run.objects.select_for_update())
+    before = run.state
+    if run.state in FINAL:
+        raise RunNotActive(_("Run %(id)s has already ended.") % {"id": run.pk})
+    if run.state == RunState.QUEUED:
+        why = reason or _("stopped by a person")
+        # The host it was meant for has never had it.
+        stopped = move(run, RunState.CANCELLED, now=now, actor=name, reason=why, host="")
+    elif run.state == RunState.STOPPING:
+        stopped = bool(
+            Run.objects.filter(pk=run.pk, restart_wanted=True).update(
+                restart_wanted=False, reason=reason
+            )
+        )
+        run.restart_wanted = False
+    else:
+        stopped = move(
+            run, RunState.STOPPING, now=now, actor=name, reason=reason, freeze_wanted=False
+        )
+    if not stopped:
+        raise MoveRefused(_("Run %(id)s is already stopping.") % {"id": run.pk})
+    if run.state == RunState.STOPPING:
+        if not reason and run.reason:
+            # Why it was where it was is not why it ends.
+            Run.objects.filter(pk=run.pk).update(reason="")
+            run.reason = ""
+        ask(run, Ask.EXIT, now=now, asked_by=name)
+    record(
+        actor=actor,
+        action="jobs.stop_run",
+        obj=run,
+        project=run.job.project,
+        before={"state": before},
+        after={"state": run.state},
+    )
+
+
+@transaction.atomic
+def finish_run(
+    *, run: Run, state: RunState, reason: str, now: datetime, exit_code: int | None = None
+) -> bool:
+    """Put a run into a final state. False when it was there already: a repeat is harmless."""
+    return move(
+        run,
+        state,
+        now=now,
+        actor=run.host,
+        reason=reason,
+        exit_code=exit_code,
+        pid=None,
+        frozen=False,
+        freeze_wanted=False,
+    )
+
+
+@transaction.atomic
+def time_out_run(*, run: Run, seconds: int, now: datetime) -> bool:
+    """Its time is over: it is stopped, and will have failed."""
+    reason = _("time limit of %(seconds)d s") % {"seconds": seconds}
+    over = move(run, RunState.STOPPING, now=now, actor=run.host, reason=reason, freeze_wanted=False)
+    if over:
+        ask(run, Ask.EXIT, now=now, asked_by=run.host)
+    return over
+
+
+def note_recovery(*, run: Run, host: str, text: str, now: datetime) -> None:
+    """Write among its moves what a runner found out about a run that another one had begun."""
+    RunMove.objects.create(
+        run=run, from_state=run.state, to_state=run.state, at=now, actor=host, reason=text
+    )
+
+
+def watch_runs(*, host: str, now: datetime) -> int:
+    """Say that ``host`` still watches its runs."""
+    return Run.objects.on_host(host).update(watched_at=now)
+
+
+@transaction.atomic
+def adopt_run(*, run: Run, host: str, now: datetime) -> bool:
+    """``host`` watches the run from now on. False when its old host, or another, was quicker."""
+    adopted = Run.objects.filter(
+        pk=run.pk, host=run.host, watched_at=run.watched_at, state__in=ON_A_HOST
+    ).update(host=host, watched_at=now)
+    if adopted:
+        run.host, run.watched_at = host, now
+    return bool(adopted)
+
+
+def reap_lost_runs(*, now: datetime, lease_seconds: float = WATCH_LEASE_SECONDS) -> int:
+    """Runs whose host has fallen silent are lost; their number is returned."""
+    stale = Run.objects.stale(now=now, lease_seconds=lease_seconds)
+    return sum(_lose(run, lease_seconds, now) for run in stale.select_related("job__project"))
+
+
+def reap_when_steady(*, now: datetime) -> int:
+    """The same for a caller that keeps nothing in mind between two rounds."""
+    gap = timedelta(seconds=REAP_GAP_SECONDS)
+    steady = steady_for(purpose="jobs.reap_lost_runs", gap=gap, now=now)
+    if steady.total_seconds() < REAP_AFTER_SECONDS:
+        return 0
+    return reap_lost_runs(now=now, lease_seconds=REAP_AFTER_SECONDS)
+
+
+@transaction.atomic
+def _lose(run: Run, lease_seconds: float, now: datetime) -> bool:
+    # Takes the row, and only while it is as it was judged: its host may have reported since.
+    if not Run.objects.filter(
+        pk=run.pk, host=run.host, watched_at=run.watched_at, state__in=ON_A_HOST
+    ).update(watched_at=run.watched_at):
+        return False
+    reason = _("host %(host)s has not reported for %(seconds)d s") % {
+        "host": run.host,
+        "seconds": lease_seconds,
+    }
+    return finish_run(run=run, state=RunState.LOST, reason=reason, now=now)

@@ -1,0 +1,48 @@
+"""Schedules follow the cron of their jobs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.jobs.engine.cron import next_times, parse_cron
+from apps.jobs.models import Job, Schedule
+from apps.jobs.services.wakeups import ensure_wake_up
+
+
+@transaction.atomic
+def sync_schedule(*, job: Job, now: datetime) -> Schedule | None:
+    """Let the schedule follow what the job says; called whenever a job was added or changed.
+
+    Another cron or zone, and enabling, begin anew from ``now``: no time before is planned any
+    more. What was planned stays on record. A deleted job takes its schedule with it by itself.
+    """
+    if job.pk is None:
+        return None
+    schedule = Schedule.objects.select_for_update().filter(job=job).first()
+    if schedule is None:
+        if not job.cron:
+            return None
+        schedule, _created = Schedule.objects.select_for_update().get_or_create(
+            job=job, defaults={"cron": "", "time_zone": job.time_zone, "planned_through": now}
+        )
+    runs = bool(job.cron) and job.enabled
+    asleep = schedule.next_at is None
+    if runs is not asleep and (schedule.cron, schedule.time_zone) == (job.cron, job.time_zone):
+        return schedule
+    schedule.cron, schedule.time_zone, schedule.planned_through = job.cron, job.time_zone, now
+    schedule.next_at = next_time(schedule, now) if runs else None
+    schedule.periodic_task = None
+    schedule.save()
+    # Not in this transaction: every change of beat's rows locks one row that all of them share,
+    # and who holds that until the end of a long transaction can meet others in a deadlock.
+    transaction.on_commit(lambda: ensure_wake_up(schedule.pk), robust=True)
+    return schedule
+
+
+def next_time(schedule: Schedule, after: datetime) -> datetime | None:
+    """When it is due after ``after``; None for a schedule without a cron."""
+    if not schedule.cron:
+        return None
+    return next(iter(next_times(parse_cron(schedule.cron), schedule.time_zone, after, 1)), None)

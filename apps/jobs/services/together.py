@@ -1,0 +1,86 @@
+"""The same asked of many runs: each is asked by itself, and what one refuses holds up no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from apps.access.models import User
+from apps.jobs.errors import JobsError
+from apps.jobs.models import Job, Run
+from apps.jobs.services.lifecycle import (
+    freeze_run,
+    pause_run,
+    restart_run,
+    resume_run,
+    thaw_run,
+)
+from apps.jobs.services.runs import stop_run
+from apps.jobs.states import Ask
+
+DO: Final[dict[Ask, Callable[..., Any]]] = {
+    Ask.PAUSE: pause_run,
+    Ask.RESUME: resume_run,
+    Ask.RESTART: restart_run,
+    Ask.EXIT: stop_run,
+    Ask.FREEZE: freeze_run,
+    Ask.THAW: thaw_run,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a run was not asked."""
+
+    run: int
+    code: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Which runs were asked, and which refused."""
+
+    done: list[int] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
+
+
+def act_on_run(*, run: Run, action: Ask, now: datetime, actor: User | None) -> None:
+    """Ask one run. Raises what the service of the action raises."""
+    DO[action](run=run, now=now, actor=actor)
+
+
+def act_on_runs(*, runs: Iterable[Run], action: Ask, now: datetime, actor: User | None) -> Tally:
+    """Ask each of ``runs``, in a transaction of its own."""
+    tally = Tally()
+    for run in runs:
+        try:
+            act_on_run(run=run, action=action, now=now, actor=actor)
+        except JobsError as error:
+            tally.refused.append(Refusal(run.pk, error.code, error.text))
+        else:
+            tally.done.append(run.pk)
+    return tally
+
+
+def pause_job(*, job: Job, now: datetime, actor: User | None) -> Tally:
+    """Ask every active run of a job to pause (seed S1.8)."""
+    return _act_on_job(job, Ask.PAUSE, now=now, actor=actor)
+
+
+def resume_job(*, job: Job, now: datetime, actor: User | None) -> Tally:
+    """Ask every active run of a job to go on (seed S1.9)."""
+    return _act_on_job(job, Ask.RESUME, now=now, actor=actor)
+
+
+def stop_job(*, job: Job, now: datetime, actor: User | None) -> Tally:
+    """Ask every active run of a job to stop."""
+    return _act_on_job(job, Ask.EXIT, now=now, actor=actor)
+
+
+def _act_on_job(job: Job, action: Ask, *, now: datetime, actor: User | None) -> Tally:
+    """Each run is told by its own number: one that has just begun is not paused unasked."""
+    runs = job.runs.active().select_related("job__project").order_by("id")
+    return act_on_runs(runs=runs, action=action, now=now, actor=actor)
