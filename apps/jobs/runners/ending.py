@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from apps.jobs.runners.process import Handle, ProcessRunner
+from apps.jobs.runners.base import Handle, Runner
 from yardkit.stop import Stop
 
 _LOOK_SECONDS = 0.5
@@ -20,7 +20,7 @@ class Endings:
         handles: the living processes by run; read here, kept by the caller.
     """
 
-    def __init__(self, runner: ProcessRunner, handles: Mapping[int, Handle]) -> None:
+    def __init__(self, runner: Runner, handles: Mapping[int, Handle]) -> None:
         self._runner = runner
         self._handles = handles
         self._asked: dict[int, float] = {}
@@ -53,7 +53,7 @@ class Endings:
 
     def _wait(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        while any(handle.alive for handle in list(self._handles.values())):
+        while any(self._runner.poll(handle) is None for handle in list(self._handles.values())):
             if time.monotonic() >= deadline:
                 return
             self._pause.wait(_WAIT_SECONDS)

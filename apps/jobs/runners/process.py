@@ -7,19 +7,25 @@ its own token, never the database's address or the secret key.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import platform
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
-LOG_FILE: Final = "log.txt"
-EXIT_FILE: Final = "exit.json"
+from apps.jobs.runners.base import BOOT, RUN, RUN_DIR, CannotRun, Exit, Handle, RunSpec
+from apps.jobs.runners.first_words import first_words, mark_file, read_status
+from apps.jobs.runners.log_shipping import FileLog, LogSource
+from apps.jobs.runners.outputs import EXIT_FILE, LOG_FILE, log_file, read_exit
+
 # Of the runner's own environment a run gets these and nothing else.
 INHERITED: Final = (
     "PATH",
@@ -32,38 +38,12 @@ INHERITED: Final = (
     "SSL_CERT_DIR",
     "FAILPOINTS",
 )
-ITEMS_FILE: Final = "items.jsonl"
-RUN: Final = "CRAWLYARD_RUN"
-BOOT: Final = "CRAWLYARD_BOOT"
-_LOG_TAIL_BYTES: Final = 16_384
-# What a run wrote is foreign: no more of it than this is read, or kept as its reason.
-_EXIT_FILE_BYTES: Final = 1024 * 1024
-_REASON_CHARACTERS: Final = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class RunSpec:
-    """What to start."""
-
-    run: int
-    boot: str
-    spider: str
-    folder: Path
-    environment: dict[str, str]
-    python_path: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a run ended. ``code`` is None when nobody could see it."""
-
-    code: int | None
-    state: str = ""
-    reason: str = ""
+# A process wrote its own start down; the kernel's clock and ours agree so well.
+_SAME_START_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
-class Handle:
+class ProcessHandle:
     """A started process. ``process`` is set where it is a child of this very process.
 
     Which process it is, is known by ``identity`` and not by the pid, which may be another's soon.
@@ -86,6 +66,11 @@ class Handle:
         return _started(self.identity)
 
     @property
+    def container(self) -> str:
+        """It is none."""
+        return ""
+
+    @property
     def alive(self) -> bool:
         """Whether it still runs."""
         if self.process is not None:
@@ -94,26 +79,53 @@ class Handle:
 
 
 class ProcessRunner:
-    """Starts ``yardspider run`` in a session of its own, one folder a run."""
+    """Starts commands and spiders in a session of their own, one folder a run."""
 
-    def start(self, spec: RunSpec) -> Handle:
+    kind = "process"
+    outlives_daemon = False
+
+    def engine(self) -> str:
+        """The Python that runs spiders."""
+        return f"Python {platform.python_version()}"
+
+    def ready(self, spec: RunSpec) -> bool:
+        """Always: nothing has to be fetched.
+
+        Raises:
+            CannotRun: an image, or a program that is not here.
+        """
+        if spec.image:
+            raise CannotRun("an image needs a host with a container engine")
+        program = spec.command[0] if spec.command else sys.executable
+        if os.sep not in program and shutil.which(program, path=_path_of(spec)) is None:
+            raise CannotRun(f"there is no program {program!r} on this host")
+        if not (spec.command or spec.spider):
+            raise CannotRun("the job names neither an image nor a command nor a spider")
+        return True
+
+    def start(self, spec: RunSpec) -> ProcessHandle:
         """Start the process.
 
         Raises:
-            OSError: the folder or the process cannot be made.
-            ValueError: an argument or a variable that no process can be given.
+            CannotRun: the folder or the process cannot be made.
         """
+        try:
+            return self._start(spec)
+        except (OSError, ValueError) as error:
+            raise CannotRun(f"the process could not be started: {error}") from error
+
+    def _start(self, spec: RunSpec) -> ProcessHandle:
         spec.folder.mkdir(parents=True, exist_ok=True)
         (spec.folder / EXIT_FILE).unlink(missing_ok=True)
         environment = {name: os.environ[name] for name in INHERITED if name in os.environ}
         environment |= spec.environment
         environment["PYTHONPATH"] = os.pathsep.join(spec.python_path)
         environment["PYTHONUNBUFFERED"] = "1"
-        environment["CRAWLYARD_RUN_DIR"] = str(spec.folder)
-        environment |= {RUN: str(spec.run), BOOT: spec.boot}
-        with (spec.folder / LOG_FILE).open("ab") as log:
+        environment |= {RUN_DIR: str(spec.folder), RUN: str(spec.run), BOOT: spec.boot}
+        program = [*spec.command] or [sys.executable, "-m", "yardspider", "run", spec.spider]
+        with _new_log(spec).open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "yardspider", "run", spec.spider],
+                first_words(spec.folder, spec.boot, program, guarded=bool(spec.command)),
                 cwd=spec.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -122,11 +134,15 @@ class ProcessRunner:
                 start_new_session=True,
             )
         # Nobody else can reap our own child, so its pid is its own until we do.
-        return Handle(spec.run, spec.boot, spec.folder, psutil.Process(process.pid), process)
+        return ProcessHandle(spec.run, spec.boot, spec.folder, psutil.Process(process.pid), process)
+
+    def may_have_begun(self, *, run: int, boot: str, folder: Path) -> bool:
+        """Whether it has left its mark."""
+        return mark_file(folder, boot).exists()
 
     def find(
         self, *, run: int, boot: str, folder: Path, pid: int = 0, started: float = 0.0
-    ) -> Handle | None:
+    ) -> ProcessHandle | None:
         """The living process of one execution of a run on this host, whoever started it.
 
         It is known by the environment it was started with: a runner that was killed may not have
@@ -135,21 +151,30 @@ class ProcessRunner:
         """
         leaders = [one for one in _processes_of(run, boot) if _leads_session(one)]
         if not leaders and pid:
-            leaders = [one for one in _process(pid) if abs(_started(one) - started) < 1.0]
+            leaders = [
+                one for one in _process(pid) if abs(_started(one) - started) < _SAME_START_SECONDS
+            ]
         if not leaders:
             return None
-        return Handle(run, boot, folder, min(leaders, key=_started))
+        return ProcessHandle(run, boot, folder, min(leaders, key=_started))
 
     def poll(self, handle: Handle) -> Exit | None:
         """None while it runs; else how it ended, in its own words where it left any."""
-        if handle.alive:
+        here = _ours(handle)
+        if here.alive:
             return None
-        code = handle.process.returncode if handle.process is not None else None
-        return read_exit(handle.folder, code)
+        if here.process is None:
+            return self.ended(run=here.run, boot=here.boot, folder=here.folder)
+        return read_exit(here.folder, here.process.returncode)
+
+    def ended(self, *, run: int, boot: str, folder: Path) -> Exit:
+        """Its own words, and of a command its exit status."""
+        return read_exit(folder, read_status(folder, boot))
 
     def terminate(self, handle: Handle) -> None:
-        """Ask it to stop."""
+        """Ask it to stop; a frozen one is thawed, else it would hear nothing."""
         self._signal(handle, signal.SIGTERM)
+        self._signal(handle, signal.SIGCONT)
 
     def kill(self, handle: Handle) -> None:
         """End it, and whatever it started, now."""
@@ -163,62 +188,51 @@ class ProcessRunner:
                 process.kill()
         return len(left)
 
+    def freeze(self, handle: Handle) -> None:
+        """Stop the process and its children by SIGSTOP, which none can refuse."""
+        self._signal(handle, signal.SIGSTOP)
+
+    def thaw(self, handle: Handle) -> None:
+        """Let them go on."""
+        self._signal(handle, signal.SIGCONT)
+
+    def tidy(self, *, now: datetime, known: Mapping[int, str]) -> int:
+        """Nothing: a process that has ended leaves only its folder."""
+        return 0
+
+    def log(self, *, run: int, boot: str, folder: Path) -> LogSource:
+        """The file that the process writes to."""
+        return FileLog(log_file(folder, boot))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
     def _signal(self, handle: Handle, number: signal.Signals) -> None:
-        if not handle.alive:
+        here = _ours(handle)
+        if not here.alive:
             return
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(handle.pid, number)
+            os.killpg(here.pid, number)
 
 
-def never_began(folder: Path) -> bool:
-    """Whether a run has left no trace: its process was never started, or died at once.
-
-    Before its first request a run has opened its file of items.
-    """
-    return not ((folder / ITEMS_FILE).exists() or (folder / EXIT_FILE).exists() or log_tail(folder))
+def _ours(handle: Handle) -> ProcessHandle:
+    if not isinstance(handle, ProcessHandle):
+        raise TypeError(f"{handle!r} is no local process")
+    return handle
 
 
-def read_exit(folder: Path, code: int | None) -> Exit:
-    """What the run wrote about its end, else what its exit code and last log line say."""
-    told = _read_exit_file(folder / EXIT_FILE)
-    state, reason = str(told.get("state", "")), str(told.get("reason", ""))
-    if not reason and code not in (0, None):
-        died = f"killed by signal {-code}" if code and code < 0 else f"exit status {code}"
-        last = log_tail(folder).strip().rpartition("\n")[2]
-        reason = f"{died}: {last}" if last else died
-    return Exit(code=code, state=state, reason=_storable(reason))
+def _path_of(spec: RunSpec) -> str | None:
+    return spec.environment.get("PATH") or os.environ.get("PATH")
 
 
-def _read_exit_file(path: Path) -> dict[str, Any]:
-    try:
-        # A run may leave a pipe there, which nobody would ever fill.
-        if not path.is_file():
-            return {}
-        with path.open("rb") as file:
-            told = json.loads(file.read(_EXIT_FILE_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return told if isinstance(told, dict) else {}
-
-
-def _storable(text: str) -> str:
-    """One line that every database can hold."""
-    whole = text[:_REASON_CHARACTERS].encode("utf-8", "replace").decode()
-    return "".join(one if one.isprintable() else " " for one in whole)
-
-
-def log_tail(folder: Path, limit: int = _LOG_TAIL_BYTES) -> str:
-    """The last ``limit`` bytes of the run's log, as whole lines where possible."""
-    try:
-        if not (folder / LOG_FILE).is_file():
-            return ""
-        with (folder / LOG_FILE).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - limit))
-            text = file.read(limit).decode("utf-8", "replace")
-    except OSError:
-        return ""
-    return text if size <= limit else text.partition("\n")[2]
+def _new_log(spec: RunSpec) -> Path:
+    """The file of this execution's output, which ``log.txt`` now names."""
+    path = log_file(spec.folder, spec.boot)
+    newest = spec.folder / f"{LOG_FILE}.new"
+    newest.unlink(missing_ok=True)
+    newest.symlink_to(path.name)
+    newest.replace(spec.folder / LOG_FILE)
+    return path
 
 
 def _process(pid: int) -> list[psutil.Process]:

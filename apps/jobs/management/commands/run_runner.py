@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from argparse import ArgumentTypeError
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.management.base import CommandParser
 
 from apps.jobs.daemon import RunnerDaemon
+from apps.runtime.daemon import own_version
 from apps.runtime.management.daemon_command import DaemonCommand
 from yardkit.broker import Broker
 from yardkit.clock import SystemClock
 from yardkit.daemon import Daemon
+
+MOST_RUNS: Final = 10_000
+_LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}")
+
+
+def _capacity(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= number <= MOST_RUNS:
+        raise ArgumentTypeError(f"{text!r}: a number from 1 to {MOST_RUNS}")
+    return number
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not _LABEL.fullmatch(name) or not _LABEL.fullmatch(value):
+        raise ArgumentTypeError(f"{text!r}: write it as NAME=VALUE, of letters, digits and -_./")
+    return name, value
 
 
 class Command(DaemonCommand):
@@ -24,7 +44,17 @@ class Command(DaemonCommand):
 
     def add_daemon_arguments(self, parser: CommandParser) -> None:
         """How many runs at once."""
-        parser.add_argument("--capacity", type=int, default=8, help="runs at once on this host")
+        parser.add_argument(
+            "--capacity", type=_capacity, default=8, help="runs at once on this host"
+        )
+        parser.add_argument(
+            "--label",
+            type=_label,
+            action="append",
+            default=[],
+            metavar="NAME=VALUE",
+            help="says what this host has, for jobs that ask for it (may be repeated)",
+        )
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
         """A runner under this process's name."""
@@ -35,4 +65,7 @@ class Command(DaemonCommand):
             capacity=options["capacity"],
             folder=settings.RUNS_DIR,
             stop=self.stop,
+            labels=dict(options["label"]),
+            boot=self.identity.boot,
+            version=own_version(),
         )

@@ -1,0 +1,5 @@
+"""The runner: gives waiting runs to hosts, starts those of this host, watches and ends them."""
+
+from apps.jobs.daemon.runner import RunnerDaemon
+
+__all__ = ["RunnerDaemon"]

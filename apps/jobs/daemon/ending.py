@@ -1,0 +1,162 @@
+"""Stops what shall stop, freezes what shall stand still, writes down how runs ended."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import F, Q
+from django.utils.translation import gettext as _
+
+from apps.jobs.daemon import timing
+from apps.jobs.daemon.here import Here
+from apps.jobs.models import Run, RunCommand
+from apps.jobs.runners.base import Exit
+from apps.jobs.runners.ending import Endings
+from apps.jobs.services import finish_run, mark_frozen, restart_here, time_out_run
+from apps.jobs.states import FINAL, FREEZABLE, Ask, RunState
+from yardkit import failpoints
+
+logger = logging.getLogger(__name__)
+
+
+class Ender:
+    """From a process or container to a final row."""
+
+    def __init__(self, here: Here, endings: Endings) -> None:
+        self._here = here
+        self._endings = endings
+        # Since when a run is seen stopping, on this process's own clock.
+        self._stopping: dict[int, float] = {}
+
+    # --- ends -----------------------------------------------------------------------------------
+
+    def collect(self, *, leaving: bool = False) -> int:
+        """See which have ended; returns how many."""
+        here = self._here
+        ended = 0
+        for pk, handle in list(here.handles.items()):
+            result = here.runner.poll(handle)
+            if result is None:
+                continue
+            failpoints.hit("jobs.exit_seen")
+            here.runner.sweep(run=pk, boot=handle.boot)
+            here.shipper.finish(run=pk)
+            run = Run.objects.select_related("job__project").filter(pk=pk).first()
+            if run is not None and run.boot == handle.boot:
+                self.finish(run, result, leaving=leaving)
+            # Only now: while the database is away the end must not be forgotten.
+            del here.handles[pk]
+            self._endings.forget(pk)
+            self._stopping.pop(pk, None)
+            here.unrecorded.pop(pk, None)
+            ended += 1
+        return ended
+
+    def finish(self, run: Run, result: Exit, *, leaving: bool = False) -> None:
+        """Its execution is over: the run has ended, or begins anew."""
+        run.refresh_from_db(fields=["state", "reason", "restart_wanted"])
+        if run.state == RunState.STOPPING and run.restart_wanted:
+            failpoints.hit("jobs.before_restart")
+            if restart_here(run=run, now=self._here.now()):
+                failpoints.hit("jobs.restarted")
+                logger.info("run %s begins anew", run.pk)
+                self._here.claimed.append(run)
+                return
+        state, reason = self._verdict(run, result, leaving)
+        now = self._here.now()
+        if finish_run(run=run, state=state, reason=reason, now=now, exit_code=result.code):
+            logger.info("run %s %s%s", run.pk, state.value, f": {reason}" if reason else "")
+
+    def fail(self, run: Run, reason: str) -> None:
+        """It could not be started."""
+        finish_run(run=run, state=RunState.FAILED, reason=reason, now=self._here.now())
+
+    def _verdict(self, run: Run, result: Exit, leaving: bool) -> tuple[RunState, str]:
+        stopping = run.state == RunState.STOPPING
+        done = result.state == "exited" or (result.code == 0 and not stopping)
+        if stopping and self._timed_out(run):
+            return RunState.FAILED, run.reason
+        if done and result.code in (0, None):
+            return RunState.EXITED, result.reason
+        if stopping:
+            return RunState.CANCELLED, run.reason or _("stopped by a person")
+        if leaving or (result.code is None and result.state == "stopped"):
+            host = {"host": self._here.host}
+            return RunState.CANCELLED, _("the runner on %(host)s was stopped") % host
+        if result.code is None and not result.state:
+            nobody = _("the process ended while no runner was watching it")
+            return RunState.LOST, result.reason or nobody
+        return RunState.FAILED, result.reason
+
+    def _timed_out(self, run: Run) -> bool:
+        """Whether it was the host itself that stopped it."""
+        moves = run.moves.filter(to_state=RunState.STOPPING)
+        # A note on a recovery leads from a state to itself.
+        stop = moves.exclude(from_state=RunState.STOPPING).last()
+        return stop is not None and bool(stop.reason) and stop.actor == run.host
+
+    # --- what the rows want ---------------------------------------------------------------------
+
+    def see_to(self) -> None:
+        """Do what the rows say about the runs that are here."""
+        if not self._here.handles:
+            return
+        now = self._here.now()
+        rows = Run.objects.filter(pk__in=self._here.handles).filter(
+            Q(state__in=[RunState.STOPPING, *FINAL])
+            | ~Q(freeze_wanted=F("frozen"))
+            | Q(job__max_run_seconds__isnull=False)
+        )
+        stopping = []
+        for run in rows.select_related("job__project"):
+            limit = run.job.max_run_seconds
+            if run.state == RunState.STOPPING:
+                stopping.append(run)
+            elif run.state in FINAL:
+                # Others have given it up for lost.
+                self._end(run.pk)
+            elif limit and run.started_at and now > run.started_at + timedelta(seconds=limit):
+                if time_out_run(run=run, seconds=limit, now=now):
+                    stopping.append(run)
+            elif run.freeze_wanted != run.frozen:
+                self._halt(run)
+        if stopping:
+            self._stop(stopping)
+
+    def _halt(self, run: Run) -> None:
+        handle = self._here.handles[run.pk]
+        if run.freeze_wanted:
+            if run.state not in FREEZABLE:
+                return
+            self._here.runner.freeze(handle)
+        else:
+            self._here.runner.thaw(handle)
+        mark_frozen(run=run, frozen=run.freeze_wanted, now=self._here.now())
+
+    def _stop(self, runs: list[Run]) -> None:
+        asked = RunCommand.objects.filter(
+            run__in=runs, action__in=[Ask.EXIT, Ask.RESTART]
+        ).order_by("id")
+        commands = {(one.run_id, one.boot): one for one in asked}
+        monotonic = self._here.clock.monotonic()
+        for run in runs:
+            since = self._stopping.setdefault(run.pk, monotonic)
+            patience = _patience(commands.get((run.pk, run.boot)))
+            if monotonic - since >= patience:
+                self._end(run.pk)
+
+    def _end(self, pk: int) -> None:
+        if self._endings.ask(pk) > timing.STOP_GRACE_SECONDS:
+            self._here.runner.kill(self._here.handles[pk])
+
+
+def _patience(command: Any) -> float:
+    """How long to wait for a run that was told to exit before it is signalled."""
+    if command is None or command.accepted is False:
+        # Nobody has told it, or it will not.
+        return 0.0
+    if command.answered_at is None:
+        return timing.UNHEARD_SECONDS
+    return timing.ANSWERED_SECONDS

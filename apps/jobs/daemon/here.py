@@ -1,0 +1,86 @@
+"""What a runner knows of its own host; all of its parts share it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from apps.jobs.models import Run
+from apps.jobs.runners.base import Handle, Runner, RunnerAway
+from apps.jobs.runners.log_shipping import LogShipper
+from apps.runtime.services import database_now
+from yardkit.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Here:
+    """One host.
+
+    Attributes:
+        handles: what runs here, by run.
+        claimed: ours, and not started yet.
+        unrecorded: started, which the rows do not say yet.
+        problem: why the engine starts nothing just now, "" when it does.
+    """
+
+    host: str
+    clock: Clock
+    runner: Runner
+    folder: Path
+    shipper: LogShipper
+    handles: dict[int, Handle] = field(default_factory=dict)
+    claimed: deque[Run] = field(default_factory=deque)
+    unrecorded: dict[int, Run] = field(default_factory=dict)
+    problem: str = ""
+    _database_ahead: timedelta = timedelta()
+
+    def forget(self) -> None:
+        """Begin anew: the rows and the engine say what is here."""
+        self.handles.clear()
+        self.claimed.clear()
+        self.unrecorded.clear()
+
+    def now(self) -> datetime:
+        """The database's time: a host whose clock is wrong must not judge the others by it."""
+        return self.clock.now() + self._database_ahead
+
+    def read_clock(self) -> None:
+        """Compare the clocks."""
+        self._database_ahead = database_now() - self.clock.now()
+
+    def folder_of(self, run: int) -> Path:
+        """Where a run leaves what it makes."""
+        return self.folder / str(run)
+
+    def add(self, run: Run, handle: Handle) -> None:
+        """It runs here: watch it, and ship what it writes."""
+        self.handles[run.pk] = handle
+        self.follow(run.pk, handle.boot)
+
+    def follow(self, run: int, boot: str) -> None:
+        """Ship the log of one execution from its beginning."""
+        source = self.runner.log(run=run, boot=boot, folder=self.folder_of(run))
+        self.shipper.follow(run=run, boot=boot, source=source)
+
+    @contextlib.contextmanager
+    def engine_may_be_away(self) -> Iterator[None]:
+        """While the engine does not answer nothing is started and nothing is judged."""
+        try:
+            yield
+        except RunnerAway as error:
+            self.note_problem(str(error))
+
+    def note_problem(self, text: str) -> None:
+        """What the host's next beat says; once in the log."""
+        if text and not self.problem:
+            logger.warning("no run is started here: %s", text)
+        elif self.problem and not text:
+            logger.info("runs are started here again")
+        self.problem = text

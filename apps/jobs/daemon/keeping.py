@@ -1,0 +1,39 @@
+"""Says that the host is there, and how it is."""
+
+from __future__ import annotations
+
+from apps.jobs.daemon.here import Here
+from apps.jobs.engine.vitals import About, Beat, Vitals
+from apps.jobs.runners.base import RunnerAway
+from apps.jobs.services import beat_host, register_host
+
+
+class Keeper:
+    """Keeps the host's row."""
+
+    def __init__(self, here: Here, about: About) -> None:
+        self._here = here
+        self.about = about
+        self._vitals = Vitals()
+        self._engine = ""
+
+    def register(self) -> None:
+        """The runner has started."""
+        beat = self._beat()
+        register_host(name=self._here.host, about=self.about, beat=beat, now=self._here.now())
+
+    def beat(self) -> None:
+        """It is still there."""
+        beat_host(name=self._here.host, about=self.about, beat=self._beat(), now=self._here.now())
+
+    def _beat(self) -> Beat:
+        here = self._here
+        try:
+            self._engine = here.runner.engine()
+        except RunnerAway as error:
+            here.note_problem(str(error))
+        else:
+            here.note_problem("")
+        return self._vitals.read(
+            running=len(here.handles), engine=self._engine, problem=here.problem
+        )

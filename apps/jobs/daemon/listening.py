@@ -1,0 +1,60 @@
+"""Takes what runs answer to the people who asked them something."""
+
+from __future__ import annotations
+
+import logging
+
+from apps.jobs.daemon.here import Here
+from apps.jobs.services import acknowledge
+from yardkit import failpoints, topology
+from yardkit.broker import Broker, Delivery, Subscription
+from yardkit.protocol import LifecycleAnswer, ProtocolError, decode
+
+logger = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 100
+
+
+class Listener:
+    """Any runner takes any answer; it commits, then acknowledges."""
+
+    def __init__(self, here: Here) -> None:
+        self._here = here
+        self._answers: Subscription | None = None
+
+    def open(self, broker: Broker) -> None:
+        """Subscribe."""
+        self._answers = broker.subscribe(topology.LIFECYCLE_ANSWERS.name, prefetch=MOST_AT_ONCE)
+
+    def close(self) -> None:
+        """What is not acknowledged goes to another runner."""
+        if self._answers is not None:
+            self._answers.close()
+            self._answers = None
+
+    def step(self) -> None:
+        """Take what is there."""
+        answers = self._answers
+        if answers is None:
+            return
+        deliveries = answers.take(MOST_AT_ONCE)
+        for number, delivery in enumerate(deliveries):
+            try:
+                self._take(answers, delivery)
+            except BaseException:
+                # Else they would count against the prefetch for ever.
+                answers.requeue(deliveries[number:])
+                raise
+
+    def _take(self, answers: Subscription, delivery: Delivery) -> None:
+        try:
+            message = decode(delivery.body)
+        except ProtocolError as error:
+            answers.dead_letter(delivery, str(error))
+            return
+        if not isinstance(message, LifecycleAnswer):
+            answers.dead_letter(delivery, f"{type(message).__name__} is no answer of a run")
+            return
+        acknowledge(message=message, now=self._here.now())
+        failpoints.hit("jobs.acknowledged")
+        answers.ack([delivery])

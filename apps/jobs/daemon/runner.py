@@ -1,0 +1,186 @@
+"""One runner a host: its life, and the order of what it does in each round."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError
+
+from apps.jobs.daemon import timing
+from apps.jobs.daemon.ending import Ender
+from apps.jobs.daemon.here import Here
+from apps.jobs.daemon.keeping import Keeper
+from apps.jobs.daemon.listening import Listener
+from apps.jobs.daemon.specs import installation
+from apps.jobs.daemon.starting import Starter
+from apps.jobs.daemon.watching import Watcher
+from apps.jobs.engine.vitals import About
+from apps.jobs.runners.base import Handle, Runner
+from apps.jobs.runners.ending import Endings
+from apps.jobs.runners.factory import make_runner
+from apps.jobs.runners.log_shipping import LogShipper
+from yardkit import topology
+from yardkit.broker import Broker, Subscription
+from yardkit.clock import Clock
+from yardkit.stop import Stop
+
+logger = logging.getLogger(__name__)
+
+# Where it is written down which logs are not shipped to their end.
+SHIPPING_FOLDER = ".shipping"
+
+
+class RunnerDaemon:
+    """The rows say what should run; this makes it so.
+
+    Args:
+        stop: tells at the end whether a person or a supervisor has asked for it. Without one
+            every end counts as asked for.
+        runner: by default the one that ``RUNNER_URL`` names.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        host: str,
+        clock: Clock,
+        capacity: int,
+        folder: Path,
+        stop: Stop | None = None,
+        labels: Mapping[str, str] | None = None,
+        boot: str = "",
+        version: str = "",
+        runner: Runner | None = None,
+    ) -> None:
+        self.broker = broker
+        self.runner = runner or make_runner(
+            settings.RUNNER_URL,
+            installation=installation(),
+            host=host,
+            network=settings.RUN_NETWORK,
+        )
+        shipper = LogShipper(broker, folder / SHIPPING_FOLDER)
+        self.here = Here(host=host, clock=clock, runner=self.runner, folder=folder, shipper=shipper)
+        self._stop = stop
+        self._endings = Endings(self.runner, self.here.handles)
+        about = About(
+            kind=self.runner.kind,
+            capacity=capacity,
+            boot=boot,
+            version=version,
+            labels=dict(labels or {}),
+        )
+        self.keeper = Keeper(self.here, about)
+        self.ender = Ender(self.here, self._endings)
+        self.starter = Starter(self.here, self.ender, capacity)
+        self.watcher = Watcher(self.here, self.ender)
+        self.listener = Listener(self.here)
+        self._wakeups: list[Subscription] = []
+        if stop is not None and not self.runner.outlives_daemon:
+            self._endings.watch(
+                stop,
+                grace_seconds=timing.SHUTDOWN_GRACE_SECONDS,
+                kill_seconds=timing.KILL_SECONDS,
+            )
+
+    @property
+    def handles(self) -> Mapping[int, Handle]:
+        """What runs here."""
+        return self.here.handles
+
+    # --- life -----------------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """Listen for wake-ups, and take over what an earlier runner of this name left behind."""
+        # It is tried again after a failure: begin anew.
+        self._close()
+        self.here.forget()
+        own = topology.runner_wakeups(self.here.host)
+        self.broker.declare(*topology.SHARED, own)
+        self.broker.declare_exchange(topology.LIFECYCLE, "topic")
+        self._wakeups = [
+            self.broker.subscribe(name, prefetch=100) for name in (own.name, topology.RUNNERS.name)
+        ]
+        self.listener.open(self.broker)
+        self.here.read_clock()
+        self.keeper.register()
+        with self.here.engine_may_be_away():
+            self.watcher.take_stock()
+
+    def step(self) -> bool:
+        """One round. True while a run is here: a runner has then something to do."""
+        here = self.here
+        woken = self._wait()
+        self.listener.step()
+        ended = 0
+        # An engine that did not answer is asked again with the next beat, and not before.
+        if not here.problem:
+            with here.engine_may_be_away():
+                ended = self.ender.collect()
+                self.ender.see_to()
+        self.starter.record_started()
+        self.starter.place(woken=woken or bool(ended))
+        self.starter.claim()
+        if not here.problem:
+            with here.engine_may_be_away():
+                self.starter.start_claimed()
+        here.shipper.step()
+        if here.clock.monotonic() - self.watcher.watched >= timing.WATCH_EVERY_SECONDS:
+            self._watch()
+        return bool(ended or here.handles or here.claimed)
+
+    def _wait(self) -> bool:
+        """Until somebody wakes us, or a moment has passed. True: somebody did."""
+        # A message only wakes: the rows are read anyway, so its content does not matter.
+        woken = False
+        timeouts = [0.0] * (len(self._wakeups) - 1) + [timing.POLL_SECONDS]
+        for wakeups, timeout in zip(self._wakeups, timeouts, strict=True):
+            taken = wakeups.take(100, timeout=0.0 if woken else timeout)
+            wakeups.ack(taken)
+            woken |= bool(taken)
+        return woken
+
+    def _watch(self) -> None:
+        self.here.read_clock()
+        self.keeper.beat()
+        self.watcher.watch()
+        if not self.here.problem:
+            with self.here.engine_may_be_away():
+                self.watcher.see_after_all()
+                self.watcher.tidy()
+
+    def teardown(self) -> None:
+        """Stop what runs here, so that nothing is left behind without a watcher.
+
+        A runner that ends because something is broken, or because another one has taken its name,
+        leaves its runs alone, and so does one whose runs outlive it: the next one takes them over.
+        """
+        self._endings.close()
+        unasked = self._stop is not None and not self._stop.signal_name
+        if unasked or self.runner.outlives_daemon:
+            if self.here.handles:
+                logger.warning("%d runs go on without this runner", len(self.here.handles))
+        else:
+            self._end_all()
+        self.here.shipper.close(timing.LOG_CLOSE_SECONDS)
+        self.runner.close()
+        self._close()
+
+    def _end_all(self) -> None:
+        self._endings.end_all(
+            grace_seconds=timing.SHUTDOWN_GRACE_SECONDS, kill_seconds=timing.KILL_SECONDS
+        )
+        try:
+            self.ender.collect(leaving=True)
+        except (DatabaseError, InterfaceError) as error:
+            logger.warning("how the runs ended is written down at the next start: %s", error)
+
+    def _close(self) -> None:
+        for wakeups in self._wakeups:
+            wakeups.close()
+        self._wakeups = []
+        self.listener.close()

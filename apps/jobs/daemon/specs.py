@@ -1,0 +1,85 @@
+"""What a run is started with."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from django.conf import settings
+
+from apps.jobs.models import Job, Run
+from apps.jobs.runners.base import CannotRun, Limits, Registry, RunSpec
+from yardkit.secretbox import SecretError
+from yardkit.tokens import sign_run_token
+
+
+def spec_of(run: Run, folder: Path) -> RunSpec:
+    """Its environment, its program and its limits.
+
+    Raises:
+        CannotRun: the job's secrets cannot be read.
+    """
+    job = run.job
+    in_container = bool(run.image_digest)
+    project = job.project
+    return RunSpec(
+        run=run.pk,
+        boot=run.boot,
+        folder=folder,
+        # What the platform says comes last: no job can take another run's place.
+        environment={**_texts(job.environment), **_secrets(job), **_platform(run, in_container)},
+        spider=job.spider,
+        command=tuple(str(each) for each in job.command),
+        python_path=settings.SPIDER_PYTHON_PATH,
+        image=run.image_digest,
+        image_name=run.image_reference,
+        registry=Registry(project.registry_username, project.registry_password)
+        if in_container
+        else Registry(),
+        limits=Limits(
+            cpus=job.cpu_limit or settings.RUN_CPUS,
+            memory_bytes=job.memory_limit_bytes or settings.RUN_MEMORY_BYTES,
+            pids=settings.RUN_PIDS,
+        ),
+        labels={"crawlyard.job": str(job.pk), "crawlyard.project": project.slug},
+    )
+
+
+def installation() -> str:
+    """The same on every host of this installation, and on no other one's."""
+    key = settings.SECRET_KEY.encode()
+    return hmac.new(key, b"crawlyard installation", hashlib.sha256).hexdigest()[:16]
+
+
+def _platform(run: Run, in_container: bool) -> dict[str, str]:
+    job = run.job
+    return {
+        "BROKER_URL": settings.RUN_BROKER_URL if in_container else settings.BROKER_URL,
+        "CRAWLYARD_RUN_TOKEN": sign_run_token(settings.SECRET_KEY, run.pk),
+        "CRAWLYARD_ARGUMENTS": json.dumps(run.arguments),
+        "CRAWLYARD_SETTINGS": json.dumps(job.spider_settings()),
+        "CRAWLYARD_DOWNLOADER": msgspec.json.encode(job.downloader_settings()).decode(),
+        "CRAWLYARD_POLICY": job.policy,
+        "CRAWLYARD_AGENTS": str(job.agents),
+        "CRAWLYARD_TOPIC": run.topic,
+    }
+
+
+def _secrets(job: Job) -> dict[str, str]:
+    try:
+        told = json.loads(job.secrets or "{}")
+    except SecretError as error:
+        raise CannotRun("no key of SECRETBOX_KEYS opens the job's secret environment") from error
+    except ValueError as error:
+        raise CannotRun("the job's secret environment is no JSON object") from error
+    return _texts(told)
+
+
+def _texts(told: Any) -> dict[str, str]:
+    if not isinstance(told, dict):
+        raise CannotRun("the job's environment is no JSON object")
+    return {str(name): str(value) for name, value in told.items()}

@@ -1,0 +1,103 @@
+"""Places runs on hosts, takes those of this host, and starts them."""
+
+from __future__ import annotations
+
+import logging
+
+from apps.jobs.daemon import timing
+from apps.jobs.daemon.ending import Ender
+from apps.jobs.daemon.here import Here
+from apps.jobs.daemon.specs import spec_of
+from apps.jobs.models import Run
+from apps.jobs.runners.base import CannotRun, Exit, Handle, RunnerAway
+from apps.jobs.services import claim_runs, mark_running, place_runs
+from apps.jobs.states import RunState
+from yardkit import failpoints
+
+logger = logging.getLogger(__name__)
+
+
+class Starter:
+    """From a waiting row to a process or container."""
+
+    def __init__(self, here: Here, ender: Ender, capacity: int) -> None:
+        self._here = here
+        self._ender = ender
+        self._capacity = capacity
+        self._placed = 0.0
+
+    def place(self, *, woken: bool) -> None:
+        """Give waiting runs to hosts: when something has happened, and now and then."""
+        monotonic = self._here.clock.monotonic()
+        if not woken and monotonic - self._placed < timing.PLACE_EVERY_SECONDS:
+            return
+        place_runs(now=self._here.now(), placer=self._here.host)
+        self._placed = monotonic
+        failpoints.hit("jobs.placed")
+
+    def claim(self) -> None:
+        """Take what was placed here."""
+        here = self._here
+        free = self._capacity - len(here.handles) - len(here.claimed)
+        if free > 0 and not here.problem:
+            here.claimed += claim_runs(host=here.host, limit=free, now=here.now())
+
+    def start_claimed(self) -> None:
+        """Start what is ready; an image that is pulled keeps only its own run waiting."""
+        here = self._here
+        for _turn in range(len(here.claimed)):
+            run = here.claimed.popleft()
+            try:
+                handle, later = self._start(run)
+            except BaseException:
+                # Nothing was started, or it will be found: it has its turn when all is well.
+                here.claimed.appendleft(run)
+                raise
+            if later:
+                here.claimed.append(run)
+            if handle is None:
+                continue
+            here.unrecorded[run.pk] = run
+            here.add(run, handle)
+            logger.info("run %s started: %s", run.pk, handle.container[:12] or f"pid {handle.pid}")
+            failpoints.hit("jobs.started")
+            self.record_started()
+
+    def _start(self, run: Run) -> tuple[Handle | None, bool]:
+        """The handle of a claimed run, and whether it must wait for another turn.
+
+        Neither where it ends before it began.
+        """
+        here = self._here
+        ours = Run.objects.filter(pk=run.pk, host=here.host, boot=run.boot, state=RunState.STARTING)
+        if not ours.exists():
+            # Stopped, or given up by another runner, before its turn.
+            self._ender.finish(run, Exit(code=None))
+            return None, False
+        failpoints.hit("jobs.before_start")
+        try:
+            spec = spec_of(run, here.folder_of(run.pk))
+            if not here.runner.ready(spec):
+                return None, True
+            return here.runner.start(spec), False
+        except RunnerAway:
+            raise
+        except CannotRun as error:
+            self._ender.fail(run, str(error))
+            return None, False
+
+    def record_started(self) -> None:
+        """Write down what has been started."""
+        here = self._here
+        for pk, run in list(here.unrecorded.items()):
+            handle = here.handles.get(pk)
+            if handle is not None:
+                failpoints.hit("jobs.before_recorded")
+                mark_running(
+                    run=run,
+                    pid=handle.pid,
+                    process_started=handle.started,
+                    container=handle.container,
+                    now=here.now(),
+                )
+            del here.unrecorded[pk]

@@ -1,0 +1,131 @@
+"""Takes over what an earlier runner left, sees after what nobody watches, tidies up."""
+
+from __future__ import annotations
+
+import logging
+
+from django.utils.translation import gettext as _
+
+from apps.jobs.daemon import timing
+from apps.jobs.daemon.ending import Ender
+from apps.jobs.daemon.here import Here
+from apps.jobs.models import Run
+from apps.jobs.runners.base import Handle
+from apps.jobs.services import (
+    WATCH_LEASE_SECONDS,
+    adopt_run,
+    note_recovery,
+    reap_lost_runs,
+    remind_runs,
+    watch_runs,
+)
+from apps.jobs.states import RunState
+
+logger = logging.getLogger(__name__)
+
+
+class Watcher:
+    """Makes rows and engine agree."""
+
+    def __init__(self, here: Here, ender: Ender) -> None:
+        self._here = here
+        self._ender = ender
+        self.watched = 0.0
+        self.reap_at = 0.0
+        self._tidied = 0.0
+
+    def take_stock(self) -> None:
+        """At the start: ship what is left of old logs, and find what should run here."""
+        here = self._here
+        ours = list(Run.objects.on_host(here.host).select_related("job__project"))
+        current = {(run.pk, run.boot) for run in ours}
+        for run, boot in here.shipper.unfinished():
+            if (run, boot) not in current:
+                here.follow(run, boot)
+                here.shipper.finish(run=run)
+        for each in ours:
+            self._reconcile(each)
+
+    def watch(self) -> None:
+        """Say that the runs here are watched."""
+        here = self._here
+        now = here.now()
+        watch_runs(host=here.host, now=now)
+        remind_runs(host=here.host, now=now)
+        monotonic = here.clock.monotonic()
+        if monotonic - self.watched > timing.WATCH_GAP_SECONDS:
+            self.reap_at = monotonic + WATCH_LEASE_SECONDS
+        self.watched = monotonic
+
+    def see_after_all(self) -> None:
+        """Find what should run here, and see after what nobody watches any more."""
+        here = self._here
+        # The rows are the truth: a claim may have been committed whose answer was lost.
+        known = [*here.handles, *(run.pk for run in here.claimed)]
+        for run in (
+            Run.objects.on_host(here.host).exclude(pk__in=known).select_related("job__project")
+        ):
+            self._reconcile(run)
+        if here.clock.monotonic() >= self.reap_at:
+            self._see_after_others()
+
+    def _see_after_others(self) -> None:
+        here = self._here
+        now = here.now()
+        stale = Run.objects.stale(now=now, lease_seconds=WATCH_LEASE_SECONDS)
+        for run in stale.select_related("job__project"):
+            # The runner it belonged to had another name, on this very machine.
+            handle = self._find(run)
+            if handle is not None and adopt_run(run=run, host=here.host, now=now):
+                self._take_over(run, handle)
+        reap_lost_runs(now=now)
+
+    def tidy(self) -> None:
+        """Now and then: remove what has ended long ago, end what nobody wants (seed S1.14)."""
+        here = self._here
+        monotonic = here.clock.monotonic()
+        if monotonic - self._tidied < timing.TIDY_EVERY_SECONDS:
+            return
+        known = dict(Run.objects.on_host(here.host).values_list("pk", "boot"))
+        gone = here.runner.tidy(now=here.clock.now(), known=known)
+        if gone:
+            logger.info("%d ended containers removed", gone)
+        self._tidied = monotonic
+
+    def _reconcile(self, run: Run) -> None:
+        here = self._here
+        folder = here.folder_of(run.pk)
+        handle = self._find(run)
+        if handle is not None:
+            self._take_over(run, handle)
+        elif run.state == RunState.STARTING and not here.runner.may_have_begun(
+            run=run.pk, boot=run.boot, folder=folder
+        ):
+            here.claimed.append(run)
+            self._note(run, _("taken over by the runner of %(host)s before it began"))
+        else:
+            here.runner.sweep(run=run.pk, boot=run.boot)
+            here.follow(run.pk, run.boot)
+            here.shipper.finish(run=run.pk)
+            self._note(run, _("its end was found by the runner of %(host)s"))
+            self._ender.finish(run, here.runner.ended(run=run.pk, boot=run.boot, folder=folder))
+
+    def _find(self, run: Run) -> Handle | None:
+        return self._here.runner.find(
+            run=run.pk,
+            boot=run.boot,
+            folder=self._here.folder_of(run.pk),
+            pid=run.pid or 0,
+            started=run.process_started or 0.0,
+        )
+
+    def _take_over(self, run: Run, handle: Handle) -> None:
+        if run.state == RunState.STARTING:
+            self._here.unrecorded[run.pk] = run
+        self._here.add(run, handle)
+        self._note(run, _("taken over by the runner of %(host)s"))
+        logger.info("run %s: taken over", run.pk)
+
+    def _note(self, run: Run, text: str) -> None:
+        host = self._here.host
+        note_recovery(run=run, host=host, text=text % {"host": host}, now=self._here.now())

@@ -1,0 +1,104 @@
+"""What a run's container is made of: the one place where options of the engine are chosen."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from docker import APIClient
+from docker.types import LogConfig, Mount
+
+from apps.jobs.runners.base import BOOT, RUN, RUN_DIR, RunSpec
+
+LABEL: Final = "crawlyard."
+RUN_LABEL: Final = "crawlyard.run"
+BOOT_LABEL: Final = "crawlyard.boot"
+HOST_LABEL: Final = "crawlyard.host"
+INSTALLATION_LABEL: Final = "crawlyard.installation"
+# Where a container finds its own folder.
+FOLDER: Final = "/crawlyard"
+# Whom a container runs as where the runner may choose; else it is the runner's own user.
+USER_ID: Final = 10001
+LOG_BYTES: Final = 64 * 1024**2
+LOG_FILES: Final = 4
+TMP_BYTES: Final = 256 * 1024**2
+_NAME = re.compile(r"[^a-zA-Z0-9_.-]")
+
+
+def container_name(run: int, boot: str) -> str:
+    """The name of an execution's container; an engine gives no name twice."""
+    return f"crawlyard-run-{run}-{_NAME.sub('', boot)}"
+
+
+def user() -> tuple[int, int]:
+    """User and group of the container: never root."""
+    return (USER_ID, USER_ID) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+
+
+def make_folder(folder: Path) -> None:
+    """The run's folder, which belongs to the container's user."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    if os.geteuid() == 0:
+        os.chown(folder, *user())
+
+
+def container_options(
+    api: APIClient,
+    spec: RunSpec,
+    *,
+    image: str,
+    network: str,
+    labels: dict[str, str],
+    has_init: bool,
+) -> dict[str, Any]:
+    """The arguments of ``create_container``. Nothing that a job says reaches the engine but these.
+
+    The image's own entry point is kept only where the job names neither command nor spider.
+    """
+    program = [*spec.command] or (
+        ["python3", "-m", "yardspider", "run", spec.spider] if spec.spider else []
+    )
+    uid, gid = user()
+    return {
+        "image": image,
+        "name": container_name(spec.run, spec.boot),
+        "entrypoint": program[:1] or None,
+        "command": program[1:] or None,
+        "user": f"{uid}:{gid}",
+        "environment": {
+            "HOME": "/tmp",  # noqa: S108 - inside the container
+            "PYTHONUNBUFFERED": "1",
+            **spec.environment,
+            RUN_DIR: FOLDER,
+            RUN: str(spec.run),
+            BOOT: spec.boot,
+        },
+        "labels": {
+            **spec.labels,
+            **labels,
+            RUN_LABEL: str(spec.run),
+            BOOT_LABEL: spec.boot,
+        },
+        "host_config": api.create_host_config(
+            network_mode=network,
+            nano_cpus=int(spec.limits.cpus * 1e9),
+            mem_limit=spec.limits.memory_bytes,
+            # The same: no swap besides.
+            memswap_limit=spec.limits.memory_bytes,
+            pids_limit=spec.limits.pids,
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges:true"],
+            read_only=True,
+            tmpfs={"/tmp": f"rw,nosuid,nodev,size={TMP_BYTES}"},  # noqa: S108
+            mounts=[Mount(FOLDER, str(spec.folder.resolve()), type="bind")],
+            restart_policy={"Name": "no"},
+            init=True if has_init else None,
+            log_config=LogConfig(
+                type=LogConfig.types.JSON,
+                config={"max-size": str(LOG_BYTES), "max-file": str(LOG_FILES)},
+            ),
+        ),
+    }

@@ -1,0 +1,192 @@
+"""The connection to a Docker Engine, and what it refuses in the words of the port."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any, Final
+
+import requests
+import urllib3
+from docker import APIClient
+from docker.errors import APIError, DockerException, NotFound
+
+from apps.jobs.runners.base import CannotRun, Registry, RunnerAway, RunSpec
+
+# A runner that waits longer than this for its engine is late with everything else.
+ENGINE_SECONDS: Final = 10.0
+PULL_SECONDS: Final = 1800.0
+# How the names of images begin that were built here; those of a registry begin with its host.
+_BUILT: Final = "crawlyard/"
+
+
+@contextlib.contextmanager
+def answering() -> Iterator[None]:
+    """Let refusals of the engine pass; an engine that does not answer is ``RunnerAway``."""
+    try:
+        yield
+    except APIError:
+        raise
+    except (
+        DockerException,
+        requests.RequestException,
+        urllib3.exceptions.HTTPError,
+        OSError,
+    ) as error:
+        raise RunnerAway(f"Docker does not answer: {shortened(error)}") from error
+
+
+def shortened(error: Exception) -> str:
+    """What an engine says, in one line: never with the headers of a request."""
+    text = str(getattr(error, "explanation", "") or error) or type(error).__name__
+    return " ".join(text.split())[:500]
+
+
+class Engine:
+    """One engine; connects when it is first needed."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._client: APIClient | None = None
+        self._init: bool | None = None
+
+    @property
+    def api(self) -> APIClient:
+        """The client. Raises ``RunnerAway``."""
+        if self._client is None:
+            with answering():
+                self._client = self.connect(ENGINE_SECONDS)
+        return self._client
+
+    def connect(self, timeout: float) -> APIClient:
+        """Another client, for a thread of its own."""
+        if self.url.startswith("unix://"):
+            # The SDK leaves a socket open when there is nobody at the other end.
+            with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
+                probe.settimeout(timeout)
+                probe.connect("/" + self.url.removeprefix("unix://").lstrip("/"))
+        return APIClient(base_url=self.url, version="auto", timeout=timeout)
+
+    @property
+    def has_init(self) -> bool:
+        """Whether it can put a small first process into containers, which passes signals on."""
+        if self._init is None:
+            with answering():
+                self._init = bool(self.api.info().get("InitBinary"))
+        return self._init
+
+    def version(self) -> str:
+        """``Docker 28.1``. Raises ``RunnerAway``."""
+        with answering():
+            return f"Docker {self.api.version().get('Version', '?')}"
+
+    def inspect(self, container: str) -> dict[str, Any] | None:
+        """What the engine knows of a container, by id or name; None when there is none."""
+        try:
+            with answering():
+                found: dict[str, Any] = self.api.inspect_container(container)
+        except NotFound:
+            return None
+        return found
+
+    def listing(self, *labels: str) -> list[dict[str, Any]]:
+        """All containers with these labels, in few words each."""
+        with answering():
+            found: list[dict[str, Any]] = self.api.containers(
+                all=True, filters={"label": list(labels)}
+            )
+        return found
+
+    def image(self, reference: str) -> str | None:
+        """The engine's id of an image; None when it has none of that name or digest."""
+        try:
+            with answering():
+                return str(self.api.inspect_image(reference)["Id"])
+        except (NotFound, APIError):
+            return None
+
+    def close(self) -> None:
+        """Let go of it; the next use connects anew."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+class Images:
+    """Finds the image of a run by its digest, and pulls what is of a registry and missing."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._pulls: dict[str, _Pull] = {}
+
+    def find(self, spec: RunSpec) -> str | None:
+        """The engine's id of the image; None when it is not here.
+
+        The digest of a registry's image was said by a sender: under its own name only, for as a
+        bare id it could be anybody's image.
+        """
+        return self._engine.image(spec.image if _built_here(spec) else _by_digest(spec))
+
+    def ready(self, spec: RunSpec) -> bool:
+        """Whether it is here. False while it is pulled. Raises ``CannotRun``."""
+        if self.find(spec) is not None:
+            self._pulls.pop(spec.image, None)
+            return True
+        reference = _by_digest(spec)
+        if not _of_registry(reference):
+            name = spec.image_name or spec.image
+            raise CannotRun(f"the image {name} ({spec.image[:19]}…) is not on this host")
+        pull = self._pulls.get(spec.image)
+        if pull is None:
+            pull = self._pulls[spec.image] = _Pull(self._engine, reference, spec.registry)
+        if pull.is_alive():
+            return False
+        # The next run of this image tries again.
+        del self._pulls[spec.image]
+        raise CannotRun(f"the image {reference} cannot be pulled: {pull.problem or 'no reason'}")
+
+
+class _Pull(threading.Thread):
+    """Fetches one image; a runner does not wait for it."""
+
+    def __init__(self, engine: Engine, reference: str, registry: Registry) -> None:
+        super().__init__(name=f"pull {reference[:40]}", daemon=True)
+        self._engine = engine
+        self._reference = reference
+        self._registry = registry
+        self.problem = ""
+        self.start()
+
+    def run(self) -> None:
+        who = self._registry
+        auth = {"username": who.username, "password": who.password} if who.username else None
+        try:
+            client = self._engine.connect(PULL_SECONDS)
+            try:
+                for line in client.pull(
+                    self._reference, stream=True, decode=True, auth_config=auth
+                ):
+                    self.problem = str(line.get("error", ""))[:500] or self.problem
+            finally:
+                client.close()
+        except (DockerException, requests.RequestException, OSError) as error:
+            self.problem = shortened(error)
+
+
+def _by_digest(spec: RunSpec) -> str:
+    """``name@sha256:…``, which a registry understands."""
+    name, slash, last = spec.image_name.rpartition("/")
+    repository = f"{name}{slash}{last.partition(':')[0]}"
+    return spec.image if "@" in spec.image or not repository else f"{repository}@{spec.image}"
+
+
+def _built_here(spec: RunSpec) -> bool:
+    return not spec.image_name or spec.image_name.startswith(_BUILT)
+
+
+def _of_registry(reference: str) -> bool:
+    """Whether its first part is a host: nothing is fetched of a registry nobody has named."""
+    host, slash, _rest = reference.partition("/")
+    return bool(slash) and ("." in host or ":" in host or host == "localhost")

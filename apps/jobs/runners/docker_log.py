@@ -1,0 +1,187 @@
+"""The output of a container, as the engine keeps it: always the same lines in the same order."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import requests
+import urllib3
+from docker import APIClient
+from docker.errors import APIError, DockerException
+from docker.types import CancellableStream
+
+from apps.jobs.runners.base import RunnerAway
+from apps.jobs.runners.docker_engine import ENGINE_SECONDS, Engine
+from apps.jobs.runners.log_shipping import BATCH_LINES, LINE_BYTES, LogLineRead
+
+# However a connection may break, or be closed by ``close()``.
+_BREAKS: Final = (
+    DockerException,
+    requests.RequestException,
+    urllib3.exceptions.HTTPError,
+    OSError,
+    ValueError,
+    RunnerAway,
+)
+_HEADER: Final = struct.Struct(">BxxxL")
+_STDERR: Final = 2
+# Read ahead of whoever ships it; then the engine's own file is the buffer.
+_AHEAD_LINES: Final = 5000
+_AGAIN_SECONDS: Final = 1.0
+_TAIL_LINES: Final = 20
+
+
+class DockerLog:
+    """A thread that follows one container; a connection that breaks is made again.
+
+    Lines are counted from the container's beginning, so a runner that starts anew reads the same
+    ones. What the engine has rotated away is gone from that count.
+    """
+
+    def __init__(self, engine: Engine, container: str) -> None:
+        self._engine = engine
+        self._container = container
+        self._lines: deque[LogLineRead] = deque()
+        self._room = threading.Condition()
+        self._stop = threading.Event()
+        self._taken = 0
+        self._stream: CancellableStream | None = None
+        self._thread = threading.Thread(
+            target=self._follow, name=f"log {container[:12]}", daemon=True
+        )
+        self._thread.start()
+
+    def read(self, *, last: bool = False) -> Sequence[LogLineRead]:
+        """Up to a batch of lines."""
+        with self._room:
+            count = min(BATCH_LINES, len(self._lines))
+            lines = [self._lines.popleft() for _ in range(count)]
+            self._room.notify()
+        return lines
+
+    @property
+    def ended(self) -> bool:
+        """Whether the thread has found the end; while the engine is away it has not."""
+        return not self._thread.is_alive() and not self._lines
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        with self._room:
+            self._room.notify()
+        stream = self._stream
+        if stream is not None:
+            with contextlib.suppress(OSError, AttributeError, DockerException):
+                stream.close()
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        while not self._stop.is_set():
+            with contextlib.suppress(*_BREAKS):
+                client = self._engine.connect(ENGINE_SECONDS)
+                try:
+                    if self._read_to_the_end(client):
+                        return
+                finally:
+                    client.close()
+            self._stop.wait(_AGAIN_SECONDS)
+
+    def _read_to_the_end(self, client: APIClient) -> bool:
+        """False when there may be more."""
+        try:
+            self._read_all(client)
+            state = client.inspect_container(self._container)["State"]
+        except APIError as error:
+            # It was removed.
+            return bool(error.status_code == requests.codes.not_found)
+        return not (state.get("Running") or state.get("Paused"))
+
+    def _read_all(self, client: APIClient) -> None:
+        """From the first line on; those that were taken before are passed over."""
+        with _open(client, self._container, follow=1, tail="all") as response:
+            self._stream = CancellableStream(None, response)
+            if self._stop.is_set():
+                return
+            for number, line in enumerate(_lines(response)):
+                if number < self._taken:
+                    continue
+                with self._room:
+                    while len(self._lines) >= _AHEAD_LINES and not self._stop.is_set():
+                        self._room.wait(_AGAIN_SECONDS)
+                    if self._stop.is_set():
+                        return
+                    self._lines.append(line)
+                    self._taken += 1
+
+
+def last_line(client: APIClient, container: str) -> str:
+    """The last line that says something."""
+    with _open(client, container, follow=0, tail=str(_TAIL_LINES)) as response:
+        found = [line.text.strip() for line in _lines(response)]
+    return next((text for text in reversed(found) if text), "")
+
+
+def _open(client: APIClient, container: str, *, follow: int, tail: str) -> requests.Response:
+    """The raw frames: the SDK's own reader drops which of them are of stderr."""
+    response: requests.Response = client.get(
+        f"{client.base_url}/v{client.api_version}/containers/{container}/logs",
+        params={"stdout": 1, "stderr": 1, "timestamps": 1, "follow": follow, "tail": tail},
+        stream=True,
+        # A run may be silent for days.
+        timeout=(ENGINE_SECONDS, None if follow else ENGINE_SECONDS),
+    )
+    if response.status_code != requests.codes.ok:
+        response.close()
+        raise APIError(f"status {response.status_code}", response)
+    return response
+
+
+def _lines(response: requests.Response) -> Iterator[LogLineRead]:
+    """Complete lines; the engine breaks long ones into pieces, each with a time of its own."""
+    begun: dict[int, tuple[float, bytearray]] = {}
+    for stream, frame in _frames(response.raw):
+        stamp, _space, text = frame.partition(b" ")
+        at, so_far = begun.pop(stream, (_seconds(stamp), bytearray()))
+        # One character more than is shown, by which a long line is known.
+        so_far += text[: max(0, LINE_BYTES + 2 - len(so_far))]
+        if not text.endswith(b"\n"):
+            begun[stream] = (at, so_far)
+            continue
+        yield _line(at, stream, so_far)
+    for stream, (at, so_far) in sorted(begun.items()):
+        yield _line(at, stream, so_far)
+
+
+def _line(at: float, stream: int, text: bytearray) -> LogLineRead:
+    shown = bytes(text).removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
+    return LogLineRead(at, "stderr" if stream == _STDERR else "stdout", shown)
+
+
+def _frames(raw: Any) -> Iterator[tuple[int, bytes]]:
+    while True:
+        header = raw.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return
+        stream, length = _HEADER.unpack(header)
+        frame = raw.read(length)
+        if len(frame) < length:
+            return
+        yield stream, frame
+
+
+def _seconds(stamp: bytes) -> float:
+    """``2026-01-02T03:04:05.123456789Z`` as Unix seconds."""
+    text = stamp.decode("ascii", "replace").removesuffix("Z")
+    whole, _point, fraction = text.partition(".")
+    try:
+        moment = datetime.fromisoformat(whole).replace(tzinfo=UTC)
+        return moment.timestamp() + float(f"0.{fraction or 0}")
+    except ValueError:
+        return 0.0

@@ -1,0 +1,371 @@
+"""Ships what runs write to the queue of logs. Plain Python; a runner calls ``step()`` now and then.
+
+A line is known by its number in its source, counted from 1, so a shipper that begins anew at the
+first line does no harm: the store keeps each line of (stream, boot) once. While the broker is away
+nothing is read, so the source itself is the buffer and nothing is lost. Only an execution that
+writes more than ``MAX_LINES`` or ``MAX_BYTES`` loses lines, and these are counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from yardkit import topology
+from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
+from yardkit.protocol import LogBatch, LogRecord, encode
+
+logger = logging.getLogger(__name__)
+
+# One message.
+BATCH_LINES: Final = 500
+BATCH_BYTES: Final = 256 * 1024
+# A longer line is cut, and says so; one without any end counts as ended after so much.
+LINE_BYTES: Final = 16 * 1024
+ENDLESS_BYTES: Final = 4 * 1024 * 1024
+CUT_MARK: Final = " ... [cut: the line is longer than 16 KiB]"
+# One step, all runs together, so that a run that writes without end holds up no other.
+STEP_LINES: Final = 10_000
+STEP_BYTES: Final = 1024 * 1024
+# Messages of one run that the broker has not confirmed; then no more is read of it.
+WINDOW: Final = 8
+# Of one execution; what it writes beyond is only counted.
+MAX_LINES: Final = 1_000_000
+MAX_BYTES: Final = 256 * 1024 * 1024
+RETRY_SECONDS: Final = 0.5
+# How often a run that has reached its limit says how much was dropped.
+TELL_SECONDS: Final = 1.0
+_CLOSE_PAUSE_SECONDS: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class LogLineRead:
+    """A complete line. ``at`` is Unix seconds, ``source`` such as stdout or stderr."""
+
+    at: float
+    source: str
+    text: str
+
+
+class LogSource(Protocol):
+    """What one execution of a run writes, from its first line on and always in the same order."""
+
+    def read(self, *, last: bool = False) -> Sequence[LogLineRead]:
+        """Complete lines since the last read, a bounded number; none when there are no more yet.
+
+        Never blocks. ``last``: nothing will be written any more, so that in the end a last line
+        without an end counts too.
+        """
+
+    @property
+    def ended(self) -> bool:
+        """After a last read without lines: whether that was all, or more is on its way."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class FileLog:
+    """The output of a local process, in a file that belongs to one execution alone.
+
+    The file may come later, and holds any bytes. One that shrinks is read from its beginning.
+    """
+
+    def __init__(self, path: Path, *, source: str = "stdout") -> None:
+        self._path = path
+        self._source = source
+        self._descriptor: int | None = None
+        self._position = 0
+        self._lines: deque[bytes] = deque()
+        # The beginning of a line whose end is not there yet, never more than can be shown.
+        self._begun = bytearray()
+        self._begun_bytes = 0
+
+    def read(self, *, last: bool = False) -> list[LogLineRead]:
+        """Up to ``BATCH_LINES`` lines, from at most ``ENDLESS_BYTES`` of the file."""
+        while not self._lines and self._fill():
+            pass
+        if last and not self._lines and self._begun:
+            self._end_line(b"")
+        at = time.time()
+        count = min(BATCH_LINES, len(self._lines))
+        return [
+            LogLineRead(at, self._source, self._lines.popleft().decode("utf-8", "replace"))
+            for _ in range(count)
+        ]
+
+    @property
+    def ended(self) -> bool:
+        """A file has all of it."""
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _fill(self) -> bool:
+        """Read a piece of the file; False at its end."""
+        if self._descriptor is None and not self._open():
+            return False
+        assert self._descriptor is not None  # noqa: S101 - opened above
+        if os.fstat(self._descriptor).st_size < self._position:
+            self._position = self._begun_bytes = 0
+            self._begun.clear()
+        # Never beyond the end of an endless line: whoever reads again must find the same lines.
+        size = min(BATCH_BYTES, ENDLESS_BYTES - self._begun_bytes)
+        chunk = os.pread(self._descriptor, size, self._position)
+        self._position += len(chunk)
+        *ended, begun = chunk.split(b"\n")
+        for piece in ended:
+            self._end_line(piece)
+        self._begin(begun)
+        if self._begun_bytes == ENDLESS_BYTES:
+            self._end_line(b"")
+        return bool(chunk)
+
+    def _open(self) -> bool:
+        # A run may leave a link or a pipe there: no link is followed, nobody waits for a writer.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self._path, flags)
+        except OSError:
+            return False
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def _begin(self, piece: bytes) -> None:
+        # One byte more than is shown, by which a long line is known.
+        self._begun += piece[: LINE_BYTES + 1 - len(self._begun)]
+        self._begun_bytes += len(piece)
+
+    def _end_line(self, piece: bytes) -> None:
+        self._begin(piece)
+        self._lines.append(bytes(self._begun).removesuffix(b"\r"))
+        self._begun.clear()
+        self._begun_bytes = 0
+
+
+@dataclass(slots=True)
+class _Message:
+    body: bytes
+    confirmed: Future[None] | None = None
+
+
+@dataclass(slots=True)
+class _Followed:
+    run: int
+    boot: str
+    source: LogSource
+    seq: int = 0
+    size: int = 0
+    dropped: int = 0
+    told_dropped: int = 0
+    tell_at: float = 0.0
+    # Nothing is written any more; and all of it has been read.
+    ending: bool = False
+    read: bool = False
+    waiting: deque[_Message] = field(default_factory=deque)
+
+    @property
+    def readable(self) -> bool:
+        return not self.read and len(self.waiting) < WINDOW
+
+
+class LogShipper:
+    """Reads the sources it follows and publishes their lines as ``LogBatch``.
+
+    Args:
+        notes: folder where it is written down which executions are not shipped to their end.
+            With it a runner that was killed after a run's end can ship the rest of its lines.
+    """
+
+    def __init__(self, broker: Broker, notes: Path | None = None) -> None:
+        self._broker = broker
+        self._notes = notes
+        self._followed: dict[tuple[int, str], _Followed] = {}
+        self._retry_at = 0.0
+        if notes is not None:
+            notes.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is followed, and all that was is confirmed."""
+        return not self._followed
+
+    def follows(self, *, run: int) -> bool:
+        """Whether lines of this run are still to be read or to be confirmed."""
+        return any(one.run == run for one in self._followed.values())
+
+    def unfinished(self) -> list[tuple[int, str]]:
+        """(run, boot) that an earlier shipper has not shipped to their end, for ``follow()``."""
+        if self._notes is None:
+            return []
+        names = (path.name.partition(".") for path in self._notes.iterdir())
+        found = [(int(run), boot) for run, _, boot in names if run.isdecimal() and boot]
+        return sorted(one for one in found if one not in self._followed)
+
+    def follow(self, *, run: int, boot: str, source: LogSource) -> None:
+        """Ship this source from its first line on, until ``finish()``; once for (run, boot)."""
+        if (run, boot) in self._followed:
+            source.close()
+            return
+        self._followed[run, boot] = _Followed(run, boot, source)
+        if self._notes is not None:
+            (self._notes / f"{run}.{boot}").touch()
+
+    def finish(self, *, run: int) -> None:
+        """Nothing more will be written by this run; returns at once.
+
+        The following steps read and publish the rest of it, and then forget the run.
+        """
+        for one in self._followed.values():
+            if one.run == run:
+                one.ending = True
+
+    def step(self) -> bool:
+        """Read and publish for a bounded time; True when there was anything to do.
+
+        Never blocks and never fails because of a broker that is away or a source that is broken.
+        """
+        worked = self._settle()
+        if not self._broker.connected:
+            return worked
+        lines, size = STEP_LINES, STEP_BYTES
+        # Whoever was not served has the first turn in the next step.
+        turns = deque(self._followed)
+        while turns and lines > 0 and size > 0:
+            key = turns.popleft()
+            one = self._followed[key] = self._followed.pop(key)
+            before = one.seq, one.size
+            if one.readable and self._read(one):
+                turns.append(key)
+            lines -= one.seq - before[0]
+            size -= one.size - before[1]
+        worked |= lines < STEP_LINES
+        self._publish()
+        return worked
+
+    def close(self, timeout: float) -> None:
+        """Ship what has ended, and what was read of the others, for up to so long; let go of all.
+
+        The rest of both is shipped by the next shipper, given the same ``notes``.
+        """
+        deadline = time.monotonic() + timeout
+        while self._left() and time.monotonic() < deadline:
+            if not self.step():
+                time.sleep(_CLOSE_PAUSE_SECONDS)
+        for one in self._followed.values():
+            one.source.close()
+        self._followed.clear()
+
+    def _left(self) -> bool:
+        return any(one.ending or one.waiting for one in self._followed.values())
+
+    # --- reading --------------------------------------------------------------------------------
+
+    def _read(self, one: _Followed) -> bool:
+        """Take what one read of the source gives; False when that is nothing."""
+        try:
+            lines = one.source.read(last=one.ending)
+        except Exception as error:  # noqa: BLE001 - one broken source is no reason to stop a runner
+            logger.warning("the log of run %s cannot be read any more: %s", one.run, error)
+            one.read = True
+            lines = ()
+        records: list[LogRecord] = []
+        size = 0
+        for line in lines:
+            text, length = _cut(line.text)
+            one.seq += 1
+            one.size += length
+            if one.seq > MAX_LINES or one.size > MAX_BYTES:
+                one.dropped += 1
+                continue
+            if len(records) == BATCH_LINES or size + length > BATCH_BYTES:
+                self._add(one, records)
+                records, size = [], 0
+            records.append(LogRecord(one.seq, line.at, "", line.source, text))
+            size += length
+        one.read |= one.ending and not lines and one.source.ended
+        if records or self._must_tell(one):
+            self._add(one, records)
+        return bool(lines)
+
+    def _must_tell(self, one: _Followed) -> bool:
+        due = one.read or time.monotonic() >= one.tell_at
+        return due and one.dropped > one.told_dropped
+
+    def _add(self, one: _Followed, records: list[LogRecord]) -> None:
+        message = LogBatch(
+            stream=f"run:{one.run}", boot=one.boot, lines=records, dropped=one.dropped
+        )
+        one.waiting.append(_Message(encode(message)))
+        one.told_dropped = one.dropped
+        one.tell_at = time.monotonic() + TELL_SECONDS
+
+    # --- publishing -----------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        if time.monotonic() < self._retry_at:
+            return
+        for one in self._followed.values():
+            for message in one.waiting:
+                if message.confirmed is None:
+                    outgoing = Outgoing(body=message.body, key=topology.LOGS.name)
+                    message.confirmed = self._broker.publish([outgoing])
+
+    def _settle(self) -> bool:
+        """Forget what the broker has, and the runs of which it has all."""
+        settled = False
+        for key, one in list(self._followed.items()):
+            for message in list(one.waiting):
+                if message.confirmed is None or not message.confirmed.done():
+                    continue
+                settled = True
+                error = message.confirmed.exception()
+                if error is None:
+                    one.waiting.remove(message)
+                else:
+                    message.confirmed = None
+                    self._failed(error)
+            if one.read and not one.waiting:
+                self._forget(key)
+        return settled
+
+    def _failed(self, error: BaseException) -> None:
+        self._retry_at = time.monotonic() + RETRY_SECONDS
+        if isinstance(error, BrokerClosed) or not isinstance(error, BrokerError):
+            logger.warning("log lines wait: %s", error)
+        if isinstance(error, Unroutable):
+            # Somebody has deleted the queue.
+            with contextlib.suppress(BrokerError):
+                self._broker.declare(topology.LOGS)
+
+    def _forget(self, key: tuple[int, str]) -> None:
+        self._followed.pop(key).source.close()
+        if self._notes is not None:
+            (self._notes / f"{key[0]}.{key[1]}").unlink(missing_ok=True)
+
+
+def _cut(text: str) -> tuple[str, int]:
+    """The text as it is shipped, and its size in bytes."""
+    if text.isascii() and len(text) <= LINE_BYTES:
+        return text, len(text)
+    # Half a surrogate pair cannot travel.
+    whole = text.encode("utf-8", "replace")
+    if len(whole) <= LINE_BYTES:
+        return whole.decode(), len(whole)
+    return whole[:LINE_BYTES].decode("utf-8", "ignore") + CUT_MARK, LINE_BYTES + len(CUT_MARK)
