@@ -6,95 +6,120 @@ import json
 from typing import Any, ClassVar
 
 from django import forms
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
-from unfold.widgets import INPUT_CLASSES, UnfoldAdminTextareaWidget
+from unfold.widgets import (
+    INPUT_CLASSES,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
 
-from apps.jobs.arguments import parse_arguments, parse_json
-from apps.jobs.models import OPTIONS, Job, parse_cookies
-from apps.jobs.models.validators import validate_cut_rules
-from apps.runtime.fields import CLEAR, SecretFormField, SecretInput
+from apps.jobs.admin import fields
+from apps.jobs.admin.images import ImageField
+from apps.jobs.errors import JobNameTaken, SecretsUnreadable
+from apps.jobs.models import OPTIONS, Job
+from apps.projects.models import Image, Project
+from apps.runtime.fields import CLEAR, SecretInput
+from yardkit.secretbox import SecretError
 
-
-class JsonTextField(forms.CharField):
-    """JSON in a text area; an error names line and column, and the text stays."""
-
-    widget = UnfoldAdminTextareaWidget
-    nothing: ClassVar[Any] = None
-
-    def parse(self, text: str) -> Any:
-        """The value of a text; raises ``ValidationError``."""
-        raise NotImplementedError
-
-    def prepare_value(self, value: Any) -> str:
-        """A stored object indented, a refused text as it was typed."""
-        if isinstance(value, str):
-            return value
-        return json.dumps(value, indent=2, ensure_ascii=False) if value else ""
-
-    def clean(self, value: Any) -> Any:
-        """The value; raises ``ValidationError`` with the position."""
-        return self.parse(str(super().clean(value) or ""))
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        """Another order of the same names, or other spaces, is no change."""
-        try:
-            return bool((initial or self.nothing) != self.parse(data or ""))
-        except forms.ValidationError:
-            return True
+_TOGETHER = frozenset({"spider", "command", "image"})
 
 
-class ArgumentsField(JsonTextField):
-    """A JSON object."""
-
-    nothing: ClassVar[Any] = {}
-
-    def parse(self, text: str) -> dict[str, Any]:
-        """An empty text is an empty object."""
-        return parse_arguments(text)
+def _area(rows: int) -> UnfoldAdminTextareaWidget:
+    return UnfoldAdminTextareaWidget(attrs={"rows": rows, "spellcheck": "false"})
 
 
-class CutRulesField(JsonTextField):
-    """A JSON list of cut rules; the model checks each."""
-
-    nothing: ClassVar[Any] = []
-
-    def parse(self, text: str) -> Any:
-        """An empty text is an empty list."""
-        rules = parse_json(text) if text.strip() else []
-        if not isinstance(rules, list):
-            # The model would take an empty object for nothing at all.
-            validate_cut_rules(rules)
-        return rules
-
-
-class CookiesField(SecretFormField):
-    """Cookies as browsers show them, or as JSON; stored ones are never shown."""
-
-    def clean(self, value: Any) -> Any:
-        """The cookies as JSON text, "" to keep those that are stored."""
-        typed = super().clean(value)
-        if typed is CLEAR or not typed:
-            return typed
-        cookies = parse_cookies(typed)
-        return json.dumps(cookies) if cookies else CLEAR
+def _line() -> UnfoldAdminTextInputWidget:
+    return UnfoldAdminTextInputWidget(attrs={"spellcheck": "false", "autocomplete": "off"})
 
 
 class JobForm(forms.ModelForm):  # type: ignore[type-arg]
     """A job, checked as a whole."""
 
-    arguments = ArgumentsField(
+    # Whose images are offered; the admin gives the queryset of the person's own.
+    projects: ClassVar[Any] = Project.objects.none()
+
+    image = ImageField(
+        label=_("Image"),
+        queryset=Image.objects.none(),
+        required=False,
+        empty_label=_("none: a local process"),
+        help_text=_("Only images whose build has succeeded, newest first."),
+    )
+    command = fields.CommandField(
+        label=_("Command"),
+        required=False,
+        strip=True,
+        widget=_line(),
+        help_text=_(
+            "Program and arguments, quoted as for a shell, such as python crawl.py --depth 3. "
+            "No shell runs it. Instead of a spider."
+        ),
+    )
+    arguments = fields.ArgumentsField(
         label=_("Arguments"),
         required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 5, "spellcheck": "false"}),
+        widget=_area(5),
         help_text=_(
             'A JSON object the spider receives, such as {"start": "https://example.org/"}.'
         ),
     )
-
-    cut = CutRulesField(
+    time_zone = forms.CharField(
+        label=_("Time zone"),
+        max_length=50,
+        widget=fields.TimeZoneInput(),
+        help_text=_("In which the cron is read, such as Asia/Shanghai."),
+    )
+    environment = fields.EnvironmentField(
+        label=_("Environment"),
+        required=False,
+        widget=_area(5),
+        help_text=_(
+            "NAME=value, parted by line breaks or spaces; values with spaces in quotes. Or a JSON "
+            "object. Readable by everybody who sees the job."
+        ),
+    )
+    secrets = fields.SecretsField(
+        label=_("Secret environment"),
+        required=False,
+        widget=fields.SecretsInput(attrs={"rows": 3}),
+        help_text=_(
+            "One NAME=value a line, everything after the first = taken as it is; or a JSON object. "
+            "Sealed, never shown again. What you do not name stays as it is stored."
+        ),
+    )
+    memory_limit_bytes = fields.MemoryField(
+        label=_("Memory limit"),
+        required=False,
+        widget=_line(),
+        help_text=_("MiB, or with a unit: 512, 2 GiB. Empty is the installation's default."),
+    )
+    host_labels = fields.EnvironmentField(
+        label=_("Host labels"),
+        required=False,
+        widget=_area(2),
+        help_text=_("name=value, one a line: runs only on hosts that carry all of them."),
+    )
+    retry_rules = fields.RetryRulesField(
+        label=_("Retry rules"),
+        required=False,
+        widget=_area(4),
+        help_text=_(
+            "A JSON list; the first rule that fits a run's end repeats it, such as "
+            '[{"on": "lost", "retries": 1}, {"on": "failed", "codes": [137], "retries": 3, '
+            '"delay_seconds": 60}].'
+        ),
+    )
+    tags = fields.TagsField(
+        label=_("Tags"),
+        required=False,
+        widget=_line(),
+        help_text=_("Words to find and group jobs by, parted by spaces or commas."),
+    )
+    cut = fields.CutRulesField(
         label=_("Cut rules"),
         required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 6, "spellcheck": "false"}),
+        widget=_area(6),
         help_text=_(
             # The theme shows help texts as HTML.
             "A JSON list; each rule cuts a part out of the text on the agent, one after another, "
@@ -102,7 +127,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "Keys: start, end, pattern (RE2; its first group), start_offset, end_offset, trim."
         ),
     )
-    cookies = CookiesField(
+    cookies = fields.CookiesField(
         label=_("Cookies"),
         required=False,
         widget=SecretInput(attrs={"class": " ".join(INPUT_CLASSES)}),
@@ -114,12 +139,81 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         fields: ClassVar = [
             "project",
             "name",
+            "enabled",
+            "tags",
+            "notes",
+            "image",
             "spider",
+            "command",
             "arguments",
+            "cron",
+            "time_zone",
+            "overlap",
+            "misfire",
+            "environment",
+            "secrets",
             "speed",
             "concurrency",
             *OPTIONS,
-            "enabled",
-            "notes",
+            "host_labels",
+            "priority",
+            "cpu_limit",
+            "memory_limit_bytes",
+            "max_run_seconds",
+            "retry_rules",
         ]
         widgets: ClassVar = {"notes": UnfoldAdminTextareaWidget(attrs={"rows": 3})}
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # Changes to secrets, for the service: None for those that go.
+        self.secret_changes: dict[str, str | None] = {}
+        if "image" in self.fields:
+            self._offer_images()
+        if "secrets" in self.fields:
+            self.fields["secrets"].widget.names = self.instance.secret_names
+
+    def _offer_images(self) -> None:
+        rows = Image.objects.filter(project__in=self.projects, removed_at=None)
+        if self.instance.pk is not None:
+            # Of its project, and the one it has even where that is gone.
+            mine = Q(project=self.instance.project_id, removed_at=None)
+            rows = Image.objects.filter(mine | Q(pk=self.instance.image_id))
+        if self.is_bound and self.instance.pk is not None:
+            # The project may be about to change: then its images are those to choose from.
+            rows = rows | Image.objects.filter(project__in=self.projects, removed_at=None)
+        self.fields["image"].queryset = rows.select_related("project")  # type: ignore[attr-defined]
+
+    def clean_secrets(self) -> Any:
+        """What is to be stored: "" keeps it, else the whole as JSON text."""
+        changes = self.cleaned_data["secrets"]
+        if not changes:
+            return ""
+        try:
+            left = fields.secrets_after(self.instance.secret_environment(), changes)
+        except SecretError as error:
+            raise forms.ValidationError(SecretsUnreadable.detail) from error
+        self.secret_changes = changes
+        return json.dumps(left) if left else CLEAR
+
+    def clean_notes(self) -> str:
+        """With the line breaks of files; browsers send others."""
+        notes: str = self.cleaned_data["notes"]
+        return notes.replace("\r\n", "\n")
+
+    def clean(self) -> dict[str, Any] | None:
+        """A name that is taken is said of the name."""
+        cleaned = super().clean()
+        project, name = self.cleaned_data.get("project"), self.cleaned_data.get("name")
+        if project is not None and name:
+            others = Job.objects.filter(project=project, name=name).exclude(pk=self.instance.pk)
+            if others.exists():
+                self.add_error("name", str(JobNameTaken.detail))
+        return cleaned
+
+    def _update_errors(self, errors: forms.ValidationError) -> None:
+        # Of fields that were refused already nothing more can be said together.
+        if _TOGETHER & set(self.errors) and hasattr(errors, "error_dict"):
+            for name in _TOGETHER - set(self.errors):
+                errors.error_dict.pop(name, None)
+        super()._update_errors(errors)  # type: ignore[misc]

@@ -1,102 +1,156 @@
-"""Jobs in the admin: configure one, and start it with one click."""
+"""Jobs in the admin: configure one, start it, and look after many at once."""
 
 from __future__ import annotations
 
 from typing import Any, cast
 
 from django.contrib import admin, messages
-from django.core.exceptions import PermissionDenied
-from django.db.models import Model, OuterRef, QuerySet, Subquery
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import F, Model, OuterRef, QuerySet, Subquery
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
-from unfold.decorators import action, display
+from unfold.decorators import display
 
 from apps.access.admin import ProjectScopedAdmin
 from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.errors import DomainError
 from apps.access.states import Role
+from apps.jobs import services
 from apps.jobs.admin.forms import JobForm
+from apps.jobs.admin.job_actions import JobActions
+from apps.jobs.admin.job_filters import ImageFilter, TagFilter
+from apps.jobs.admin.job_import import import_page
+from apps.jobs.admin.links import JobLinkInline
+from apps.jobs.arguments import parse_arguments
 from apps.jobs.models import Job, Run
-from apps.jobs.services import start_run
-from apps.jobs.states import TONES, RunState
+from apps.jobs.queries import schedule_facts
+from apps.jobs.states import TONES, OverlapPolicy, RunState
+from apps.projects.models import Project
 
 LATEST_RUNS = 8
+FIELDSETS = (
+    (None, {"fields": (("project", "name"), ("tags", "enabled"), "notes")}),
+    (
+        _("Image or command"),
+        {"classes": ["tab"], "fields": ("image", "spider", "command", "arguments")},
+    ),
+    (
+        _("Schedule"),
+        {"classes": ["tab"], "fields": (("cron", "time_zone"), ("overlap", "misfire"))},
+    ),
+    (_("Environment"), {"classes": ["tab"], "fields": ("environment", "secrets")}),
+    (
+        _("Pace and agents"),
+        {
+            "classes": ["tab"],
+            "fields": (("speed", "concurrency"), ("policy", "agents"), "obey_robots"),
+        },
+    ),
+    (
+        _("Downloader"),
+        {
+            "classes": ["tab"],
+            "fields": (
+                ("downloader", "impersonate"),
+                ("timeout_seconds", "max_body_bytes"),
+                ("follow_redirects", "max_redirects"),
+                "user_agent",
+                ("use_cookies", "cookies"),
+            ),
+        },
+    ),
+    (
+        _("Addresses"),
+        {
+            "classes": ["tab"],
+            "fields": (("use_proxy", "redial"), "switch_pattern", "switch_retries"),
+        },
+    ),
+    (_("Text"), {"classes": ["tab"], "fields": (("encoding", "decode_html"), "cut")}),
+    (
+        _("Limits and hosts"),
+        {
+            "classes": ["tab"],
+            "fields": (
+                ("cpu_limit", "memory_limit_bytes"),
+                ("max_run_seconds", "priority"),
+                "host_labels",
+            ),
+        },
+    ),
+    (
+        _("Retries and end"),
+        {
+            "classes": ["tab"],
+            "fields": (
+                "retry_rules",
+                ("request_timeout_seconds", "timeout_retries"),
+                "download_retries",
+                "fed_from_outside",
+            ),
+        },
+    ),
+)
 
 
 @admin.register(Job)
-class JobAdmin(ProjectScopedAdmin):
+class JobAdmin(JobActions, ProjectScopedAdmin):
     """What to run. Editors change it, operators start it."""
 
     form = JobForm
     list_display = (
         "name",
         "project",
-        "spider",
+        "runs_what",
+        "cron_text",
+        "next_run",
         "enabled",
         "last_run",
         "last_state",
         "start_button",
+        "tag_list",
     )
-    list_filter = (("project", VisibleRelatedFilter), "enabled", "policy")
+    list_filter = (
+        ("project", VisibleRelatedFilter),
+        "enabled",
+        TagFilter,
+        ImageFilter,
+        "policy",
+    )
     list_filter_submit = True
-    list_select_related = ("project",)
+    list_select_related = ("project", "image", "schedule")
     search_fields = ("name", "spider", "notes")
-    actions = ("start_now",)
-    list_per_page = 50
-    fieldsets = (
-        (None, {"fields": ("project", "name", "spider", "arguments", "enabled", "notes")}),
-        (
-            _("Pace and agents"),
-            {
-                "classes": ["tab"],
-                "fields": (("speed", "concurrency"), ("policy", "agents"), "obey_robots"),
-            },
-        ),
-        (
-            _("Downloader"),
-            {
-                "classes": ["tab"],
-                "fields": (
-                    ("downloader", "impersonate"),
-                    ("timeout_seconds", "max_body_bytes"),
-                    ("follow_redirects", "max_redirects"),
-                    "user_agent",
-                    ("use_cookies", "cookies"),
-                ),
-            },
-        ),
-        (
-            _("Addresses"),
-            {
-                "classes": ["tab"],
-                "fields": (("use_proxy", "redial"), "switch_pattern", "switch_retries"),
-            },
-        ),
-        (_("Text"), {"classes": ["tab"], "fields": (("encoding", "decode_html"), "cut")}),
-        (
-            _("Retries and end"),
-            {
-                "classes": ["tab"],
-                "fields": (
-                    ("request_timeout_seconds", "timeout_retries"),
-                    "download_retries",
-                    "fed_from_outside",
-                ),
-            },
-        ),
+    actions = (
+        "start_now",
+        "enable",
+        "disable",
+        "pause_runs",
+        "resume_runs",
+        "stop_runs",
+        "clone_selected",
+        "export_yaml",
+        "export_csv",
     )
+    list_per_page = 50
+    fieldsets = FIELDSETS
+    list_before_template = "admin/jobs/job/list_head.html"
+    change_form_outer_before_template = "admin/jobs/job/summary.html"
+    inlines = (JobLinkInline,)
     change_form_outer_after_template = "admin/jobs/job/latest_runs.html"
 
+    class Media:
+        css = {"all": ["dashboard/dashboard.css", "jobs/jobs.css"]}
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Jobs with the id and the state of their newest run."""
+        """Jobs with the id and the state of their newest run, and when they run next."""
         newest = Run.objects.filter(job=OuterRef("pk")).order_by("-id")
         jobs = (
             super()
@@ -104,6 +158,7 @@ class JobAdmin(ProjectScopedAdmin):
             .annotate(
                 newest_run=Subquery(newest.values("pk")[:1]),
                 newest_state=Subquery(newest.values("state")[:1]),
+                next_at=F("schedule__next_at"),
             )
         )
         return cast("QuerySet[Model]", jobs)
@@ -115,10 +170,53 @@ class JobAdmin(ProjectScopedAdmin):
             return columns
         return tuple(column for column in columns if column != "start_button")
 
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        """The form, with the images of the person's own projects."""
+        form = super().get_form(request, obj, change=change, **kwargs)
+        form.projects = Project.objects.visible_to(request.user, Role.EDITOR)
+        return form
+
     def get_urls(self) -> list[URLPattern]:
-        """One more address: the start button's."""
-        start = self.admin_site.admin_view(require_POST(self.start_view))
-        return [path("<int:pk>/start", start, name="jobs_job_start"), *super().get_urls()]
+        """More addresses: of the buttons, and of the page that reads files."""
+        view = self.admin_site.admin_view
+        return [
+            path("<int:pk>/start", view(require_POST(self.start_view)), name="jobs_job_start"),
+            path("<int:pk>/clone", view(require_POST(self.clone_view)), name="jobs_job_clone"),
+            path("import", view(self.import_view), name="jobs_job_import"),
+            *super().get_urls(),
+        ]
+
+    # --- the list --------------------------------------------------------------------------------
+
+    @display(description=_("image, spider or command"))
+    def runs_what(self, job: Job) -> str:
+        """What it runs, and in which image."""
+        what = job.spider or " ".join(job.command)
+        parts = (job.image.reference if job.image else "", what[:60])
+        return " · ".join(part for part in parts if part)
+
+    @display(description=_("cron"), ordering="cron")
+    def cron_text(self, job: Job) -> SafeString | str:
+        """With its zone."""
+        if not job.cron:
+            return ""
+        text = '<code class="cy-oneline">{}</code><br>{}'
+        return format_html(text, job.cron, job.time_zone)
+
+    @display(description=_("next run"), ordering="next_at")
+    def next_run(self, job: Any) -> SafeString | str:
+        """In the zone of the pages; cron knows no seconds."""
+        if job.next_at is None or not job.enabled:
+            return ""
+        shown = timezone.localtime(job.next_at).strftime("%Y-%m-%d %H:%M")
+        return format_html('<span class="cy-oneline">{}</span>', shown)
+
+    @display(description=_("tags"))
+    def tag_list(self, job: Job) -> SafeString:
+        """Each in a box."""
+        return format_html_join(" ", '<span class="cy-tag">{}</span>', ((tag,) for tag in job.tags))
 
     @display(description=_("last run"), ordering="newest_run")
     def last_run(self, job: Any) -> SafeString | str:
@@ -141,41 +239,91 @@ class JobAdmin(ProjectScopedAdmin):
         address = reverse("admin:jobs_job_start", args=[job.pk])
         return render_to_string("admin/jobs/start_button.html", {"address": address})
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether there is a project whose jobs the person may start."""
-        return bool(projects_of(request, Role.OPERATOR))
+    # --- saving ----------------------------------------------------------------------------------
 
-    @action(description=_("Start now"), permissions=["operate"])
-    def start_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Start every selected job and say how many started, and why the others did not."""
-        started = 0
-        for job in queryset.select_related("project"):
-            if job.project_id not in projects_of(request, Role.OPERATOR):
-                text = gettext("%(job)s: your role in %(project)s does not allow to start it.")
-                messages.error(request, text % {"job": job, "project": job.project})
-                continue
-            try:
-                start_run(job=job, now=timezone.now(), actor=person_of(request))
-                started += 1
-            except DomainError as error:
-                messages.error(request, error.text)
-        if started:
-            text = ngettext("%(count)d run was started.", "%(count)d runs were started.", started)
-            messages.success(request, text % {"count": started})
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """By the services, which keep the schedule and the audit trail."""
+        if obj.project_id not in projects_of(request, Role.EDITOR):
+            raise PermissionDenied
+        person, now = person_of(request), timezone.now()
+        if not change:
+            values = {name: form.cleaned_data[name] for name in form.cleaned_data}
+            values |= {"secrets": form.secret_changes, "cookies": obj.cookies}
+            made = services.create_job(values=values, actor=person, now=now)
+            obj.pk, obj._state.adding = made.pk, False
+            return
+        values = {name: getattr(obj, name) for name in form.changed_data if name != "secrets"}
+        if form.secret_changes:
+            values["secrets"] = form.secret_changes
+        if values:
+            stored = Job.objects.get(pk=obj.pk)
+            services.update_job(job=stored, values=values, actor=person, now=now)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """The rows below it; the job itself is on record already."""
+        for formset in formsets:
+            self.save_formset(request, form, formset, change)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """By the service."""
+        services.delete_job(job=obj, actor=person_of(request))
+
+    # --- buttons ---------------------------------------------------------------------------------
 
     def start_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Start one job and go to the page of its run."""
-        job = Job.objects.visible_to(request.user).select_related("project").filter(pk=pk).first()
-        if job is None:
-            raise Http404
-        if job.project_id not in projects_of(request, Role.OPERATOR):
-            raise PermissionDenied
+        """Start one job, with the arguments that were typed, and go to the page of its run."""
+        job = self._job(request, pk, Role.OPERATOR)
+        here = HttpResponseRedirect(reverse("admin:jobs_job_change", args=[pk]))
         try:
-            run = start_run(job=job, now=timezone.now(), actor=person_of(request))
+            arguments = parse_arguments(request.POST.get("arguments", ""))
+            overlap = request.POST.get("overlap", "")
+            run = services.start_run(
+                job=job,
+                now=timezone.now(),
+                actor=person_of(request),
+                arguments=arguments or None,
+                overlap=overlap if overlap in OverlapPolicy else None,
+            )
+        except ValidationError as error:
+            messages.error(
+                request, gettext("Arguments: %(problem)s") % {"problem": error.messages[0]}
+            )
+            return here
+        except DomainError as error:
+            messages.error(request, error.text)
+            return here
+        return HttpResponseRedirect(reverse("dashboard:run", args=[run.pk]))
+
+    def clone_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Clone one job and go to the clone."""
+        job = self._job(request, pk, Role.EDITOR)
+        try:
+            clone = services.clone_job(job=job, actor=person_of(request), now=timezone.now())
         except DomainError as error:
             messages.error(request, error.text)
             return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[pk]))
-        return HttpResponseRedirect(reverse("dashboard:run", args=[run.pk]))
+        text = gettext("This is the clone of %(name)s. It is disabled until you enable it.")
+        messages.success(request, text % {"name": job.name})
+        return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[clone.pk]))
+
+    def import_view(self, request: HttpRequest) -> HttpResponse:
+        """Jobs from a file."""
+        context = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
+        return import_page(request, context)
+
+    def _job(self, request: HttpRequest, pk: int, role: Role) -> Job:
+        job = Job.objects.visible_to(request.user).select_related("project").filter(pk=pk).first()
+        if job is None:
+            raise Http404
+        if job.project_id not in projects_of(request, role):
+            raise PermissionDenied
+        return job
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The list, with the way to import for those who may."""
+        extra = {"may_import": self.has_edit_permission(request)}
+        kwargs["extra_context"] = {**(kwargs.get("extra_context") or {}), **extra}
+        return super().changelist_view(request, *args, **kwargs)
 
     def change_view(
         self,
@@ -184,12 +332,17 @@ class JobAdmin(ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The form, with the start button above and the newest runs below."""
+        """The form, with what the job does now above and its newest runs below."""
         extra = dict(extra_context or {})
-        job = cast("Job | None", self.get_object(request, object_id))
+        job = cast("Any", self.get_object(request, object_id))
         if job is not None:
             extra["latest_runs"] = list(job.runs.select_related("job")[:LATEST_RUNS])
+            extra["active_runs"] = job.runs.active().count()
+            extra["next_run"] = job.next_at if job.enabled else None
+            extra["schedule"] = schedule_facts(job, now=timezone.now())
+            extra["placement"] = services.explain_placement(job=job, now=timezone.now())
             extra["run_tones"] = TONES
             extra["preview"] = f"{reverse('admin:agents_agent_preview')}?job={job.pk}"
             extra["may_start"] = job.project_id in projects_of(request, Role.OPERATOR)
+            extra["may_clone"] = job.project_id in projects_of(request, Role.EDITOR)
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))

@@ -6,9 +6,11 @@ from typing import Any
 
 import django_filters
 from django import forms
+from django.utils.translation import gettext_lazy as _
 
-from apps.jobs.models import Job, Run
-from apps.jobs.states import RunState
+from apps.access.api.filters import MomentFilter
+from apps.jobs.models import Host, Job, JobLink, PlannedRun, Run
+from apps.jobs.states import HostKind, HostMode, PlanOutcome, RunState, Trigger
 
 
 class IdFilter(django_filters.NumberFilter):
@@ -21,23 +23,76 @@ class IdFilter(django_filters.NumberFilter):
 
 
 class JobFilter(django_filters.FilterSet):
-    """``?project=1&enabled=true&name=news``."""
+    """``?project=1&enabled=true&name=news&tag=daily&image=7&has_cron=true``."""
 
     project = IdFilter(field_name="project_id")
     name = django_filters.CharFilter(lookup_expr="icontains")
+    tag = django_filters.CharFilter(method="by_tag", help_text=_("Exactly this one."))
+    image = IdFilter(field_name="image_id")
+    has_cron = django_filters.BooleanFilter(method="by_cron")
 
     class Meta:
         model = Job
         fields = ["project", "enabled", "name"]
 
+    def by_tag(self, jobs: Any, name: str, value: str) -> Any:
+        """Those that carry it."""
+        return jobs.tagged(value)
+
+    def by_cron(self, jobs: Any, name: str, value: bool) -> Any:
+        """Those that have one, or those that have none."""
+        return jobs.exclude(cron="") if value else jobs.filter(cron="")
+
 
 class RunFilter(django_filters.FilterSet):
-    """``?job=1&project=1&state=failed&state=lost``."""
+    """``?job=1&project=1&state=failed&state=lost&trigger=cron&host=box-1&since=2026-03-01``."""
 
     job = IdFilter(field_name="job_id")
     project = IdFilter(field_name="job__project_id")
     state = django_filters.MultipleChoiceFilter(choices=RunState.choices)
+    trigger = django_filters.MultipleChoiceFilter(choices=Trigger.choices)
+    host = django_filters.CharFilter(help_text=_("Exactly this one."))
+    since = MomentFilter(
+        field_name="created_at", lookup_expr="gte", help_text=_("Queued at this time or later.")
+    )
 
     class Meta:
         model = Run
-        fields = ["job", "project", "state"]
+        fields = ["job", "project", "state", "trigger", "host"]
+
+
+class PlannedRunFilter(django_filters.FilterSet):
+    """``?job=1&outcome=missed&outcome=skipped&planned_from=...&planned_to=...``."""
+
+    project = IdFilter(field_name="schedule__job__project_id")
+    job = IdFilter(field_name="schedule__job_id")
+    outcome = django_filters.MultipleChoiceFilter(choices=PlanOutcome.choices)
+    planned_from = django_filters.IsoDateTimeFilter(field_name="planned_at", lookup_expr="gte")
+    planned_to = django_filters.IsoDateTimeFilter(field_name="planned_at", lookup_expr="lt")
+
+    class Meta:
+        model = PlannedRun
+        fields = ["project", "job", "outcome", "planned_from", "planned_to"]
+
+
+class JobLinkFilter(django_filters.FilterSet):
+    """``?job=1&after_job=2&condition=failed``; ``after`` alone is the list's own, for its pages."""
+
+    project = IdFilter(field_name="job__project_id")
+    job = IdFilter(field_name="job_id")
+    after_job = IdFilter(field_name="after_id")
+
+    class Meta:
+        model = JobLink
+        fields = ["project", "job", "after_job", "condition"]
+
+
+class RunHostFilter(django_filters.FilterSet):
+    """``?kind=docker&mode=draining``."""
+
+    kind = django_filters.ChoiceFilter(choices=HostKind.choices)
+    mode = django_filters.MultipleChoiceFilter(choices=HostMode.choices)
+
+    class Meta:
+        model = Host
+        fields = ["kind", "mode", "name"]

@@ -1,4 +1,4 @@
-"""Jobs and runs over REST. Each action is one call of a service."""
+"""Jobs over REST. Each action is one call of a service."""
 
 from __future__ import annotations
 
@@ -10,29 +10,32 @@ from rest_framework import status
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.serializers import BaseSerializer
 
-from apps.access.api.base import ReadViewSet, WriteViewSet
+from apps.access.api.base import WriteViewSet
 from apps.access.api.idempotency import idempotent
 from apps.access.states import Role
 from apps.jobs import services
-from apps.jobs.api.filters import JobFilter, RunFilter
-from apps.jobs.api.serializers import (
-    JobSerializer,
-    RunDetailSerializer,
-    RunSerializer,
-    StartSerializer,
-)
-from apps.jobs.models import Job, Run
+from apps.jobs.api.filters import JobFilter
+from apps.jobs.api.job_files import JobFilesMixin
+from apps.jobs.api.job_serializers import CloneSerializer, JobSerializer
+from apps.jobs.api.runs import JobRunsMixin
+from apps.jobs.models import Job
 
 
-class JobViewSet(WriteViewSet[Job]):
+class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
     """Jobs. Editors change them, operators start them."""
 
-    queryset = Job.objects.select_related("project")
+    queryset = Job.objects.select_related("project", "image")
     serializer_class = JobSerializer
     filterset_class = JobFilter
-    required_roles = {"start": Role.OPERATOR}
+    required_roles = {
+        "start": Role.OPERATOR,
+        "pause": Role.OPERATOR,
+        "resume": Role.OPERATOR,
+        "stop": Role.OPERATOR,
+        "clone": Role.EDITOR,
+        "import_file": Role.EDITOR,
+    }
 
     def create_object(self, values: dict[str, Any]) -> Job:
         """One call."""
@@ -46,46 +49,18 @@ class JobViewSet(WriteViewSet[Job]):
         """One call; a job that has runs stays, with 409."""
         services.delete_job(job=obj, actor=self.person)
 
-    @extend_schema(request=StartSerializer, responses={201: RunSerializer})
+    @extend_schema(request=CloneSerializer, responses={201: JobSerializer})
     @action(detail=True, methods=["post"])
     @idempotent
-    def start(self, request: Request, pk: str | None = None) -> Response:
-        """Queue a run. 409 when the job is disabled."""
+    def clone(self, request: Request, pk: str | None = None) -> Response:
+        """A disabled job like this one, its sealed secrets included. 409 when the name is taken."""
         job = self.get_object()
-        body = StartSerializer(data=request.data)
+        body = CloneSerializer(data=request.data)
         body.is_valid(raise_exception=True)
-        run = services.start_run(
+        clone = services.clone_job(
             job=job,
-            now=timezone.now(),
             actor=self.person,
-            arguments=body.validated_data.get("arguments"),
+            now=timezone.now(),
+            name=body.validated_data.get("name", ""),
         )
-        shown = RunSerializer(run, context=self.get_serializer_context())
-        return Response(shown.data, status=status.HTTP_201_CREATED)
-
-
-class RunViewSet(ReadViewSet[Run]):
-    """Runs, newest first."""
-
-    queryset = Run.objects.select_related("job")
-    serializer_class = RunSerializer
-    filterset_class = RunFilter
-    required_roles = {"stop": Role.OPERATOR}
-
-    def get_queryset(self) -> Any:
-        """A single run comes with its moves."""
-        rows = super().get_queryset()
-        return rows.prefetch_related("moves") if self.action == "retrieve" else rows
-
-    def get_serializer_class(self) -> type[BaseSerializer[Run]]:
-        """A single run comes with its moves."""
-        return RunDetailSerializer if self.action == "retrieve" else RunSerializer
-
-    @extend_schema(request=None, responses=RunSerializer)
-    @action(detail=True, methods=["post"])
-    @idempotent
-    def stop(self, request: Request, pk: str | None = None) -> Response:
-        """Ask the run to stop. 409 when it has ended or is already stopping."""
-        run = self.get_object()
-        services.stop_run(run=run, now=timezone.now(), actor=self.person)
-        return self.answer(run)
+        return self.answer(clone, http_status=status.HTTP_201_CREATED)

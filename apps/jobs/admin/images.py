@@ -1,0 +1,73 @@
+"""The images that a job may choose, in the order people look for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from typing import Any, Final, cast
+
+from django import forms
+from django.db.models import QuerySet
+from django.template.defaultfilters import filesizeformat
+from django.utils.translation import gettext
+from unfold.widgets import UnfoldAdminSelectWidget
+
+from apps.projects.models import Image
+from apps.projects.states import ImageSource
+
+MOST_BUILT: Final = 50
+# Of each repository (seed S1.7).
+MOST_PUSHED: Final = 20
+_DIGEST_CHARACTERS: Final = 12
+
+
+def ordered(images: Iterable[Image]) -> list[Image]:
+    """Of one project: those built here newest first, then those of its registry.
+
+    Of a registry's repository ``latest`` comes first, then the tags descending, at most 20.
+    """
+    images = list(images)
+    built = [image for image in images if image.source != ImageSource.REGISTRY]
+    built.sort(key=lambda image: (image.created_at, image.pk), reverse=True)
+    pushed = [image for image in images if image.source == ImageSource.REGISTRY]
+    # Twice, because the sort is stable: the tags descend inside their repository.
+    pushed.sort(key=lambda image: (image.tag == "latest", image.tag), reverse=True)
+    pushed.sort(key=lambda image: image.name)
+    of_registry = [
+        image
+        for _name, same in groupby(pushed, key=lambda image: image.name)
+        for image in list(same)[:MOST_PUSHED]
+    ]
+    return built[:MOST_BUILT] + of_registry
+
+
+def described(image: Image) -> str:
+    """Name, tag, short digest, size."""
+    digest = image.digest.rpartition(":")[2][:_DIGEST_CHARACTERS]
+    size = filesizeformat(image.size_bytes) if image.size_bytes else ""
+    gone = gettext("removed") if image.removed_at else ""
+    return " · ".join(part for part in (image.reference, digest, size, gone) if part)
+
+
+class _ByProject(forms.models.ModelChoiceIterator):  # type: ignore[type-arg]
+    """The choices under the names of their projects."""
+
+    def __iter__(self) -> Iterator[Any]:
+        field = cast("ImageField", self.field)
+        if field.empty_label is not None:
+            yield ("", field.empty_label)
+        rows = cast("QuerySet[Image]", self.queryset).order_by("project__name", "-created_at")
+        for project, images in groupby(rows, key=lambda image: image.project):
+            chosen = ordered(images)
+            yield (str(project), [self.choice(image) for image in chosen])
+
+
+class ImageField(forms.ModelChoiceField):  # type: ignore[type-arg]
+    """A choice among images, grouped by project."""
+
+    widget = UnfoldAdminSelectWidget
+    iterator = _ByProject
+
+    def label_from_instance(self, obj: Any) -> str:
+        """As people recognise it."""
+        return described(obj)

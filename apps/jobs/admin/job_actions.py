@@ -1,0 +1,212 @@
+"""What can be done with many jobs at once. Each is one call of a service, counted and explained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import action
+
+from apps.access.admin.base import person_of, projects_of
+from apps.access.errors import DomainError
+from apps.access.states import Role
+from apps.jobs import services
+from apps.jobs.engine.portable import CONTENT_TYPES, MAX_JOBS, Format
+from apps.jobs.models import Job, Run
+
+# So many reasons are told one by one.
+MOST_REASONS: Final = 10
+
+Do = Callable[[Job], int]
+
+
+class Refused(Exception):
+    """Why an action did not take place for a job, in one sentence."""
+
+
+class JobActions:
+    """Bulk actions of the list of jobs."""
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Whether there is a project whose jobs the person may start."""
+        return bool(projects_of(request, Role.OPERATOR))
+
+    def has_edit_permission(self, request: HttpRequest) -> bool:
+        """Whether there is a project whose jobs the person may change."""
+        return bool(projects_of(request, Role.EDITOR))
+
+    @action(description=_("Start now"), permissions=["operate"])
+    def start_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Start every selected job."""
+
+        def do(job: Job) -> int:
+            services.start_run(job=job, now=timezone.now(), actor=person_of(request))
+            return 1
+
+        started = _each(request, queryset, Role.OPERATOR, do)
+        _say(
+            request,
+            started,
+            ngettext("%(count)d run was started.", "%(count)d runs were started.", started),
+        )
+
+    @action(description=_("Enable"), permissions=["edit"])
+    def enable(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Let them run."""
+        count = _each(request, queryset, Role.EDITOR, _switch(request, on=True))
+        _say(
+            request,
+            count,
+            ngettext("%(count)d job was enabled.", "%(count)d jobs were enabled.", count),
+        )
+
+    @action(description=_("Disable"), permissions=["edit"])
+    def disable(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Let them rest; runs that are active go on."""
+        count = _each(request, queryset, Role.EDITOR, _switch(request, on=False))
+        _say(
+            request,
+            count,
+            ngettext("%(count)d job was disabled.", "%(count)d jobs were disabled.", count),
+        )
+
+    @action(description=_("Pause their runs"), permissions=["operate"])
+    def pause_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Ask every active run to pause."""
+        count = _each(request, queryset, Role.OPERATOR, _ask(request, services.pause_run))
+        _say(
+            request,
+            count,
+            ngettext(
+                "%(count)d run was asked to pause.", "%(count)d runs were asked to pause.", count
+            ),
+        )
+
+    @action(description=_("Resume their runs"), permissions=["operate"])
+    def resume_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Ask every active run to go on."""
+        count = _each(request, queryset, Role.OPERATOR, _ask(request, services.resume_run))
+        _say(
+            request,
+            count,
+            ngettext(
+                "%(count)d run was asked to go on.", "%(count)d runs were asked to go on.", count
+            ),
+        )
+
+    @action(description=_("Stop their runs"), permissions=["operate"])
+    def stop_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """Ask every active run to stop."""
+        count = _each(request, queryset, Role.OPERATOR, _ask(request, services.stop_run))
+        _say(
+            request,
+            count,
+            ngettext(
+                "%(count)d run was asked to stop.", "%(count)d runs were asked to stop.", count
+            ),
+        )
+
+    @action(description=_("Clone"), permissions=["edit"])
+    def clone_selected(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
+        """A disabled clone of each."""
+
+        def do(job: Job) -> int:
+            services.clone_job(job=job, actor=person_of(request), now=timezone.now())
+            return 1
+
+        count = _each(request, queryset, Role.EDITOR, do)
+        _say(
+            request,
+            count,
+            ngettext(
+                "%(count)d job was cloned; the clone is disabled.",
+                "%(count)d jobs were cloned; the clones are disabled.",
+                count,
+            ),
+        )
+
+    @action(description=_("Export as YAML"), permissions=["view"])
+    def export_yaml(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
+        """A file for people and version control."""
+        return _file(queryset, Format.YAML)
+
+    @action(description=_("Export as CSV"), permissions=["view"])
+    def export_csv(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
+        """A file for spreadsheets."""
+        return _file(queryset, Format.CSV)
+
+
+def _each(request: HttpRequest, queryset: QuerySet[Job], role: Role, do: Do) -> int:
+    """Do it for every job where the person has the role; the sum of what was done."""
+    done = 0
+    reasons: list[str] = []
+    for job in queryset.select_related("project", "image"):
+        if job.project_id not in projects_of(request, role):
+            text = gettext("%(job)s: your role in %(project)s does not allow this.")
+            reasons.append(text % {"job": job, "project": job.project})
+            continue
+        try:
+            done += do(job)
+        except Refused as refused:
+            reasons.append(str(refused))
+        except DomainError as error:
+            reasons.append(error.text)
+    for reason in reasons[:MOST_REASONS]:
+        messages.error(request, reason)
+    more = len(reasons) - MOST_REASONS
+    if more > 0:
+        text = ngettext("%(count)d more was refused.", "%(count)d more were refused.", more)
+        messages.error(request, text % {"count": more})
+    return done
+
+
+def _say(request: HttpRequest, count: int, text: str) -> None:
+    if count:
+        messages.success(request, text % {"count": count})
+
+
+def _switch(request: HttpRequest, *, on: bool) -> Do:
+    def do(job: Job) -> int:
+        if job.enabled == on:
+            text = (
+                gettext("Job %(name)s is enabled.") if on else gettext("Job %(name)s is disabled.")
+            )
+            raise Refused(text % {"name": job.name})
+        values = {"enabled": on}
+        services.update_job(job=job, values=values, actor=person_of(request), now=timezone.now())
+        return 1
+
+    return do
+
+
+def _ask(request: HttpRequest, service: Callable[..., Any]) -> Do:
+    def do(job: Job) -> int:
+        done = 0
+        reasons: list[str] = []
+        for run in Run.objects.active().filter(job=job).select_related("job__project"):
+            try:
+                service(run=run, now=timezone.now(), actor=person_of(request))
+                done += 1
+            except DomainError as error:
+                reasons.append(error.text)
+        if not done:
+            nothing = gettext("Job %(name)s has no active run.") % {"name": job.name}
+            raise Refused(" ".join(reasons) or nothing)
+        for reason in reasons:
+            messages.error(request, reason)
+        return done
+
+    return do
+
+
+def _file(queryset: QuerySet[Job], kind: Format) -> HttpResponse:
+    rows = queryset.select_related("project", "image").order_by("project__slug", "name")
+    text = services.export_jobs(rows[: MAX_JOBS + 1], kind)
+    headers = {"Content-Disposition": f'attachment; filename="jobs.{kind.value}"'}
+    return HttpResponse(text, content_type=CONTENT_TYPES[kind], headers=headers)

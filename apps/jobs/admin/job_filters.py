@@ -1,0 +1,58 @@
+"""What the list of jobs can be narrowed by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+from unfold.contrib.filters.admin import DropdownFilter
+
+from apps.jobs.models import Job
+from apps.projects.models import Image
+
+_MOST_TAGS = 500
+_MOST_IMAGES = 200
+_NONE = "none"
+
+
+class TagFilter(DropdownFilter):
+    """Jobs that carry a tag; the tags are those of the visible jobs."""
+
+    title = _("tag")
+    parameter_name = "tag"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """One query."""
+        rows = Job.objects.visible_to(request.user).exclude(tags=[]).values_list("tags", flat=True)
+        tags = sorted({str(tag) for row in rows for tag in row})
+        return [(tag, tag) for tag in tags[:_MOST_TAGS]]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Those that carry it."""
+        tag = self.value()
+        return queryset if not tag else queryset.tagged(tag)  # type: ignore[attr-defined]
+
+
+class ImageFilter(DropdownFilter):
+    """Jobs by their image."""
+
+    title = _("image")
+    parameter_name = "image"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Images that jobs have; one query."""
+        used = Job.objects.visible_to(request.user).filter(image__isnull=False)
+        images = Image.objects.filter(pk__in=used.values("image")).order_by("-id")[:_MOST_IMAGES]
+        return [(_NONE, str(_("none"))), *((str(image.pk), image.reference) for image in images)]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """Those that have it; nothing for what is no id."""
+        value = self.value()
+        if not value:
+            return queryset
+        if value == _NONE:
+            return queryset.filter(image__isnull=True)
+        known = value.isascii() and value.isdigit() and len(value) <= 18
+        return queryset.filter(image=int(value)) if known else queryset.none()

@@ -1,0 +1,164 @@
+"""The page that reads jobs from a file: first what would be done, then the doing."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, cast
+
+from django import forms
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import (
+    UnfoldAdminFileFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+)
+
+from apps.access.admin.base import person_of, projects_of
+from apps.access.errors import DomainError
+from apps.access.models import User
+from apps.access.states import Role
+from apps.jobs import services
+from apps.jobs.engine.portable import MAX_BYTES, Format, format_of
+from apps.jobs.services.portable import Mode, Plan
+from apps.projects.models import Project
+
+
+class ImportForm(forms.Form):
+    """A file, or its text, and where its jobs go."""
+
+    file = forms.FileField(
+        label=_("File"),
+        required=False,
+        widget=UnfoldAdminFileFieldWidget,
+        help_text=_("YAML or CSV, as exported here; 1 MiB and 1,000 jobs at most."),
+    )
+    text = forms.CharField(
+        label=_("Or its text"),
+        required=False,
+        strip=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 8, "spellcheck": "false"}),
+    )
+    kind = forms.ChoiceField(
+        label=_("Format"),
+        required=False,
+        choices=[("", _("by the name of the file")), *((each.value, each.name) for each in Format)],
+        widget=UnfoldAdminSelectWidget,
+    )
+    project = forms.ModelChoiceField(
+        label=_("Project"),
+        queryset=Project.objects.none(),
+        required=False,
+        empty_label=_("as each job says"),
+        widget=UnfoldAdminSelectWidget,
+        help_text=_("Where all jobs of the file go."),
+    )
+    mode = forms.ChoiceField(
+        label=_("What it may do"),
+        choices=Mode.choices,
+        initial=Mode.UPSERT,
+        widget=UnfoldAdminSelectWidget,
+    )
+    # Of the preview: what the person has looked at.
+    packed = forms.CharField(required=False, widget=forms.HiddenInput)
+    name = forms.CharField(required=False, max_length=200, widget=forms.HiddenInput)
+    digest = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        projects = Project.objects.visible_to(user, Role.EDITOR)
+        cast("Any", self.fields["project"]).queryset = projects
+
+    def clean(self) -> dict[str, Any]:
+        """With ``raw``, the file as bytes or text."""
+        values = super().clean() or self.cleaned_data
+        file, text = values.get("file"), values.get("text")
+        if file is not None and file.size > MAX_BYTES:
+            size = {"limit": MAX_BYTES // 1024}
+            self.add_error("file", gettext("Larger than %(limit)d KiB.") % size)
+        elif file is not None:
+            values["raw"], values["name"] = file.read(), file.name
+        elif values.get("packed"):
+            values["raw"] = _unpacked(values["packed"])
+        elif text:
+            # Browsers send line breaks their own way.
+            values["raw"] = text.replace("\r\n", "\n")
+        elif "file" not in self.errors:
+            self.add_error("file", gettext("Choose a file, or paste its text below."))
+        values["format"] = Format(values.get("kind") or format_of(values.get("name") or ""))
+        return values
+
+
+def _unpacked(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise forms.ValidationError(_("Choose a file, or paste its text below.")) from error
+
+
+def import_page(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
+    """GET: the form. POST: what would be done; with ``apply``, done."""
+    person = person_of(request)
+    if person is None or not projects_of(request, Role.EDITOR):
+        raise PermissionDenied
+    form = ImportForm(request.POST or None, request.FILES or None, user=person)
+    context |= {"title": _("Import jobs"), "form": form}
+    if request.method == "POST" and form.is_valid():
+        wanted = _wanted(form, person)
+        if "apply" in request.POST:
+            done = _apply(request, wanted, form.cleaned_data["digest"])
+            if done is not None:
+                return done
+        plan = services.plan_import(**wanted)
+        context |= {"plan": plan, "counts": _counts(plan), "again": _again(form, wanted, plan)}
+    return TemplateResponse(request, "admin/jobs/job/import.html", context)
+
+
+def _wanted(form: ImportForm, person: User) -> dict[str, Any]:
+    values = form.cleaned_data
+    return {
+        "raw": values["raw"],
+        "kind": values["format"],
+        "actor": person,
+        "project": values["project"],
+        "mode": Mode(values["mode"]),
+        "file": values["name"],
+    }
+
+
+def _apply(request: HttpRequest, wanted: dict[str, Any], digest: str) -> HttpResponse | None:
+    try:
+        plan = services.import_jobs(**wanted, now=timezone.now(), digest=digest)
+    except DomainError as error:
+        messages.error(request, str(error))
+        return None
+    text = gettext("Imported: %(added)d added, %(changed)d changed, %(unchanged)d unchanged.")
+    messages.success(request, text % _counts(plan))
+    return HttpResponseRedirect(reverse("admin:jobs_job_changelist"))
+
+
+def _counts(plan: Plan) -> dict[str, int]:
+    return {what: plan.count(what) for what in ("added", "changed", "unchanged")}
+
+
+def _again(form: ImportForm, wanted: dict[str, Any], plan: Plan) -> dict[str, str]:
+    """What the button that applies sends; empty where there is nothing to apply."""
+    if plan.problems:
+        return {}
+    raw = wanted["raw"]
+    project = wanted["project"]
+    return {
+        # Byte by byte: a text area would change its line breaks.
+        "packed": base64.b64encode(raw if isinstance(raw, bytes) else raw.encode()).decode(),
+        "kind": wanted["kind"].value,
+        "project": str(project.pk) if project else "",
+        "mode": wanted["mode"].value,
+        "name": plan.file,
+        "digest": plan.digest,
+    }

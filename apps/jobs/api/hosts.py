@@ -1,0 +1,155 @@
+"""Hosts of runs over REST, and where a run of a job would go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import Http404
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema, extend_schema_field
+from rest_framework import serializers, status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView, ReadViewSet
+from apps.access.api.idempotency import idempotent
+from apps.access.api.permissions import InsideScopes, RoleInAnyProject
+from apps.jobs.api.filters import RunHostFilter
+from apps.jobs.models import Host, Job
+from apps.jobs.services import explain_placement, forget_host, switch_host
+from apps.jobs.states import HostMode
+
+
+class HostSerializer(serializers.ModelSerializer[Host]):
+    """A machine with a runner as it last described itself; only ``mode`` can be changed."""
+
+    online = serializers.SerializerMethodField(
+        help_text="Whether the last heartbeat is younger than 60 s."
+    )
+    labels = serializers.SerializerMethodField()
+
+    class Meta:
+        model = Host
+        fields = [
+            "id",
+            "name",
+            "kind",
+            "mode",
+            "online",
+            "problem",
+            "capacity",
+            "running",
+            "labels",
+            "cpu_percent",
+            "cores",
+            "memory_free_bytes",
+            "memory_total_bytes",
+            "system",
+            "version",
+            "engine",
+            "registered_at",
+            "beat_at",
+        ]
+        read_only_fields = fields
+
+    def get_online(self, host: Host) -> bool:
+        """By this server's clock."""
+        return host.is_online(timezone.now())
+
+    @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
+    def get_labels(self, host: Host) -> dict[str, str]:
+        """As the runner was started with."""
+        return dict(host.labels)
+
+
+class HostModeSerializer(serializers.Serializer[Any]):
+    """What a person decides about a host."""
+
+    mode = serializers.ChoiceField(choices=HostMode.choices)
+
+
+class VerdictSerializer(serializers.Serializer[Any]):
+    """What is said of one host."""
+
+    host = serializers.CharField()
+    eligible = serializers.BooleanField()
+    chosen = serializers.BooleanField()
+    against = serializers.ListField(child=serializers.CharField(), help_text="All that is wrong.")
+    free = serializers.IntegerField(help_text="Places for further runs.")
+    capacity = serializers.IntegerField()
+    cpu_percent = serializers.FloatField()
+
+
+class PlacementSerializer(serializers.Serializer[Any]):
+    """Where a run would go now; ``reason`` says why nowhere."""
+
+    chosen = serializers.CharField(allow_blank=True)
+    reason = serializers.CharField(allow_blank=True)
+    hosts = VerdictSerializer(many=True)
+
+
+class RunHostViewSet(ReadViewSet[Host]):
+    """Machines with a runner, by id (seed S1.52, S1.54)."""
+
+    queryset = Host.objects.all()
+    serializer_class = HostSerializer
+    filterset_class = RunHostFilter
+    permission_classes = (InsideScopes, RoleInAnyProject)
+    ordering = ("id",)
+
+    def get_queryset(self) -> QuerySet[Host]:
+        """All of them: they serve every project."""
+        return Host.objects.all()
+
+    @extend_schema(request=HostModeSerializer, responses=HostSerializer)
+    def partial_update(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Take a host out of service, or put it back."""
+        host = self.get_object()
+        body = HostModeSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        return self._switch(host, HostMode(body.validated_data["mode"]))
+
+    @extend_schema(responses={204: None})
+    def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Forget a host that will not come back. 409 while it is online."""
+        forget_host(host=self.get_object(), actor=self.person, now=timezone.now())
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    @extend_schema(request=None, responses=HostSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def enable(self, request: Request, pk: str | None = None) -> Response:
+        """Back into service."""
+        return self._switch(self.get_object(), HostMode.ENABLED)
+
+    @extend_schema(request=None, responses=HostSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def drain(self, request: Request, pk: str | None = None) -> Response:
+        """No new runs; those it has go on."""
+        return self._switch(self.get_object(), HostMode.DRAINING)
+
+    @extend_schema(request=None, responses=HostSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def disable(self, request: Request, pk: str | None = None) -> Response:
+        """No new runs until a person says otherwise."""
+        return self._switch(self.get_object(), HostMode.DISABLED)
+
+    def _switch(self, host: Host, mode: HostMode) -> Response:
+        switch_host(host=host, mode=mode, actor=self.person)
+        return self.answer(host)
+
+
+class JobPlacementView(ApiView):
+    """Where a run of the job would go if it were started now, and why nowhere else."""
+
+    @extend_schema(operation_id="jobs_placement_retrieve", responses=PlacementSerializer)
+    def get(self, request: Request, job: int) -> Response:
+        """Judged by the hosts' last heartbeats; writes nothing."""
+        found = Job.objects.visible_to(self.person).filter(pk=job).first()
+        if found is None:
+            raise Http404
+        return Response(PlacementSerializer(explain_placement(job=found, now=timezone.now())).data)

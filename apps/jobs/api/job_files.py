@@ -1,0 +1,252 @@
+"""Jobs as files over REST: export and import."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import IO, Any, ClassVar
+
+from django.http import HttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.parsers import BaseParser, MultiPartParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.fields import VisibleRelatedField
+from apps.access.api.parsers import BodyTooLarge, StrictJSONParser
+from apps.access.states import Role
+from apps.jobs import services
+from apps.jobs.engine.portable import CONTENT_TYPES, MAX_BYTES, MAX_JOBS, Format, format_of
+from apps.jobs.services.portable import Mode, Plan
+from apps.projects.models import Project
+
+_YAML_TYPES = ("text/yaml", "application/yaml", "text/x-yaml", "application/x-yaml")
+MULTIPART = "multipart/form-data"
+
+
+class _TextParser(BaseParser):
+    """The body is the file itself; the rest is in the address."""
+
+    kind: ClassVar[Format]
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """As the JSON wrapper has it; raises ``BodyTooLarge``."""
+        raw = stream.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise BodyTooLarge
+        return {"format": self.kind.value, "raw": raw}
+
+
+class CsvParser(_TextParser):
+    """``text/csv``."""
+
+    media_type = "text/csv"
+    kind = Format.CSV
+
+
+_YAML_PARSERS = tuple(
+    type("YamlParser", (_TextParser,), {"media_type": name, "kind": Format.YAML})
+    for name in _YAML_TYPES
+)
+
+
+class _AnyFormat(DefaultContentNegotiation):
+    """``?format=`` is ours here: errors are JSON, the file is what was asked for."""
+
+    def select_renderer(
+        self, request: Request, renderers: Any, format_suffix: Any = None
+    ) -> tuple[BaseRenderer, str]:
+        """The first."""
+        return renderers[0], renderers[0].media_type
+
+
+class ImportSerializer(serializers.Serializer[Any]):
+    """A file of jobs and what to do with it."""
+
+    format = serializers.ChoiceField(
+        choices=[(each.value, each.value) for each in Format], default=Format.YAML.value
+    )
+    text = serializers.CharField(
+        trim_whitespace=False, help_text=gettext_lazy("The file itself, 1 MiB at most.")
+    )
+    project = VisibleRelatedField(
+        queryset=Project.objects.all(),
+        at_least=Role.EDITOR,
+        required=False,
+        allow_null=True,
+        help_text=gettext_lazy("Where all jobs go; without it each job of the file names its own."),
+    )
+    mode = serializers.ChoiceField(choices=Mode.choices, default=Mode.UPSERT)
+    dry_run = serializers.BooleanField(
+        default=False, help_text=gettext_lazy("Only say what would be done.")
+    )
+
+
+class UploadSerializer(ImportSerializer):
+    """The same as a form with a file; without a format its name tells it."""
+
+    format = serializers.ChoiceField(
+        choices=[(each.value, each.value) for each in Format], required=False
+    )
+    text = None  # type: ignore[assignment]
+    file = serializers.FileField()
+
+
+class _OptionsSerializer(ImportSerializer):
+    """What stands in the address when the body is the file itself."""
+
+    text = None  # type: ignore[assignment]
+
+
+class PlannedJobSerializer(serializers.Serializer[Any]):
+    """What is done with one job of the file."""
+
+    id = serializers.SerializerMethodField(
+        help_text=gettext_lazy("null where it is yet to be added.")
+    )
+    name = serializers.CharField()
+    project = serializers.CharField(help_text=gettext_lazy("Its slug."))
+    what = serializers.ChoiceField(
+        choices=[("added", "added"), ("changed", "changed"), ("unchanged", "unchanged")]
+    )
+    changes = serializers.SerializerMethodField(
+        help_text=gettext_lazy("By field what it is now and what it becomes.")
+    )
+    secrets_to_set = serializers.ListField(
+        child=serializers.CharField(),
+        help_text=gettext_lazy("Names of secrets in the file that are not stored here."),
+    )
+
+    def get_id(self, planned: Any) -> int | None:
+        """Of the job."""
+        return None if planned.job is None else planned.job.pk
+
+    def get_changes(self, planned: Any) -> dict[str, list[Any]]:
+        """Pairs."""
+        return {name: list(pair) for name, pair in planned.changes.items()}
+
+
+class PlanSerializer(serializers.Serializer[Any]):
+    """What an import does, or would do."""
+
+    dry_run = serializers.BooleanField()
+    added = serializers.IntegerField()
+    changed = serializers.IntegerField()
+    unchanged = serializers.IntegerField()
+    problems = serializers.ListField(
+        child=serializers.CharField(),
+        help_text=gettext_lazy("Of a dry run; else they are an error, and nothing is imported."),
+    )
+    jobs = PlannedJobSerializer(many=True)
+
+
+def _shown(plan: Plan, *, dry_run: bool) -> dict[str, Any]:
+    counts = {what: plan.count(what) for what in ("added", "changed", "unchanged")}
+    plain = {"dry_run": dry_run, **counts, "problems": plan.said, "jobs": plan.jobs}
+    return dict(PlanSerializer(plain).data)
+
+
+_EXPORT = OpenApiParameter(
+    "format", str, enum=[each.value for each in Format], default=Format.YAML.value
+)
+_IN_ADDRESS = [
+    OpenApiParameter("project", int, description="When the body is the file itself."),
+    OpenApiParameter("mode", str, enum=Mode.values, description="The same."),
+    OpenApiParameter("dry_run", bool, description="The same."),
+]
+
+
+class JobFilesMixin:
+    """Export and import, for the view set of jobs."""
+
+    @extend_schema(
+        parameters=[_EXPORT],
+        responses={
+            (200, "application/yaml"): OpenApiTypes.STR,
+            (200, "text/csv"): OpenApiTypes.STR,
+        },
+    )
+    @action(
+        detail=False,
+        methods=["get"],
+        content_negotiation_class=_AnyFormat,
+        pagination_class=None,
+    )
+    def export(self: Any, request: Request) -> HttpResponse:
+        """A file of the jobs that the filters leave, at most 1,000; never with secrets."""
+        asked = request.query_params.get("format", Format.YAML.value)
+        if asked not in set(Format):
+            message = _("There is no such format; there are %(known)s.")
+            known = ", ".join(each.value for each in Format)
+            raise serializers.ValidationError({"format": message % {"known": known}})
+        jobs = self.filter_queryset(self.get_queryset())
+        rows = jobs.order_by("project__slug", "name")[: MAX_JOBS + 1]
+        text = services.export_jobs(rows, Format(asked))
+        headers = {"Content-Disposition": f'attachment; filename="jobs.{asked}"'}
+        return HttpResponse(text, content_type=CONTENT_TYPES[Format(asked)], headers=headers)
+
+    @extend_schema(
+        parameters=_IN_ADDRESS,
+        request={
+            "application/json": ImportSerializer,
+            MULTIPART: UploadSerializer,
+            "application/yaml": OpenApiTypes.STR,
+            "text/csv": OpenApiTypes.STR,
+        },
+        responses=PlanSerializer,
+    )
+    @action(
+        detail=False,
+        methods=["post"],
+        url_path="import",
+        url_name="import",
+        parser_classes=[StrictJSONParser, MultiPartParser, CsvParser, *_YAML_PARSERS],
+    )
+    def import_file(self: Any, request: Request) -> Response:
+        """Add and change jobs as a file says, all or nothing; 422 with every problem."""
+        values = self._import_values(request)
+        wanted: dict[str, Any] = {
+            "raw": values["raw"],
+            "kind": Format(values["format"]),
+            "actor": self.person,
+            "project": values.get("project"),
+            "mode": Mode(values["mode"]),
+            "file": values["name"],
+        }
+        if values["dry_run"]:
+            plan = services.plan_import(**wanted)
+        else:
+            plan = services.import_jobs(**wanted, now=timezone.now())
+        return Response(_shown(plan, dry_run=values["dry_run"]))
+
+    def _import_values(self: Any, request: Request) -> dict[str, Any]:
+        context = self.get_serializer_context()
+        data = request.data
+        if isinstance(data, dict) and isinstance(data.get("raw"), bytes):
+            options = {**request.query_params.dict(), "format": data["format"]}
+            body: Any = _OptionsSerializer(data=options, context=context)
+            body.is_valid(raise_exception=True)
+            return {**body.validated_data, "raw": data["raw"], "name": ""}
+        is_form = (request.content_type or "").startswith(MULTIPART)
+        body = (UploadSerializer if is_form else ImportSerializer)(data=data, context=context)
+        body.is_valid(raise_exception=True)
+        values = dict(body.validated_data)
+        if not is_form:
+            return {**values, "raw": values["text"], "name": ""}
+        file = values["file"]
+        if file.size > MAX_BYTES:
+            raise BodyTooLarge
+        kind = values.get("format") or format_of(file.name)
+        return {**values, "format": kind, "raw": file.read(), "name": file.name}

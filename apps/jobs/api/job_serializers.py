@@ -1,0 +1,190 @@
+"""Jobs as REST shows and takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.access.api.fields import VisibleRelatedField
+from apps.access.states import Role
+from apps.jobs.api.job_fields import (
+    CommandField,
+    CookiesField,
+    CutRulesField,
+    EnvironmentField,
+    FiniteField,
+    LabelsField,
+    RetryRulesField,
+    SecretsField,
+    TagsField,
+)
+from apps.jobs.api.serializers import ArgumentsField
+from apps.jobs.engine.retry import validate_retry_rules
+from apps.jobs.errors import JobNameTaken
+from apps.jobs.models import OPTIONS, Job, job_contradictions
+from apps.jobs.models.execution_rules import (
+    validate_command,
+    validate_environment,
+    validate_host_labels,
+    validate_line,
+    validate_tags,
+)
+from apps.jobs.models.job import MAX_SPEED
+from apps.jobs.models.options import MAX_TIMEOUT_SECONDS
+from apps.jobs.models.validators import validate_cut_rules
+from apps.projects.models import Image, Project
+
+
+class JobSerializer(serializers.ModelSerializer[Job]):
+    """What to run, with what, when, how fast, and how its pages are fetched."""
+
+    project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.EDITOR)
+    image = VisibleRelatedField(
+        queryset=Image.objects.all(),
+        required=False,
+        allow_null=True,
+        help_text=_("An image of the same project; null is a local process."),
+    )
+    image_reference = serializers.SerializerMethodField(help_text=_("name:tag of the image."))
+    command = CommandField(
+        required=False,
+        validators=[validate_command],
+        help_text=_("Program and arguments, instead of a spider."),
+    )
+    arguments = ArgumentsField(required=False, help_text=_("A JSON object the spider receives."))
+    environment = EnvironmentField(
+        required=False,
+        validators=[validate_environment],
+        help_text=_("Readable by everybody who sees the job."),
+    )
+    secrets = SecretsField(
+        required=False,
+        help_text=_("More environment, sealed and never given back. A null removes a name."),
+    )
+    secret_names = serializers.SerializerMethodField(help_text=_("Of the secrets that are stored."))
+    cpu_limit = FiniteField(
+        required=False,
+        allow_null=True,
+        min_value=0.01,
+        max_value=256.0,
+        help_text=_("Cores; null is the installation's default."),
+    )
+    host_labels = LabelsField(required=False, validators=[validate_host_labels])
+    retry_rules = RetryRulesField(required=False, validators=[validate_retry_rules])
+    tags = TagsField(required=False, validators=[validate_tags])
+    speed = FiniteField(
+        required=False,
+        min_value=0,
+        max_value=MAX_SPEED,
+        help_text=_("requests a second; 0 is unlimited, 0.1 is one every ten seconds"),
+    )
+    timeout_seconds = FiniteField(
+        required=False, min_value=0.1, max_value=MAX_TIMEOUT_SECONDS, help_text=_("of a download")
+    )
+    request_timeout_seconds = FiniteField(
+        required=False,
+        allow_null=True,
+        min_value=0.1,
+        max_value=3600.0,
+        help_text=_("until the spider sends a request again; null is the spider's own"),
+    )
+    cut = CutRulesField(required=False, validators=[validate_cut_rules])
+    cookies = CookiesField(
+        required=False, help_text=_("Sent from the start. Sealed, never given back.")
+    )
+    cookies_set = serializers.SerializerMethodField(help_text=_("Whether there are cookies."))
+
+    class Meta:
+        model = Job
+        fields = [
+            "id",
+            "project",
+            "name",
+            "enabled",
+            "image",
+            "image_reference",
+            "spider",
+            "command",
+            "arguments",
+            "environment",
+            "secrets",
+            "secret_names",
+            "cron",
+            "time_zone",
+            "overlap",
+            "misfire",
+            "priority",
+            "cpu_limit",
+            "memory_limit_bytes",
+            "max_run_seconds",
+            "host_labels",
+            "retry_rules",
+            "speed",
+            "concurrency",
+            *OPTIONS,
+            "cookies_set",
+            "tags",
+            "notes",
+            "created_at",
+            "updated_at",
+        ]
+        # That a name is taken is said of the name, below.
+        validators: list[Any] = []
+
+    @extend_schema_field({"type": ["string", "null"]})
+    def get_image_reference(self, job: Job) -> str | None:
+        """As the engine names it."""
+        return job.image.reference if job.image else None
+
+    def get_secret_names(self, job: Job) -> list[str]:
+        """Without their values."""
+        return job.secret_names
+
+    def get_cookies_set(self, job: Job) -> bool:
+        """Without opening them."""
+        return bool(job.__dict__["cookies"])
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """What two fields say together, with those that stay as they are."""
+        job = self.instance if isinstance(self.instance, Job) else Job()
+        merged = {**job.judged(), **attrs}
+        changes = attrs.get("secrets", {})
+        names = {*merged["secret_names"], *changes}
+        merged["secret_names"] = {name for name in names if changes.get(name, "") is not None}
+        errors = {**job_contradictions(merged), **self._image_errors(merged, job)}
+        if self._is_taken(merged, job):
+            errors["name"] = str(JobNameTaken.detail)
+        if errors:
+            raise serializers.ValidationError(errors)
+        return attrs
+
+    def _image_errors(self, merged: dict[str, Any], job: Job) -> dict[str, str]:
+        image = merged["image"]
+        if image is None:
+            return {}
+        if image.project_id != merged["project"].pk and image.pk != job.image_id:
+            # As of one that nobody has: who may not see it does not learn that it exists.
+            text = self.fields["image"].error_messages["does_not_exist"]
+            return {"image": str(text).format(pk_value=image.pk)}
+        if image.removed_at is not None and image.pk != job.image_id:
+            return {"image": gettext("This image has been removed; choose another one.")}
+        return {}
+
+    def _is_taken(self, merged: dict[str, Any], job: Job) -> bool:
+        namesakes = Job.objects.filter(project=merged["project"], name=merged["name"])
+        return namesakes.exclude(pk=job.pk).exists()
+
+
+class CloneSerializer(serializers.Serializer[Any]):
+    """How the clone is called."""
+
+    name = serializers.CharField(
+        required=False,
+        max_length=100,
+        validators=[validate_line],
+        help_text=_("Without it the job's own with (copy), (copy 2) and so on."),
+    )

@@ -1,0 +1,68 @@
+"""Links between jobs over REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from rest_framework import serializers
+
+from apps.access.api.base import WriteViewSet
+from apps.access.api.fields import VisibleRelatedField
+from apps.access.querysets import VisibleQuerySet
+from apps.access.states import Role
+from apps.jobs import services
+from apps.jobs.api.filters import JobLinkFilter
+from apps.jobs.models import Job, JobLink
+from apps.jobs.states import Condition
+
+
+class JobLinkSerializer(serializers.ModelSerializer[JobLink]):
+    """After ``after`` has ended as ``condition`` says, ``job`` is run."""
+
+    project = serializers.IntegerField(source="job.project_id", read_only=True)
+    job = VisibleRelatedField(queryset=Job.objects.all(), at_least=Role.EDITOR)
+    after = VisibleRelatedField(queryset=Job.objects.all(), at_least=Role.EDITOR)
+    condition = serializers.ChoiceField(choices=Condition.choices, default=Condition.SUCCEEDED)
+
+    class Meta:
+        model = JobLink
+        fields = ["id", "project", "job", "after", "condition", "created_at"]
+        # That there is none yet is the service's to say, under its lock.
+        validators: list[Any] = []
+
+    def get_fields(self) -> dict[str, Any]:
+        """What a link leads from and to is settled when it is made."""
+        fields = super().get_fields()
+        if isinstance(self.instance, JobLink):
+            fields["job"].read_only = fields["after"].read_only = True
+        return fields
+
+
+class JobLinkViewSet(WriteViewSet[JobLink]):
+    """Which jobs follow which. Only the condition of a link can be changed."""
+
+    queryset = JobLink.objects.select_related("job", "after")
+    serializer_class = JobLinkSerializer
+    filterset_class = JobLinkFilter
+
+    def get_queryset(self) -> QuerySet[JobLink]:
+        """Links of jobs that the caller sees, of both."""
+        rows = super().get_queryset()
+        if getattr(self, "swagger_fake_view", False):
+            return rows
+        seen: VisibleQuerySet[Job] = Job.objects.visible_to(self.request.user)
+        return rows.filter(after__in=seen)
+
+    def create_object(self, values: dict[str, Any]) -> JobLink:
+        """One call; 422 with the way round when the jobs would follow each other for ever."""
+        return services.add_link(actor=self.person, **values)
+
+    def update_object(self, obj: JobLink, values: dict[str, Any]) -> JobLink:
+        """One call."""
+        condition = values.get("condition", obj.condition)
+        return services.change_link(link=obj, condition=condition, actor=self.person)
+
+    def delete_object(self, obj: JobLink) -> None:
+        """One call."""
+        services.remove_link(link=obj, actor=self.person)

@@ -1,0 +1,151 @@
+"""Runs over REST, and what can be asked of them. Each action is one call of a service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+
+from apps.access.api.base import ReadViewSet
+from apps.access.api.idempotency import idempotent
+from apps.access.states import Role
+from apps.jobs import services
+from apps.jobs.api.filters import RunFilter
+from apps.jobs.api.serializers import (
+    RunCommandSerializer,
+    RunDetailSerializer,
+    RunSerializer,
+    StartSerializer,
+    TallySerializer,
+)
+from apps.jobs.models import Run
+from apps.jobs.states import Ask
+
+
+class JobRunsMixin:
+    """What is done with the runs of a job: start one, or ask all that are active."""
+
+    @extend_schema(request=StartSerializer, responses={201: RunSerializer})
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def start(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Queue a run. 409 when the job is disabled, has an active run beside which no other may
+        be, or as many waiting as may wait.
+        """
+        job = self.get_object()
+        body = StartSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        run = services.start_run(
+            job=job,
+            now=timezone.now(),
+            actor=self.person,
+            arguments=body.validated_data.get("arguments"),
+            overlap=body.validated_data.get("overlap"),
+        )
+        shown = RunSerializer(run, context=self.get_serializer_context())
+        return Response(shown.data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(request=None, responses=TallySerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def pause(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Ask every active run of the job to pause."""
+        tally = services.pause_job(job=self.get_object(), now=timezone.now(), actor=self.person)
+        return Response(TallySerializer(tally).data)
+
+    @extend_schema(request=None, responses=TallySerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def resume(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Ask every paused run of the job to go on."""
+        tally = services.resume_job(job=self.get_object(), now=timezone.now(), actor=self.person)
+        return Response(TallySerializer(tally).data)
+
+    @extend_schema(request=None, responses=TallySerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def stop(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Ask every active run of the job to stop; those that wait are cancelled at once."""
+        tally = services.stop_job(job=self.get_object(), now=timezone.now(), actor=self.person)
+        return Response(TallySerializer(tally).data)
+
+
+class RunViewSet(ReadViewSet[Run]):
+    """Runs, newest first. What is asked of one shows among its commands until it has answered."""
+
+    queryset = Run.objects.select_related("job__project", "plan")
+    serializer_class = RunSerializer
+    filterset_class = RunFilter
+    required_roles = dict.fromkeys(
+        ("stop", "pause", "resume", "restart", "freeze", "thaw"), Role.OPERATOR
+    )
+
+    def get_queryset(self) -> Any:
+        """A single run comes with its moves."""
+        rows = super().get_queryset()
+        return rows.prefetch_related("moves") if self.action == "retrieve" else rows
+
+    def get_serializer_class(self) -> type[BaseSerializer[Run]]:
+        """A single run comes with its moves."""
+        return RunDetailSerializer if self.action == "retrieve" else RunSerializer
+
+    @extend_schema(request=None, responses=RunSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def stop(self, request: Request, pk: str | None = None) -> Response:
+        """Ask the run to stop. 409 when it has ended or is already stopping."""
+        return self._ask(Ask.EXIT)
+
+    @extend_schema(request=None, responses=RunSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def pause(self, request: Request, pk: str | None = None) -> Response:
+        """Ask the run to send nothing more until it is resumed. 409 when it is not running."""
+        return self._ask(Ask.PAUSE)
+
+    @extend_schema(request=None, responses=RunSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def resume(self, request: Request, pk: str | None = None) -> Response:
+        """Ask the run to go on where it was; a frozen one is thawed. 409 when it is not paused."""
+        return self._ask(Ask.RESUME)
+
+    @extend_schema(request=None, responses=RunSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def restart(self, request: Request, pk: str | None = None) -> Response:
+        """Ask the run to exit, and start it again in the same place. 409 when it has not begun."""
+        return self._ask(Ask.RESTART)
+
+    @extend_schema(request=None, responses=RunSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def freeze(self, request: Request, pk: str | None = None) -> Response:
+        """Have the host halt the run's container or process: for a run that does not answer."""
+        return self._ask(Ask.FREEZE)
+
+    @extend_schema(request=None, responses=RunSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def thaw(self, request: Request, pk: str | None = None) -> Response:
+        """Have the host let a frozen run go on. 409 when it is not frozen."""
+        return self._ask(Ask.THAW)
+
+    @extend_schema(responses=RunCommandSerializer(many=True), filters=False)
+    @action(detail=True, methods=["get"], filterset_class=None)
+    def commands(self, request: Request, pk: str | None = None) -> Response:
+        """What was asked of the run, the newest first, and what it has answered."""
+        commands: Any = self.get_object().commands.all()
+        rows: Any = self.paginate_queryset(commands)
+        return self.get_paginated_response(RunCommandSerializer(rows, many=True).data)
+
+    def _ask(self, what: Ask) -> Response:
+        run = self.get_object()
+        services.act_on_run(run=run, action=what, now=timezone.now(), actor=self.person)
+        return self.answer(run)

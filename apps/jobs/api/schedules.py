@@ -1,0 +1,125 @@
+"""Schedules over REST: what comes next, and what became of what was planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.exceptions import ValidationError as DjangoValidationError
+from django.http import Http404
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView, ReadViewSet
+from apps.jobs.api.filters import PlannedRunFilter
+from apps.jobs.engine.cron import validate_cron, validate_time_zone
+from apps.jobs.models import Job, PlannedRun
+from apps.jobs.queries import schedule_facts, times_to_come
+
+
+class NextTimeSerializer(serializers.Serializer[Any]):
+    """A time to come, twice."""
+
+    local = serializers.SerializerMethodField(help_text=_("by the clock of the job's zone"))
+    utc = serializers.DateTimeField()
+
+    def get_local(self, row: Any) -> str:
+        """With the offset of that zone at that time, which the UTC of REST would hide."""
+        return str(row.local.isoformat())
+
+
+class PlannedRunSerializer(serializers.ModelSerializer[PlannedRun]):
+    """One planned time of a job and what became of it."""
+
+    project = serializers.IntegerField(source="schedule.job.project_id", read_only=True)
+    job = serializers.IntegerField(source="schedule.job_id", read_only=True)
+
+    class Meta:
+        model = PlannedRun
+        fields = ["id", "project", "job", "planned_at", "outcome", "reason", "run", "decided_at"]
+        read_only_fields = fields
+
+
+class ScheduleSerializer(serializers.Serializer[Any]):
+    """The schedule of a job."""
+
+    cron = serializers.CharField(allow_blank=True)
+    time_zone = serializers.CharField()
+    active = serializers.BooleanField(help_text=_("It has a cron and is enabled."))
+    next_times = NextTimeSerializer(many=True)
+    planned_through = serializers.DateTimeField(
+        allow_null=True, help_text=_("Every planned time until then is accounted for.")
+    )
+    counts = serializers.DictField(
+        child=serializers.IntegerField(), help_text=_("Planned runs by outcome.")
+    )
+
+
+class ScheduleQuestionSerializer(serializers.Serializer[Any]):
+    """An expression that somebody thinks about."""
+
+    cron = serializers.CharField(max_length=100, default="", allow_blank=True)
+    time_zone = serializers.CharField(max_length=50, default="UTC")
+
+    def validate_cron(self, text: str) -> str:
+        """Refused with the field of the expression and the reason."""
+        return _checked(validate_cron, text)
+
+    def validate_time_zone(self, name: str) -> str:
+        """A zone of the IANA database."""
+        return _checked(validate_time_zone, name)
+
+
+class ScheduleAnswerSerializer(serializers.Serializer[Any]):
+    """When it would fire."""
+
+    next_times = NextTimeSerializer(many=True)
+
+
+class JobScheduleView(ApiView):
+    """The schedule of one job."""
+
+    @extend_schema(operation_id="jobs_schedule_retrieve", responses=ScheduleSerializer)
+    def get(self, request: Request, job: int) -> Response:
+        """The next five times in the job's zone and in UTC, and the account by outcome."""
+        found = Job.objects.visible_to(self.person).filter(pk=job).first()
+        if found is None:
+            raise Http404
+        return Response(ScheduleSerializer(schedule_facts(found, now=timezone.now())).data)
+
+
+class SchedulePreviewView(ApiView):
+    """What an expression would do; nothing is stored."""
+
+    only_reads = True
+
+    @extend_schema(
+        operation_id="jobs_schedule_preview",
+        request=ScheduleQuestionSerializer,
+        responses=ScheduleAnswerSerializer,
+    )
+    def post(self, request: Request) -> Response:
+        """The next five times; 400 says what is wrong with the expression."""
+        body = ScheduleQuestionSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        times = times_to_come(after=timezone.now(), **body.validated_data)
+        return Response(ScheduleAnswerSerializer({"next_times": times}).data)
+
+
+class PlannedRunViewSet(ReadViewSet[PlannedRun]):
+    """Planned runs: each planned time once, the newest first."""
+
+    queryset = PlannedRun.objects.select_related("schedule__job")
+    serializer_class = PlannedRunSerializer
+    filterset_class = PlannedRunFilter
+
+
+def _checked(validate: Any, text: str) -> str:
+    try:
+        validate(text)
+    except DjangoValidationError as error:
+        raise serializers.ValidationError(error.messages) from error
+    return text
