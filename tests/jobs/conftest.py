@@ -9,6 +9,7 @@ import pytest
 from django.test import override_settings
 
 from apps.jobs.daemon import RunnerDaemon
+from tests.jobs.containers import base_image_id, docker_runner, installation  # noqa: F401
 from tests.jobs.runners import make_runner
 from yardkit.broker import Broker, connect
 
@@ -18,7 +19,12 @@ ROOT = Path(__file__).resolve().parents[2]
 ENDINGS = {
     "sleeps": "import time\ntime.sleep(60)\n",
     "raises": "raise RuntimeError('no such luck')\n",
-    "deaf": "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(60)\n",
+    "deaf": (
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print('deaf now', flush=True)\n"
+        "time.sleep(60)\n"
+    ),
     "family": (
         "import subprocess, sys, time\n"
         "code = 'import time; time.sleep(60)'\n"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
-from apps.jobs.models import Job, Run
+from apps.jobs.models import Host, Job, Run
 from apps.jobs.states import FINAL, RunState
 from apps.projects.models import Project
 
@@ -39,3 +39,18 @@ def make_run(**fields: Any) -> Run:
     if state not in FINAL | {RunState.QUEUED}:
         values |= {"host": "host-1", "watched_at": NOW, "boot": "b1"}
     return Run.objects.create(job=job, **(values | fields))
+
+
+def make_host(name: str, **fields: Any) -> Host:
+    """A host with nothing to do, whose runner has reported just now."""
+    values: dict[str, Any] = {
+        "kind": "process",
+        "capacity": 4,
+        "cores": 2,
+        "cpu_percent": 10.0,
+        "memory_free_bytes": 2 * 1024**3,
+        "memory_total_bytes": 4 * 1024**3,
+        "registered_at": NOW,
+        "beat_at": NOW,
+    }
+    return Host.objects.create(name=name, **(values | fields))

@@ -63,6 +63,12 @@ def form(project: Project, **fields: Any) -> dict[str, Any]:
         "cut": "",
         "enabled": "on",
         "notes": "",
+        "time_zone": "UTC",
+        "overlap": "skip",
+        "misfire": "once",
+        "priority": "0",
+        "links-TOTAL_FORMS": "0",
+        "links-INITIAL_FORMS": "0",
     } | fields
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from apps.jobs.daemon import RunnerDaemon
-from apps.jobs.runners.process import ProcessRunner, RunSpec, read_exit
+from apps.jobs.runners.base import RunSpec
+from apps.jobs.runners.outputs import read_exit
+from apps.jobs.runners.process import ProcessRunner
 from apps.jobs.services import stop_run
 from apps.jobs.states import RunState
 from tests.jobs.factories import NOW
@@ -49,12 +50,13 @@ def test_a_run_that_is_killed_from_outside_fails_and_says_so(runner: RunnerDaemo
 
 @pytest.mark.django_db
 def test_a_run_that_does_not_listen_is_killed_after_its_grace(
-    runner: RunnerDaemon, monkeypatch: pytest.MonkeyPatch
+    runner: RunnerDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.jobs.daemon.STOP_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("apps.jobs.daemon.timing.STOP_GRACE_SECONDS", 0.3)
     run = start("deaf")
-    until(runner, run, lambda: run.state == RunState.RUNNING)
-    time.sleep(0.5)  # until the module has installed its deaf ear
+    log = tmp_path / "runs" / str(run.pk) / "log.txt"
+    until(runner, run, lambda: log.exists() and "deaf now" in log.read_text())
+    assert run.state == RunState.RUNNING
     stop_run(run=run, now=NOW, actor=None)
     until(runner, run, lambda: run.state == RunState.CANCELLED)
 

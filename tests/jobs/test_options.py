@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from django.core.exceptions import ValidationError
 
 from apps.access.models import AuditRecord
 from apps.access.states import Role
-from apps.jobs.daemon import RunnerDaemon
+from apps.jobs.daemon.specs import spec_of
 from apps.jobs.models import DownloaderKind, DownloadPolicy, Job, parse_cookies
 from apps.jobs.models.options import contradictions
 from apps.jobs.models.validators import (
@@ -24,7 +25,6 @@ from apps.jobs.states import RunState
 from tests.access.factories import Api, make_user
 from tests.jobs.factories import make_job, make_project, make_run
 from tests.jobs.test_admin import LIST, form, member
-from yardkit.clock import SystemClock
 from yardkit.protocol import CutRule, DownloaderSettings, DownloaderType, Policy
 from yardspider.environment import read_run
 from yardspider.settings import SpiderSettings
@@ -257,7 +257,7 @@ def test_the_form_takes_cookies_keeps_them_and_removes_them() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.covers("S1.30", "S1.36")
-def test_everything_a_job_says_reaches_its_run(tmp_path: Any) -> None:
+def test_everything_a_job_says_reaches_its_run() -> None:
     project = make_project(allowed_networks=["10.1.0.0/16"])
     cut = [{"start": "<main", "end": "</main>"}, {"pattern": "(x)", "trim": True}]
     job = make_job(
@@ -287,7 +287,7 @@ def test_everything_a_job_says_reaches_its_run(tmp_path: Any) -> None:
         download_retries=2,
         fed_from_outside=True,
     )
-    environment = environment_of(job, tmp_path)
+    environment = environment_of(job)
     read = read_run(environment)
     assert (read.policy, read.agents) == (Policy.CHAINED, 3)
     assert read.downloader == DownloaderSettings(
@@ -318,21 +318,14 @@ def test_everything_a_job_says_reaches_its_run(tmp_path: Any) -> None:
 
 
 @pytest.mark.django_db
-def test_what_a_job_leaves_open_is_the_spiders_own(tmp_path: Any) -> None:
-    read = read_run(environment_of(make_job(), tmp_path))
+def test_what_a_job_leaves_open_is_the_spiders_own() -> None:
+    read = read_run(environment_of(make_job()))
     assert read.settings == {"concurrency": 100, "speed": 1.0}
     own = SpiderSettings(request_timeout_seconds=99, download_retries=1)
     assert own.changed(read.settings, origin="x").request_timeout_seconds == 99
 
 
-def environment_of(job: Job, folder: Any) -> dict[str, str]:
+def environment_of(job: Job) -> dict[str, str]:
     """What the runner gives the process of a run."""
-    runner = RunnerDaemon(
-        broker=None,  # type: ignore[arg-type]  # it is not asked
-        host="h",
-        clock=SystemClock(),
-        capacity=1,
-        folder=folder,
-    )
     run = make_run(job=job, state=RunState.STARTING)
-    return {"CRAWLYARD_RUN": str(run.pk), **runner._spec(run).environment}
+    return {"CRAWLYARD_RUN": str(run.pk), **spec_of(run, Path("run")).environment}

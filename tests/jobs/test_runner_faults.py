@@ -18,8 +18,8 @@ from django.utils import timezone
 
 from apps.jobs.daemon import RunnerDaemon
 from apps.jobs.models import Run
-from apps.jobs.runners.process import read_exit
-from apps.jobs.services import claim_runs, finish_run, stop_run
+from apps.jobs.runners.outputs import read_exit
+from apps.jobs.services import claim_runs, finish_run, place_runs, stop_run
 from apps.jobs.states import RunState
 from tests.jobs.factories import make_run
 from tests.jobs.runners import make_runner, start, until
@@ -41,7 +41,7 @@ def failing() -> Iterator[None]:
 def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """The spiders here do not listen, and need not be waited for."""
     for name in ("STOP_GRACE_SECONDS", "SHUTDOWN_GRACE_SECONDS"):
-        monkeypatch.setattr(f"apps.jobs.daemon.{name}", 0.3)
+        monkeypatch.setattr(f"apps.jobs.daemon.timing.{name}", 0.3)
 
 
 @contextlib.contextmanager
@@ -139,7 +139,8 @@ def test_a_runner_killed_between_claim_and_start_starts_it_after_all(
     runner: RunnerDaemon, broker: Broker, tmp_path: Path
 ) -> None:
     run = start("sleeps")
-    claim_runs(host="host-1", limit=1, now=timezone.now())
+    place_runs(now=timezone.now())
+    assert claim_runs(host="host-1", limit=1, now=timezone.now()) == [run]
     runner.setup()
     until(runner, run, lambda: run.state == RunState.RUNNING)
 
@@ -147,9 +148,10 @@ def test_a_runner_killed_between_claim_and_start_starts_it_after_all(
 def test_a_claim_that_was_committed_unheard_is_found_in_the_rows(
     runner: RunnerDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.jobs.daemon.WATCH_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr("apps.jobs.daemon.timing.WATCH_EVERY_SECONDS", 0.1)
     run = start("sleeps")
-    claim_runs(host="host-1", limit=1, now=timezone.now())
+    place_runs(now=timezone.now())
+    assert claim_runs(host="host-1", limit=1, now=timezone.now()) == [run]
     until(runner, run, lambda: run.state == RunState.RUNNING)
 
 
@@ -221,7 +223,7 @@ def test_a_signal_ends_the_runs_of_a_runner_that_hangs(
 def test_a_run_that_is_asked_twice_to_end_is_signalled_once(
     runner: RunnerDaemon, tmp_path: Path, spiders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.jobs.daemon.SHUTDOWN_GRACE_SECONDS", 10.0)
+    monkeypatch.setattr("apps.jobs.daemon.timing.SHUTDOWN_GRACE_SECONDS", 10.0)
     (spiders / "polite.py").write_text(
         "import signal, sys, time\n"
         "def on_signal(number, frame):\n"
@@ -245,7 +247,7 @@ def test_a_run_that_is_asked_twice_to_end_is_signalled_once(
 def test_a_run_of_a_runner_that_now_has_another_name_is_taken_over(
     broker: Broker, tmp_path: Path, spiders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("apps.jobs.daemon.WATCH_EVERY_SECONDS", 0.1)
+    monkeypatch.setattr("apps.jobs.daemon.timing.WATCH_EVERY_SECONDS", 0.1)
     killed = make_runner(broker, tmp_path)
     killed.setup()
     run = running(killed)
@@ -258,7 +260,7 @@ def test_a_run_of_a_runner_that_now_has_another_name_is_taken_over(
     run.refresh_from_db()
     elsewhere.refresh_from_db()
     assert (run.host, elsewhere.state) == ("host-1", RunState.RUNNING), "judged too early"
-    successor._reap_at = 0.0
+    successor.watcher.reap_at = 0.0
     until(successor, run, lambda: run.host == "host-2")
     until(successor, elsewhere, lambda: elsewhere.state == RunState.LOST)
     assert list(successor.handles) == [run.pk]

@@ -1,0 +1,84 @@
+"""Hosts of runs in the admin: what is shown, and who may switch and forget them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.template.loader import render_to_string
+from django.test import Client
+from django.utils import timezone
+
+from apps.access.states import Role
+from apps.jobs.models import Host
+from apps.jobs.services import explain_placement
+from apps.jobs.states import HostMode
+from tests.access.factories import make_user
+from tests.jobs.factories import make_host, make_job, make_project
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/jobs/host/"
+
+
+def client_of(role: Role) -> Client:
+    client = Client()
+    client.force_login(make_user(roles={make_project(): role}, is_staff=True))
+    return client
+
+
+@pytest.mark.covers("S1.52", "S1.54")
+def test_the_list_and_the_page_show_how_a_host_is(django_assert_max_num_queries: object) -> None:
+    make_host("fine", beat_at=timezone.now(), running=2, labels={"gpu": "yes"})
+    make_host("stuck", beat_at=timezone.now(), problem="Docker does not answer")
+    gone = make_host("gone", beat_at=timezone.now() - timedelta(seconds=61))
+    client = client_of(Role.VIEWER)
+    page = client.get(LIST).content.decode()
+    for words in ("online", "starts no runs", "offline", "2 / 4", "10 %", "2.0"):
+        assert words in page
+    page = client.get(f"{LIST}{gone.pk}/change/").content.decode()
+    assert "offline" in page
+    assert f"{LIST}{gone.pk}/drain" not in page
+
+
+def test_only_an_admin_switches() -> None:
+    host = make_host("one", beat_at=timezone.now())
+    refused = client_of(Role.OPERATOR).post(f"{LIST}{host.pk}/drain")
+    assert refused.status_code == 403
+    client = client_of(Role.ADMIN)
+    assert f"{LIST}{host.pk}/drain" in client.get(f"{LIST}{host.pk}/change/").content.decode()
+    for verb, mode in [("drain", "draining"), ("disable", "disabled"), ("enable", "enabled")]:
+        page = client.post(f"{LIST}{host.pk}/{verb}", follow=True).content.decode()
+        assert f"Host one is now {mode}." in page
+        host.refresh_from_db()
+        assert host.mode == mode
+    assert client.get(f"{LIST}{host.pk}/drain").status_code == 405
+    assert client.post(f"{LIST}999/drain").status_code == 404
+
+
+def test_bulk_actions_switch_and_forget() -> None:
+    here = make_host("here", beat_at=timezone.now())
+    gone = make_host("gone", beat_at=timezone.now() - timedelta(seconds=61))
+    client = client_of(Role.ADMIN)
+
+    def act(name: str) -> str:
+        data = {"action": name, "_selected_action": [here.pk, gone.pk]}
+        return client.post(LIST, data, follow=True).content.decode()
+
+    assert "2 hosts are now draining." in act("drain_selected")
+    assert set(Host.objects.values_list("mode", flat=True)) == {HostMode.DRAINING}
+    page = act("forget_selected")
+    assert "Host here is online; stop its runner first." in page
+    assert "1 host is forgotten." in page
+    assert [host.name for host in Host.objects.all()] == ["here"]
+
+
+def test_where_a_run_would_go_can_be_put_on_a_page() -> None:
+    make_host("<b>plain</b>", beat_at=timezone.now())
+    job = make_job(host_labels={"gpu": "yes"})
+    context = {"placement": explain_placement(job=job, now=timezone.now())}
+    page = render_to_string("jobs/placement.html", context)
+    assert "&lt;b&gt;plain&lt;/b&gt;: label gpu=yes is missing" in page
+    Host.objects.update(labels={"gpu": "yes"})
+    context = {"placement": explain_placement(job=job, now=timezone.now())}
+    assert "would start now on host" in render_to_string("jobs/placement.html", context)

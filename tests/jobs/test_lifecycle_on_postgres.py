@@ -1,0 +1,17 @@
+"""The life of runs on PostgreSQL, where two really write at the same moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.again import run_again
+
+AGAIN = ("test_lifecycle", "test_overlap", "test_retrying", "test_services", "at_once")
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_runs_live_on_postgresql_too(postgres_database: str) -> None:
+    run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)
