@@ -1,0 +1,1 @@
+"""Log lines as plain values, without Django."""

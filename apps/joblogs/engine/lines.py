@@ -1,0 +1,128 @@
+"""What a line says about itself, and how it is made harmless (plain Python, no Django)."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from yardkit.log_lines import one_line
+from yardkit.protocol import LogRecord
+
+# From quiet to loud.
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+SHIPPED_LONGEST: Final = 17_000
+# Escapes are longer than what they stand for.
+LONGEST_TEXT: Final = 20_000
+CUT_MARK: Final = " ... [cut]"
+SOURCE_CHARACTERS: Final = 100
+# What a line or its sender says of its time is believed inside these limits. A line with an older
+# time would be deleted before its days are over.
+OLDEST: Final = timedelta(days=1)
+NEWEST: Final = timedelta(hours=1)
+BIGGEST_SEQ: Final = 2**63 - 1
+
+_STREAM: Final = re.compile(r"(run|build):([1-9][0-9]{0,18})")
+_BOOT: Final = re.compile(r"[A-Za-z0-9_.-]{1,32}")
+_WORDS: Final = {"WARN": "WARNING", "FATAL": "CRITICAL"}
+_LEVEL: Final = r"(?P<level>DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)"
+# As ``yardspider`` writes: 2026-11-21 10:00:00.123Z INFO name: text
+_WHOLE: Final = re.compile(
+    r"(?P<at>\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)(?P<zone>Z|[+-]\d\d:\d\d)"
+    rf" {_LEVEL} (?P<source>[\w.-]{{1,{SOURCE_CHARACTERS}}}): (?P<text>.*)",
+    re.ASCII | re.DOTALL,
+)
+# Other habits: [ERROR] text, INFO:root:text, 2026-11-21 10:00:00,123 - WARNING - text
+_BEGINNING: Final = re.compile(
+    r"(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S{0,12}[ -]{1,3})?[\[(]?" + _LEVEL + r"(?![\w=/.-])",
+    re.ASCII,
+)
+# Colours and the movements of a cursor carry no text.
+_ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line as it is stored."""
+
+    seq: int
+    at: datetime
+    level: str
+    source: str
+    text: str
+
+
+class BadLines(ValueError):
+    """A batch that cannot be stored, and why."""
+
+
+def owner_of(stream: str) -> tuple[str, int]:
+    """``("run", 7)`` of ``run:7``. Raises ``BadLines``."""
+    found = _STREAM.fullmatch(stream)
+    if found is None or int(found[2]) > BIGGEST_SEQ:
+        raise BadLines(f"{one_line(stream[:100])!r} names no stream of lines")
+    return found[1], int(found[2])
+
+
+def check_boot(boot: str) -> None:
+    """Raises ``BadLines``."""
+    if _BOOT.fullmatch(boot) is None:
+        raise BadLines(f"{one_line(boot[:100])!r} is no boot")
+
+
+def read_line(record: LogRecord, now: datetime) -> Line:
+    """The record as it is stored. Raises ``BadLines`` for a number that no line can have."""
+    if not 1 <= record.seq <= BIGGEST_SEQ:
+        raise BadLines(f"line {record.seq}: lines count from 1")
+    text = record.text[:SHIPPED_LONGEST]
+    at, source = moment(record.at, now), record.source
+    level = known_level(record.level)
+    if not level:
+        whole = _WHOLE.fullmatch(text)
+        own = _own_time(whole, now) if whole is not None else None
+        if whole is not None and own is not None:
+            at, source, text = own, whole["source"], whole["text"]
+        beginning = whole or _BEGINNING.match(text)
+        level = known_level(beginning["level"]) if beginning is not None else ""
+    text = harmless(text)
+    if len(text) > LONGEST_TEXT or len(record.text) > SHIPPED_LONGEST:
+        text = text[:LONGEST_TEXT] + CUT_MARK
+    return Line(record.seq, at, level, harmless(source)[:SOURCE_CHARACTERS], text)
+
+
+def harmless(text: str) -> str:
+    """The text without colours, everything else that is no character written as an escape.
+
+    So it can forge no other line, no page and no terminal, and every database holds it.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return one_line(_ANSI.sub("", text))
+
+
+def known_level(word: str) -> str:
+    """One of ``LEVELS``, or nothing."""
+    upper = word.upper()
+    upper = _WORDS.get(upper, upper)
+    return upper if upper in LEVELS else ""
+
+
+def moment(seconds: float, now: datetime) -> datetime:
+    """Unix seconds as a time; ``now`` for what no clock says."""
+    if not math.isfinite(seconds) or abs(seconds) > 1e11:
+        return now
+    return _believed(datetime.fromtimestamp(seconds, UTC), now) or now
+
+
+def _own_time(found: re.Match[str], now: datetime) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(found["at"].replace(",", ".") + found["zone"])
+        return _believed(at.astimezone(UTC), now)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _believed(at: datetime, now: datetime) -> datetime | None:
+    return at if now - OLDEST <= at <= now + NEWEST else None

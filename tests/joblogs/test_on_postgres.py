@@ -1,0 +1,17 @@
+"""The store of log lines on the other database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.again import run_again
+
+AGAIN = ("test_daemon", "test_services")
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_lines_are_stored_on_postgresql_too(postgres_database: str) -> None:
+    run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)
