@@ -27,6 +27,8 @@ TITLES: Final[dict[str, Promise]] = {
     topology.CENTER_REQUESTS.name: _("download requests"),
     topology.RUNNERS.name: _("runs to start"),
     topology.STATISTICS.name: _("counters"),
+    topology.LIFECYCLE_ANSWERS.name: _("answers of runs to pause, resume and exit"),
+    topology.LOGS.name: _("log lines"),
     DEAD_QUEUE: _("dead letters"),
 }
 

@@ -13,7 +13,15 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from apps.access.models import User
 from apps.access.services import has_role_somewhere
 from apps.access.states import Role
-from apps.dashboard.events import AGENTS, EVERYTHING, project_group, run_group
+from apps.dashboard.events import (
+    AGENTS,
+    EVERYTHING,
+    log_group,
+    project_group,
+    run_group,
+    subject,
+)
+from apps.joblogs.queries import sees_stream
 from apps.jobs.models import Run
 from apps.projects.models import Project
 
@@ -61,7 +69,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
     async def relay_event(self, message: dict[str, Any]) -> None:
         """An event of one of the groups; ``relay`` sent it."""
-        key = (message["kind"], message["payload"].get("run"))
+        key = (message["kind"], subject(message["payload"]))
         # Every event is absolute, so the newest of its kind and run says it all.
         self._pending[key] = {"kind": message["kind"], "payload": message["payload"]}
         if self._sender is None:
@@ -118,6 +126,15 @@ class RunConsumer(LiveConsumer):
         """The run's own group, if the run is visible."""
         run = int(self.scope["url_route"]["kwargs"]["run"])
         return [run_group(run)] if Run.objects.visible_to(user).filter(pk=run).exists() else []
+
+
+class LogConsumer(LiveConsumer):
+    """``/ws/logs/run:7`` or ``/ws/logs/build:3``: whether a log has grown."""
+
+    def groups_for(self, user: User) -> Sequence[str]:
+        """The log's own group, if its run or build is visible."""
+        stream: str = self.scope["url_route"]["kwargs"]["stream"]
+        return [log_group(stream)] if sees_stream(user, stream) else []
 
 
 class HomeConsumer(LiveConsumer):

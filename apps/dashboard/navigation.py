@@ -18,6 +18,8 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str]]]]] = [
         [
             ("jobs.Job", "work"),
             ("jobs.Run", "directions_run"),
+            ("jobs.PlannedRun", "event"),
+            ("jobs.Host", "storage"),
             ("queuestats.FailedRequest", "report"),
         ],
     ),
@@ -31,9 +33,18 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str]]]]] = [
         ],
     ),
     (
-        _("Platform"),
+        _("Code"),
         [
             ("projects.Project", "folder"),
+            ("projects.Build", "construction"),
+            ("projects.Image", "deployed_code"),
+            ("projects.Delivery", "webhook"),
+        ],
+    ),
+    (
+        _("Platform"),
+        [
+            ("django_celery_beat.PeriodicTask", "schedule"),
             ("runtime.OutboxMessage", "outbox"),
             ("runtime.DeadLetter", "mark_email_unread"),
             ("runtime.Daemon", "memory"),

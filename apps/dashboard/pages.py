@@ -17,7 +17,8 @@ from apps.access.states import Role
 from apps.dashboard.backlog import backlog
 from apps.dashboard.queries import home_view, run_view
 from apps.jobs.models import Run
-from apps.jobs.states import STOPPABLE
+from apps.jobs.states import OverlapPolicy
+from yardkit import topology
 
 
 def home(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
@@ -52,7 +53,8 @@ def _home_context(request: HttpRequest) -> dict[str, Any]:
 
 def _run_context(request: HttpRequest, pk: int) -> dict[str, Any]:
     person = _person(request)
-    run = Run.objects.visible_to(person).select_related("job__project").filter(pk=pk).first()
+    visible = Run.objects.visible_to(person).select_related("job__project", "plan")
+    run = visible.filter(pk=pk).first()
     if run is None:
         raise Http404(_("There is no such run, or it is not yours to see."))
     now = timezone.now()
@@ -64,7 +66,8 @@ def _run_context(request: HttpRequest, pk: int) -> dict[str, Any]:
         "average": view.books.pages / seconds if seconds > 0 else None,
         "arguments": json.dumps(run.arguments, indent=2, ensure_ascii=False),
         "can_operate": has_role(person, run.job.project_id, Role.OPERATOR),
-        "can_stop": run.state in STOPPABLE,
+        "answer_seconds": topology.LIFECYCLE_ANSWER_SECONDS,
+        "overlaps": OverlapPolicy.choices,
     }
 
 

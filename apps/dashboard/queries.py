@@ -8,24 +8,43 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.db.models import Count
+from django.utils.translation import gettext_lazy as _
 
 from apps.access.models import User
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import AgentView, agent_views, newest_allocation
 from apps.agents.states import AgentMode, is_alive
-from apps.jobs.models import Job, Run, RunMove
-from apps.jobs.states import RunState
+from apps.jobs.models import Job, Run, RunCommand, RunMove
+from apps.jobs.services import explain_run_placement
+from apps.jobs.states import Ask, RunState
 from apps.queuestats.models import FailedRequest
 from apps.queuestats.queries import CenterBooks, RunBooks, books_of, center_books_of
 from apps.runtime.models import Daemon, DeadLetter
 from apps.runtime.queries import stale_daemons
 from apps.runtime.states import DeadLetterState
+from yardkit import topology
 
 TROUBLE_FOR: Final = timedelta(hours=24)
 SHOWN_RUNS: Final = 50
 SHOWN_TROUBLES: Final = 10
 SHOWN_ENDED: Final = 8
 SHOWN_FAILURES: Final = 50
+SHOWN_COMMANDS: Final = 20
+
+_STANDINGS: Final = {
+    "done": _("acknowledged"),
+    "refused": _("refused"),
+    "asked": _("asked"),
+    "unanswered": _("unanswered"),
+    "void": _("void"),
+}
+_STANDING_TONES: Final = {
+    "done": "success",
+    "refused": "danger",
+    "asked": "info",
+    "unanswered": "warning",
+    "void": "default",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +125,38 @@ class AgentShare:
 
 
 @dataclass(frozen=True, slots=True)
+class AskedOf:
+    """Something that was asked of a run, and how it stands: done, refused, asked or unanswered.
+
+    ``void``: the run, or this execution of it, has ended without an answer.
+    """
+
+    command: RunCommand
+    standing: str
+
+    @property
+    def tone(self) -> str:
+        """The colour of its label."""
+        return _STANDING_TONES[self.standing]
+
+    @property
+    def label(self) -> str:
+        """How it stands, in words."""
+        return str(_STANDINGS[self.standing])
+
+
+@dataclass(frozen=True, slots=True)
 class RunView:
     """Everything on the run page."""
 
     run: Run
+    # Why no host has it; where no runner is alive, and nobody writes it down, judged now.
+    waits_because: str
     books: RunBooks
     center: CenterBooks
     moves: list[RunMove]
+    commands: list[AskedOf]
+    retries: list[Run]
     agents: list[AgentShare]
     allocation: Allocation | None
     failures: list[FailedRequest]
@@ -122,6 +166,17 @@ class RunView:
     def balanced(self) -> bool:
         """Requests, attempts and what the centers did: each is in exactly one place."""
         return self.books.balanced and self.center.balanced
+
+    @property
+    def allowed(self) -> list[Ask]:
+        """What the page offers to ask; to freeze only what has not answered."""
+        unanswered = any(one.standing == "unanswered" for one in self.commands)
+        return [one for one in self.run.allowed if one != Ask.FREEZE or unanswered]
+
+    @property
+    def waits_for_answer(self) -> bool:
+        """Something was asked a moment ago: the page looks again when it counts as unanswered."""
+        return any(one.standing == "asked" for one in self.commands)
 
     @property
     def percent(self) -> float:
@@ -137,14 +192,36 @@ def run_view(run: Run, now: datetime) -> RunView:
     counted = failures.aggregate(count=Count("pk"))["count"]
     return RunView(
         run=run,
+        waits_because=_waits_because(run, now),
         books=books,
         center=center_books_of([run.owner])[run.owner],
         moves=list(run.moves.all()),
+        commands=[AskedOf(one, _standing(one, run, now)) for one in _newest_commands(run)],
+        retries=list(run.retries.select_related("job")),
         agents=agent_shares(books.agents, allocation.agents.all() if allocation else (), now),
         allocation=allocation,
         failures=list(failures[:SHOWN_FAILURES]) if counted else [],
         failure_count=counted,
     )
+
+
+def _waits_because(run: Run, now: datetime) -> str:
+    if run.state != RunState.QUEUED or run.host:
+        return ""
+    return run.waiting_reason or explain_run_placement(run=run, now=now).reason
+
+
+def _newest_commands(run: Run) -> list[RunCommand]:
+    return list(reversed(run.commands.order_by("-id")[:SHOWN_COMMANDS]))
+
+
+def _standing(command: RunCommand, run: Run, now: datetime) -> str:
+    if command.answered_at is not None:
+        return "done" if command.accepted else "refused"
+    if not run.is_active or command.boot != run.boot:
+        return "void"
+    waited = (now - command.asked_at).total_seconds()
+    return "unanswered" if waited >= topology.LIFECYCLE_ANSWER_SECONDS else "asked"
 
 
 def agent_shares(

@@ -24,9 +24,12 @@ from apps.dashboard.events import (
     EVERYTHING,
     RELAY_TYPE,
     SHOWN,
+    log_group,
     project_group,
     run_group,
+    subject,
 )
+from apps.joblogs.events import LOG_GREW
 from yardkit import topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, connect
 from yardkit.protocol import Event, ProtocolError, decode
@@ -141,7 +144,7 @@ def newest(deliveries: Sequence[Delivery]) -> list[Event]:
             logger.warning("dropped a message of %s: %s", delivery.queue, error)
             continue
         if isinstance(message, Event) and message.kind in SHOWN:
-            key = (message.kind, message.payload.get("run"))
+            key = (message.kind, subject(message.payload))
             # Taken out first, so that the newest also stands last.
             events.pop(key, None)
             events[key] = message
@@ -176,6 +179,9 @@ def groups_of(event: Event) -> list[str]:
     if event.kind == AGENTS_CHANGED:
         # Every second: the home page asks by itself, and less often.
         return [AGENTS]
+    if event.kind == LOG_GREW:
+        # For whoever looks at this very log.
+        return [log_group(str(event.payload.get("stream")))]
     groups = [EVERYTHING]
     if event.project is not None:
         groups.append(project_group(event.project))

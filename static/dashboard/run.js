@@ -14,6 +14,7 @@
   let shown;
   let refreshAt = 0;
   let refreshTimer = null;
+  let lookTimer = null;
   let secondsFrom = openedAt;
 
   const body = () => live.firstElementChild;
@@ -82,6 +83,14 @@
     if (shown !== undefined && !Crawlyard.saysMore(body(), shown)) write(shown);
     tick();
     sayEnded();
+    lookAgain();
+  }
+
+  /* Something was asked a moment ago: it may turn out to be unanswered, which nobody tells. */
+  function lookAgain() {
+    clearTimeout(lookTimer);
+    const seconds = body().dataset.lookAgain;
+    if (seconds !== undefined) lookTimer = setTimeout(refreshSoon, 1000 * Number(seconds) + 500);
   }
 
   function sayEnded() {
@@ -126,4 +135,5 @@
     },
   });
   setInterval(tick, 1000);
+  lookAgain();
 })();

@@ -179,3 +179,24 @@ async def test_the_agents_pages_hear_of_agents_and_of_nothing_else() -> None:
     # Who sees no project sees no agent either.
     assert await is_refused("/ws/agents", await sync_to_async(lambda: cookie_of(make_user()))())
     assert await is_refused("/ws/agents")
+
+
+async def test_whoever_looks_at_a_log_hears_that_it_has_grown() -> None:
+    run, other = await watched_run(), await watched_run()
+    mine = await cookie(run)
+    socket, page = Socket(f"/ws/logs/run:{run.pk}", mine), Socket(f"/ws/runs/{run.pk}", mine)
+    assert await socket.connect()
+    assert await page.connect()
+    grown = [
+        Event(kind="log.grew", project=one.job.project_id, payload={"stream": one.stream})
+        for one in (run, other)
+    ]
+    await spread([*grown, counters(run, 2)])
+    payload = {"stream": run.stream}
+    assert await socket.events() == [{"kind": "log.grew", "payload": payload}]
+    # Lines come more often than figures: the other pages are not woken by them.
+    assert [event["kind"] for event in await page.events()] == ["run.counters"]
+    await socket.disconnect()
+    await page.disconnect()
+    for stream in (other.stream, "build:987654", "run:x", "run:0", f"run:{2**70}"):
+        assert await is_refused(f"/ws/logs/{stream}", mine)
