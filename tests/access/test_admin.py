@@ -105,6 +105,17 @@ def test_staff_without_a_role_sees_nothing(project: Project) -> None:
 # --- projects and roles ----------------------------------------------------------------------
 
 
+# As the form of a new project shows them.
+PROJECT_DEFAULTS = {
+    "default_branch": "main",
+    "tag_template": "{release}/{name}/{version}",
+    "builds_enabled": "on",
+    "dockerfile": "Dockerfile",
+    "build_timeout_seconds": "1800",
+    "max_image_bytes": "4096",
+}
+
+
 def project_form(project: Project, **changed: Any) -> dict[str, Any]:
     members = list(project.memberships.order_by("pk"))
     form: dict[str, Any] = {
@@ -112,6 +123,7 @@ def project_form(project: Project, **changed: Any) -> dict[str, Any]:
         "slug": project.slug,
         "description": project.description,
         "allowed_networks": "\n".join(project.allowed_networks),
+        **PROJECT_DEFAULTS,
         "memberships-TOTAL_FORMS": len(members),
         "memberships-INITIAL_FORMS": len(members),
     }
@@ -150,6 +162,7 @@ def test_adding_and_deleting_is_recorded(root: User) -> None:
         "name": "New",
         "slug": "new",
         "allowed_networks": "",
+        **PROJECT_DEFAULTS,
         "memberships-TOTAL_FORMS": 0,
         "memberships-INITIAL_FORMS": 0,
     }

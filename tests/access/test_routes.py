@@ -17,11 +17,14 @@ from apps.access.models import Membership, User
 from apps.access.services import record
 from apps.access.states import Role
 from apps.agents.models import HostRule, HostState
-from apps.projects.models import Project
+from apps.jobs.models import JobLink, PlannedRun, Schedule
+from apps.projects.models import Delivery, Project
 from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
 from tests.access.routes import Route, all_routes
 from tests.agents.factories import make_agent, make_allocation
-from tests.jobs.factories import make_job, make_run
+from tests.joblogs.factories import make_build
+from tests.jobs.factories import make_host, make_job, make_run
+from tests.projects.building import make_image
 
 pytestmark = pytest.mark.django_db
 
@@ -30,10 +33,14 @@ WITH_IDS = [route for route in ROUTES if route.names]
 LISTS = [route for route in ROUTES if not route.names and route.actions.get("get") == "list"]
 SAFE = ("get",)
 # Questions that need a body: they change nothing.
-ASKING = {"api/v1/agents/allocations/preview"}
+ASKING = {
+    "api/v1/agents/allocations/preview",
+    "api/v1/jobs/schedule/preview",
+    "api/v1/projects/{pk}/tags/preview",
+}
 # What belongs to a person, or to nobody, instead of a project.
 OWN = "api/v1/tokens"
-GLOBAL = ("api/v1/agents", "api/v1/hosts", "api/v1/host-rules")
+GLOBAL = ("api/v1/agents", "api/v1/hosts", "api/v1/host-rules", "api/v1/run-hosts")
 
 
 @dataclass
@@ -58,12 +65,38 @@ MAKERS: dict[str, Callable[[World], Model]] = {
         make_run(job=make_job(project=world.project))
     ),
     "api/v1/audit/{pk}": lambda world: record(actor=None, action="test.x", obj=world.project),
+    "api/v1/deliveries/{pk}": lambda world: Delivery.objects.create(
+        project=world.project,
+        delivery_id=f"{Delivery.objects.count()}",
+        verdict="ignored",
+        source="github",
+        received_at=timezone.now(),
+    ),
+    "api/v1/builds/{pk}": lambda world: make_build(project=world.project),
+    "api/v1/images/{pk}": lambda world: make_image(project=world.project),
+    "api/v1/builds/{build}": lambda world: make_build(project=world.project),
     "api/v1/host-rules/{pk}": lambda world: HostRule.objects.create(host="example.com"),
     "api/v1/hosts/{pk}": lambda world: HostState.objects.create(
         host="example.com", center="c1", reported_at=timezone.now()
     ),
+    "api/v1/job-links/{pk}": lambda world: JobLink.objects.create(
+        job=make_job(project=world.project), after=make_job(project=world.project)
+    ),
+    "api/v1/jobs/{job}": lambda world: make_job(project=world.project),
     "api/v1/jobs/{pk}": lambda world: make_job(project=world.project),
+    "api/v1/run-hosts/{pk}": lambda world: make_host("one"),
     "api/v1/memberships/{pk}": lambda world: Membership.objects.get(user=world.owner),
+    "api/v1/planned-runs/{pk}": lambda world: PlannedRun.objects.create(
+        schedule=Schedule.objects.create(
+            job=make_job(project=world.project),
+            cron="* * * * *",
+            time_zone="UTC",
+            planned_through=timezone.now(),
+        ),
+        planned_at=timezone.now(),
+        outcome="missed",
+        decided_at=timezone.now(),
+    ),
     "api/v1/projects/{pk}": lambda world: world.project,
     "api/v1/runs/{pk}": lambda world: make_run(job=make_job(project=world.project)),
     "api/v1/runs/{run}": lambda world: make_run(job=make_job(project=world.project)),
@@ -185,6 +218,13 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/jobs/{pk}/start", "post", Role.OPERATOR),
         ("api/v1/runs/{pk}/stop", "post", Role.OPERATOR),
         ("api/v1/projects/{pk}", "patch", Role.ADMIN),
+        ("api/v1/projects/{pk}/test-connection", "post", Role.EDITOR),
+        ("api/v1/projects/{pk}/tags/preview", "post", Role.VIEWER),
+        ("api/v1/projects/{pk}/images/refresh", "post", Role.OPERATOR),
+        ("api/v1/projects/{pk}/webhook", "get", Role.VIEWER),
+        ("api/v1/projects/{pk}/webhook/reveal", "post", Role.EDITOR),
+        ("api/v1/projects/{pk}/webhook/rotate", "post", Role.ADMIN),
+        ("api/v1/deliveries/{pk}/replay", "post", Role.OPERATOR),
         ("api/v1/memberships", "post", Role.ADMIN),
         ("api/v1/memberships/{pk}", "delete", Role.ADMIN),
         ("api/v1/audit", "get", Role.ADMIN),
@@ -192,6 +232,10 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/agents/{pk}/drain", "post", Role.ADMIN),
         ("api/v1/agents/{pk}/exit", "post", Role.ADMIN),
         ("api/v1/agents/allocations/preview", "post", Role.VIEWER),
+        ("api/v1/run-hosts/{pk}", "patch", Role.ADMIN),
+        ("api/v1/run-hosts/{pk}", "delete", Role.ADMIN),
+        ("api/v1/run-hosts/{pk}/drain", "post", Role.ADMIN),
+        ("api/v1/jobs/{job}/placement", "get", Role.VIEWER),
     ],
 )
 @pytest.mark.parametrize("held", list(Role))

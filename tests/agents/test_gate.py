@@ -30,6 +30,7 @@ from yardkit.protocol import (
     Refused,
     Release,
     Skipped,
+    Withdraw,
     decode_request,
 )
 from yardkit.tokens import sign_run_token
@@ -272,3 +273,53 @@ def test_a_gate_that_dies_is_replaced_and_its_runs_try_again(
     yard.until(lambda: yard.center.gate._rules.find(HOST) is None)
     yard.download(open_run, host=HOST, count=3)
     assert isinstance(yard.receive(queue), DownloadCommand)
+
+
+# --- runs that pause ----------------------------------------------------------------------------
+
+
+def withdraw(run: Run, token: str = "") -> Withdraw:
+    """What a run that pauses sends to the center that holds requests of it."""
+    return Withdraw(run=run.pk, token=token or sign_run_token(settings.SECRET_KEY, run.pk))
+
+
+@pytest.mark.covers("S1.11")
+def test_a_run_that_pauses_gets_back_what_is_held_and_nothing_of_it_is_sent(
+    yard: Yard, open_run: Run
+) -> None:
+    stop_host(host=HOST, actor=None)
+    queue = start(yard, open_run, obey_robots=False)
+    yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
+    yard.download(open_run, host=HOST, count=9)
+    (held,) = collect(yard, REPLY, Held, 9)
+    assert held.center == REPORTS
+    yard.send(held.center, withdraw(open_run))
+    (back,) = collect(yard, REPLY, Skipped, 9)
+    assert back.withdrawn
+    assert sorted(back.items) == [(number, 1) for number in range(9)]
+    assert sums(yard, open_run) == {
+        "received": 9, "dispatched": 0, "skipped": 9, "expired": 0, "refused": 0, "held": 0,
+    }  # fmt: skip
+    resume_host(host=HOST, actor=None)
+    yard.until(lambda: not yard.center.gate._rules.find(HOST))
+    assert yard.broker.depth(queue).ready == 0
+    # It is asked for again after the pause, and then sent.
+    yard.download(open_run, host=HOST, count=1)
+    collect(yard, queue, DownloadCommand, 1)
+
+
+def test_only_the_run_itself_gets_back_what_is_held(yard: Yard, open_run: Run) -> None:
+    stop_host(host=HOST, actor=None)
+    start(yard, open_run, obey_robots=False)
+    yard.until(lambda: yard.center.gate._rules.find(HOST) is not None)
+    yard.download(open_run, host=HOST, count=2)
+    collect(yard, REPLY, Held, 2)
+    yard.send(REPORTS, withdraw(open_run, token="r1.forged"))
+    assert "token is not that of run" in yard.refused()
+    assert sums(yard, open_run)["held"] == 2
+
+
+def test_a_run_the_center_does_not_know_has_nothing_to_get_back(yard: Yard, open_run: Run) -> None:
+    yard.send(REPORTS, withdraw(open_run))
+    yard.until(lambda: yard.broker.depth(REPORTS).ready == 0)
+    assert yard.center.runs.get(open_run.pk) is None

@@ -13,8 +13,8 @@ from tests.jobs.factories import NOW
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-BEFORE = [("agents", "0001_initial")]
-AFTER = [("agents", "0002_modes_and_history")]
+BEFORE = [("projects", "0002_default_project"), ("agents", "0001_initial")]
+AFTER = [("projects", "0002_default_project"), ("agents", "0002_modes_and_history")]
 
 
 def migrate(to: list[tuple[str, str]]) -> Any:
@@ -51,4 +51,4 @@ def test_switched_off_agents_drain_and_cookies_are_sealed_and_back_again() -> No
         assert old.get_model("agents", "Allocation").objects.get().settings == secret
         assert not old.get_model("agents", "Agent").objects.get(agent_id="off").enabled
     finally:
-        migrate([node for node in newest if node[0] == "agents"])
+        migrate(newest)

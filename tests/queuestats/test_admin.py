@@ -110,6 +110,55 @@ def test_stopping_several_reports_counts_and_reasons() -> None:
     assert sorted(said(response)) == ["2 runs are stopping.", f"Run {ended.pk} has already ended."]
 
 
+@pytest.mark.parametrize(
+    ("action", "state", "said_of_one"),
+    [
+        ("pause", RunState.RUNNING, "1 run is asked to pause."),
+        ("resume", RunState.PAUSED, "1 run is asked to go on."),
+        ("restart", RunState.RUNNING, "1 run is starting anew."),
+        ("stop", RunState.RUNNING, "1 run is stopping."),
+    ],
+)
+def test_bulk_actions_count_what_they_did_and_say_what_refused(
+    action: str, state: RunState, said_of_one: str
+) -> None:
+    project = make_project()
+    job = make_job(project=project)
+    able, ended = make_run(job=job, state=state), make_run(job=job, state=RunState.EXITED)
+    theirs = make_run(state=state)
+    client = logged_in(make_user(roles={project: Role.OPERATOR, theirs.job.project: Role.VIEWER}))
+    chosen = {"_selected_action": [able.pk, ended.pk, theirs.pk], "action": f"{action}_selected"}
+    texts = said(client.post(LIST, chosen))
+    assert said_of_one in texts
+    assert f"Run {ended.pk} has already ended." in texts
+    assert any("your role in" in text for text in texts)
+    able.refresh_from_db()
+    theirs.refresh_from_db()
+    assert able.state != state
+    assert theirs.state == state
+
+
+def test_many_refusals_are_summed_up() -> None:
+    job = make_job()
+    runs = [make_run(job=job, state=RunState.EXITED) for _ in range(13)]
+    client = logged_in(make_superuser())
+    chosen = {"_selected_action": [run.pk for run in runs], "action": "pause_selected"}
+    texts = said(client.post(LIST, chosen))
+    assert len(texts) == 11
+    assert "3 more refused." in texts
+
+
+@pytest.mark.parametrize("action", ["pause", "resume", "restart", "freeze", "thaw", "stop"])
+def test_every_button_is_for_operators_and_by_post(action: str) -> None:
+    run = make_run(state=RunState.RUNNING)
+    address = reverse(f"admin:jobs_run_{action}", args=[run.pk])
+    viewer = logged_in(make_user(roles={run.job.project: Role.VIEWER}))
+    assert viewer.post(address).status_code == 403
+    operator = logged_in(make_user(roles={run.job.project: Role.OPERATOR}))
+    assert operator.get(address).status_code == 405
+    assert operator.post(address).headers["Location"] == f"/runs/{run.pk}"
+
+
 def test_nobody_adds_changes_or_deletes_a_run() -> None:
     run = make_run(state=RunState.EXITED, arguments={"start": "https://a.org/"})
     client = logged_in(make_superuser())

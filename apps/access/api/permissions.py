@@ -64,3 +64,15 @@ class SuperuserOnly(BasePermission):
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Sees everything, also through the token in use."""
         return isinstance(request.user, User) and request.user.sees_everything
+
+
+class RoleInAnyProject(BasePermission):
+    """For what serves every project: any one's viewer sees it, any one's admin switches it."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Viewer to read, admin to write, in whichever project."""
+        reads = request.method in SAFE_METHODS or getattr(view, "only_reads", False)
+        role = Role.VIEWER if reads else Role.ADMIN
+        if has_role_somewhere(request.user, role):
+            return True
+        raise RoleRequired

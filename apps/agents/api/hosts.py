@@ -12,8 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ReadViewSet, WriteViewSet
-from apps.access.api.permissions import InsideScopes
-from apps.agents.api.views import RoleInAnyProject
+from apps.access.api.permissions import InsideScopes, RoleInAnyProject
 from apps.agents.hosts.models import HostRule, HostState
 from apps.agents.hosts.services import (
     change_rule,

@@ -9,17 +9,12 @@ from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
-from rest_framework.permissions import SAFE_METHODS, BasePermission
 from rest_framework.request import Request
 from rest_framework.response import Response
-from rest_framework.views import APIView
 
 from apps.access.api.base import ApiView, ReadViewSet
 from apps.access.api.idempotency import idempotent
-from apps.access.api.permissions import InsideScopes
-from apps.access.errors import RoleRequired
-from apps.access.services import has_role_somewhere
-from apps.access.states import Role
+from apps.access.api.permissions import InsideScopes, RoleInAnyProject
 from apps.agents.api.filters import AgentFilter, AllocationFilter, SampleFilter
 from apps.agents.api.serializers import (
     AgentSampleSerializer,
@@ -36,18 +31,6 @@ from apps.agents.queries import newest_allocation, preview_allocation
 from apps.agents.services import exit_agent, switch_agent
 from apps.agents.states import AgentMode
 from apps.jobs.models import Run
-
-
-class RoleInAnyProject(BasePermission):
-    """Agents serve every project: any project's viewer sees them, any one's admin switches them."""
-
-    def has_permission(self, request: Request, view: APIView) -> bool:
-        """Viewer to read, admin to write, in whichever project."""
-        reads = request.method in SAFE_METHODS or getattr(view, "only_reads", False)
-        role = Role.VIEWER if reads else Role.ADMIN
-        if has_role_somewhere(request.user, role):
-            return True
-        raise RoleRequired
 
 
 class AgentViewSet(ReadViewSet[Agent]):

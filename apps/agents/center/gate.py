@@ -36,6 +36,8 @@ from yardkit.protocol import (
     ProtocolError,
     Refused,
     RequestItem,
+    Skipped,
+    Withdraw,
     decode,
     encode,
     encode_request,
@@ -49,6 +51,7 @@ ITEMS_PER_WORD = 1000
 MAX_HOSTS_PER_RUN = 10_000
 STOPPING = "the center that held the request has stopped"
 ENDED = "the run has ended"
+WITHDRAWN = "the run has paused"
 
 Words = Mapping[tuple[int, str, str], Sequence[RequestItem]]
 
@@ -205,8 +208,20 @@ class Gate:
         elif isinstance(message, DownloadResults):
             for result in message.items:
                 self._engine.fetched(result, now)
+        elif isinstance(message, Withdraw):
+            return self._withdraw(delivery, message)
         else:
             return self._refuse(delivery, f"{type(message).__name__} is no report of an agent")
+        return True
+
+    def _withdraw(self, delivery: Delivery, message: Withdraw) -> bool:
+        """Give a run back what is held of it; of a run that nothing is held of there is nothing."""
+        entry = self.runs.get(message.run)
+        if entry is not None and entry.token != message.token:
+            return self._refuse(delivery, f"the token is not that of run {message.run}")
+        # What was offered before the run paused may still be in the box.
+        self._empty_box()
+        self._engine.drop(message.run, WITHDRAWN, withdrawn=True)
         return True
 
     def _refuse(self, delivery: Delivery, reason: str) -> bool:
@@ -218,13 +233,16 @@ class Gate:
     def _carry_out(self, actions: Actions) -> None:
         outgoing: list[Outgoing] = []
         for key, items in actions.held.items():
-            outgoing += _words(key, items, _held)
+            outgoing += _words(key, items, self._held)
         for key, items in actions.refused.items():
             self._count(key[0], refused=len(items))
             outgoing += _words(key, items, _refused)
         for key, items in actions.skipped.items():
             self._count(key[0], skipped=len(items))
             outgoing.append(skipped(*key, items))
+        for key, items in actions.withdrawn.items():
+            self._count(key[0], skipped=len(items))
+            outgoing += _words(key, items, _withdrawn)
         outgoing += self._go(actions.go)
         for fetch in actions.fetches:
             outgoing += self._fetch(fetch)
@@ -274,6 +292,17 @@ class Gate:
         # Without a report: it would be counted as the end of a page, of which there is none.
         return list(commands(groups, self.clock.time()))
 
+    def _held(self, run: int, reason: str, items: list[tuple[int, int]]) -> bytes:
+        return encode(
+            Held(
+                run=run,
+                reason=reason,
+                wait_seconds=HELD_SECONDS,
+                items=items,
+                center=self._reports.name,
+            )
+        )
+
     def _count(self, run: int, **changes: int) -> None:
         entry = self.runs.get(run)
         if entry is not None:
@@ -304,8 +333,8 @@ def _words(
     ]
 
 
-def _held(run: int, reason: str, items: list[tuple[int, int]]) -> bytes:
-    return encode(Held(run=run, reason=reason, wait_seconds=HELD_SECONDS, items=items))
+def _withdrawn(run: int, reason: str, items: list[tuple[int, int]]) -> bytes:
+    return encode(Skipped(run=run, reason=reason, items=items, withdrawn=True))
 
 
 def _refused(run: int, reason: str, items: list[tuple[int, int]]) -> bytes:

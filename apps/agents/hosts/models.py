@@ -100,8 +100,8 @@ class HostState(models.Model):
     reported_at = models.DateTimeField(_("reported at"))
 
     class Meta:
-        verbose_name = _("host")
-        verbose_name_plural = _("hosts")
+        verbose_name = _("crawled host")
+        verbose_name_plural = _("crawled hosts")
         ordering = ["-held", "host"]
         constraints = [
             models.UniqueConstraint(fields=["host", "center"], name="agents_hoststate_unique"),

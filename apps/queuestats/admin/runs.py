@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, cast
+from functools import partial
+from typing import Any, Final, cast
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -18,7 +19,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
-from unfold.contrib.filters.admin import ChoicesDropdownFilter
+from unfold.contrib.filters.admin import ChoicesDropdownFilter, FieldTextFilter
 from unfold.decorators import action, display
 from unfold.views import ChangeList
 
@@ -29,9 +30,21 @@ from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.jobs.models import Run
-from apps.jobs.services import stop_run
-from apps.jobs.states import STOPPABLE, TONES
+from apps.jobs.services import act_on_run, act_on_runs
+from apps.jobs.states import STOPPABLE, TONES, Ask
 from apps.queuestats.queries import books_of
+
+# So many reasons are told one by one.
+MOST_REASONS: Final = 10
+# The addresses of the buttons, and what each asks.
+BUTTONS: Final = {
+    "stop": Ask.EXIT,
+    "pause": Ask.PAUSE,
+    "resume": Ask.RESUME,
+    "restart": Ask.RESTART,
+    "freeze": Ask.FREEZE,
+    "thaw": Ask.THAW,
+}
 
 
 class RunList(ChangeList):
@@ -49,7 +62,7 @@ class RunList(ChangeList):
 
 @admin.register(Run)
 class RunAdmin(ReadOnly, ProjectScopedAdmin):
-    """Runs are made by starting a job; here they are found, looked at and stopped."""
+    """Runs are made by starting a job; here they are found, looked at, paused and stopped."""
 
     list_display = (
         "page",
@@ -66,21 +79,26 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     list_display_links = None
     list_filter = (
         ("state", ChoicesDropdownFilter),
+        ("trigger", ChoicesDropdownFilter),
         ("job__project", VisibleRelatedFilter),
         ("job", VisibleRelatedFilter),
+        ("host", FieldTextFilter),
     )
     list_filter_submit = True
     list_select_related = ("job__project",)
     search_fields = ("job__name", "=id", "requested_by", "reason")
-    actions = ("stop_selected",)
+    actions = ("pause_selected", "resume_selected", "restart_selected", "stop_selected")
     list_per_page = 50
     fields = (
         ("job", "project", "state"),
         "reason",
-        ("requested_by", "created_at"),
+        ("trigger", "requested_by", "created_at"),
+        ("attempt", "retry_of", "caused_by", "waits_for"),
+        ("not_before", "placed_at", "waiting_reason"),
         ("started_at", "ended_at", "duration"),
-        ("host", "pid", "exit_code"),
-        ("boot", "watched_at"),
+        ("image_reference", "image_digest"),
+        ("host", "container", "pid", "exit_code"),
+        ("boot", "restarts", "frozen", "watched_at"),
         "arguments_text",
     )
     readonly_fields = ("project", "duration", "arguments_text")
@@ -90,9 +108,16 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         return RunList
 
     def get_urls(self) -> list[URLPattern]:
-        """One more address: the stop button's."""
-        stop = self.admin_site.admin_view(require_POST(self.stop_view))
-        return [path("<int:pk>/stop", stop, name="jobs_run_stop"), *super().get_urls()]
+        """The addresses of the buttons."""
+        buttons = [
+            path(
+                f"<int:pk>/{name}",
+                self.admin_site.admin_view(require_POST(partial(self.ask_view, what=what))),
+                name=f"jobs_run_{name}",
+            )
+            for name, what in BUTTONS.items()
+        ]
+        return [*buttons, *super().get_urls()]
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         """Without the buttons for those who may not press them."""
@@ -175,26 +200,77 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         """Whether there is a project whose runs the person may stop."""
         return bool(projects_of(request, Role.OPERATOR))
 
+    @action(description=_("Pause"), permissions=["operate"])
+    def pause_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
+        """Pause every selected run."""
+        done = self._ask_each(request, queryset, Ask.PAUSE)
+        _say(
+            request,
+            done,
+            ngettext(
+                "%(count)d run is asked to pause.", "%(count)d runs are asked to pause.", done
+            ),
+        )
+
+    @action(description=_("Resume"), permissions=["operate"])
+    def resume_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
+        """Let every selected run go on."""
+        done = self._ask_each(request, queryset, Ask.RESUME)
+        _say(
+            request,
+            done,
+            ngettext(
+                "%(count)d run is asked to go on.", "%(count)d runs are asked to go on.", done
+            ),
+        )
+
+    @action(description=_("Restart"), permissions=["operate"])
+    def restart_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
+        """Have every selected run start anew."""
+        done = self._ask_each(request, queryset, Ask.RESTART)
+        _say(
+            request,
+            done,
+            ngettext("%(count)d run is starting anew.", "%(count)d runs are starting anew.", done),
+        )
+
     @action(description=_("Stop"), permissions=["operate"])
     def stop_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
-        """Stop every selected run and say how many will, and why the others do not."""
-        stopped = 0
-        for run in queryset.select_related("job__project"):
-            if run.job.project_id not in projects_of(request, Role.OPERATOR):
-                text = gettext("%(run)s: your role in %(project)s does not allow to stop it.")
-                messages.error(request, text % {"run": run, "project": run.job.project})
-                continue
-            try:
-                stop_run(run=run, now=timezone.now(), actor=person_of(request))
-                stopped += 1
-            except DomainError as error:
-                messages.warning(request, error.text)
-        if stopped:
-            text = ngettext("%(count)d run is stopping.", "%(count)d runs are stopping.", stopped)
-            messages.success(request, text % {"count": stopped})
+        """Stop every selected run."""
+        done = self._ask_each(request, queryset, Ask.EXIT)
+        _say(
+            request,
+            done,
+            ngettext("%(count)d run is stopping.", "%(count)d runs are stopping.", done),
+        )
 
-    def stop_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Stop one run and show its page."""
+    def _ask_each(self, request: HttpRequest, queryset: QuerySet[Run], what: Ask) -> int:
+        """Ask all that the person may ask, and say why the others are not."""
+        mine = projects_of(request, Role.OPERATOR)
+        runs = list(queryset.select_related("job__project"))
+        reasons = [
+            gettext("%(run)s: your role in %(project)s does not allow this.")
+            % {"run": run, "project": run.job.project}
+            for run in runs
+            if run.job.project_id not in mine
+        ]
+        tally = act_on_runs(
+            runs=[run for run in runs if run.job.project_id in mine],
+            action=what,
+            now=timezone.now(),
+            actor=person_of(request),
+        )
+        reasons += [refusal.detail for refusal in tally.refused]
+        for reason in reasons[:MOST_REASONS]:
+            messages.warning(request, reason)
+        more = len(reasons) - MOST_REASONS
+        if more > 0:
+            text = ngettext("%(count)d more refused.", "%(count)d more refused.", more)
+            messages.warning(request, text % {"count": more})
+        return len(tally.done)
+
+    def ask_view(self, request: HttpRequest, pk: int, *, what: Ask) -> HttpResponse:
+        """Ask one run and show its page."""
         visible = Run.objects.visible_to(request.user).select_related("job__project")
         run = visible.filter(pk=pk).first()
         if run is None:
@@ -202,7 +278,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         if run.job.project_id not in projects_of(request, Role.OPERATOR):
             raise PermissionDenied
         try:
-            stop_run(run=run, now=timezone.now(), actor=person_of(request))
+            act_on_run(run=run, action=what, now=timezone.now(), actor=person_of(request))
         except DomainError as error:
             messages.warning(request, error.text)
         return HttpResponseRedirect(reverse("dashboard:run", args=[pk]))
@@ -221,3 +297,8 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             may_operate = run.job.project_id in projects_of(request, Role.OPERATOR)
             extra["may_stop"] = may_operate and run.state in STOPPABLE
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
+
+
+def _say(request: HttpRequest, count: int, text: str) -> None:
+    if count:
+        messages.success(request, text % {"count": count})

@@ -80,6 +80,8 @@ class Actions:
     held: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
     refused: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
     skipped: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
+    # Skipped too, because their runs wanted them back.
+    withdrawn: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
     fetches: list[Fetch] = field(default_factory=list)
     asks: list[Ask] = field(default_factory=list)
 
@@ -170,15 +172,18 @@ class Engine:
             host.change(rules.limits(name))
             self._touched.add(name)
 
-    def drop(self, run: int, reason: str, keep_reply_to: str = "") -> None:
+    def drop(
+        self, run: int, reason: str, keep_reply_to: str = "", *, withdrawn: bool = False
+    ) -> None:
         """The run has ended, or nobody of it answers: what waits of it is skipped.
 
-        Requests that came from the queue ``keep_reply_to`` stay.
+        Requests that came from the queue ``keep_reply_to`` stay. ``withdrawn``: it wants them back.
         """
+        words = self._actions.withdrawn if withdrawn else self._actions.skipped
         waiting = self._of_runs.get(run, set())
         doomed = [one for one in waiting if not keep_reply_to or one.reply_to != keep_reply_to]
         for one in doomed:
-            _add(self._actions.skipped, run, one.reply_to, reason, one.item)
+            _add(words, run, one.reply_to, reason, one.item)
             self._leave(one)
         for name in {one.item.host for one in doomed}:
             self._hosts[name].drop(run, keep_reply_to)
