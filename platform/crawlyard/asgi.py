@@ -20,13 +20,14 @@ except EnvError as error:
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 
+from crawlyard.body_limit import WebhookBodyLimit
 from crawlyard.lifespan import Lifespan
 from crawlyard.same_origin import SameOrigin
 from crawlyard.websockets import websocket_urlpatterns
 
 application = ProtocolTypeRouter(
     {
-        "http": django_application,
+        "http": WebhookBodyLimit(django_application),
         "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
         "lifespan": Lifespan(),
     }

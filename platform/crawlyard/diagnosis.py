@@ -14,7 +14,12 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 
+from apps.jobs.models import Schedule
+from apps.jobs.runners.base import RunnerAway
+from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
+from apps.runtime.queries import live_daemons
 from yardkit.broker import BrokerError, connect
+from yardkit.env import EnvError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,15 @@ def masked(url: str) -> str:
 
 def diagnose() -> list[Finding]:
     """Every finding, the bad ones included; never raises for a store that is away."""
-    checks: list[Callable[[], Finding]] = [_python, _data, _database, _broker, _cache, _runner]
+    checks: list[Callable[[], Finding]] = [
+        _python,
+        _data,
+        _database,
+        _broker,
+        _cache,
+        _runner,
+        _celery,
+    ]
     return [check() for check in checks]
 
 
@@ -112,11 +125,46 @@ def _cache() -> Finding:
 
 
 def _runner() -> Finding:
-    scheme = urlsplit(settings.RUNNER_URL).scheme
+    url = settings.RUNNER_URL
+    try:
+        in_containers = runner_kind(url) == DOCKER
+    except EnvError as error:
+        return Finding(
+            "RUNNER_URL", url, ok=False, detail=str(error), how="process:// or docker://"
+        )
+    if not in_containers:
+        return Finding("RUNNER_URL", url, ok=True, detail="runs are local processes")
+    runner = make_runner(url, installation="", host="", network=settings.RUN_NETWORK)
+    try:
+        engine = runner.engine()
+    except RunnerAway as error:
+        how = "is the engine up, and may this user open its socket?"
+        return Finding("RUNNER_URL", url, ok=False, detail=str(error), how=how)
+    finally:
+        runner.close()
+    if settings.RUN_BROKER_URL.startswith("sqlite:"):
+        return Finding(
+            "RUNNER_URL",
+            url,
+            ok=False,
+            detail=f"{engine}, but a container cannot reach the embedded broker",
+            how="set BROKER_URL to an amqp:// URL, and RUN_BROKER_URL to one that containers reach",
+        )
+    return Finding("RUNNER_URL", url, ok=True, detail=f"{engine}, network {settings.RUN_NETWORK}")
+
+
+def _celery() -> Finding:
+    shown = urlsplit(settings.CELERY_BROKER_URL).scheme
+    try:
+        workers, beats = (live_daemons(kind=kind).count() for kind in ("worker", "beat"))
+        schedules = Schedule.objects.filter(next_at__isnull=False).count()
+    except DatabaseError:
+        # Said already, where the database is looked at.
+        return Finding("Celery", shown, ok=True, detail="not known: see DATABASE_URL")
     return Finding(
-        "RUNNER_URL",
-        settings.RUNNER_URL,
-        ok=scheme == "process",
-        detail="runs are local processes" if scheme == "process" else f"unknown runner {scheme!r}",
-        how="" if scheme == "process" else "process://",
+        "Celery",
+        shown,
+        ok=not schedules or bool(workers and beats),
+        detail=f"workers: {workers}, beats: {beats}, jobs with a schedule: {schedules}",
+        how="manage.py up starts both; without it, run manage.py run_worker and run_beat",
     )

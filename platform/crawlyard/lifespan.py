@@ -10,6 +10,7 @@ from typing import Any, Final
 from django.conf import settings
 
 from apps.dashboard.relay import EventRelay, to_channel_layer
+from apps.runtime.deferring import stop_deferring
 from apps.runtime.services import close_shared_broker, stop_events, stop_relay
 
 logger = logging.getLogger(__name__)
@@ -51,4 +52,5 @@ def _let_go(relay: EventRelay | None) -> None:
     # What this process has committed and not yet published goes out first.
     stop_relay(FLUSH_SECONDS)
     stop_events(FLUSH_SECONDS)
+    stop_deferring(FLUSH_SECONDS / 2)
     close_shared_broker(FLUSH_SECONDS)

@@ -78,7 +78,11 @@ def _ours(url: str, pages: int) -> dict[str, Any]:
     call_command("migrate", verbosity=0, interactive=False)
     lines: list[str] = []
     _tap_file().unlink(missing_ok=True)
-    units = [_tapped(unit) for unit in box(host="", port=0, agents=AGENTS) if unit.name != "web"]
+    units = [
+        _tapped(unit)
+        for unit in box(host="", port=0, agents=AGENTS, builds_apart=False)
+        if unit.name not in ("web", "worker", "beat")
+    ]
     supervisor = Supervisor(units, lambda name, line: lines.append(f"{name} {line}"))
     with Stop() as stop:
         supervisor.start()

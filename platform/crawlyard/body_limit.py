@@ -1,0 +1,79 @@
+"""The size of what strangers may send: judged before it is kept anywhere.
+
+Django writes a whole body to disk before any view sees it, however long it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from django.conf import settings
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[..., Awaitable[Any]]
+
+PATH: Final = "/webhooks/"
+
+
+class BodyTooLarge(Exception):
+    """More was sent than is allowed, by somebody who did not say so before."""
+
+
+class WebhookBodyLimit:
+    """Answers 413 below ``/webhooks/``: at once where the length is told, else when it is passed.
+
+    The limit is ``WEBHOOK_MAX_BYTES``.
+    """
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http" or not scope["path"].startswith(PATH):
+            await self._application(scope, receive, send)
+            return
+        limit: int = settings.WEBHOOK_MAX_BYTES
+        if _told_length(scope) > limit:
+            await _refuse(send)
+            return
+        read = 0
+
+        async def counted() -> Message:
+            nonlocal read
+            message = await receive()
+            read += len(message.get("body", b""))
+            if read > limit:
+                raise BodyTooLarge
+            return message
+
+        try:
+            await self._application(scope, counted, send)
+        except BodyTooLarge:
+            # Raised while the body is read, so nothing has been answered yet.
+            await _refuse(send)
+
+
+def _told_length(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value[:20])
+    return 0
+
+
+async def _refuse(send: Send) -> None:
+    detail = f"at most {settings.WEBHOOK_MAX_BYTES} bytes"
+    body = json.dumps({"code": "body_too_large", "detail": detail}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        # The rest of the body is not read, so nothing else can come on this connection.
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
