@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, StorageState, expect, sync_playwright
+from playwright.sync_api import Browser, Page, StorageState, expect
 
+from tests.e2e.chromium import keep, launched, watch
 from tests.e2e.demo_process import Demo
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
-CHROMIUM_ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 NEW_PASSWORD = "a-better-one-4711"
-# Where to keep pictures of the pages: docs/images when they are made for the documentation.
-PICTURES = os.environ.get("CRAWLYARD_PICTURES")
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=CHROMIUM_ARGUMENTS)
+    with launched() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -90,20 +74,6 @@ def page(
     watch(page, problems)
     yield page
     context.close()
-
-
-def watch(page: Page, problems: list[str]) -> None:
-    """Note every error of the page; what its security policy blocks is one too."""
-    page.on("pageerror", lambda error: problems.append(str(error)))
-    page.on(
-        "console",
-        lambda message: problems.append(message.text) if message.type == "error" else None,
-    )
-
-
-def keep(page: Page, name: str) -> None:
-    if PICTURES:
-        page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=True)
 
 
 def counter(page: Page, name: str) -> int:

@@ -1,0 +1,50 @@
+"""Debian's Chromium for tests of the pages: how it is started, watched and pictured."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ARGUMENTS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+# Where to keep pictures of the pages: docs/images when they are made for the documentation.
+PICTURES = os.environ.get("CRAWLYARD_PICTURES")
+
+
+@contextmanager
+def launched() -> Iterator[Browser]:
+    """A browser of a test's own."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=ARGUMENTS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def watch(page: Page, problems: list[str]) -> None:
+    """Note every error of the page; what its security policy blocks is one too."""
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.on(
+        "console",
+        lambda message: problems.append(message.text) if message.type == "error" else None,
+    )
+
+
+def keep(page: Page, name: str, *, whole: bool = True) -> None:
+    """A picture of the page, or of what a person sees of it without scrolling."""
+    if PICTURES:
+        page.screenshot(path=Path(PICTURES) / f"{name}.png", full_page=whole)

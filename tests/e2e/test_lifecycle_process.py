@@ -1,0 +1,55 @@
+"""The same life of a run without Docker: a local process, on embedded stores and on servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.counting_site import CountingSite, tree
+from tests.e2e.installation import Installation
+from tests.e2e.lifecycle import SPEED, Life, is_planned_no_more
+from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(params=["embedded", pytest.param("services", marks=pytest.mark.services)])
+def installation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
+    with ExitStack() as stack:
+        stores = {}
+        if request.param == "services":
+            stores = {
+                "DATABASE_URL": stack.enter_context(lend_postgres_database()),
+                "BROKER_URL": stack.enter_context(lend_rabbit_vhost()),
+                "REDIS_URL": request.getfixturevalue("redis_url"),
+            }
+        installation = Installation(tmp_path, stores)
+        stack.callback(installation.end)
+        installation.start()
+        yield installation
+
+
+@pytest.mark.covers("S1.3", "S1.8", "S1.9", "S1.10", "S1.17", "S1.18")
+def test_a_run_lives_as_a_local_process(installation: Installation) -> None:
+    rest = installation.rest
+    project = rest.make("/projects", name="Sites", slug="sites", allowed_networks=["127.0.0.0/8"])[
+        "id"
+    ]
+    with CountingSite(tree(3000)) as site:
+        job = rest.make(
+            "/jobs",
+            project=project,
+            name="a site",
+            spider="yardspider.spiders:SiteSpider",
+            arguments={"url": site.url},
+            cron="* * * * *",
+            overlap="skip",
+            speed=SPEED,
+        )["id"]
+        rest.until(installation.agents_serve, "agents")
+        Life(rest, site, job).is_lived()
+        is_planned_no_more(rest, job)
+    assert installation.tracebacks() == {}
