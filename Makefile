@@ -50,11 +50,34 @@ doctor: $(VENV)/.installed ## Connect to every configured store and print a tabl
 bench: $(VENV)/.installed-bench ## Measure: make bench NAME=download ARGS="--json"
 	@$(BIN)/python manage.py bench $(NAME) $(ARGS)
 
+# --- for spider authors ----------------------------------------------------------------------
+
+# Of the folder $(DIST)/spider an image is made; `make spider-image ARGS="--network=host"` tells
+# `docker build` more. The versions are those that the product is tested with.
+BASE_IMAGE ?= python:3.11-slim
+TAG        ?= crawlyard-spider:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+DIST       ?= dist
+PIP        := $(BIN)/python -m pip --quiet --disable-pip-version-check
+
+.PHONY: spider-wheel
+spider-wheel: $(VENV)/.installed ## The SDK alone as a wheel, in dist/
+	@$(PIP) wheel --no-deps --wheel-dir $(DIST) ./platform
+	@ls $(DIST)/yardspider-*.whl
+
+.PHONY: spider-image
+spider-image: $(VENV)/.installed ## The image that spiders build on: make spider-image BASE_IMAGE=python:3.12-slim TAG=me/spider:1
+	@rm -rf $(DIST)/spider && mkdir -p $(DIST)/spider/wheels
+	@sed -n 's/^\([a-z0-9].*==.*\) \\$$/\1/p' requirements.txt > $(DIST)/spider/constraints.txt
+	@$(PIP) wheel --constraint $(DIST)/spider/constraints.txt --wheel-dir $(DIST)/spider/wheels './platform[local]'
+	@docker build --build-arg BASE_IMAGE=$(BASE_IMAGE) -t $(TAG) -f deploy/spider/Dockerfile $(ARGS) $(DIST)/spider
+
 # --- check ---------------------------------------------------------------------------------
 
+# All of them share two processes: the heavy ones (clusters, containers, browser) in one of them.
+TWO_PROCESSES := -n 2 --dist loadgroup --no-loadscope-reorder
 .PHONY: test
 test: $(VENV)/.installed-test ## Run the tests: make test ARGS="tests/jobs -x"
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(or $(ARGS),$(TWO_PROCESSES))
 
 .PHONY: lint
 lint: $(VENV)/.installed-test $(VENV)/.installed-lint lint-code lint-types lint-imports ## ruff, mypy, import order

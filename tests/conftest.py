@@ -12,7 +12,14 @@ import pytest
 # Processes that tests start write as they would from a plain shell: a lost flush must show here.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
-pytest_plugins = ["tests.plugins.covers", "tests.plugins.needs", "tests.plugins.stores"]
+pytest_plugins = [
+    "tests.plugins.covers",
+    "tests.plugins.needs",
+    "tests.plugins.groups",
+    "tests.plugins.stores",
+    "tests.plugins.engines",
+    "tests.plugins.spider_image",
+]
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

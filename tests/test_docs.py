@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from django.core.management import load_command_class
@@ -29,7 +30,10 @@ SOURCES = [
 DOCUMENTS = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
 
 # Of the operating system and of Django: they are not ours to explain.
-FOREIGN_SETTINGS = {"PATH", "HOME", "PYTHONPATH", "LANG", "TZ", "DJANGO_SETTINGS_MODULE"}
+FOREIGN_SETTINGS = {"PATH", "HOME", "PYTHONPATH", "LANG", "TZ", "DJANGO_SETTINGS_MODULE"} | {
+    "CELERY_SKIP_CHECKS",
+    "GIT_PYTHON_REFRESH",
+}
 _SETTING = re.compile(r"^[A-Z][A-Z0-9_]{2,}$")
 _READERS = {name for name in vars(Env) if not name.startswith("_")}
 _TABLE_SETTING = re.compile(r"^\| `([A-Z][A-Z0-9_]+)` \|", re.MULTILINE)
@@ -152,13 +156,24 @@ def test_every_option_of_a_command_is_documented() -> None:
 
 def queue_names() -> list[str]:
     """Every queue and exchange of the topology; parameters stand as <name>."""
-    names = [topology.HEARTBEATS, topology.EVENTS]
-    for value in vars(topology).values():
+    names = [
+        topology.HEARTBEATS,
+        topology.EVENTS,
+        topology.LIFECYCLE,
+        topology.TASKS,
+        topology.BUILDS,
+    ]
+    for name, value in vars(topology).items():
         if isinstance(value, QueueSpec):
             names.append(value.name)
-        elif inspect.isfunction(value) and value.__module__ == topology.__name__:
+        elif (
+            inspect.isfunction(value)
+            and value.__module__ == topology.__name__
+            and not name.startswith("_")
+        ):
             arguments = [f"<{parameter}>" for parameter in inspect.signature(value).parameters]
-            names.append(value(*arguments).name)
+            made = value(*arguments)
+            names.append(made.name if isinstance(made, QueueSpec) else unquote(made))
     return names
 
 

@@ -51,8 +51,8 @@ def postgres_database() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(scope="session")
-def rabbit_vhost() -> Iterator[str]:
+@contextlib.contextmanager
+def lend_rabbit_vhost() -> Iterator[str]:
     """BROKER_URL of an own virtual host, or of the configured one where none can be made.
 
     Making one takes `rabbitmqctl`, which only runs beside the server and as its user or root.
@@ -72,6 +72,13 @@ def rabbit_vhost() -> Iterator[str]:
         yield _with_path(needs.BROKER_URL, quote(name, safe=""))
     finally:
         _rabbitmqctl("delete_vhost", name)
+
+
+@pytest.fixture(scope="session")
+def rabbit_vhost() -> Iterator[str]:
+    """BROKER_URL of a virtual host that belongs to this session alone, where one can be made."""
+    with lend_rabbit_vhost() as url:
+        yield url
 
 
 def _rabbitmqctl(*arguments: str) -> bool:
