@@ -54,7 +54,7 @@ def test_download_tells_what_the_center_adds(bench: Any) -> None:
     ours = result["ours"]
     assert ours["pages"] == 60
     assert 0 < ours["inside_center_ms"]["p50"] < ours["center_ms"]["p50"]
-    workers = {"center", "statistics", "agent-1", "agent-2", "spider"}
+    workers = {"center", "statistics", "logs", "agent-1", "agent-2", "spider"}
     assert set(ours["cpu_us_per_page"]) == workers
     assert result["peer"] is None
     assert result["limit_ratio"] == round(ours["center_ms"]["p50"] / 10, 3)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
 
 ARGUMENTS = [
     "--no-sandbox",
@@ -42,6 +42,16 @@ def watch(page: Page, problems: list[str]) -> None:
         "console",
         lambda message: problems.append(message.text) if message.type == "error" else None,
     )
+
+
+def field(page: Page, name: str) -> Locator:
+    """A field of an admin form, on whichever of its tabs."""
+    found = page.locator(f"#id_{name}")
+    tab = page.locator("div.tab-wrapper").filter(has=found)
+    if tab.count():
+        slug = (tab.get_attribute("x-show") or "").partition("'")[2].rstrip("'")
+        page.locator(f"a[x-on\\:click=\"activeFieldsetTab = '{slug}'\"]").click()
+    return found
 
 
 def keep(page: Page, name: str, *, whole: bool = True) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
-from tests.e2e.chromium import keep, launched, watch
+from tests.e2e.chromium import field, keep, launched, watch
 from tests.e2e.demo_process import Demo
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
@@ -89,7 +89,7 @@ def test_a_person_starts_the_sample_job_and_watches_it_end(
     page.goto("/admin/jobs/job/")
     page.get_by_role("link", name="Sample site", exact=True).click()
     # Slow enough for a person to watch.
-    page.locator("#id_speed").fill("25")
+    field(page, "speed").fill("25")
     page.get_by_role("button", name="Save", exact=True).click()
     page.wait_for_url("**/admin/jobs/job/")
     page.get_by_role("button", name="Start").first.click()

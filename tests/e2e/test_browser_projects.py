@@ -8,9 +8,9 @@ from pathlib import Path
 
 import docker
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.chromium import keep, launched, watch
+from tests.e2e.chromium import field, keep, launched, watch
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.docker_installation import TAG, docker_installation, push_book_shop
 from tests.e2e.forge import deliver_github, github_push
@@ -65,16 +65,6 @@ def page(browser: Browser, installation: Installation, problems: list[str]) -> I
     page.wait_for_url("**/admin/")
     yield page
     context.close()
-
-
-def field(page: Page, name: str) -> Locator:
-    """A field of an admin form, on whichever of its tabs."""
-    found = page.locator(f"#id_{name}")
-    tab = page.locator("div.tab-wrapper").filter(has=found)
-    if tab.count():
-        slug = (tab.get_attribute("x-show") or "").partition("'")[2].rstrip("'")
-        page.locator(f"a[x-on\\:click=\"activeFieldsetTab = '{slug}'\"]").click()
-    return found
 
 
 def save(page: Page) -> None:

@@ -23,7 +23,7 @@ def start(*, command: list[str], image: str = "", count: int = 1, **fields: Any)
     if image:
         chosen = Image.objects.get_or_create(
             project=project,
-            name="kills",
+            name="crawlyard/kills",
             tag="1",
             defaults={"digest": image, "created_at": timezone.now()},
         )[0]
