@@ -4,6 +4,10 @@ VENV   ?= .venv
 NAME   ?= download
 ARGS   ?=
 
+# Some images switch Python's cache of compiled modules off; then every daemon compiles all of its
+# own anew, and starts in twice the time.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
