@@ -12,10 +12,9 @@ import os
 from collections import deque
 from typing import Any, Final
 
-from amqp.exceptions import AMQPError
-from celery import current_app
+from django.conf import settings
 from django.db import transaction
-from kombu.exceptions import KombuError
+from django.utils.module_loading import import_string
 
 from apps.runtime.engine.background import BackgroundWorker
 
@@ -48,11 +47,19 @@ def _send(name: str, queue: str, arguments: dict[str, Any]) -> None:
         logger.warning("task %s waits for its sweep: no thread can be started", name)
 
 
+def _celery() -> Any:
+    # Here, in the thread that sends: most daemons never do, and Celery is half of a start.
+    return import_string(settings.DEFERRED_TASKS_APP)
+
+
 def _send_waiting() -> float | None:
+    from amqp.exceptions import AMQPError
+    from kombu.exceptions import KombuError
+
     while _waiting:
         name, queue, arguments = _waiting[0]
         try:
-            current_app.send_task(
+            _celery().send_task(
                 name, kwargs=arguments, queue=queue, retry=False, ignore_result=True
             )
         except (KombuError, AMQPError, OSError) as error:

@@ -14,10 +14,12 @@ _VENV_HINT = "run `make install` once, then .venv/bin/python manage.py ..."
 
 
 def settings_of(argv: list[str]) -> str:
-    """The settings module of a command: daemons show no pages, the web pools connections."""
+    """The settings module of a command, so that each imports no more than it needs."""
     command = "".join(argv[1:2])
     if command == "run_web":
         return "crawlyard.settings.web"
+    if command in ("run_worker", "run_beat"):
+        return "crawlyard.settings.worker"
     return "crawlyard.settings.daemon" if command.startswith("run_") else BASE
 
 

@@ -14,12 +14,19 @@ from hypothesis import strategies as st
 
 from apps.access.models import AuditRecord, User
 from apps.access.states import Role
-from apps.jobs import services
 from apps.jobs.engine.csv_files import read_csv
 from apps.jobs.engine.portable import MAX_BYTES, Format, JobFile
 from apps.jobs.engine.yaml_files import read_yaml
 from apps.jobs.models import Job, Schedule
-from apps.jobs.services.portable import COLUMNS, FIELDS, NAMES_OF_SECRETS, portable
+from apps.jobs.services.portable import (
+    COLUMNS,
+    FIELDS,
+    NAMES_OF_SECRETS,
+    export_jobs,
+    import_jobs,
+    plan_import,
+    portable,
+)
 from apps.projects.models import Project
 from tests.access.factories import Api, bearer, make_token, make_user
 from tests.jobs.factories import make_job, make_project
@@ -104,9 +111,9 @@ def test_odd_texts_survive_the_way_through_the_database(
         )
     if not jobs:
         return
-    text = services.export_jobs(jobs, kind)
+    text = export_jobs(jobs, kind)
     other = make_project()
-    services.import_jobs(
+    import_jobs(
         raw=text.encode(), kind=kind, actor=editor(other), now=timezone.now(), project=other
     )
     copies = Job.objects.filter(project=other).select_related("project", "image").order_by("id")
@@ -123,7 +130,7 @@ def test_odd_texts_survive_the_way_through_the_database(
 @pytest.mark.django_db
 def test_a_yaml_file_is_made_for_people(project: Project) -> None:
     make_job(project=project, name="新闻", notes="one\ntwo\n", cron="*/5 * * * *", tags=["a"])
-    text = services.export_jobs(Job.objects.select_related("project", "image"), Format.YAML)
+    text = export_jobs(Job.objects.select_related("project", "image"), Format.YAML)
     assert text.startswith("crawlyard_jobs: 1\njobs:\n- name: 新闻\n  project: ")
     assert "  notes: |\n    one\n    two\n" in text
     assert "  cron: '*/5 * * * *'\n" in text
@@ -334,9 +341,7 @@ def test_an_import_costs_few_queries_to_look_at(
     rows = "".join(f"- {{name: job {number}, spider: a:B}}\n" for number in range(300))
     person = editor(project)
     with django_assert_max_num_queries(8):
-        plan = services.plan_import(
-            raw=HEAD + rows, kind=Format.YAML, actor=person, project=project
-        )
+        plan = plan_import(raw=HEAD + rows, kind=Format.YAML, actor=person, project=project)
     assert plan.count("added") == 300
 
 

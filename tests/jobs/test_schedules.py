@@ -297,7 +297,7 @@ def test_beat_gets_a_row_for_each_schedule_and_loses_it_with_the_job() -> None:
     change(job, NOON, enabled=False)
     assert not PeriodicTask.objects.exists()
     change(job, NOON, enabled=True)
-    assert Schedule.objects.get().periodic_task == PeriodicTask.objects.get()
+    assert Schedule.objects.get().periodic_task_id == PeriodicTask.objects.get().pk
     job.delete()
     assert not Schedule.objects.exists()
     assert not PeriodicTask.objects.exists()

@@ -28,7 +28,7 @@ def _nothing_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def application(url: str, **options: Any) -> Celery:
     app = Celery("test", broker=url, set_as_current=False)
-    app.conf.update(broker_transport_options=options, broker_connection_timeout=30.0)
+    app.conf.update(broker_transport_options=options, broker_connection_timeout=3.0)
     return app
 
 
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Messages as files, one each."""
     options = {"data_folder_in": str(tmp_path), "data_folder_out": str(tmp_path)}
     app = application("filesystem://localhost", control_folder=str(tmp_path / "c"), **options)
-    monkeypatch.setattr(deferring, "current_app", app)
+    monkeypatch.setattr(deferring, "_celery", lambda: app)
     return tmp_path
 
 
@@ -68,16 +68,17 @@ def test_what_nothing_can_carry_is_refused_at_once(folder: Path, value: object) 
 
 
 def test_a_broker_that_hangs_holds_nobody_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    filesystem = deferring.current_app
+    filesystem = deferring._celery()
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"amqp://guest:guest@127.0.0.1:{silent.getsockname()[1]}//"
-        monkeypatch.setattr(deferring, "current_app", application(url))
+        broken = application(url)
+        monkeypatch.setattr(deferring, "_celery", lambda: broken)
         for number in range(3):
             defer("some.task", queue="q1", number=number)
         # This returned; the thread is still waiting for a greeting that does not come.
         connection, _address = silent.accept()
         assert len(deferring._waiting) == 3
-        monkeypatch.setattr(deferring, "current_app", filesystem)
+        monkeypatch.setattr(deferring, "_celery", lambda: filesystem)
     connection.close()
     wait_for(lambda: messages(folder) == 3, "all three, in the end")
 
@@ -85,17 +86,17 @@ def test_a_broker_that_hangs_holds_nobody_up(folder: Path, monkeypatch: pytest.M
 def test_a_broker_that_is_away_costs_no_task(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    filesystem = deferring.current_app
-    monkeypatch.setattr(deferring, "current_app", application("amqp://guest:x@127.0.0.1:1//"))
+    filesystem = deferring._celery()
+    monkeypatch.setattr(deferring, "_celery", lambda: application("amqp://guest:x@127.0.0.1:1//"))
     defer("some.task", queue="q1")
     wait_for(lambda: "tasks wait for the broker" in caplog.text, "the warning")
     assert len(deferring._waiting) == 1
-    monkeypatch.setattr(deferring, "current_app", filesystem)
+    monkeypatch.setattr(deferring, "_celery", lambda: filesystem)
     wait_for(lambda: messages(folder) == 1, "the message")
 
 
 def test_the_oldest_go_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deferring, "current_app", application("amqp://guest:x@127.0.0.1:1//"))
+    monkeypatch.setattr(deferring, "_celery", lambda: application("amqp://guest:x@127.0.0.1:1//"))
     for number in range(deferring.WAITING_TASKS + 5):
         defer("some.task", queue="q1", number=number)
     assert len(deferring._waiting) == deferring.WAITING_TASKS

@@ -6,9 +6,9 @@ import logging
 import time
 from typing import TYPE_CHECKING, cast
 
+from django.conf import settings
 from django.core.cache import cache
 from django.core.exceptions import ImproperlyConfigured
-from redis.exceptions import RedisError
 from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from rest_framework.views import APIView
 
 logger = logging.getLogger(__name__)
+
+
+def _cache_errors() -> tuple[type[Exception], ...]:
+    # An embedded installation has no Redis, and its client takes long to load.
+    if not settings.REDIS_URL:
+        return ()
+    from redis.exceptions import RedisError
+
+    return (RedisError,)
 
 
 class PerUserThrottle(BaseThrottle):
@@ -47,7 +56,7 @@ class PerUserThrottle(BaseThrottle):
         key = f"rest-rate:{self._who(request)}:{period}:{window}"
         try:
             return self._count(key, period) <= limit
-        except RedisError as error:
+        except _cache_errors() as error:
             logger.warning("no request limits: the cache does not answer: %s", error)
             return True
 

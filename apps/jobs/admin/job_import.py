@@ -24,8 +24,8 @@ from apps.access.admin.base import person_of, projects_of
 from apps.access.errors import DomainError
 from apps.access.models import User
 from apps.access.states import Role
-from apps.jobs import services
 from apps.jobs.engine.portable import MAX_BYTES, Format, format_of
+from apps.jobs.services import portable
 from apps.jobs.services.portable import Mode, Plan
 from apps.projects.models import Project
 
@@ -115,7 +115,7 @@ def import_page(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
             done = _apply(request, wanted, form.cleaned_data["digest"])
             if done is not None:
                 return done
-        plan = services.plan_import(**wanted)
+        plan = portable.plan_import(**wanted)
         context |= {"plan": plan, "counts": _counts(plan), "again": _again(form, wanted, plan)}
     return TemplateResponse(request, "admin/jobs/job/import.html", context)
 
@@ -134,7 +134,7 @@ def _wanted(form: ImportForm, person: User) -> dict[str, Any]:
 
 def _apply(request: HttpRequest, wanted: dict[str, Any], digest: str) -> HttpResponse | None:
     try:
-        plan = services.import_jobs(**wanted, now=timezone.now(), digest=digest)
+        plan = portable.import_jobs(**wanted, now=timezone.now(), digest=digest)
     except DomainError as error:
         messages.error(request, str(error))
         return None

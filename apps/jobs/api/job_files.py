@@ -22,8 +22,8 @@ from rest_framework.response import Response
 from apps.access.api.fields import VisibleRelatedField
 from apps.access.api.parsers import BodyTooLarge, StrictJSONParser
 from apps.access.states import Role
-from apps.jobs import services
 from apps.jobs.engine.portable import CONTENT_TYPES, MAX_BYTES, MAX_JOBS, Format, format_of
+from apps.jobs.services import portable
 from apps.jobs.services.portable import Mode, Plan
 from apps.projects.models import Project
 
@@ -193,7 +193,7 @@ class JobFilesMixin:
             raise serializers.ValidationError({"format": message % {"known": known}})
         jobs = self.filter_queryset(self.get_queryset())
         rows = jobs.order_by("project__slug", "name")[: MAX_JOBS + 1]
-        text = services.export_jobs(rows, Format(asked))
+        text = portable.export_jobs(rows, Format(asked))
         headers = {"Content-Disposition": f'attachment; filename="jobs.{asked}"'}
         return HttpResponse(text, content_type=CONTENT_TYPES[Format(asked)], headers=headers)
 
@@ -226,9 +226,9 @@ class JobFilesMixin:
             "file": values["name"],
         }
         if values["dry_run"]:
-            plan = services.plan_import(**wanted)
+            plan = portable.plan_import(**wanted)
         else:
-            plan = services.import_jobs(**wanted, now=timezone.now())
+            plan = portable.import_jobs(**wanted, now=timezone.now())
         return Response(_shown(plan, dry_run=values["dry_run"]))
 
     def _import_values(self: Any, request: Request) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('django_celery_beat', '0019_alter_periodictasks_options'),
         ('jobs', '0002_download_options'),
         ('projects', '0003_git_and_builds'),
     ]
@@ -320,8 +319,8 @@ class Migration(migrations.Migration):
         ),
         migrations.AddField(
             model_name='schedule',
-            name='periodic_task',
-            field=models.OneToOneField(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='django_celery_beat.periodictask'),
+            name='periodic_task_id',
+            field=models.BigIntegerField(blank=True, editable=False, null=True, unique=True),
         ),
         migrations.AddField(
             model_name='plannedrun',

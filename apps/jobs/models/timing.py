@@ -61,13 +61,8 @@ class Schedule(models.Model):
     planned_through = models.DateTimeField()
     # The first time after it; null while the job is disabled or has no cron.
     next_at = models.DateTimeField(_("next run at"), null=True, blank=True, db_index=True)
-    periodic_task = models.OneToOneField(
-        "django_celery_beat.PeriodicTask",
-        null=True,
-        blank=True,
-        on_delete=models.SET_NULL,
-        related_name="+",
-    )
+    # The row of beat that wakes a worker. No foreign key: daemons would have to load Celery.
+    periodic_task_id = models.BigIntegerField(null=True, blank=True, unique=True, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:

@@ -16,7 +16,6 @@ from apps.jobs.services.lifecycle import (
 from apps.jobs.services.links import add_link, change_link, remove_link
 from apps.jobs.services.placing import explain_placement, explain_run_placement, place_runs
 from apps.jobs.services.planning import plan_due
-from apps.jobs.services.portable import export_jobs, import_jobs, plan_import
 from apps.jobs.services.queueing import queue_run
 from apps.jobs.services.retrying import retry_if_wanted
 from apps.jobs.services.runs import (
@@ -61,11 +60,9 @@ __all__ = [
     "delete_job",
     "explain_placement",
     "explain_run_placement",
-    "export_jobs",
     "finish_run",
     "forget_host",
     "freeze_run",
-    "import_jobs",
     "mark_frozen",
     "mark_running",
     "note_recovery",
@@ -73,7 +70,6 @@ __all__ = [
     "pause_run",
     "place_runs",
     "plan_due",
-    "plan_import",
     "queue_run",
     "reap_lost_runs",
     "reap_when_steady",

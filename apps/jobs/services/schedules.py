@@ -33,7 +33,7 @@ def sync_schedule(*, job: Job, now: datetime) -> Schedule | None:
         return schedule
     schedule.cron, schedule.time_zone, schedule.planned_through = job.cron, job.time_zone, now
     schedule.next_at = next_time(schedule, now) if runs else None
-    schedule.periodic_task = None
+    schedule.periodic_task_id = None
     schedule.save()
     # Not in this transaction: every change of beat's rows locks one row that all of them share,
     # and who holds that until the end of a long transaction can meet others in a deadlock.

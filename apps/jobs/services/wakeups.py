@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django.db import transaction
 from django.utils import timezone
-from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
 from apps.jobs.engine.cron import Cron, parse_cron
 from apps.jobs.models import Schedule
 from yardkit import topology
 
+if TYPE_CHECKING:
+    from django_celery_beat.models import PeriodicTask
+
+# Beat's models are loaded where they are used: most daemons have neither them nor Celery.
 PLAN_TASK: Final = "jobs.plan"
 # A wake-up that nobody heard within this time is void: a sweep has done its work.
 EXPIRE_SECONDS: Final = 60
@@ -29,10 +32,10 @@ BATCH: Final = 500
 @transaction.atomic
 def ensure_wake_up(schedule_id: int) -> None:
     """Give a schedule the row that fits it, and take away the one it had; safe to repeat."""
-    schedule = (
-        Schedule.objects.select_for_update().filter(pk=schedule_id, periodic_task=None).first()
-    )
-    if schedule is None:
+    from django_celery_beat.models import CrontabSchedule, PeriodicTask
+
+    schedule = Schedule.objects.select_for_update().filter(pk=schedule_id).first()
+    if schedule is None or PeriodicTask.objects.filter(pk=schedule.periodic_task_id).exists():
         return
     name = f"job {schedule.job_id}"
     _forget(PeriodicTask.objects.filter(name=name).select_related("crontab"))
@@ -52,7 +55,7 @@ def ensure_wake_up(schedule_id: int) -> None:
         # Without it beat looks back to the beginning, and fires at once.
         last_run_at=timezone.now(),
     )
-    Schedule.objects.filter(pk=schedule.pk).update(periodic_task=task)
+    Schedule.objects.filter(pk=schedule.pk).update(periodic_task_id=task.pk)
 
 
 def mend_wake_ups() -> int:
@@ -60,11 +63,15 @@ def mend_wake_ups() -> int:
 
     Returns how many were mended.
     """
-    lost = Schedule.objects.filter(periodic_task=None, next_at__isnull=False)
+    from django_celery_beat.models import PeriodicTask
+
+    lost = Schedule.objects.filter(next_at__isnull=False).exclude(
+        periodic_task_id__in=PeriodicTask.objects.values("pk")
+    )
     missing = list(lost.values_list("pk", flat=True)[:BATCH])
     for schedule_id in missing:
         ensure_wake_up(schedule_id)
-    owned = Schedule.objects.filter(periodic_task__isnull=False).values("periodic_task")
+    owned = Schedule.objects.filter(periodic_task_id__isnull=False).values("periodic_task_id")
     orphans = PeriodicTask.objects.filter(task=PLAN_TASK).exclude(pk__in=owned)
     ids = list(orphans.values_list("pk", flat=True)[:BATCH])
     for task_id in ids:
@@ -75,8 +82,10 @@ def mend_wake_ups() -> int:
 @transaction.atomic
 def forget_wake_up(task_id: int) -> None:
     """Take away a row that is no schedule's."""
+    from django_celery_beat.models import PeriodicTask
+
     # Committed before this was called, or else linked in the transaction that made it.
-    if not Schedule.objects.filter(periodic_task=task_id).exists():
+    if not Schedule.objects.filter(periodic_task_id=task_id).exists():
         _forget(PeriodicTask.objects.filter(pk=task_id, task=PLAN_TASK).select_related("crontab"))
 
 

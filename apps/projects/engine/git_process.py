@@ -20,17 +20,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, TYPE_CHECKING, Final, cast
 from urllib.parse import quote
 
 from apps.projects.engine.addresses import RemoteAddress
 from apps.projects.engine.refusals import Refused
 
-# Otherwise GitPython refuses to be imported where git is missing, and the whole web with it.
-os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+if TYPE_CHECKING:
+    from git import Git
 
-from git import Git
-from git.exc import GitCommandNotFound
+# Otherwise GitPython refuses to be imported where git is missing. It is imported where it is
+# used: it takes long, and every page would wait for it after a start.
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
 
 Watch = Callable[[], None]
 
@@ -157,6 +158,8 @@ class GuardedGit:
             raise self._failure(keeper.error_text())
 
     def _start(self, arguments: tuple[str, ...], folder: Path) -> Git.AutoInterrupt:
+        from git import Git
+
         check_version()
         given = self._environment()
         # GitPython hands all of our environment on; the rest of it is taken out again by name.
@@ -352,6 +355,9 @@ class _Keeper(threading.Thread):
 @lru_cache(maxsize=1)
 def check_version() -> None:
     """Raise ``GitFailed`` where git is missing or too old to hold on to an address."""
+    from git import Git
+    from git.exc import GitCommandNotFound
+
     try:
         version = Git().version_info
     except GitCommandNotFound as error:

@@ -136,6 +136,7 @@ else:
 # --- Celery -----------------------------------------------------------------------------------
 
 CELERY_BROKER_URL, CELERY_BROKER_TRANSPORT_OPTIONS = celery_broker(BROKER_URL, DATA_DIR)
+DEFERRED_TASKS_APP = "crawlyard.celery.app"
 CELERY_TASK_DEFAULT_QUEUE = topology.TASKS
 CELERY_TASK_CREATE_MISSING_QUEUES = True
 CELERY_TASK_IGNORE_RESULT = True

@@ -23,5 +23,7 @@ _PAGES_ONLY = {
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "channels",
+    # With its models comes Celery, which only the worker and beat need.
+    "django_celery_beat",
 }
 INSTALLED_APPS = [app for app in ALL_APPS if app not in _PAGES_ONLY]
