@@ -19,6 +19,7 @@ from apps.access.states import Role
 from apps.jobs import services
 from apps.jobs.engine.portable import CONTENT_TYPES, MAX_JOBS, Format
 from apps.jobs.models import Job, Run
+from apps.jobs.services import portable
 
 # So many reasons are told one by one.
 MOST_REASONS: Final = 10
@@ -207,6 +208,6 @@ def _ask(request: HttpRequest, service: Callable[..., Any]) -> Do:
 
 def _file(queryset: QuerySet[Job], kind: Format) -> HttpResponse:
     rows = queryset.select_related("project", "image").order_by("project__slug", "name")
-    text = services.export_jobs(rows[: MAX_JOBS + 1], kind)
+    text = portable.export_jobs(rows[: MAX_JOBS + 1], kind)
     headers = {"Content-Disposition": f'attachment; filename="jobs.{kind.value}"'}
     return HttpResponse(text, content_type=CONTENT_TYPES[kind], headers=headers)
