@@ -1,0 +1,1 @@
+"""Versioned configuration of every kind: versions, diff, activation, who runs which."""

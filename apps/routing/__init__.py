@@ -1,0 +1,1 @@
+"""Moves items from inbounds to outbounds by rules (taskHUB, seed 2)."""

@@ -1,0 +1,1 @@
+"""What routes items: plain Python, without Django, tested and measured without a database."""
