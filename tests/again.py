@@ -10,6 +10,9 @@ from pathlib import Path
 
 from tests.runtime.processes import ROOT
 
+# A third of it is enough where nothing else runs.
+AGAIN_SECONDS = 400
+
 
 def run_again(files: Iterable[Path], database: str, *arguments: str) -> str:
     """Run these test files in a process of their own whose database is ``database``, a URL.
@@ -35,7 +38,7 @@ def run_again(files: Iterable[Path], database: str, *arguments: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=AGAIN_SECONDS,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]

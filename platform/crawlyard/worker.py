@@ -29,12 +29,13 @@ class Worker:
 
     A task that does not end within the grace is given up: its message is not acknowledged, so
     that the broker gives it to another worker, and its row says how far it came. A build that is
-    given up becomes lost when its lease is over, and is tried again.
+    given up is lost, and is begun anew by the next worker.
     """
 
     def __init__(
         self, app: Any, *, name: str, queues: Sequence[str], concurrency: int, stop: Stop
     ) -> None:
+        self.name = name
         self._stop = stop
         self._ended = threading.Event()
         # Whether a worker may be root is for whoever starts it; messages are plain JSON.

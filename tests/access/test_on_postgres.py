@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import AGAIN_SECONDS, run_again
 
 AGAIN = ("test_nonsense", "test_pagination", "test_idempotency")
 
 
 @pytest.mark.services
-@pytest.mark.timeout(300)
-def test_nothing_fails_on_postgresql_either(postgres_database: str) -> None:
-    run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)
+@pytest.mark.timeout(AGAIN_SECONDS + 20)
+@pytest.mark.parametrize("name", AGAIN)
+def test_nothing_fails_on_postgresql_either(name: str, postgres_database: str) -> None:
+    run_again([Path(__file__).with_name(f"{name}.py")], postgres_database)

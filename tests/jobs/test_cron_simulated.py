@@ -145,7 +145,7 @@ def test_two_days_with_a_change_of_clocks(
             policies=POLICIES,
         )
         prepare = world.daemons.start_python(
-            "prepare", "-c", script, DJANGO_SETTINGS_MODULE="crawlyard.settings.daemon"
+            "prepare", "-c", script, DJANGO_SETTINGS_MODULE="crawlyard.settings.worker"
         )
         assert prepare.wait(PATIENCE_SECONDS) == 0, world.daemons.log("prepare")
         del world.daemons.processes["prepare"]

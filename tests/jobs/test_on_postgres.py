@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import AGAIN_SECONDS, run_again
 
-FILES = ("test_bulk.py", "test_import_export.py", "test_execution_options.py", "test_links.py")
+FILES = ("test_bulk", "test_import_export", "test_execution_options", "test_links")
 
 
 @pytest.mark.services
-@pytest.mark.timeout(300)
-def test_jobs_on_postgresql(postgres_database: str) -> None:
-    here = Path(__file__)
-    run_again([here.with_name(name) for name in FILES], postgres_database)
+@pytest.mark.timeout(AGAIN_SECONDS + 20)
+@pytest.mark.parametrize("name", FILES)
+def test_jobs_on_postgresql(name: str, postgres_database: str) -> None:
+    run_again([Path(__file__).with_name(f"{name}.py")], postgres_database)

@@ -104,7 +104,10 @@ class Yard:
             if found:
                 return found
             if time.monotonic() > deadline:
-                logs = "".join(f"{name}:\n{self.daemons.log(name)}" for name in ("one",))
+                logs = "".join(
+                    f"{name} ({process.poll()}):\n{self.daemons.log(name)}"
+                    for name, process in self.daemons.processes.items()
+                )
                 raise AssertionError(f"never happened: {what}; {run and self.look(run)}\n{logs}")
             time.sleep(0.05)
 

@@ -16,11 +16,13 @@ from apps.projects.services import cancel_build, rebuild
 from apps.projects.services.build_moves import move_build
 from apps.projects.services.build_states import (
     LEASE_SECONDS,
+    MAX_ATTEMPTS,
     WAKE_SECONDS,
     beat_build,
     claim_build,
     end_build,
     enter_step,
+    leave_builds,
     note_commit,
     reap_builds,
     state_of_build,
@@ -178,6 +180,24 @@ def test_a_silent_worker_loses_its_build_which_is_tried_once_more(
     # The first worker wakes up: it is too late.
     assert succeed(first) is None
     assert not Image.objects.exists()
+
+
+def test_a_stopped_worker_leaves_its_build_to_the_next_without_a_failed_attempt(
+    sent: list[tuple[str, dict[str, Any]]],
+) -> None:
+    first = claimed()
+    assert leave_builds(worker="somebody else", now=LATER) == 0
+    for count in range(1, MAX_ATTEMPTS + 3):
+        assert leave_builds(worker="w1", now=LATER) == 1
+        assert leave_builds(worker="w1", now=LATER) == 0
+        again = Build.objects.latest("pk")
+        assert (again.state, again.attempt) == (BuildState.QUEUED, 1)
+        assert sent[-1] == ("projects.build", {"build": again.pk})
+        assert len(sent) == count
+        assert claim_build(build_id=again.pk, worker="w1", now=LATER) is not None
+    first.refresh_from_db()
+    assert first.state == BuildState.LOST
+    assert "w1 was stopped" in first.reason
 
 
 def test_a_worker_that_beats_keeps_its_build() -> None:

@@ -286,6 +286,22 @@ def test_a_killed_workers_build_is_lost_and_done_once_more(yard: Yard, failpoint
     yard.kill(name)
 
 
+def test_a_stopped_workers_build_begins_anew_at_once(yard: Yard) -> None:
+    tag = "prod/stopped/1.0"
+    name = yard.worker()
+    yard.queue(tag, "RUN sleep 4")
+    yard.until_building(tag)
+    process = yard.daemons.processes.pop(name)
+    process.terminate()
+    assert process.wait(30) == 0, yard.daemons.log(name)
+    first, second = yard.until(tag, "lost", "queued")["builds"]
+    assert (first["attempt"], second["attempt"], second["repeats_id"]) == (1, 1, first["id"])
+    name = yard.worker()
+    found = yard.until(tag, "lost", "succeeded")
+    assert [each["build_id"] for each in found["images"]] == [second["id"]]
+    yard.kill(name)
+
+
 @pytest.mark.fault
 def test_two_killed_workers_are_enough(yard: Yard) -> None:
     tag = "prod/twice/1.0"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from typing import TYPE_CHECKING, cast
 
-from django.conf import settings
 from django.core.cache import cache
 from django.core.exceptions import ImproperlyConfigured
 from rest_framework.request import Request
@@ -22,12 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 def _cache_errors() -> tuple[type[Exception], ...]:
-    # An embedded installation has no Redis, and its client takes long to load.
-    if not settings.REDIS_URL:
-        return ()
-    from redis.exceptions import RedisError
-
-    return (RedisError,)
+    # Its client takes long to load, and an embedded installation never does; where it is not
+    # loaded, nothing can have raised its errors.
+    redis = sys.modules.get("redis.exceptions")
+    return () if redis is None else (redis.RedisError,)
 
 
 class PerUserThrottle(BaseThrottle):

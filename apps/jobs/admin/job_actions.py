@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from django.contrib import messages
 from django.db.models import QuerySet
@@ -18,7 +18,7 @@ from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.jobs import services
 from apps.jobs.engine.portable import CONTENT_TYPES, MAX_JOBS, Format
-from apps.jobs.models import Job, Run
+from apps.jobs.models import Job
 from apps.jobs.services import portable
 
 # So many reasons are told one by one.
@@ -80,7 +80,7 @@ class JobActions:
     @action(description=_("Pause their runs"), permissions=["operate"])
     def pause_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Ask every active run to pause."""
-        count = _each(request, queryset, Role.OPERATOR, _ask(request, services.pause_run))
+        count = _each(request, queryset, Role.OPERATOR, _ask(request, services.pause_job))
         _say(
             request,
             count,
@@ -92,7 +92,7 @@ class JobActions:
     @action(description=_("Resume their runs"), permissions=["operate"])
     def resume_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Ask every active run to go on."""
-        count = _each(request, queryset, Role.OPERATOR, _ask(request, services.resume_run))
+        count = _each(request, queryset, Role.OPERATOR, _ask(request, services.resume_job))
         _say(
             request,
             count,
@@ -104,7 +104,7 @@ class JobActions:
     @action(description=_("Stop their runs"), permissions=["operate"])
     def stop_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Ask every active run to stop."""
-        count = _each(request, queryset, Role.OPERATOR, _ask(request, services.stop_run))
+        count = _each(request, queryset, Role.OPERATOR, _ask(request, services.stop_job))
         _say(
             request,
             count,
@@ -186,22 +186,16 @@ def _switch(request: HttpRequest, *, on: bool) -> Do:
     return do
 
 
-def _ask(request: HttpRequest, service: Callable[..., Any]) -> Do:
+def _ask(request: HttpRequest, service: Callable[..., services.Tally]) -> Do:
     def do(job: Job) -> int:
-        done = 0
-        reasons: list[str] = []
-        for run in Run.objects.active().filter(job=job).select_related("job__project"):
-            try:
-                service(run=run, now=timezone.now(), actor=person_of(request))
-                done += 1
-            except DomainError as error:
-                reasons.append(error.text)
-        if not done:
+        tally = service(job=job, now=timezone.now(), actor=person_of(request))
+        reasons = [refusal.detail for refusal in tally.refused]
+        if not tally.done:
             nothing = gettext("Job %(name)s has no active run.") % {"name": job.name}
             raise Refused(" ".join(reasons) or nothing)
         for reason in reasons:
             messages.error(request, reason)
-        return done
+        return len(tally.done)
 
     return do
 

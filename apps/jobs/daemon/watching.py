@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 
+from django.conf import settings
 from django.utils.translation import gettext as _
 
 from apps.jobs.daemon import timing
 from apps.jobs.daemon.ending import Ender
+from apps.jobs.daemon.folders import remove_old_folders
 from apps.jobs.daemon.here import Here
 from apps.jobs.models import Run
 from apps.jobs.runners.base import Handle
@@ -90,6 +92,9 @@ class Watcher:
         gone = here.runner.tidy(now=here.clock.now(), known=known)
         if gone:
             logger.info("%d ended containers removed", gone)
+        gone = remove_old_folders(here, days=settings.LOG_DAYS)
+        if gone:
+            logger.info("the folders of %d old runs removed", gone)
         self._tidied = monotonic
 
     def _reconcile(self, run: Run) -> None:

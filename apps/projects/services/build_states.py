@@ -122,17 +122,31 @@ def reap_builds(*, now: datetime) -> int:
     for build in Build.objects.stale(now=now, lease_seconds=LEASE_SECONDS).select_related(
         "project"
     ):
-        lost += _lose(build, now)
+        reason = _("worker %(worker)s has not reported for %(seconds)d s") % {
+            "worker": build.worker,
+            "seconds": LEASE_SECONDS,
+        }
+        lost += _lose(build, now, reason=reason)
     return lost
 
 
+def leave_builds(*, worker: str, now: datetime) -> int:
+    """A worker that is told to stop leaves what it has begun to the next one.
+
+    The build begins anew at once, and it is no failed attempt: restarting workers ends no build.
+    """
+    reason = _("worker %(worker)s was stopped") % {"worker": worker}
+    begun = Build.objects.filter(
+        worker=worker[:200], state__in=(BuildState.RUNNING, BuildState.CANCELLING)
+    )
+    return sum(
+        _lose(build, now, reason=reason, counts=False) for build in begun.select_related("project")
+    )
+
+
 @transaction.atomic
-def _lose(build: Build, now: datetime) -> bool:
+def _lose(build: Build, now: datetime, *, reason: str, counts: bool = True) -> bool:
     wanted = build.state == BuildState.RUNNING
-    reason = _("worker %(worker)s has not reported for %(seconds)d s") % {
-        "worker": build.worker,
-        "seconds": LEASE_SECONDS,
-    }
     if not move_build(
         build,
         BuildState.LOST,
@@ -143,12 +157,13 @@ def _lose(build: Build, now: datetime) -> bool:
         steps=[*_ended(build.steps, now)],
     ):
         return False
-    if wanted and build.attempt < MAX_ATTEMPTS:
-        _try_again(build, now)
+    attempt = build.attempt + counts
+    if wanted and attempt <= MAX_ATTEMPTS:
+        _try_again(build, now, attempt)
     return True
 
 
-def _try_again(build: Build, now: datetime) -> None:
+def _try_again(build: Build, now: datetime, attempt: int) -> None:
     try:
         with transaction.atomic():
             queue_build(
@@ -159,7 +174,7 @@ def _try_again(build: Build, now: datetime) -> None:
                 commit=build.commit,
                 requested_by=build.requested_by,
                 repeats=build,
-                attempt=build.attempt + 1,
+                attempt=attempt,
                 no_cache=build.no_cache,
             )
     except ProjectError:

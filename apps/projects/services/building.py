@@ -28,11 +28,10 @@ from apps.projects.engine.building import (
 from apps.projects.engine.building.control import Why
 from apps.projects.engine.building.engine import FAILURES, Engine
 from apps.projects.engine.building.plan import EngineOptions
-from apps.projects.engine.git import GitRemote
 from apps.projects.engine.git_process import Credentials
 from apps.projects.engine.refusals import Refused
 from apps.projects.engine.tags import ImageName, TagReading, image_name
-from apps.projects.models import Build, Image, Project
+from apps.projects.models import Build, Image
 from apps.projects.reasons import text_of
 from apps.projects.services.build_states import (
     BEAT_SECONDS,
@@ -44,6 +43,7 @@ from apps.projects.services.build_states import (
     state_of_build,
     succeed_build,
 )
+from apps.projects.services.connection import git_remote
 from apps.projects.states import BuildState, BuildStep
 from apps.runtime.services import database_now, shared_broker
 from yardkit import failpoints, topology
@@ -66,17 +66,6 @@ def work_on_build(*, build_id: int, worker: str) -> str | None:
         return None
     failpoints.hit("projects.build.claimed")
     return _Work(build).run()
-
-
-def git_remote(project: Project) -> GitRemote:
-    """The project's repository, with its credentials."""
-    return GitRemote(
-        url=project.git_url,
-        username=project.git_username,
-        password=str(project.git_password),
-        allowed_networks=tuple(settings.GIT_ALLOWED_NETWORKS),
-        known_hosts=Path(settings.BUILDS_DIR) / "known_hosts",
-    )
 
 
 def engine_options() -> EngineOptions:

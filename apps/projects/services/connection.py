@@ -19,6 +19,17 @@ TIMEOUT_SECONDS: Final = 20.0
 SHOWN_TAGS: Final = 100
 
 
+def git_remote(project: Project) -> GitRemote:
+    """The project's repository, with its credentials."""
+    return GitRemote(
+        url=project.git_url,
+        username=project.git_username,
+        password=str(project.git_password),
+        allowed_networks=tuple(settings.GIT_ALLOWED_NETWORKS),
+        known_hosts=Path(settings.BUILDS_DIR) / "known_hosts",
+    )
+
+
 @dataclass(frozen=True)
 class TagPreview:
     """How a tag is read, or the reason why it is ignored. ``git_tag`` is what is cloned."""
@@ -79,15 +90,8 @@ def check_connection(*, project: Project) -> Connection:
     """
     if not project.git_url:
         raise GitRefused(text_of(Refused("no_git_url")))
-    remote = GitRemote(
-        url=project.git_url,
-        username=project.git_username,
-        password=str(project.git_password),
-        allowed_networks=tuple(settings.GIT_ALLOWED_NETWORKS),
-        known_hosts=Path(settings.BUILDS_DIR) / "known_hosts",
-    )
     try:
-        found = list_tags(remote, timeout=TIMEOUT_SECONDS)
+        found = list_tags(git_remote(project), timeout=TIMEOUT_SECONDS)
     except Refused as error:
         raise GitRefused(text_of(error)) from error
     read = [

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
+from django.db import DatabaseError
 
+from apps.projects.services.build_states import leave_builds
 from apps.runtime.daemon import HeartbeatRow
 from apps.runtime.deferring import stop_deferring
 from apps.runtime.management.daemon_command import FLUSH_SECONDS, DaemonCommand
-from apps.runtime.services import close_shared_broker, stop_events, stop_relay
+from apps.runtime.services import close_shared_broker, database_now, stop_events, stop_relay
 from crawlyard.celery import app
 from crawlyard.worker import Worker
 from yardkit import failpoints, topology
 from yardkit.broker import Broker
 from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED
 from yardkit.heartbeat import Beat
+
+logger = logging.getLogger(__name__)
 
 QUEUES = (topology.TASKS, topology.BUILDS)
 
@@ -65,13 +70,20 @@ class Command(DaemonCommand):
         try:
             status = worker.run(
                 on_tasks=lambda count: row.note(self._sign(count)),
-                last_words=lambda: self._say_goodbye(row, failed=False),
+                last_words=lambda: self._last_words(row, worker.name),
             )
             if row.replaced:
                 status = EXIT_FAILED
         finally:
             self._say_goodbye(row, failed=status != 0)
         return status
+
+    def _last_words(self, row: HeartbeatRow, worker: str) -> None:
+        try:
+            leave_builds(worker=worker, now=database_now())
+        except DatabaseError as error:
+            logger.warning("builds that were begun are left to the sweep: %s", error)
+        self._say_goodbye(row, failed=False)
 
     def _say_goodbye(self, row: HeartbeatRow, *, failed: bool) -> None:
         row.finish(failed=failed)
