@@ -12,6 +12,7 @@ from apps.routing.engine.selecting.compiling import (
     Selector,
     compile_rules,
     compile_selector,
+    forget_shapes,
 )
 from apps.routing.engine.selecting.errors import SelectorError
 from apps.routing.engine.selecting.explaining import Explained, Explanation, State
@@ -28,5 +29,6 @@ __all__ = [
     "State",
     "compile_rules",
     "compile_selector",
+    "forget_shapes",
     "parse",
 ]

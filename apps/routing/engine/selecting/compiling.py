@@ -16,8 +16,8 @@ from typing import Any, Final
 from apps.routing.engine.selecting import values
 from apps.routing.engine.selecting.errors import SelectorError
 from apps.routing.engine.selecting.explaining import Explanation, explain
-from apps.routing.engine.selecting.index import Candidates, Entry, build, terms_of
-from apps.routing.engine.selecting.language import Parsed, parse
+from apps.routing.engine.selecting.index import Candidates, Entry, build
+from apps.routing.engine.selecting.language import parse
 from apps.routing.engine.selecting.tree import (
     MEMBERSHIPS,
     Both,
@@ -57,19 +57,16 @@ _GLOBALS: Final[dict[str, Any]] = {
 class Selector:
     """One condition on an item."""
 
-    __slots__ = ("terms", "test", "text")
-
-    def __init__(self, parsed: Parsed) -> None:
-        self.text = parsed.text
+    def __init__(self, text: str) -> None:
+        """Raises ``SelectorError``."""
+        self.text = text
         # Answers as Python does, or raises for a type error.
-        self.test: Test = _function(parsed.root)
-        # What the index needs; the tree itself is not kept, a rule set has thousands.
-        self.terms = terms_of(parsed.root)
+        self._test = function(parse(text, places=False).root)
 
     def matches(self, item: Mapping[str, Any]) -> bool:
         """Whether the item fits; a type error does not."""
         try:
-            return True if self.test(item) else False  # noqa: SIM210 - half the time of bool()
+            return True if self._test(item) else False  # noqa: SIM210 - half the time of bool()
         except Exception:  # noqa: BLE001 - whatever an item holds, it only does not fit
             return False
 
@@ -101,16 +98,17 @@ class CompiledRules:
     Threads may share one.
     """
 
-    def __init__(self, names: Sequence[str], rules: Sequence[Sequence[Selector]]) -> None:
+    def __init__(self, names: Sequence[str], rules: Sequence[Mapping[str, Node]]) -> None:
+        """Rules as their selectors, each with what it says."""
         self.names = tuple(names)
+        # As they were written, the same one once.
         self.selectors = tuple(tuple(one) for one in rules)
         self._count = len(self.names)
         self._errors = [0] * self._count
         self._lock = threading.Lock()
         self._index: Candidates = build(
-            Entry(number, selector.terms, selector.test)
-            for number, selectors in enumerate(self.selectors)
-            for selector in selectors
+            (Entry(number, root) for number, one in enumerate(rules) for root in one.values()),
+            _Shared(),
         )
         self._candidates = self._index.find
 
@@ -126,7 +124,7 @@ class CompiledRules:
                 if rule in skip:
                     continue
                 try:
-                    if test(item):
+                    if test is None or test(item):
                         best = rule
                         break
                 except Exception:  # noqa: BLE001 - whatever an item holds, it only does not fit
@@ -141,7 +139,7 @@ class CompiledRules:
                 if rule in found:
                     continue
                 try:
-                    if test(item):
+                    if test is None or test(item):
                         found.add(rule)
                 except Exception:  # noqa: BLE001 - see above
                     self._count_error(rule)
@@ -150,8 +148,8 @@ class CompiledRules:
     def explain(self, item: Mapping[str, Any]) -> list[RuleExplanation]:
         """Why each rule fits or not, without the index and without counting."""
         explained = []
-        for name, selectors in zip(self.names, self.selectors, strict=True):
-            parts = [selector.explain(item) for selector in selectors]
+        for name, texts in zip(self.names, self.selectors, strict=True):
+            parts = [explain(parse(text), item) for text in texts]
             explained.append(RuleExplanation(name, any(one.matches for one in parts), parts))
         return explained
 
@@ -178,7 +176,7 @@ class CompiledRules:
 
 def compile_selector(text: str) -> Selector:
     """One selector. Raises ``SelectorError``."""
-    return Selector(parse(text))
+    return Selector(text)
 
 
 def compile_rules(rules: Sequence[tuple[str, Sequence[str]]]) -> CompiledRules:
@@ -187,35 +185,48 @@ def compile_rules(rules: Sequence[tuple[str, Sequence[str]]]) -> CompiledRules:
     Raises:
         SelectorError: the first that is refused; ``rule`` and ``selector`` say which it is.
     """
-    known: dict[str, Selector] = {}
-    compiled: list[list[Selector]] = []
+    known: dict[str, Node] = {}
+    read: list[dict[str, Node]] = []
     for number, (_, texts) in enumerate(rules):
-        # The same condition twice is the same condition.
-        mine: dict[str, Selector] = {}
+        mine: dict[str, Node] = {}
         for position, text in enumerate(texts):
             try:
-                selector = known.get(text) or compile_selector(text)
+                mine[text] = known.get(text) or parse(text, places=False).root
             except SelectorError as error:
                 raise SelectorError(
                     error.code, error.text, error.offset, rule=number, selector=position
                 ) from None
-            known[text] = mine[text] = selector
-        compiled.append(list(mine.values()))
-    return CompiledRules([name for name, _ in rules], compiled)
+            known[text] = mine[text]
+        read.append(mine)
+    return CompiledRules([name for name, _ in rules], read)
 
 
-def _function(root: Node) -> Test:
+def forget_shapes() -> None:
+    """Compile every shape anew from now on, as a process does that has just begun."""
+    _maker.cache_clear()
+
+
+def function(root: Node) -> Test:
+    """The function of one selector, or of what is left of it."""
     writer = _Writer()
-    body = writer.write(root)
-    arguments = ", ".join(f"c{number}" for number in range(len(writer.constants)))
-    test: Test = _maker(
-        f"def make({arguments}):\n"
-        f"    def test(item):\n"
-        f"        get = item.get\n"
-        f"        return {body}\n"
-        f"    return test\n"
-    )(*writer.constants)
-    return test
+    return _maker(writer.source(root))(*writer.constants)
+
+
+class _Shared:
+    """Functions of a rule set: what many selectors say is one function, which stays in reach."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str], Test] = {}
+
+    def __call__(self, root: Node) -> Test:
+        writer = _Writer()
+        source = writer.source(root)
+        # Written out, for 1, 1.0 and True are equal and not the same.
+        key = source, repr(writer.constants)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = _maker(source)(*writer.constants)
+        return made
 
 
 @lru_cache(maxsize=_SHAPES_KEPT)
@@ -233,7 +244,19 @@ class _Writer:
         self.constants: list[Any] = []
         self._variables = 0
 
-    def write(self, node: Node) -> str:
+    def source(self, root: Node) -> str:
+        """The maker of the function; ``constants`` are its arguments."""
+        body = self._write(root)
+        arguments = ", ".join([f"c{number}" for number in range(len(self.constants))])
+        return (
+            f"def make({arguments}):\n"
+            f"    def test(item):\n"
+            f"        get = item.get\n"
+            f"        return {body}\n"
+            f"    return test\n"
+        )
+
+    def _write(self, node: Node) -> str:
         match node:
             case Name():
                 return f"get({self._constant(node.key)})"
@@ -244,10 +267,10 @@ class _Writer:
             case Compare():
                 return self._compare(node)
             case Both():
-                parts = f" {node.word} ".join([self.write(one) for one in node.operands])
+                parts = f" {node.word} ".join([self._write(one) for one in node.operands])
                 return f"({parts})"
             case Not():
-                return f"(not {self.write(node.operand)})"
+                return f"(not {self._write(node.operand)})"
             case Call():
                 return self._call(node)
 
@@ -260,7 +283,7 @@ class _Writer:
         return f"v{self._variables}"
 
     def _part(self, node: Part) -> str:
-        base, key = self.write(node.base), self._constant(node.key)
+        base, key = self._write(node.base), self._constant(node.key)
         if isinstance(node.key, int):
             return f"part({base}, {key})"
         variable = self._variable()
@@ -272,15 +295,15 @@ class _Writer:
         if node.operators[0] in MEMBERSHIPS:
             inside = self._inside(node.operands[0], node.operands[1])
             return inside if node.operators[0] == "in" else f"(not {inside})"
-        written = [self.write(node.operands[0])]
+        written = [self._write(node.operands[0])]
         for operator, operand in zip(node.operators, node.operands[1:], strict=True):
-            written += [operator, self.write(operand)]
+            written += [operator, self._write(operand)]
         return f"({' '.join(written)})"
 
     def _inside(self, value: Node, container: Node) -> str:
-        left = self.write(value)
+        left = self._write(value)
         if not isinstance(container, Constant):
-            return f"within({left}, {self.write(container)})"
+            return f"within({left}, {self._write(container)})"
         known = container.value
         if isinstance(known, str):
             return f"({left} in {self._constant(known)})"
@@ -296,8 +319,8 @@ class _Writer:
 
     def _call(self, node: Call) -> str:
         if node.function == "matches":
-            return f"{self._constant(node.pattern.found)}({self.write(node.arguments[0])})"
-        arguments = [self.write(one) for one in node.arguments]
+            return f"{self._constant(node.pattern.found)}({self._write(node.arguments[0])})"
+        arguments = [self._write(one) for one in node.arguments]
         if node.function == "int":
             variable = self._variable()
             usual = f"{variable} if type({variable} := {arguments[0]}) is int"

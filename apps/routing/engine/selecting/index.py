@@ -2,8 +2,8 @@
 
 Of every selector is read which values its keys must have (``province in ['JS', 'TJ'] and
 task_src == 0``). Selectors that ask for the same keys share a table from those values to them, so
-an item costs one look into each table. What a table gives is evaluated as a whole: the index only
-ever leaves out what cannot match, and the answers are those of trying all.
+an item costs one look into each table. Of what a table gives only those parts are left to be tested
+that the table has not said. The answers are those of trying all.
 
 Why that is exact: a key that is not there, or that cannot be read as ``int(key)``, makes each
 selector that needs it fail; a value without a hash equals no text, number, truth value or None;
@@ -20,7 +20,9 @@ from typing import Any, Final, NamedTuple
 from apps.routing.engine.selecting import values
 from apps.routing.engine.selecting.tree import Both, Call, Compare, Constant, Name, Node, Part
 
-Hit = tuple[int, Callable[[Mapping[str, Any]], Any]]
+Test = Callable[[Mapping[str, Any]], Any]
+# A rule and what is left to test of its selector; None: the table has said it all.
+Hit = tuple[int, Test | None]
 Hits = Sequence[Hit]
 
 # Below it, trying all is as fast.
@@ -51,11 +53,20 @@ Term = dict[Key, frozenset[Any]]
 
 
 class Entry(NamedTuple):
-    """A selector: its rule, what it asks for and its function."""
+    """A selector: its rule and what it says."""
 
     rule: int
-    terms: list[Term] | None
-    test: Callable[[Mapping[str, Any]], Any]
+    root: Node
+
+
+class Table(NamedTuple):
+    """Selectors that ask for the same keys: the values that all of them want, and the others."""
+
+    same: Term
+    apart: tuple[Key, ...]
+    # Dictionaries in each other, one level for each key of ``apart``; a row when there is none.
+    rows: Any
+    combinations: int
 
 
 class Candidates:
@@ -66,10 +77,9 @@ class Candidates:
         find: Callable[[Mapping[str, Any]], tuple[Hits, ...]],
         keys: Sequence[Key],
         failures: Sequence[int],
-        tables: Sequence[tuple[tuple[Key, ...], int]],
+        tables: Sequence[Table],
     ) -> None:
         self.find = find
-        # The keys of each table, and how many combinations of values it knows.
         self.tables = tables
         self._keys = keys
         self._failures = failures
@@ -81,33 +91,89 @@ class Candidates:
         }
 
 
-def build(entries: Iterable[Entry]) -> Candidates:
-    """An index over selectors, given in the order of their rules."""
+def build(entries: Iterable[Entry], function: Callable[[Node], Test]) -> Candidates:
+    """An index over selectors, given in the order of their rules.
+
+    ``function`` compiles what the index leaves to be tested.
+    """
     everything = list(entries)
-    always: dict[int, Entry] = {}
-    found: list[tuple[int, Term]] = []
+    always: set[int] = set()
+    found: list[_Found] = []
     for number, entry in enumerate(everything):
-        terms = entry.terms if len(everything) >= MIN_SELECTORS else None
+        terms = terms_of(entry.root) if len(everything) >= MIN_SELECTORS else None
         if terms is None or not all(terms):
-            always[number] = entry
+            always.add(number)
         else:
-            found += [(number, _narrow(term)) for term in terms]
-    tables: dict[tuple[Key, ...], dict[Any, list[int]]] = {}
-    homes = _homes([tuple(sorted(term, key=_order)) for _, term in found], found)
-    for (number, term), keys in zip(found, homes, strict=True):
+            found += [_Found(number, _narrow(term), len(terms) == 1) for term in terms]
+    groups: dict[tuple[Key, ...], list[_Found]] = defaultdict(list)
+    for one, keys in zip(found, _homes(found), strict=True):
         if keys:
-            _enter(tables.setdefault(keys, defaultdict(list)), keys, term, number)
+            groups[keys].append(one)
         else:
-            always[number] = everything[number]
-    frozen = {
-        keys: {value: _row(numbers, everything) for value, numbers in table.items()}
-        for keys, table in tables.items()
-    }
-    rest = _row(sorted(always), everything)
-    find, keys_read, failures = _finder(frozen, rest)
-    return Candidates(
-        find, keys_read, failures, [(keys, len(table)) for keys, table in frozen.items()]
+            always.add(one.number)
+
+    def hit(one: _Found, keys: set[Key]) -> Hit:
+        entry = everything[one.number]
+        left = _left(entry.root, keys) if one.alone else [entry.root]
+        return entry.rule, function(_all_of(left)) if left else None
+
+    tables = [
+        _table(keys, [(one, hit(one, set(keys))) for one in group])
+        for keys, group in groups.items()
+    ]
+    rest = tuple((everything[one].rule, function(everything[one].root)) for one in sorted(always))
+    find, keys_read, failures = _finder(tables, rest)
+    return Candidates(find, keys_read, failures, tables)
+
+
+def _table(keys: tuple[Key, ...], group: list[tuple[_Found, Hit]]) -> Table:
+    """Where all ask for the same values of a key, these are asked for once, before the look."""
+    first = group[0][0].term
+    same = {key: first[key] for key in keys if all(one.term[key] == first[key] for one, _ in group)}
+    # The key with the most values first: most items have none of them.
+    values_of = {key: frozenset().union(*[one.term[key] for one, _ in group]) for key in keys}
+    apart = tuple(
+        sorted((key for key in keys if key not in same), key=lambda key: -len(values_of[key]))
     )
+    # A selector that stands in a row twice, by two of its terms, is tested once.
+    rows: dict[tuple[Any, ...], dict[int, Hit]] = defaultdict(dict)
+    for one, hit in group:
+        for combination in itertools.product(*[one.term[key] for key in apart]):
+            rows[combination][one.number] = hit
+    return Table(same, apart, _nested(rows) if apart else tuple(rows[()].values()), len(rows))
+
+
+def _nested(rows: dict[tuple[Any, ...], dict[int, Hit]]) -> dict[Any, Any]:
+    """A dictionary by the first value, in it one by the second and so on, and the rows last."""
+    nested: dict[Any, Any] = {}
+    for combination, row in rows.items():
+        inner = nested
+        for value in combination[:-1]:
+            inner = inner.setdefault(value, {})
+        inner[combination[-1]] = tuple(row.values())
+    return nested
+
+
+class _Found(NamedTuple):
+    """A term of a selector; ``alone`` when it is its only one."""
+
+    number: int
+    term: Term
+    alone: bool
+
+
+def _left(root: Node, keys: set[Key]) -> list[Node]:
+    """What a selector still has to test once these keys have the values it asks for."""
+    if isinstance(root, Both) and root.word == "and":
+        return [one for operand in root.operands for one in _left(operand, keys)]
+    terms = terms_of(root)
+    # A single comparison; such a key has the right value and could be read.
+    said = terms is not None and len(terms) == 1 and isinstance(root, Compare)
+    return [] if said and terms and set(terms[0]) <= keys else [root]
+
+
+def _all_of(nodes: list[Node]) -> Node:
+    return nodes[0] if len(nodes) == 1 else Both(None, "and", nodes)
 
 
 def terms_of(node: Node) -> list[Term] | None:
@@ -197,45 +263,32 @@ def _order(key: Key) -> tuple[str, bool]:
     return repr(key.path), key.whole
 
 
-def _homes(sets: list[tuple[Key, ...]], found: list[tuple[int, Term]]) -> list[tuple[Key, ...]]:
+def _homes(found: list[_Found]) -> list[tuple[Key, ...]]:
     """The table of each term: of all its keys where many ask so, else of one key, else none."""
+    sets = [tuple(sorted(one.term, key=_order)) for one in found]
     common = {keys for keys, _ in Counter(sets).most_common(MAX_TABLES)}
     distinct: dict[Key, set[Any]] = defaultdict(set)
-    for _, term in found:
-        for key, wanted in term.items():
+    for one in found:
+        for key, wanted in one.term.items():
             distinct[key] |= wanted
-    # The key whose values are shared with the fewest.
-    alone = [
-        keys
-        if keys in common
-        else (min(keys, key=lambda key: len(term[key]) / len(distinct[key])),)
-        for keys, (_, term) in zip(sets, found, strict=True)
+
+    def alone(term: Term) -> tuple[Key, ...]:
+        # The key whose values are shared with the fewest.
+        return (min(term, key=lambda key: len(term[key]) / len(distinct[key])),)
+
+    homes = [
+        keys if keys in common else alone(one.term) for keys, one in zip(sets, found, strict=True)
     ]
-    rare = Counter(keys for keys in alone if keys not in common)
+    rare = Counter(keys for keys in homes if keys not in common)
     common |= {keys for keys, _ in rare.most_common(MAX_TABLES)}
-    return [keys if keys in common else () for keys in alone]
-
-
-def _enter(table: dict[Any, list[int]], keys: tuple[Key, ...], term: Term, number: int) -> None:
-    if len(keys) == 1:
-        for value in term[keys[0]]:
-            table[value].append(number)
-        return
-    for combination in itertools.product(*(term[key] for key in keys)):
-        table[combination].append(number)
-
-
-def _row(numbers: Iterable[int], everything: list[Entry]) -> Hits:
-    return tuple(
-        (everything[number].rule, everything[number].test) for number in dict.fromkeys(numbers)
-    )
+    return [keys if keys in common else () for keys in homes]
 
 
 def _finder(
-    tables: dict[tuple[Key, ...], dict[Any, Hits]], rest: Hits
+    tables: Sequence[Table], rest: Hits
 ) -> tuple[Callable[[Mapping[str, Any]], tuple[Hits, ...]], list[Key], list[int]]:
     """The function that looks into all tables, made for just these keys."""
-    keys = sorted({key for one in tables for key in one}, key=_order)
+    keys = sorted({key for one in tables for key in (*one.same, *one.apart)}, key=_order)
     failures = [0] * len(keys)
     space: dict[str, Any] = {
         "__builtins__": {},
@@ -252,19 +305,28 @@ def _finder(
     for number, key in enumerate(keys):
         lines.append(f"    v{number} = {_read(key, number, space)}")
         space[f"whole{number}"] = _whole_reader(failures, number)
-    looks = []
-    for number, one in enumerate(tables):
-        space[f"t{number}"] = tables[one].get
-        names = [f"v{keys.index(key)}" for key in one]
-        looks.append(
-            f"t{number}({names[0] if len(names) == 1 else '(' + ', '.join(names) + ')'}, none)"
-        )
+    looks = [_look(number, one, keys, space) for number, one in enumerate(tables)]
     found = f"({', '.join([*looks, 'rest'])},)"
     lines += ["    try:", f"        return {found}", "    except Exception:"]
     lines += [f"        v{number} = hashed(v{number})" for number in range(len(keys))]
     lines.append(f"        return {found}")
     exec(compile("\n".join(lines), "<index>", "exec"), space)  # noqa: S102 - of our words alone
     return space["find"], keys, failures
+
+
+def _look(number: int, table: Table, keys: list[Key], space: dict[str, Any]) -> str:
+    """The source that gives the row of a table."""
+    names = [f"v{keys.index(key)}" for key in table.apart]
+    asked, inner = [], f"t{number}"
+    for place, (key, wanted) in enumerate(table.same.items()):
+        space[f"s{number}_{place}"] = wanted
+        asked.append(f"v{keys.index(key)} in s{number}_{place}")
+    for level, name in enumerate(names[:-1]):
+        asked.append(f"(d{level} := {inner}({name}))")
+        inner = f"d{level}.get"
+    space[f"t{number}"] = table.rows.get if names else table.rows
+    source = f"{inner}({names[-1]}, none)" if names else inner
+    return f"{source} if {' and '.join(asked)} else none" if asked else source
 
 
 def _read(key: Key, number: int, space: dict[str, Any]) -> str:
@@ -303,6 +365,7 @@ def _whole_reader(failures: list[int], number: int) -> Callable[[Any], Any]:
 def _hashed(value: Any) -> Any:
     try:
         hash(value)
-    except Exception:  # noqa: BLE001 - what has no hash equals no constant
+        _ = value == ""
+    except Exception:  # noqa: BLE001 - what has no hash, or compares with nothing
         return _NOTHING
     return value

@@ -24,7 +24,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
@@ -86,12 +86,18 @@ class Parsed:
     def span(self, node: Node) -> tuple[int, int]:
         """The first character of a part, and the one after its last."""
         at = node.at
+        if at is None:
+            raise ValueError("this selector was read without its places")
         start = offset_of(self.text, at.lineno, at.col_offset)
         return start, offset_of(self.text, at.end_lineno or 1, at.end_col_offset or 0)
 
 
-def parse(text: str) -> Parsed:
-    """Read a selector. Raises ``SelectorError``."""
+def parse(text: str, *, places: bool = True) -> Parsed:
+    """Read a selector; without ``places`` its parts do not know where they stand.
+
+    Raises:
+        SelectorError: it is not allowed.
+    """
     if not isinstance(text, str):
         raise SelectorError("not_text", "a selector is a text", 0)
     scan(text)
@@ -102,7 +108,7 @@ def parse(text: str) -> Parsed:
         _misplaced(text, error)
     except (ValueError, MemoryError, RecursionError):
         raise SelectorError("syntax", "this cannot be read", 0) from None
-    return Parsed(text, _Reader(text).whole(tree.body))
+    return Parsed(text, _Reader(text, places).whole(tree.body))
 
 
 def offset_of(text: str, line: int, column: int) -> int:
@@ -122,8 +128,9 @@ def offset_of(text: str, line: int, column: int) -> int:
 class _Reader:
     """Makes our tree of Python's, part by part."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, places: bool) -> None:
         self._text = text
+        self._places = places
         self._nodes = 0
         self._cost = 0
 
@@ -134,37 +141,41 @@ class _Reader:
         return root
 
     def _read(self, node: ast.expr, depth: int) -> Node:
-        self._count(node)
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            self._refuse("too_long", f"a selector has at most {MAX_NODES} parts", node)
         if depth > MAX_DEPTH:
             self._refuse("too_deep", f"parts are at most {MAX_DEPTH} deep in each other", node)
-        match node:
-            case ast.Name():
-                return self._name(node)
-            case ast.Constant():
-                return Constant(node, self._constant(node))
-            case ast.Compare():
-                return self._compare(node, depth)
-            case ast.BoolOp():
-                word = "and" if isinstance(node.op, ast.And) else "or"
-                return Both(node, word, [self._read(one, depth + 1) for one in node.values])
-            case ast.Subscript():
-                return self._part(node, depth)
-            case ast.Call():
-                return self._call(node, depth)
-            case ast.List() | ast.Tuple():
-                return Constant(node, self._list(node, depth))
-            case ast.UnaryOp(op=ast.Not()):
-                return Not(node, self._read(node.operand, depth + 1))
-            case ast.UnaryOp(op=ast.USub(), operand=ast.Constant()):
-                return Constant(node, self._negative(node))
-        return self._refuse("not_allowed", "this is not part of the language", node)
+        reader = _READERS.get(type(node))
+        if reader is None:
+            self._refuse("not_allowed", "this is not part of the language", node)
+        return reader(self, node, depth)
 
-    def _name(self, node: ast.Name) -> Node:
+    def _at(self, node: ast.expr) -> ast.expr | None:
+        return node if self._places else None
+
+    def _name(self, node: ast.Name, depth: int) -> Node:
         if node.id in FUNCTIONS:
             self._refuse("function", f"{node.id} is a function: {node.id}(...)", node)
-        return Name(node, node.id)
+        return Name(self._at(node), node.id)
 
-    def _constant(self, node: ast.Constant) -> Any:
+    def _both(self, node: ast.BoolOp, depth: int) -> Node:
+        word = "and" if isinstance(node.op, ast.And) else "or"
+        operands = [self._read(one, depth + 1) for one in node.values]
+        return Both(self._at(node), word, operands)
+
+    def _unary(self, node: ast.UnaryOp, depth: int) -> Node:
+        if isinstance(node.op, ast.Not):
+            return Not(self._at(node), self._read(node.operand, depth + 1))
+        value = self._value(node.operand) if isinstance(node.operand, ast.Constant) else None
+        if not isinstance(node.op, ast.USub) or type(value) not in (int, float):
+            self._refuse("sign", "only - stands before a value, and only before a number", node)
+        return Constant(self._at(node), -value)
+
+    def _constant(self, node: ast.Constant, depth: int) -> Node:
+        return Constant(self._at(node), self._value(node))
+
+    def _value(self, node: ast.Constant) -> Any:
         value = node.value
         if value is None or isinstance(value, bool):
             return value
@@ -181,21 +192,14 @@ class _Reader:
             return value
         return self._refuse("number", "a number has at most 64 bits", node)
 
-    def _negative(self, node: ast.UnaryOp) -> Any:
-        assert isinstance(node.operand, ast.Constant)  # noqa: S101 - the caller matched it
-        value = self._constant(node.operand)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            self._refuse("sign", "- stands before a number", node)
-        return -value
-
-    def _list(self, node: ast.List | ast.Tuple, depth: int) -> list[Any]:
+    def _list(self, node: ast.List | ast.Tuple, depth: int) -> Node:
         found: list[Any] = []
         for one in node.elts:
             part = self._read(one, depth + 1)
             if not isinstance(part, Constant):
                 self._refuse("list", "a list holds texts, numbers, True, False and None", one)
             found.append(part.value)
-        return found
+        return Constant(self._at(node), found)
 
     def _compare(self, node: ast.Compare, depth: int) -> Node:
         operators = [_OPERATORS.get(type(one), "") for one in node.ops]
@@ -207,18 +211,17 @@ class _Reader:
         for number, operator in enumerate(operators):
             left, right = operands[number], operands[number + 1]
             if operator in MEMBERSHIPS:
-                self._container(right)
+                self._container(right, node.comparators[number])
             if not isinstance(right, Constant) and (
                 operator in MEMBERSHIPS or not isinstance(left, Constant)
             ):
-                self._spend(_COST_OF_ITEM_VALUES, right.at)
-        return Compare(node, operands, operators)
+                self._spend(_COST_OF_ITEM_VALUES, node.comparators[number])
+        return Compare(self._at(node), operands, operators)
 
-    def _container(self, node: Node) -> None:
-        if isinstance(node, Constant) and not isinstance(node.value, str | list):
-            self._refuse("container", "in looks into a list or a text", node.at)
-        if isinstance(node, Not | Both | Compare):
-            self._refuse("container", "in looks into a list or a text", node.at)
+    def _container(self, node: Node, at: ast.expr) -> None:
+        wrong = isinstance(node, Not | Both | Compare)
+        if wrong or (isinstance(node, Constant) and not isinstance(node.value, str | list)):
+            self._refuse("container", "in looks into a list or a text", at)
 
     def _part(self, node: ast.Subscript, depth: int) -> Node:
         base = self._read(node.value, depth + 1)
@@ -227,7 +230,7 @@ class _Reader:
         key = self._read(node.slice, depth + 1)
         if not isinstance(key, Constant) or type(key.value) not in (str, int):
             self._refuse("subscript", "a part is named by a text or a whole number", node.slice)
-        return Part(node, base, key.value)
+        return Part(self._at(node), base, key.value)
 
     def _call(self, node: ast.Call, depth: int) -> Node:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
@@ -240,7 +243,7 @@ class _Reader:
         self._spend(cost, node)
         arguments = [self._read(one, depth + 1) for one in node.args]
         pattern = self._pattern(node, arguments[1]) if name == "matches" else None
-        return Call(node, name, arguments, pattern)
+        return Call(self._at(node), name, arguments, pattern)
 
     def _pattern(self, node: ast.Call, argument: Node) -> Pattern:
         if not isinstance(argument, Constant) or not isinstance(argument.value, str):
@@ -249,11 +252,6 @@ class _Reader:
             return Pattern(argument.value)
         except ValueError as error:
             return self._refuse("pattern", f"this is no pattern: {error}", node.args[1])
-
-    def _count(self, node: ast.expr) -> None:
-        self._nodes += 1
-        if self._nodes > MAX_NODES:
-            self._refuse("too_long", f"a selector has at most {MAX_NODES} parts", node)
 
     def _spend(self, cost: int, node: ast.expr) -> None:
         self._cost += cost
@@ -266,12 +264,25 @@ class _Reader:
         raise SelectorError(code, words, offset_of(self._text, node.lineno, node.col_offset))
 
 
+_READERS: Final[dict[type[ast.expr], Callable[[_Reader, Any, int], Node]]] = {
+    ast.Name: _Reader._name,
+    ast.Constant: _Reader._constant,
+    ast.Compare: _Reader._compare,
+    ast.BoolOp: _Reader._both,
+    ast.Subscript: _Reader._part,
+    ast.Call: _Reader._call,
+    ast.List: _Reader._list,
+    ast.Tuple: _Reader._list,
+    ast.UnaryOp: _Reader._unary,
+}
+
+
 def _misplaced(text: str, error: SyntaxError) -> NoReturn:
-    lines = [0, *(end.end() for end in _LINE_END.finditer(text))]
-    number = error.lineno or 1
-    start = lines[min(number, len(lines)) - 1] if bisect_right(lines, len(text)) else 0
-    offset = start + (error.offset or 1) - (2 if number == 1 else 1)
+    starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
+    line, column = error.lineno or 1, (error.offset or 1) - 1
+    # The bracket before the first line is ours, and so is the line after the last.
+    offset = len(text) if line > len(starts) else starts[line - 1] + column - (line == 1)
     offset = max(0, min(offset, len(text)))
-    if number > len(lines) or not text[offset:].strip(" \t\r\n"):
+    if not text[offset:].strip(" \t\r\n"):
         raise SelectorError("syntax", "something is missing at the end", len(text)) from None
     raise SelectorError("syntax", "this does not fit here", offset) from None

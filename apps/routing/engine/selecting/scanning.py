@@ -30,8 +30,8 @@ _TOKEN: Final = re.compile(
     |(?P<text>'(?:[^'\\\r\n]|\\[^\r\n])*'|"(?:[^"\\\r\n]|\\[^\r\n])*")
     |(?P<open>[(\[])
     |(?P<close>[)\]])
-    |(?P<sign>[=!<>]=|[<>,]|-(?=[0-9]))|(?P<end>\Z))""",
-    re.VERBOSE,
+    |(?P<sign>[=!<>]=|[<>,]|-(?=[0-9]))|(?P<end>\Z)|(?P<other>.))""",
+    re.VERBOSE | re.DOTALL,
 )
 # Control characters, and those that are not seen or turn the order of others around.
 _UNSEEN: Final = re.compile(
@@ -39,7 +39,6 @@ _UNSEEN: Final = re.compile(
     "\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 _ESCAPE: Final = re.compile(r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|[\\'\"ntr])")
-_BLANK: Final = re.compile(r"(?:[ \t\r\n]+|\#[^\r\n]*)*+")
 _QUOTES: Final = frozenset({"'", '"'})
 _CLOSING: Final = {"(": ")", "[": "]"}
 _INSTEAD: Final = {
@@ -73,30 +72,31 @@ class _Scanner:
         self._nots = 0
 
     def run(self) -> None:
-        text, position = self._text, 0
         # Of the token before: its kind, and its text when it was a name.
         before, name = "", ""
-        while True:
-            token = _TOKEN.match(text, position)
-            if token is None:
-                _unknown(text, position)
-            kind, position = token.lastgroup or "", token.end()
-            start = token.start(kind)
-            if kind == "name":
+        # Whatever stands there is a token of some kind, so none is passed over.
+        for token in _TOKEN.finditer(self._text):
+            kind = token.lastgroup or ""
+            start, end = token.span(kind)
+            if kind == "sign":
+                pass
+            elif kind == "name":
                 name = token.group(kind)
-                self._name(name, start, position)
+                self._name(name, start, end)
             elif kind == "text":
                 if before == "text":
                     raise SelectorError("comma", "a comma is missing between two texts", start)
                 self._text_token(token.group(kind), start, name if before == "name" else "")
             elif kind == "number":
-                self._number(start, position)
+                self._number(start, end)
             elif kind == "open":
                 self._open(start)
             elif kind == "close":
                 self._close(start)
             elif kind == "end":
                 break
+            elif kind == "other":
+                _unknown(self._text, start)
             before = kind
         if self._opened:
             raise SelectorError("bracket", "this bracket is never closed", self._opened[-1])
@@ -169,7 +169,6 @@ def _unseen(found: re.Match[str]) -> NoReturn:
 
 
 def _unknown(text: str, position: int) -> NoReturn:
-    position = _BLANK.match(text, position).end()  # type: ignore[union-attr] - matches nothing too
     sign = text[position]
     if sign in _INSTEAD:
         code, words = _INSTEAD[sign]
