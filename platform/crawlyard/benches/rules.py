@@ -19,26 +19,9 @@ SEED_SELECTORS = (
     "task_src in [3] and not detail_url and data_type and task_params['province'] == 'GD'",
 )
 PROVINCES = (
-    *("AH", "BJ", "CQ", "FJ", "GD", "GS", "GX", "GZ", "HA", "HB", "HE", "HI", "HL", "HN", "JL"),
-    *(
-        "JS",
-        "JX",
-        "LN",
-        "NM",
-        "NX",
-        "QH",
-        "SC",
-        "SD",
-        "SH",
-        "SN",
-        "SX",
-        "TJ",
-        "XJ",
-        "XZ",
-        "YN",
-        "ZJ",
-    ),
-)
+    "AH", "BJ", "CQ", "FJ", "GD", "GS", "GX", "GZ", "HA", "HB", "HE", "HI", "HL", "HN", "JL", "JS",
+    "JX", "LN", "NM", "NX", "QH", "SC", "SD", "SH", "SN", "SX", "TJ", "XJ", "XZ", "YN", "ZJ",
+)  # fmt: skip
 BUSINESSES = ("工商", "税务", "法院", "招聘", "专利", "商标", "海关", "土地", "年报", "舆情")
 # Of ten items, one fits no outbound.
 UNROUTED = 10
