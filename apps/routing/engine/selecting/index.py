@@ -217,7 +217,7 @@ def _asked(node: Compare) -> list[Term] | None:
 
 def _key(node: Node) -> Key | None:
     whole = isinstance(node, Call) and node.function == "int"
-    if isinstance(node, Call):
+    if isinstance(node, Call) and whole:
         node = node.arguments[0]
     if isinstance(node, Name):
         path: list[str | int] = [node.key]
