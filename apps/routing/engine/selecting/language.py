@@ -168,7 +168,8 @@ class _Reader:
         if isinstance(node.op, ast.Not):
             return Not(self._at(node), self._read(node.operand, depth + 1))
         value = self._value(node.operand) if isinstance(node.operand, ast.Constant) else None
-        if not isinstance(node.op, ast.USub) or type(value) not in (int, float):
+        wrong = isinstance(value, bool) or not isinstance(value, int | float)
+        if wrong or value is None or not isinstance(node.op, ast.USub):
             self._refuse("sign", "only - stands before a value, and only before a number", node)
         return Constant(self._at(node), -value)
 

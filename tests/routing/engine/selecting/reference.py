@@ -161,6 +161,7 @@ conditions = st.one_of(
         "{} {} {}".format, values, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), values
     ),
     st.builds("{} not in {!r}".format, keys, lists),
+    st.builds("lower({}) == {!r}".format, paths, st.sampled_from(["gd", "x", "1"])),
     st.builds("{!r} in {}".format, constants, paths),
     st.builds("{} < {} <= {}".format, values, values, values),
     st.builds(
@@ -183,7 +184,12 @@ selectors = st.recursive(
     ),
     max_leaves=5,
 )
-rule_sets = st.lists(st.lists(selectors, max_size=3).map(lambda texts: ("rule", texts)), max_size=8)
+# Of so many selectors that they are indexed, mostly.
+rule_sets = st.lists(
+    st.lists(selectors, min_size=1, max_size=3).map(lambda texts: ("rule", texts)),
+    min_size=3,
+    max_size=8,
+)
 scalars = st.one_of(constants, st.sampled_from([float("nan"), "x" * 65, "１", 10**18]))
 inner_values = st.recursive(
     scalars,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -54,6 +55,47 @@ def test_a_selector_says_what_the_reference_says(text: str, item: dict[str, Any]
     assert selector.matches(item) is (expected is True)
     assert explained.matches is (expected is True)
     assert bool(explained.error) is (expected is None)
+
+
+# Few keys and values, so that what is wrong meets an item that shows it.
+DENSE = [
+    *(f"{key} == {value}" for key in ("a", "b", "p['x']") for value in ("1", "'x'", "'1'", "None")),
+    *(f"int({key}) in [1, 2]" for key in ("a", "b", "p['x']")),
+    *("a in ['x', 'X', 1]", "b in [True, 2.0, 'x']", "int(b) == 2.0", "a == b", "a == [1]"),
+    *(
+        "lower(a) == 'x'",
+        "len(b) == 1",
+        "str(a) == '1'",
+        "not a",
+        "a != 1",
+        "b not in [1]",
+        "a < 2",
+    ),
+]
+VALUES = (1, 2, 1.0, True, None, "1", "2", "x", "X", "bad", [1], {"x": 1}, NAN)
+
+
+@pytest.mark.covers("S2.20")
+def test_dense_rules_choose_as_the_reference_does() -> None:
+    chance = random.Random(2)
+
+    def selector() -> str:
+        parts = [chance.choice(DENSE) for _ in range(chance.choice((1, 1, 2, 3)))]
+        joint = chance.choice((" and ", " and ", " or "))
+        return joint.join(f"not ({one})" if chance.random() < 0.1 else one for one in parts)
+
+    matched = 0
+    for _ in range(300):
+        rules = [("r", [selector() for _ in range(2)]) for _ in range(chance.randrange(3, 12))]
+        compiled = compile_rules(rules)
+        for _ in range(10):
+            item = {key: chance.choice(VALUES) for key in ("a", "b") if chance.random() < 0.9}
+            item["p"] = {"x": chance.choice(VALUES)} if chance.random() < 0.7 else item.get("a")
+            expected = reference.every(rules, item)
+            assert compiled.all(item) == expected, (rules, item)
+            assert compiled.first(item) == (expected[0] if expected else None), (rules, item)
+            matched += bool(expected)
+    assert 1000 < matched < 3000
 
 
 def index(*texts: str) -> Candidates:
