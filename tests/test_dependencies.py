@@ -12,8 +12,8 @@ from importlib.metadata import packages_distributions
 from tools.requirement_marks import ROOT
 
 OWN = frozenset({"apps", "crawlyard", "yardkit", "yardspider", "tools"})
-# The peer of a bench, of the dependency group "bench".
-OPTIONAL = frozenset({"scrapy"})
+# The peers of benches, of the dependency group "bench".
+OPTIONAL = frozenset({"scrapy", "simpleeval"})
 
 
 def _imported(source: str) -> Iterator[str]:

@@ -49,6 +49,18 @@ def test_dispatch_counts_every_request_and_what_it_cost(bench: Any) -> None:
     assert result["ours"]["growth"] == {"random": growth, "chained": growth}
 
 
+@pytest.mark.covers("S2.20")
+def test_routing_answers_as_its_peer_does(bench: Any) -> None:
+    # It fails by itself when the two sides answer differently.
+    result = bench("routing", "--items", "300", "--sizes", "3", "40", "--scale", "2")
+    cases = result["ours"]["cases"]
+    assert [(one["outbounds"], one["routed"]) for one in cases] == [(3, 270), (40, 270)]
+    assert [one["outbounds"] for one in result["peer"]["cases"]] == [3, 40]
+    assert result["ratio"] == result["peer"]["cases"][-1]["ratio"] > 1
+    assert len(result["ours"]["one_selector"]) == 5
+    assert [one["items"] for one in result["growth"]["steps"]] == [600]
+
+
 def test_download_tells_what_the_center_adds(bench: Any) -> None:
     result = bench("download", "--pages", "60", "--no-peer")
     ours = result["ours"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crawlyard.benches import dispatch, download, heartbeats
+from crawlyard.benches import dispatch, download, heartbeats, routing
 from crawlyard.benches.measuring import BenchFailed
 
 # What is multiplied when nobody says by how much: cost per unit must not grow with it.
@@ -21,15 +21,17 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """What to measure and how big."""
-        parser.add_argument("name", choices=("download", "heartbeats", "dispatch"))
+        parser.add_argument("name", choices=("download", "heartbeats", "dispatch", "routing"))
         parser.add_argument("--json", action="store_true", help="one JSON object")
         parser.add_argument(
             "--scale",
             type=int,
-            help="multiply the pages (1) or the agents (1, 3 and 10, one after the other)",
+            help="multiply the pages (1), or the agents or routed items (1, 3 and 10 in turn)",
         )
         parser.add_argument("--pages", type=int, default=3000, help="download: pages of the site")
-        parser.add_argument("--no-peer", action="store_true", help="download: only our side")
+        parser.add_argument(
+            "--no-peer", action="store_true", help="download, routing: only our side"
+        )
         parser.add_argument("--agents", type=int, default=1000, help="heartbeats: at scale 1")
         parser.add_argument(
             "--seconds", type=float, help="heartbeats, dispatch: how long to look at each size"
@@ -42,7 +44,10 @@ class Command(BaseCommand):
             type=int,
             nargs="+",
             default=[10, 100, 1000],
-            help="dispatch: how many runs, and how many agents a run",
+            help="dispatch: how many runs, and how many agents a run; routing: outbounds",
+        )
+        parser.add_argument(
+            "--items", type=int, default=routing.ITEMS, help="routing: items at scale 1"
         )
         parser.add_argument(
             "--policies",
@@ -65,7 +70,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure and print."""
-        numbers = ("scale", "pages", "agents", "seconds", "rate")
+        numbers = ("scale", "pages", "agents", "seconds", "rate", "items")
         if any(options[one] is not None and options[one] <= 0 for one in numbers):
             raise CommandError("sizes must be above 0", returncode=2)
         if any(size < 1 for size in options["sizes"]):
@@ -85,7 +90,7 @@ class Command(BaseCommand):
                 for line in _lines(result[side]):
                     self.stdout.write(f"{side:>6}: {line}")
         if result["ratio"] is not None:
-            self.stdout.write(f" ratio: {result['ratio']} times the peer's pages a second")
+            self.stdout.write(f" ratio: {result['ratio']} times what the peer does in a second")
         if result["limit_ratio"] is not None:
             self.stdout.write(f" limit: {result['limit']}, used {result['limit_ratio']} of it")
 
@@ -102,6 +107,13 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
             rate=options["rate"],
             seconds=seconds or dispatch.SECONDS,
             polite=options["polite"],
+        )
+    if options["name"] == "routing":
+        return routing.run(
+            sizes=options["sizes"],
+            items=options["items"],
+            scales=[scale] if scale else GROWTH,
+            peer=not options["no_peer"],
         )
     return download.run(pages=options["pages"] * (scale or 1), peer=not options["no_peer"])
 

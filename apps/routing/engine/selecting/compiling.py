@@ -1,0 +1,328 @@
+"""Makes plain Python functions of selectors, so that no tree is walked when items come by.
+
+The source of a function holds no word of a selector: every name, key and constant is an argument
+of the maker around it. So nothing in a selector can become code, and selectors of one shape, which
+a rule set has hundreds of, are compiled once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from apps.routing.engine.selecting import values
+from apps.routing.engine.selecting.errors import SelectorError
+from apps.routing.engine.selecting.explaining import Explanation, explain
+from apps.routing.engine.selecting.index import Candidates, Entry, build
+from apps.routing.engine.selecting.language import parse
+from apps.routing.engine.selecting.tree import (
+    MEMBERSHIPS,
+    Both,
+    Call,
+    Compare,
+    Constant,
+    Name,
+    Node,
+    Not,
+    Part,
+)
+
+Test = Callable[[Mapping[str, Any]], Any]
+
+# From here on a list of constants is looked up by its hash.
+_LONG_LIST: Final = 8
+_SHAPES_KEPT: Final = 4096
+_GLOBALS: Final[dict[str, Any]] = {
+    "__builtins__": {},
+    "type": type,
+    "dict": dict,
+    "int": int,
+    "part": values.part,
+    "to_int": values.to_int,
+    "float_": values.to_float,
+    "str_": values.to_text,
+    "len_": values.length,
+    "lower_": values.lower,
+    "startswith_": values.startswith,
+    "endswith_": values.endswith,
+    "contains_": values.contains,
+    "within": values.within,
+    "SCALARS": values.SCALARS,
+}
+
+
+class Selector:
+    """One condition on an item."""
+
+    def __init__(self, text: str) -> None:
+        """Raises ``SelectorError``."""
+        self.text = text
+        # Answers as Python does, or raises for a type error.
+        self._test = function(parse(text, places=False).root)
+
+    def matches(self, item: Mapping[str, Any]) -> bool:
+        """Whether the item fits; a type error does not."""
+        try:
+            return True if self._test(item) else False  # noqa: SIM210 - half the time of bool()
+        except Exception:  # noqa: BLE001 - whatever an item holds, it only does not fit
+            return False
+
+    def explain(self, item: Mapping[str, Any]) -> Explanation:
+        """Why it fits, or why not, part by part."""
+        return explain(parse(self.text), item)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleExplanation:
+    """Why a rule fits an item: by any of its selectors."""
+
+    name: str
+    matches: bool
+    selectors: list[Explanation]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "name": self.name,
+            "matches": self.matches,
+            "selectors": [one.as_dict() for one in self.selectors],
+        }
+
+
+class CompiledRules:
+    """Rules in their order; a rule fits when any of its selectors does.
+
+    Threads may share one.
+    """
+
+    def __init__(self, names: Sequence[str], rules: Sequence[Mapping[str, Node]]) -> None:
+        """Rules as their selectors, each with what it says."""
+        self.names = tuple(names)
+        # As they were written, the same one once.
+        self.selectors = tuple(tuple(one) for one in rules)
+        self._count = len(self.names)
+        self._errors = [0] * self._count
+        self._lock = threading.Lock()
+        self._index: Candidates = build(
+            (Entry(number, root) for number, one in enumerate(rules) for root in one.values()),
+            _Shared(),
+        )
+        self._candidates = self._index.find
+
+    def first(
+        self, item: Mapping[str, Any], skip: frozenset[int] | set[int] = frozenset()
+    ) -> int | None:
+        """The first rule that fits and is not in ``skip``."""
+        best = self._count
+        for hits in self._candidates(item):
+            for rule, test in hits:
+                if rule >= best:
+                    break
+                if rule in skip:
+                    continue
+                try:
+                    if test is None or test(item):
+                        best = rule
+                        break
+                except Exception:  # noqa: BLE001 - whatever an item holds, it only does not fit
+                    self._count_error(rule)
+        return best if best < self._count else None
+
+    def all(self, item: Mapping[str, Any]) -> list[int]:
+        """Every rule that fits, in their order."""
+        found: set[int] = set()
+        for hits in self._candidates(item):
+            for rule, test in hits:
+                if rule in found:
+                    continue
+                try:
+                    if test is None or test(item):
+                        found.add(rule)
+                except Exception:  # noqa: BLE001 - see above
+                    self._count_error(rule)
+        return sorted(found)
+
+    def explain(self, item: Mapping[str, Any]) -> list[RuleExplanation]:
+        """Why each rule fits or not, without the index and without counting."""
+        explained = []
+        for name, texts in zip(self.names, self.selectors, strict=True):
+            parts = [explain(parse(text), item) for text in texts]
+            explained.append(RuleExplanation(name, any(one.matches for one in parts), parts))
+        return explained
+
+    @property
+    def errors(self) -> tuple[int, ...]:
+        """For each rule, how often one of its selectors met a type error.
+
+        What the index ruled out was not evaluated, and has no errors; see ``unreadable``.
+        """
+        return tuple(self._errors)
+
+    @property
+    def unreadable(self) -> dict[str, int]:
+        """For each key of the index, how many items had a value there that it cannot read.
+
+        Such as ``int(task_src)`` of a text that is no number: no selector that needs it fits.
+        """
+        return self._index.unreadable()
+
+    def _count_error(self, rule: int) -> None:
+        with self._lock:
+            self._errors[rule] += 1
+
+
+def compile_selector(text: str) -> Selector:
+    """One selector. Raises ``SelectorError``."""
+    return Selector(text)
+
+
+def compile_rules(rules: Sequence[tuple[str, Sequence[str]]]) -> CompiledRules:
+    """Rules as (name, selectors), in their order.
+
+    Raises:
+        SelectorError: the first that is refused; ``rule`` and ``selector`` say which it is.
+    """
+    known: dict[str, Node] = {}
+    read: list[dict[str, Node]] = []
+    for number, (_, texts) in enumerate(rules):
+        mine: dict[str, Node] = {}
+        for position, text in enumerate(texts):
+            try:
+                mine[text] = known.get(text) or parse(text, places=False).root
+            except SelectorError as error:
+                raise SelectorError(
+                    error.code, error.text, error.offset, rule=number, selector=position
+                ) from None
+            known[text] = mine[text]
+        read.append(mine)
+    return CompiledRules([name for name, _ in rules], read)
+
+
+def forget_shapes() -> None:
+    """Compile every shape anew from now on, as a process does that has just begun."""
+    _maker.cache_clear()
+
+
+def function(root: Node) -> Test:
+    """The function of one selector, or of what is left of it."""
+    writer = _Writer()
+    return _maker(writer.source(root))(*writer.constants)
+
+
+class _Shared:
+    """Functions of a rule set: what many selectors say is one function, which stays in reach."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str], Test] = {}
+
+    def __call__(self, root: Node) -> Test:
+        writer = _Writer()
+        source = writer.source(root)
+        # Written out, for 1, 1.0 and True are equal and not the same.
+        key = source, repr(writer.constants)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = _maker(source)(*writer.constants)
+        return made
+
+
+@lru_cache(maxsize=_SHAPES_KEPT)
+def _maker(source: str) -> Callable[..., Test]:
+    space: dict[str, Any] = {}
+    exec(compile(source, "<selector>", "exec"), _GLOBALS, space)  # noqa: S102 - of our words alone
+    maker: Callable[..., Test] = space["make"]
+    return maker
+
+
+class _Writer:
+    """Writes the source of one function; what came from the selector is kept aside."""
+
+    def __init__(self) -> None:
+        self.constants: list[Any] = []
+        self._variables = 0
+
+    def source(self, root: Node) -> str:
+        """The maker of the function; ``constants`` are its arguments."""
+        body = self._write(root)
+        arguments = ", ".join([f"c{number}" for number in range(len(self.constants))])
+        return (
+            f"def make({arguments}):\n"
+            f"    def test(item):\n"
+            f"        get = item.get\n"
+            f"        return {body}\n"
+            f"    return test\n"
+        )
+
+    def _write(self, node: Node) -> str:
+        match node:
+            case Name():
+                return f"get({self._constant(node.key)})"
+            case Constant():
+                return self._constant(node.value)
+            case Part():
+                return self._part(node)
+            case Compare():
+                return self._compare(node)
+            case Both():
+                parts = f" {node.word} ".join([self._write(one) for one in node.operands])
+                return f"({parts})"
+            case Not():
+                return f"(not {self._write(node.operand)})"
+            case Call():
+                return self._call(node)
+
+    def _constant(self, value: Any) -> str:
+        self.constants.append(value)
+        return f"c{len(self.constants) - 1}"
+
+    def _variable(self) -> str:
+        self._variables += 1
+        return f"v{self._variables}"
+
+    def _part(self, node: Part) -> str:
+        base, key = self._write(node.base), self._constant(node.key)
+        if isinstance(node.key, int):
+            return f"part({base}, {key})"
+        variable = self._variable()
+        # The usual case without a call.
+        usual = f"{variable}.get({key}) if type({variable} := {base}) is dict"
+        return f"({usual} else part({variable}, {key}))"
+
+    def _compare(self, node: Compare) -> str:
+        if node.operators[0] in MEMBERSHIPS:
+            inside = self._inside(node.operands[0], node.operands[1])
+            return inside if node.operators[0] == "in" else f"(not {inside})"
+        written = [self._write(node.operands[0])]
+        for operator, operand in zip(node.operators, node.operands[1:], strict=True):
+            written += [operator, self._write(operand)]
+        return f"({' '.join(written)})"
+
+    def _inside(self, value: Node, container: Node) -> str:
+        left = self._write(value)
+        if not isinstance(container, Constant):
+            return f"within({left}, {self._write(container)})"
+        known = container.value
+        if isinstance(known, str):
+            return f"({left} in {self._constant(known)})"
+        entries = tuple(known)
+        if len(entries) < _LONG_LIST or not all(type(one) in values.SCALARS for one in entries):
+            return f"({left} in {self._constant(entries)})"
+        variable = self._variable()
+        found = self._constant(frozenset(entries))
+        return (
+            f"({variable} in {found} if type({variable} := {left}) in SCALARS"
+            f" else {variable} in {self._constant(entries)})"
+        )
+
+    def _call(self, node: Call) -> str:
+        if node.function == "matches":
+            return f"{self._constant(node.pattern.found)}({self._write(node.arguments[0])})"
+        arguments = [self._write(one) for one in node.arguments]
+        if node.function == "int":
+            variable = self._variable()
+            usual = f"{variable} if type({variable} := {arguments[0]}) is int"
+            return f"({usual} else to_int({variable}))"
+        return f"{node.function}_({', '.join(arguments)})"

@@ -1,0 +1,289 @@
+"""Reads a selector (seed S2.18 to S2.20): Python's parser, and a list of what is allowed.
+
+    task_type == '找新' and province in ['JS', 'TJ'] and not task_params['retry']   # a comment
+
+- ``== != < <= > >=``, also chained; ``in``, ``not in``; ``and``, ``or``, ``not``; brackets.
+- Texts, whole and decimal numbers, ``True``, ``False``, ``None``, and lists of them; a tuple is a
+  list. Texts may be ``r'...'``.
+- A bare name is a key of the item; ``part['key']``, ``part[0]``, ``part[-1]`` and deeper.
+- ``int() float() str() len() lower() startswith() endswith() contains() matches()``; the pattern
+  of ``matches(text, pattern)`` is an RE2 expression, found anywhere in the text.
+
+What a value that is not there means:
+
+- A name or key that is not there is ``None``. So ``not detail_url`` and ``a or b`` hold as one
+  reads them, ``x == 'GD'`` does not hold, and ``x != 'GD'`` does.
+- A type error (``None < 3``, ``int('x')``, ``'a' in 5``, a text that is too long) ends the whole
+  selector: it does not match, wherever the error is, below ``not`` too, and is counted. What the
+  parts before it have decided stays decided: ``a == 1 or int(b) == 1`` holds for ``a`` 1 and a
+  bad ``b``.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from apps.routing.engine.selecting.errors import SelectorError
+from apps.routing.engine.selecting.scanning import scan
+from apps.routing.engine.selecting.tree import (
+    MEMBERSHIPS,
+    Both,
+    Call,
+    Compare,
+    Constant,
+    Name,
+    Node,
+    Not,
+    Part,
+)
+from apps.routing.engine.selecting.values import Pattern
+
+MAX_DEPTH: Final = 20
+MAX_NODES: Final = 300
+# What the parts of a selector may take at worst, in steps of 0.1 ms, for the largest item.
+MAX_COST: Final = 100
+_COST_OF_ITEM_VALUES: Final = 10
+_MOST_NUMBER: Final = 2**63
+
+# Name: how many arguments, and what a call takes at worst.
+FUNCTIONS: Final[dict[str, tuple[int, int]]] = {
+    "int": (1, 0),
+    "float": (1, 0),
+    "str": (1, 0),
+    "len": (1, 0),
+    "lower": (1, 4),
+    "startswith": (2, 1),
+    "endswith": (2, 1),
+    "contains": (2, 10),
+    "matches": (2, 25),
+}
+_OPERATORS: Final[dict[type[ast.cmpop], str]] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.In: "in",
+    ast.NotIn: "not in",
+}
+_CONTROL: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")
+
+
+@dataclass(slots=True, eq=False)
+class Parsed:
+    """A selector that was allowed, and where its parts stand."""
+
+    text: str
+    root: Node
+
+    def span(self, node: Node) -> tuple[int, int]:
+        """The first character of a part, and the one after its last."""
+        at = node.at
+        if at is None:
+            raise ValueError("this selector was read without its places")
+        start = offset_of(self.text, at.lineno, at.col_offset)
+        return start, offset_of(self.text, at.end_lineno or 1, at.end_col_offset or 0)
+
+
+def parse(text: str, *, places: bool = True) -> Parsed:
+    """Read a selector; without ``places`` its parts do not know where they stand.
+
+    Raises:
+        SelectorError: it is not allowed.
+    """
+    if not isinstance(text, str):
+        raise SelectorError("not_text", "a selector is a text", 0)
+    scan(text)
+    try:
+        # In brackets it may go over several lines; the scanner saw that none is closed too early.
+        tree = ast.parse(f"({text}\n)", mode="eval")
+    except SyntaxError as error:
+        _misplaced(text, error)
+    except (ValueError, MemoryError, RecursionError):
+        raise SelectorError("syntax", "this cannot be read", 0) from None
+    return Parsed(text, _Reader(text, places).whole(tree.body))
+
+
+def offset_of(text: str, line: int, column: int) -> int:
+    """The character of a place in Python's tree, which counts lines and bytes of UTF-8."""
+    start = 0
+    if line == 1:
+        column -= 1
+    else:
+        starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
+        start = starts[min(line, len(starts)) - 1]
+    if text.isascii():
+        return min(start + column, len(text))
+    rest = text[start : start + column].encode()
+    return start + len(rest[:column].decode("utf-8", "ignore"))
+
+
+class _Reader:
+    """Makes our tree of Python's, part by part."""
+
+    def __init__(self, text: str, places: bool) -> None:
+        self._text = text
+        self._places = places
+        self._nodes = 0
+        self._cost = 0
+
+    def whole(self, body: ast.expr) -> Node:
+        root = self._read(body, 1)
+        if isinstance(root, Constant) and not isinstance(root.value, bool):
+            self._refuse("constant", "this is always the same; write True or False", body)
+        return root
+
+    def _read(self, node: ast.expr, depth: int) -> Node:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            self._refuse("too_long", f"a selector has at most {MAX_NODES} parts", node)
+        if depth > MAX_DEPTH:
+            self._refuse("too_deep", f"parts are at most {MAX_DEPTH} deep in each other", node)
+        reader = _READERS.get(type(node))
+        if reader is None:
+            self._refuse("not_allowed", "this is not part of the language", node)
+        return reader(self, node, depth)
+
+    def _at(self, node: ast.expr) -> ast.expr | None:
+        return node if self._places else None
+
+    def _name(self, node: ast.Name, depth: int) -> Node:
+        if node.id in FUNCTIONS:
+            self._refuse("function", f"{node.id} is a function: {node.id}(...)", node)
+        return Name(self._at(node), node.id)
+
+    def _both(self, node: ast.BoolOp, depth: int) -> Node:
+        word = "and" if isinstance(node.op, ast.And) else "or"
+        operands = [self._read(one, depth + 1) for one in node.values]
+        return Both(self._at(node), word, operands)
+
+    def _unary(self, node: ast.UnaryOp, depth: int) -> Node:
+        if isinstance(node.op, ast.Not):
+            return Not(self._at(node), self._read(node.operand, depth + 1))
+        value = self._value(node.operand) if isinstance(node.operand, ast.Constant) else None
+        wrong = isinstance(value, bool) or not isinstance(value, int | float)
+        if wrong or value is None or not isinstance(node.op, ast.USub):
+            self._refuse("sign", "only - stands before a value, and only before a number", node)
+        return Constant(self._at(node), -value)
+
+    def _constant(self, node: ast.Constant, depth: int) -> Node:
+        return Constant(self._at(node), self._value(node))
+
+    def _value(self, node: ast.Constant) -> Any:
+        value = node.value
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            found = _CONTROL.search(value)
+            if found is not None:
+                self._refuse(
+                    "character", f"a text has no character U+{ord(found.group()):04X}", node
+                )
+            return value
+        if isinstance(value, int) and abs(value) < _MOST_NUMBER:
+            return value
+        if isinstance(value, float) and math.isfinite(value):
+            return value
+        return self._refuse("number", "a number has at most 64 bits", node)
+
+    def _list(self, node: ast.List | ast.Tuple, depth: int) -> Node:
+        found: list[Any] = []
+        for one in node.elts:
+            part = self._read(one, depth + 1)
+            if not isinstance(part, Constant):
+                self._refuse("list", "a list holds texts, numbers, True, False and None", one)
+            found.append(part.value)
+        return Constant(self._at(node), found)
+
+    def _compare(self, node: ast.Compare, depth: int) -> Node:
+        operators = [_OPERATORS.get(type(one), "") for one in node.ops]
+        operands = [self._read(one, depth + 1) for one in (node.left, *node.comparators)]
+        if "" in operators:
+            self._refuse("sign", "this comparison is not part of the language", node)
+        if len(operators) > 1 and not MEMBERSHIPS.isdisjoint(operators):
+            self._refuse("chain", "in is not chained with other comparisons; write and", node)
+        for number, operator in enumerate(operators):
+            left, right = operands[number], operands[number + 1]
+            if operator in MEMBERSHIPS:
+                self._container(right, node.comparators[number])
+            if not isinstance(right, Constant) and (
+                operator in MEMBERSHIPS or not isinstance(left, Constant)
+            ):
+                self._spend(_COST_OF_ITEM_VALUES, node.comparators[number])
+        return Compare(self._at(node), operands, operators)
+
+    def _container(self, node: Node, at: ast.expr) -> None:
+        wrong = isinstance(node, Not | Both | Compare)
+        if wrong or (isinstance(node, Constant) and not isinstance(node.value, str | list)):
+            self._refuse("container", "in looks into a list or a text", at)
+
+    def _part(self, node: ast.Subscript, depth: int) -> Node:
+        base = self._read(node.value, depth + 1)
+        if not isinstance(base, Name | Part):
+            self._refuse("subscript", "only keys of the item have parts", node)
+        key = self._read(node.slice, depth + 1)
+        if not isinstance(key, Constant) or type(key.value) not in (str, int):
+            self._refuse("subscript", "a part is named by a text or a whole number", node.slice)
+        return Part(self._at(node), base, key.value)
+
+    def _call(self, node: ast.Call, depth: int) -> Node:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name not in FUNCTIONS:
+            known = ", ".join(FUNCTIONS)
+            self._refuse("function", f"there is no such function; there are {known}", node.func)
+        count, cost = FUNCTIONS[name]
+        if node.keywords or len(node.args) != count:
+            self._refuse("arguments", f"{name}() takes {count} plain value(s)", node)
+        self._spend(cost, node)
+        arguments = [self._read(one, depth + 1) for one in node.args]
+        pattern = self._pattern(node, arguments[1]) if name == "matches" else None
+        return Call(self._at(node), name, arguments, pattern)
+
+    def _pattern(self, node: ast.Call, argument: Node) -> Pattern:
+        if not isinstance(argument, Constant) or not isinstance(argument.value, str):
+            self._refuse("pattern", "the pattern of matches() is a text", node.args[1])
+        try:
+            return Pattern(argument.value)
+        except ValueError as error:
+            return self._refuse("pattern", f"this is no pattern: {error}", node.args[1])
+
+    def _spend(self, cost: int, node: ast.expr) -> None:
+        self._cost += cost
+        if self._cost > MAX_COST:
+            self._refuse(
+                "too_slow", "this selector searches too much; make it two of the list", node
+            )
+
+    def _refuse(self, code: str, words: str, node: ast.expr) -> NoReturn:
+        raise SelectorError(code, words, offset_of(self._text, node.lineno, node.col_offset))
+
+
+_READERS: Final[dict[type[ast.expr], Callable[[_Reader, Any, int], Node]]] = {
+    ast.Name: _Reader._name,
+    ast.Constant: _Reader._constant,
+    ast.Compare: _Reader._compare,
+    ast.BoolOp: _Reader._both,
+    ast.Subscript: _Reader._part,
+    ast.Call: _Reader._call,
+    ast.List: _Reader._list,
+    ast.Tuple: _Reader._list,
+    ast.UnaryOp: _Reader._unary,
+}
+
+
+def _misplaced(text: str, error: SyntaxError) -> NoReturn:
+    starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
+    line, column = error.lineno or 1, (error.offset or 1) - 1
+    # The bracket before the first line is ours, and so is the line after the last.
+    offset = len(text) if line > len(starts) else starts[line - 1] + column - (line == 1)
+    offset = max(0, min(offset, len(text)))
+    if not text[offset:].strip(" \t\r\n"):
+        raise SelectorError("syntax", "something is missing at the end", len(text)) from None
+    raise SelectorError("syntax", "this does not fit here", offset) from None

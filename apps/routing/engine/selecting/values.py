@@ -1,0 +1,173 @@
+"""What the functions of the language do with the values of an item.
+
+Each either answers within a bounded time or raises: the selector then does not match, and that is
+counted. Nothing here changes a value.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import re2
+
+# A text that is a number is short; beyond this nobody means one.
+MAX_DIGITS: Final = 64
+# Texts that are searched, and texts that are copied.
+MAX_SEARCHED: Final = 65_536
+MAX_COPIED: Final = 16_384
+# Of a pattern: instructions times bytes, which is what a search costs at worst.
+MAX_STEPS: Final = 100_000
+MAX_PATTERN: Final = 200
+MAX_INSTRUCTIONS: Final = 500
+PATTERN_MEMORY_BYTES: Final = 256 * 1024
+
+SCALARS: Final = frozenset({str, int, float, bool, type(None)})
+
+
+class TooLong(ValueError):
+    """The value is longer than what is looked at."""
+
+
+class Pattern:
+    """An expression of RE2, which has no way to take more than linear time."""
+
+    __slots__ = ("_expression", "most_bytes")
+
+    def __init__(self, text: str) -> None:
+        """Raises ``ValueError``, whose text says why."""
+        if len(text) > MAX_PATTERN:
+            raise ValueError(f"a pattern has at most {MAX_PATTERN} characters")
+        options = re2.Options()
+        options.log_errors = False
+        options.never_capture = True
+        options.max_mem = PATTERN_MEMORY_BYTES
+        try:
+            self._expression = re2.compile(text, options)
+        except (re2.error, UnicodeEncodeError) as error:
+            raise ValueError(_words(error)) from None
+        size = self._expression.programsize
+        if size > MAX_INSTRUCTIONS:
+            raise ValueError("the pattern repeats too much")
+        self.most_bytes = MAX_STEPS // max(size, 1)
+
+    def found(self, text: Any) -> bool:
+        """Whether it is anywhere in the text."""
+        if type(text) is not str:
+            raise TypeError(f"matches() looks at a text, not at {kind(text)}")
+        raw = text.encode()
+        if len(raw) > self.most_bytes:
+            raise TooLong(f"this pattern looks at {self.most_bytes} bytes at most")
+        return self._expression.search(raw) is not None
+
+
+def part(base: Any, key: str | int) -> Any:
+    """``base[key]``; None when it is not there."""
+    if base is None:
+        return None
+    if isinstance(base, dict):
+        return base.get(key)
+    if isinstance(base, list | tuple | str) and type(key) is int:
+        return base[key] if -len(base) <= key < len(base) else None
+    raise TypeError(f"{kind(base)} has no {key!r}")
+
+
+def to_int(value: Any) -> int:
+    """A whole number: of a number, or of a text that is one."""
+    if isinstance(value, str) and len(value) > MAX_DIGITS:
+        raise TooLong(f"a number has at most {MAX_DIGITS} characters")
+    if isinstance(value, str | int | float):
+        return int(value)
+    raise TypeError(f"int() takes a number or a text, not {kind(value)}")
+
+
+def to_float(value: Any) -> float:
+    """A number with a fraction, which is finite."""
+    if isinstance(value, str) and len(value) > MAX_DIGITS:
+        raise TooLong(f"a number has at most {MAX_DIGITS} characters")
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"float() takes a number or a text, not {kind(value)}")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError("float() makes finite numbers only")
+    return number
+
+
+def to_text(value: Any) -> str:
+    """A text: of a text, a number or a truth value."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return str(value)
+    raise TypeError(f"str() takes a text or a number, not {kind(value)}")
+
+
+def length(value: Any) -> int:
+    """How many characters, entries or keys."""
+    if isinstance(value, str | list | tuple | dict):
+        return len(value)
+    raise TypeError(f"len() takes a text, a list or a dictionary, not {kind(value)}")
+
+
+def lower(value: Any) -> str:
+    """The text in small letters."""
+    if not isinstance(value, str):
+        raise TypeError(f"lower() takes a text, not {kind(value)}")
+    if len(value) > MAX_COPIED:
+        raise TooLong(f"lower() takes at most {MAX_COPIED} characters")
+    return value.lower()
+
+
+def startswith(value: Any, beginning: Any) -> bool:
+    """Whether a text begins so."""
+    if not isinstance(value, str) or not isinstance(beginning, str):
+        raise TypeError(f"startswith() takes texts, not {_other(value, beginning)}")
+    return value.startswith(beginning)
+
+
+def endswith(value: Any, ending: Any) -> bool:
+    """Whether a text ends so."""
+    if not isinstance(value, str) or not isinstance(ending, str):
+        raise TypeError(f"endswith() takes texts, not {_other(value, ending)}")
+    return value.endswith(ending)
+
+
+def contains(container: Any, value: Any) -> bool:
+    """Whether a text has this part, a list this entry, a dictionary this key."""
+    if isinstance(container, str):
+        if not isinstance(value, str):
+            raise TypeError(f"a text holds texts, not {kind(value)}")
+        if len(container) > MAX_SEARCHED:
+            raise TooLong(f"a text is searched up to {MAX_SEARCHED} characters")
+        return value in container
+    if isinstance(container, list | tuple | dict):
+        return value in container
+    raise TypeError(f"{kind(container)} holds nothing")
+
+
+def within(value: Any, container: Any) -> bool:
+    """``value in container`` where the container comes from the item."""
+    return contains(container, value)
+
+
+def kind(value: Any) -> str:
+    """What a value is, for people."""
+    words: dict[type, str] = {
+        dict: "a dictionary",
+        list: "a list",
+        tuple: "a list",
+        str: "a text",
+        bool: "a truth value",
+        type(None): "nothing",
+    }
+    return words.get(type(value), "a number")
+
+
+def _other(first: Any, second: Any) -> str:
+    return kind(second if isinstance(first, str) else first)
+
+
+def _words(error: Exception) -> str:
+    reason = error.args[0] if isinstance(error, re2.error) and error.args else "no UTF-8"
+    text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+    return text[:200]
