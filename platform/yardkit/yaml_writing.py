@@ -9,7 +9,9 @@ import yaml
 
 from yardkit.yaml_reading import INTEGER, NUMBER
 
-_NOT_AS_LINES: Final = re.compile(r"[\r\x85\u2028\u2029\ufeff\t]|[ ]\n|^\s")
+# Ends of lines that a reader makes others of, unless they are escaped.
+_ESCAPED: Final = re.compile(r"[\r\x85\u2028\u2029]")
+_NOT_AS_LINES: Final = re.compile(r"[\ufeff\t]|[ ]\n|^\s")
 
 
 class _Dumper(yaml.SafeDumper):
@@ -20,9 +22,13 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text(dumper: _Dumper, text: str) -> yaml.Node:
-    # A text of several lines as one, where YAML can give it back unchanged.
-    block = "\n" in text and not _NOT_AS_LINES.search(text)
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if block else None)
+    style = None
+    if _ESCAPED.search(text):
+        style = '"'
+    elif "\n" in text and not _NOT_AS_LINES.search(text):
+        # A text of several lines as one, where YAML can give it back unchanged.
+        style = "|"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
 _Dumper.add_representer(str, _text)

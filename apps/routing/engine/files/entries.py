@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from apps.routing.engine.files.classes import ClassParameters, known_parameters
-from apps.routing.engine.files.fields import Fields, same, shown
+from apps.routing.engine.files.fields import Fields, same, shown, shown_word
 from apps.routing.engine.rules import Convert, Inbound, Outbound, Overflow
 from yardkit.yaml_reading import Path
 
@@ -260,4 +260,4 @@ def _values(
 def _place(fields: Fields, entry: Mapping[str, Any], path: Path) -> str:
     """Where an entry stands; data remembers the place that it was read from."""
     kept = entry.get("place") if fields.places else None
-    return kept if isinstance(kept, str) else fields.origin.place(path)
+    return shown_word(kept, 300) if isinstance(kept, str) else fields.origin.place(path)

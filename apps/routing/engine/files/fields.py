@@ -337,14 +337,18 @@ def shown(value: object) -> str:
     return f"'{shown_word(str(value))}'"
 
 
-def shown_word(text: str) -> str:
+def shown_word(text: str, most: int = _SHOWN) -> str:
     """The same without quotes."""
-    return _CONTROL.sub("?", text[:_SHOWN]).encode("utf-8", "replace").decode()
+    return _CONTROL.sub("?", text[:most]).encode("utf-8", "replace").decode()
 
 
 def same(one: object, other: object) -> bool:
     """Whether two values of JSON are the same, 1 and true told apart."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    try:
+        return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        # No values of JSON: whoever reads them will say so.
+        return False
 
 
 def kind_of(value: object) -> str:

@@ -159,7 +159,7 @@ class _Files:
         return document
 
     def _fields(self, name: str, document: Document) -> Fields:
-        return replace(self._blank, origin=FileOrigin(shown_word(name), document))
+        return replace(self._blank, origin=FileOrigin(shown_word(name, 300), document))
 
     def _add(self, name: str, line: int, code: str, text: str) -> None:
-        self._blank.report.add(Problem(f"{shown_word(name)}:{line}", code, text))
+        self._blank.report.add(Problem(f"{shown_word(name, 300)}:{line}", code, text))

@@ -64,6 +64,8 @@ def _head(data: Data) -> Data:
 
 
 def _inbound(data: Data) -> Data:
+    for convert in data["convert"]:
+        convert.pop("place", None)
     data["convert"] = [_unusual(convert, {"init": {}}) for convert in data["convert"]]
     order = ("name", "disable", "weight", "selector", "class", "init", "convert", "threads", "note")
     return _unusual({name: data[name] for name in order}, _USUAL_INBOUND)
