@@ -74,7 +74,7 @@ class Report:
     # Hints that were given, so that the same name is compared once.
     hints: dict[tuple[str, tuple[str, ...]], str] = field(default_factory=dict)
 
-    def nearest(self, name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    def nearest(self, name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
         """The known name most like this one; "" when none is, or too many were asked for."""
         key = (name[:_SHOWN].lower(), tuple(known))
         if key not in self.hints:

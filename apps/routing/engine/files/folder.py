@@ -64,10 +64,14 @@ class Folder:
         # Opening a pipe must not wait for somebody who writes.
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
         try:
-            with open(os.open(real, flags), "rb") as file:
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            descriptor = os.open(real, flags)
+            try:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                     raise Refused("not_a_file", "this is no regular file")
-                raw = file.read(MAX_FILE_BYTES + 1)
+                with open(descriptor, "rb", closefd=False) as file:
+                    raw = file.read(MAX_FILE_BYTES + 1)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             raise Refused("unreadable", f"cannot be read: {_why(error)}") from None
         if len(raw) > MAX_FILE_BYTES:

@@ -109,6 +109,9 @@ class _Files:
     def _names(self, main: Fields, root: Mapping[str, Any]) -> list[str]:
         given = root.get(INCLUDE)
         wanted = [] if given is None else main.one_or_more(given, (INCLUDE,))
+        if len(wanted) > MAX_FILES:
+            main.problem((INCLUDE,), "too_many_files", f"more than {MAX_FILES} to include")
+            return []
         names: dict[str, str] = {}
         for part, path in wanted:
             include = main.text(part, path)
