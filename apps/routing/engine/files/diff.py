@@ -11,12 +11,12 @@ from enum import StrEnum
 from typing import Any, Final
 
 from apps.routing.engine.files.data import Data, to_data
-from apps.routing.engine.files.fields import same
+from apps.routing.engine.files.fields import one_line, same
 from apps.routing.engine.rules import RuleSet
 
 _SHOWN: Final = 200
 _HIDDEN: Final = "****"
-_PASSWORD: Final = re.compile(r"(?<=://)([^/\s:@?#]*):[^/\s?#]*(?=@)")
+_PASSWORD: Final = re.compile(r"(?<=://)([^/\s:@]*):\S{0,200}(?=@)")
 _SECRET: Final = re.compile(r"pass(word|wd|phrase)|secret|token|credential|api_?key|authori", re.I)
 
 
@@ -47,6 +47,10 @@ class Change:
     new: Any = None
 
     def __str__(self) -> str:
+        # One line, whatever the names and texts of others hold.
+        return one_line(self._text())
+
+    def _text(self) -> str:
         what = f"{self.of} {self.name}".strip()
         if self.kind is Kind.CHANGED:
             where = f"{what}: {self.field}" if self.name else self.field

@@ -16,6 +16,7 @@ from yardkit.yaml_reading import Document, Path, YamlError, plain_value, shown_p
 
 # More are not worth reading; warnings are counted on their own.
 MAX_PROBLEMS: Final = 100
+# As a file has it, so that whatever was read from data can be written as a file.
 MAX_DEPTH: Final = 30
 # So many names at most are compared with those that there are.
 _MOST_HINTS: Final = 1000
@@ -279,7 +280,7 @@ class Fields:
 
     def plain(self, value: object, path: Path, *, keep_unknown: bool = False) -> Any:
         """Whatever JSON can say, texts with their placeholders filled in."""
-        if len(path) > MAX_DEPTH + 4:
+        if isinstance(value, Mapping | list | tuple) and len(path) >= MAX_DEPTH:
             self.problem(path[:6], "too_deep", f"nested more than {MAX_DEPTH} levels deep")
             return None
         if isinstance(value, str):
@@ -339,7 +340,12 @@ def shown(value: object) -> str:
 
 def shown_word(text: str, most: int = _SHOWN) -> str:
     """The same without quotes."""
-    return _CONTROL.sub("?", text[:most]).encode("utf-8", "replace").decode()
+    return one_line(text[:most])
+
+
+def one_line(text: str) -> str:
+    """The text without ends of lines and what else cannot be shown."""
+    return _CONTROL.sub("?", text).encode("utf-8", "replace").decode()
 
 
 def same(one: object, other: object) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from apps.routing.engine.files.classes import ClassParameters, known_parameters
 from apps.routing.engine.files.fields import (
+    MAX_DEPTH,
     CheckSelector,
     DataOrigin,
     Fields,
@@ -25,9 +26,11 @@ from apps.routing.engine.files.ruleset import ENTRIES, INCLUDE, MAIN_KEYS, Build
 from apps.routing.engine.rules import Problem, RuleSet
 from yardkit.yaml_reading import Document, Limits, YamlError, read_document, shown_path
 
-MAX_VALUES: Final = 200_000
-MAX_ALL_VALUES: Final = 400_000
-_LIMITS: Final = Limits(bytes=MAX_FILE_BYTES, values=MAX_VALUES, aliases=1000, depth_of_lines=8)
+MAX_VALUES: Final = 400_000
+MAX_ALL_VALUES: Final = MAX_VALUES
+_LIMITS: Final = Limits(
+    bytes=MAX_FILE_BYTES, depth=MAX_DEPTH, values=MAX_VALUES, aliases=1000, depth_of_lines=8
+)
 
 Read = tuple[RuleSet | None, list[Problem]]
 

@@ -14,7 +14,7 @@ from apps.routing.engine.files.data import VERSION, fill_placeholders, from_data
 from apps.routing.engine.files.placeholders import MOST_CHARACTERS, TooLong, escape, fill, names
 from apps.routing.engine.files.reading import read_rules
 from apps.routing.engine.files.writing import write_rules
-from apps.routing.engine.rules import Outbound, Problem, RuleSet
+from apps.routing.engine.rules import Convert, Inbound, Outbound, Problem, RuleSet
 from tests.routing.engine.files.rule_sets import TEXTS, read, rule_sets
 
 PROPERTY = settings(
@@ -236,3 +236,28 @@ def test_data_that_is_no_rule_set_is_refused(data: object, code: str, place: str
     assert rules is None
     assert problems[0].code == code
     assert problems[0].place.startswith(place)
+
+
+def nested(depth: int) -> Any:
+    value: Any = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("field", ["init", "constants", "logging", "convert"])
+def test_data_may_be_as_deep_as_a_file(field: str) -> None:
+    def made(depth: int) -> RuleSet:
+        part = {"x": nested(depth)}
+        if field == "logging":
+            return RuleSet("p", logging=part)
+        if field == "convert":
+            convert = (Convert("c", init=part),)
+            return RuleSet("p", inbounds=(Inbound("a", "kafka.KafkaInbound", convert=convert),))
+        return RuleSet("p", outbounds=(replace(Outbound("a", "x.Y"), **{field: part}),))
+
+    accepted = [depth for depth in range(20, 35) if from_data(to_data(made(depth)))[0]]
+    readable = [d for d in range(20, 35) if read_rules(write_rules(made(d)), {})[0] == made(d)]
+    assert accepted == readable
+    assert accepted
+    assert len(accepted) < 15
