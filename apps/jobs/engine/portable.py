@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
+from yardkit.yaml_reading import YamlError, decode
+
 VERSION: Final = 1
 VERSION_KEY: Final = "crawlyard_jobs"
 MAX_BYTES: Final = 1024 * 1024
@@ -113,20 +115,20 @@ def decoded(raw: bytes | str) -> str:
     Raises:
         Unreadable: too large, not UTF-8, or with characters that no text file has.
     """
-    data = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
-    if len(data) > MAX_BYTES:
-        raise Unreadable(1, _("Larger than %(limit)d KiB.") % {"limit": MAX_BYTES // 1024})
     try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise Unreadable(line, _("Not UTF-8; save the file as UTF-8.")) from error
-    text = text.removeprefix("\ufeff")
-    if bad := _CONTROL.search(text):
-        line = text.count("\n", 0, bad.start()) + 1
-        words = {"code": f"U+{ord(bad[0]):04X}"}
-        raise Unreadable(line, _("A control character, %(code)s, is refused.") % words)
-    return text
+        return decode(raw, MAX_BYTES)
+    except YamlError as error:
+        raise Unreadable(error.line, said_of_text(error)) from error
+
+
+def said_of_text(error: YamlError) -> str:
+    """Why bytes are no text, in the reader's language."""
+    if error.code == "too_large":
+        return _("Larger than %(limit)d KiB.") % {"limit": MAX_BYTES // 1024}
+    if error.code == "not_utf8":
+        return _("Not UTF-8; save the file as UTF-8.")
+    words = {"code": error.parameters["character"]}
+    return _("A control character, %(code)s, is refused.") % words
 
 
 def kind_problem(column: Column, value: object) -> str | None:

@@ -1,0 +1,115 @@
+"""Rule sets as JSON: what a version keeps.
+
+``version`` says which release wrote it, ``needs`` which one can still read it: an older release
+leaves out what it does not know, with a warning, as long as ``needs`` allows that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields as fields_of
+from typing import Any, Final
+
+from apps.routing.engine.files.entries import PARAMETERS
+from apps.routing.engine.files.fields import CheckSelector, DataOrigin, Fields, Report
+from apps.routing.engine.files.placeholders import map_texts
+from apps.routing.engine.files.ruleset import MAIN_KEYS, Builder
+from apps.routing.engine.rules import Convert, Inbound, Outbound, Problem, RuleSet
+
+VERSION: Final = 1
+# The oldest release that understands what this one writes.
+NEEDS: Final = 1
+
+Data = dict[str, Any]
+
+
+def to_data(rules: RuleSet) -> Data:
+    """Plain JSON, with every field, whatever its value."""
+    server, failure = rules.server, rules.failure
+    return {
+        "version": VERSION,
+        "needs": NEEDS,
+        "project": rules.project,
+        "server": server and {"bind": server.bind, "port": server.port},
+        "routing": {"limits": rules.limits, "terminal_codes": [*rules.terminal_codes]},
+        "failure": failure and {"path": failure.path, "compress": failure.compress},
+        "inbound": [inbound_data(inbound) for inbound in rules.inbounds],
+        "outbound": [outbound_data(outbound) for outbound in rules.outbounds],
+        "logging": _copy(rules.logging),
+    }
+
+
+def inbound_data(inbound: Inbound) -> Data:
+    """One inbound, under the keys of a file."""
+    return _entry(inbound) | {"convert": [_entry(convert) for convert in inbound.convert]}
+
+
+def outbound_data(outbound: Outbound) -> Data:
+    """One outbound, each thing in its own place: ``init`` are the class's parameters alone."""
+    data = _entry(outbound)
+    top = {name: data.pop(name) for name in ("name", "disable", "selector")}
+    parameters = {name: data.pop(name) for name in PARAMETERS}
+    return top | parameters | data
+
+
+def from_data(
+    data: object,
+    *,
+    placeholders: Mapping[str, str] | None = None,
+    check_selector: CheckSelector | None = None,
+) -> tuple[RuleSet | None, list[Problem]]:
+    """The rule set of ``to_data``; nothing is raised.
+
+    With ``placeholders`` its texts are filled in; without, they are what they are.
+    """
+    report = Report()
+    fields = Fields(DataOrigin(), report, placeholders, check_selector)
+    root = fields.mapping(data, ())
+    newer = _is_newer(fields, root)
+    if report.errors:
+        return None, report.problems
+    fields = Fields(DataOrigin(), report, placeholders, check_selector, newer)
+    fields.known(root, ("version", "needs", *MAIN_KEYS), ())
+    builder = Builder(None)
+    builder.add_entries(fields, root)
+    rules = builder.build(fields, root)
+    return (None if report.errors else rules), report.problems
+
+
+def fill_placeholders(
+    rules: RuleSet, placeholders: Mapping[str, str]
+) -> tuple[RuleSet | None, list[Problem]]:
+    """A rule set that was read with its placeholders, with the values in their place."""
+    return from_data(to_data(rules), placeholders=placeholders)
+
+
+def _is_newer(fields: Fields, root: Mapping[str, Any]) -> bool:
+    """Whether a newer release wrote this; reports what cannot be read."""
+    found = {}
+    for key in ("version", "needs"):
+        value = root.get(key)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            text = f"the {key} of the data is missing or no number"
+            fields.problem((key,), "bad_version", text)
+            return False
+        found[key] = value
+    if found["needs"] > VERSION:
+        text = f"written for version {found['needs']} of the rules; version {VERSION} is understood"
+        fields.problem(("needs",), "newer_version", text)
+    return found["version"] > VERSION
+
+
+def _entry(entry: Inbound | Outbound | Convert) -> Data:
+    data: Data = {}
+    for each in fields_of(entry):
+        if each.name != "convert":
+            name = "class" if each.name == "cls" else each.name
+            data[name] = _copy(getattr(entry, each.name))
+    if not data["place"]:
+        del data["place"]
+    return data
+
+
+def _copy(value: Any) -> Any:
+    # An enumeration is the text that it is.
+    return map_texts(value, lambda text: str.__str__(text))

@@ -1,0 +1,164 @@
+"""What two rule sets differ in, for people and for a page. Passwords are not shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from apps.routing.engine.files.data import Data, to_data
+from apps.routing.engine.files.fields import one_line, same
+from apps.routing.engine.rules import RuleSet
+
+_SHOWN: Final = 200
+_HIDDEN: Final = "****"
+_PASSWORD: Final = re.compile(r"(?<=://)([^/\s:@]*):\S{0,200}(?=@)")
+_SECRET: Final = re.compile(r"pass(word|wd|phrase)|secret|token|credential|api_?key|authori", re.I)
+
+
+class Kind(StrEnum):
+    """What happened."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    MOVED = "moved"
+    ENABLED = "enabled"
+    DISABLED = "disabled"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference. Positions count from 1, as a list shows them."""
+
+    kind: Kind
+    # inbound, outbound, or rules: what the set itself says.
+    of: str
+    # Of the inbound or outbound; "" of the set.
+    name: str
+    # selector, init.key ...; "" of an entry as a whole.
+    field: str = ""
+    # Of a field its values, of what moved its positions.
+    old: Any = None
+    new: Any = None
+
+    def __str__(self) -> str:
+        # One line, whatever the names and texts of others hold.
+        return one_line(self._text())
+
+    def _text(self) -> str:
+        what = f"{self.of} {self.name}".strip()
+        if self.kind is Kind.CHANGED:
+            where = f"{what}: {self.field}" if self.name else self.field
+            return f"{where}: {_said(self.old)} -> {_said(self.new)}"
+        if self.kind is Kind.MOVED:
+            return f"{what} moved from place {self.old} to {self.new}"
+        if self.kind is Kind.ADDED:
+            return f"{what} added at place {self.new}"
+        return f"{what} {self.kind}"
+
+    def to_json(self) -> dict[str, Any]:
+        """For a page: the fields, and the text of one line."""
+        return asdict(self) | {"kind": str(self.kind), "text": str(self)}
+
+
+def diff_rules(old: RuleSet, new: RuleSet) -> list[Change]:
+    """Every difference: first the set's own, then inbounds, then outbounds, in the new order."""
+    one, other = to_data(old), to_data(new)
+    found = [
+        change
+        for key in ("project", "server", "routing", "failure", "logging")
+        for change in _changed("rules", "", one[key], other[key], (key,))
+    ]
+    for key in ("inbound", "outbound"):
+        found += _entries(key, one[key], other[key])
+    return found
+
+
+def _entries(of: str, old: Sequence[Data], new: Sequence[Data]) -> Iterator[Change]:
+    before = {entry["name"]: (number, _compared(entry)) for number, entry in enumerate(old, 1)}
+    after = {entry["name"]: (number, _compared(entry)) for number, entry in enumerate(new, 1)}
+    for name, (number, _entry) in before.items():
+        if name not in after:
+            yield Change(Kind.REMOVED, of, name, old=number)
+    stayed = _stayed([name for name in before if name in after], [*after])
+    for name, (number, entry) in after.items():
+        if name not in before:
+            yield Change(Kind.ADDED, of, name, new=number)
+            continue
+        was, former = before[name]
+        if name not in stayed:
+            yield Change(Kind.MOVED, of, name, old=was, new=number)
+        if former["disable"] != entry["disable"]:
+            yield Change(Kind.DISABLED if entry["disable"] else Kind.ENABLED, of, name)
+        for field in [field for field in entry if field not in ("name", "disable")]:
+            yield from _changed(of, name, former[field], entry[field], (field,))
+
+
+def _compared(entry: Data) -> Data:
+    """The entry without the places that it was read from."""
+    compared = {name: value for name, value in entry.items() if name != "place"}
+    if "convert" in entry:
+        compared["convert"] = [_compared(convert) for convert in entry["convert"]]
+    return compared
+
+
+def _stayed(old: Sequence[str], new: Sequence[str]) -> set[str]:
+    """As many names as can be that keep their order among each other: all others moved."""
+    places = {name: number for number, name in enumerate(old)}
+    common = [name for name in new if name in places]
+    # The longest rising run of old places: ``last`` has, for each length, the least place that a
+    # run of this length ends in.
+    last: list[int] = []
+    ends: list[str] = []
+    before: dict[str, str] = {}
+    for name in common:
+        length = bisect_left(last, places[name])
+        if length:
+            before[name] = ends[length - 1]
+        last[length : length + 1] = [places[name]]
+        ends[length : length + 1] = [name]
+    found: set[str] = set()
+    name = ends[-1] if ends else ""
+    while name:
+        found.add(name)
+        name = before.get(name, "")
+    return found
+
+
+def _changed(of: str, name: str, old: Any, new: Any, path: tuple[str, ...]) -> Iterator[Change]:
+    """What differs, one change for each value that is no mapping of both."""
+    if same(old, new):
+        return
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in [*old, *(key for key in new if key not in old)]:
+            yield from _changed(of, name, old.get(key), new.get(key), (*path, key))
+        return
+    # Common parameters hold no secrets, though token_scope sounds like one.
+    secret = any(_SECRET.search(step) for step in path[1:])
+    shown = [_masked(value, secret=secret) for value in (old, new)]
+    yield Change(Kind.CHANGED, of, name, ".".join(path), *shown)
+
+
+def _masked(value: Any, *, secret: bool = False) -> Any:
+    if isinstance(value, Mapping):
+        return {
+            name: _masked(part, secret=secret or _SECRET.search(name) is not None)
+            for name, part in value.items()
+        }
+    if isinstance(value, list):
+        return [_masked(part, secret=secret) for part in value]
+    if secret and value not in (None, ""):
+        return _HIDDEN
+    return _PASSWORD.sub(rf"\1:{_HIDDEN}", value) if isinstance(value, str) else value
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "none"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

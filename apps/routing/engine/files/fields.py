@@ -1,0 +1,372 @@
+"""Single values of a rule set, read with a reason and a place for each that is none."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from apps.routing.engine.files.placeholders import TooLong, fill, only_name
+from apps.routing.engine.rules import Problem
+from yardkit.yaml_reading import Document, Path, YamlError, plain_value, shown_path
+
+# More are not worth reading; warnings are counted on their own.
+MAX_PROBLEMS: Final = 100
+# As a file has it, so that whatever was read from data can be written as a file.
+MAX_DEPTH: Final = 30
+# So many names at most are compared with those that there are.
+_MOST_HINTS: Final = 1000
+# What a database and other programs call a whole number.
+_MOST: Final = 2**63
+_MOST_CHARACTERS: Final = 100_000
+_SHOWN: Final = 60
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+# Why a selector is none: code, text and the first character that is wrong; None when it is one.
+CheckSelector = Callable[[str], "tuple[str, str, int] | None"]
+
+
+class Origin(Protocol):
+    """Where values come from."""
+
+    def place(self, path: Path) -> str:
+        """The place of a value, as a problem names it."""
+
+    def said(self, path: Path, text: str) -> str:
+        """A problem's text, with the path where the place does not tell it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileOrigin:
+    """A file: the place is ``main.yaml:12``."""
+
+    name: str
+    document: Document
+
+    def place(self, path: Path) -> str:
+        return f"{self.name}:{self.document.line(path)}"
+
+    def said(self, path: Path, text: str) -> str:
+        return f"{shown_path(path)}: {text}" if path else text
+
+
+@dataclass(frozen=True, slots=True)
+class DataOrigin:
+    """Data: the place is ``outbound[3].selector[0]``."""
+
+    def place(self, path: Path) -> str:
+        return shown_path(path) or "rules"
+
+    def said(self, path: Path, text: str) -> str:
+        return text
+
+
+@dataclass(slots=True)
+class Report:
+    """What is wrong, up to a cap."""
+
+    problems: list[Problem] = field(default_factory=list)
+    errors: int = 0
+    warnings: int = 0
+    # Hints that were given, so that the same name is compared once.
+    hints: dict[tuple[str, tuple[str, ...]], str] = field(default_factory=dict)
+
+    def nearest(self, name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
+        """The known name most like this one; "" when none is, or too many were asked for."""
+        key = (name[:_SHOWN].lower(), tuple(known))
+        if key not in self.hints:
+            if len(self.hints) >= _MOST_HINTS:
+                return ""
+            found = difflib.get_close_matches(key[0], key[1], n=1, cutoff=cutoff)
+            self.hints[key] = found[0] if found else ""
+        return self.hints[key]
+
+    def add(self, problem: Problem) -> None:
+        """Note one more, or that there are more than are told."""
+        if problem.warning:
+            self.warnings += 1
+            if self.warnings <= MAX_PROBLEMS:
+                self.problems.append(problem)
+            return
+        self.errors += 1
+        if self.errors <= MAX_PROBLEMS:
+            self.problems.append(problem)
+        elif self.errors == MAX_PROBLEMS + 1:
+            text = f"more than {MAX_PROBLEMS} problems; the rest are not told"
+            self.problems.append(Problem(problem.place, "too_many_problems", text))
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Reads values of one origin. What is wrong is reported, and read as None."""
+
+    origin: Origin
+    report: Report
+    # None leaves texts as they are written, placeholders and all.
+    placeholders: Mapping[str, str] | None = None
+    check_selector: CheckSelector | None = None
+    # A file of a newer release: what is not known is left out with a warning.
+    newer: bool = False
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The key of an entry of data that remembers which file and line it was read from."""
+        return ("place",) if isinstance(self.origin, DataOrigin) else ()
+
+    def problem(
+        self,
+        path: Path,
+        code: str,
+        text: str,
+        *,
+        offset: int | None = None,
+        warning: bool = False,
+    ) -> None:
+        """Report what is wrong with the value at ``path``."""
+        said = self.origin.said(path, text)
+        self.report.add(Problem(self.origin.place(path), code, said, offset, warning))
+
+    def wrong(self, path: Path, wanted: str, value: object) -> None:
+        """Report a value of a wrong type. It is never shown: it may hold a password."""
+        hint = ""
+        if isinstance(value, Mapping) and len(value) == 1 and [*value.values()] == [None]:
+            hint = "; a placeholder needs quotes: '{name}'"
+        elif wanted == "a text":
+            hint = "; put it in quotes"
+        self.problem(path, "wrong_type", f"{wanted} is needed, this is {kind_of(value)}{hint}")
+
+    def mapping(self, value: object, path: Path) -> dict[str, Any]:
+        """A mapping whose names are texts; empty where it is none."""
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            self.wrong(path, "a mapping", value)
+            return {}
+        names = [name for name in value if not isinstance(name, str)]
+        if names:
+            self.problem(path, "bad_key", f"the name {shown(names[0])} must be a text")
+        return {name: part for name, part in value.items() if isinstance(name, str)}
+
+    def known(self, given: Iterable[str], known: Iterable[str], path: Path) -> None:
+        """Report every name that there is not."""
+        names = [*known]
+        for name in given:
+            if name not in names:
+                self.unknown((*path, name), names)
+
+    def unknown(self, path: Path, known: Iterable[str], hint: str = "") -> None:
+        """Report a name that there is not, with the nearest that there is."""
+        name = str(path[-1])
+        near = self.report.nearest(name, known)
+        text = f"there is no key {shown(name)}" + (f"; is {near} meant?" if near else hint)
+        self.problem(path, "unknown_key", text, warning=self.newer)
+
+    def items(self, value: object, path: Path) -> list[tuple[Any, Path]]:
+        """The entries of a list and where each stands; a missing list is empty."""
+        if value is None:
+            return []
+        if not isinstance(value, list | tuple):
+            self.wrong(path, "a list", value)
+            return []
+        return [(part, (*path, number)) for number, part in enumerate(value)]
+
+    def one_or_more(self, value: object, path: Path) -> list[tuple[Any, Path]]:
+        """The same, of one value that may stand without a list."""
+        return self.items(value if isinstance(value, list | tuple) else [value], path)
+
+    def literal(self, value: object, path: Path) -> str | None:
+        """A text in which braces mean nothing."""
+        if not isinstance(value, str):
+            self.wrong(path, "a text", value)
+            return None
+        return value if self._is_text(value, path) else None
+
+    def text(self, value: object, path: Path, *, keep_unknown: bool = False) -> str | None:
+        """A text with its placeholders filled in."""
+        written = self.literal(value, path)
+        if written is None or self.placeholders is None:
+            return written
+        try:
+            filled, unknown = fill(written, self.placeholders, keep_unknown=keep_unknown)
+        except TooLong as error:
+            self.problem(path, "too_long", str(error))
+            return None
+        for name in unknown[:1]:
+            near = self.report.nearest(name, self.placeholders)
+            text = f"no value is given for the placeholder {{{shown_word(name)}}}"
+            text += f"; is {{{near}}} meant?" if near else ""
+            text += f" (braces of a text are doubled: {{{{{shown_word(name)}}}}})"
+            self.problem(path, "unknown_placeholder", text)
+        return filled if not unknown and self._is_text(filled, path) else None
+
+    def name(self, value: object, path: Path) -> str | None:
+        """A text of one line with something in it."""
+        found = self.text(value, path)
+        if found is None:
+            return None
+        if not found or found != found.strip() or _CONTROL.search(found) or len(found) > 200:
+            text = "a name of 1 to 200 characters on one line is needed, without blanks around it"
+            self.problem(path, "bad_name", text)
+            return None
+        return found
+
+    def whole(self, value: object, path: Path, *, least: int, most: int) -> int | None:
+        """A whole number within bounds."""
+        value = self._filled(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            self.wrong(path, "a whole number", value)
+            return None
+        if not least <= value <= most:
+            self.problem(path, "out_of_range", f"a whole number from {least} to {most} is needed")
+            return None
+        return value
+
+    def number(self, value: object, path: Path, *, least: float, most: float) -> float | None:
+        """A number within bounds."""
+        value = self._filled(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            self.wrong(path, "a number", value)
+            return None
+        if not least <= value <= most:
+            self.problem(path, "out_of_range", f"a number from {least:g} to {most:g} is needed")
+            return None
+        return float(value)
+
+    def truth(self, value: object, path: Path) -> bool | None:
+        """True or false."""
+        value = self._filled(value)
+        if isinstance(value, bool):
+            return value
+        self.wrong(path, "true or false", value)
+        return None
+
+    def texts(self, value: object, path: Path) -> tuple[str, ...] | None:
+        """One text or a list of them."""
+        found = [self.text(part, where) for part, where in self.one_or_more(value, path)]
+        return tuple(part for part in found if part is not None)
+
+    def statuses(self, value: object, path: Path) -> tuple[int | str, ...]:
+        """States of items, such as 1000 or timeout: one of them or a list."""
+        found: list[int | str] = []
+        for part, where in self.one_or_more(value, path):
+            if isinstance(part, bool) or not isinstance(part, int | str):
+                self.wrong(where, "a whole number or a text", part)
+            elif isinstance(part, int):
+                number = self.whole(part, where, least=-_MOST, most=_MOST - 1)
+                found += [] if number is None else [number]
+            else:
+                text = self.text(part, where)
+                found += [] if text is None else [text]
+        return tuple(found)
+
+    def selectors(self, value: object, path: Path) -> tuple[str, ...]:
+        """One condition or a list of them, each checked; braces in them mean nothing."""
+        found: list[str] = []
+        for part, where in self.one_or_more(value, path):
+            text = self.literal(part, where)
+            if text is None:
+                continue
+            found.append(text)
+            if not text.strip():
+                self.problem(where, "empty_selector", "a condition is needed here", offset=0)
+            elif self.check_selector and (wrong := self.check_selector(text)):
+                code, said, offset = wrong
+                self.problem(where, code, said, offset=offset)
+        return tuple(found)
+
+    def plain(self, value: object, path: Path, *, keep_unknown: bool = False) -> Any:
+        """Whatever JSON can say, texts with their placeholders filled in."""
+        if isinstance(value, Mapping | list | tuple) and len(path) >= MAX_DEPTH:
+            self.problem(path[:6], "too_deep", f"nested more than {MAX_DEPTH} levels deep")
+            return None
+        if isinstance(value, str):
+            return self.text(value, path, keep_unknown=keep_unknown)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, int):
+            return self.whole(value, path, least=-_MOST, most=_MOST - 1)
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                self.problem(path, "out_of_range", "the number is too large")
+            return value
+        if isinstance(value, Mapping):
+            return {
+                name: self.plain(part, (*path, name), keep_unknown=keep_unknown)
+                for name, part in self.mapping(value, path).items()
+                if self._is_text(name, path)
+            }
+        if isinstance(value, list | tuple):
+            return [
+                self.plain(part, where, keep_unknown=keep_unknown)
+                for part, where in self.items(value, path)
+            ]
+        self.wrong(path, "a value of JSON", value)
+        return None
+
+    def _filled(self, value: object) -> object:
+        """The value of a placeholder that stands alone, read as if it had no quotes."""
+        if isinstance(value, str) and self.placeholders and (name := only_name(value)):
+            try:
+                return plain_value(self.placeholders.get(name, value))
+            except YamlError:
+                return value
+        return value
+
+    def _is_text(self, text: str, path: Path) -> bool:
+        if len(text) > _MOST_CHARACTERS:
+            text = f"a text of at most {_MOST_CHARACTERS} characters is needed"
+            self.problem(path, "too_long", text)
+            return False
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return self._bad_character(path)
+        return self._bad_character(path) if "\x00" in text else True
+
+    def _bad_character(self, path: Path) -> bool:
+        text = "a character that cannot be stored (\\u0000 or half of a pair)"
+        self.problem(path, "bad_character", text)
+        return False
+
+
+def shown(value: object) -> str:
+    """A name for a message: short, on one line, in quotes."""
+    return f"'{shown_word(str(value))}'"
+
+
+def shown_word(text: str, most: int = _SHOWN) -> str:
+    """The same without quotes."""
+    return one_line(text[:most])
+
+
+def one_line(text: str) -> str:
+    """The text without ends of lines and what else cannot be shown."""
+    return _CONTROL.sub("?", text).encode("utf-8", "replace").decode()
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two values of JSON are the same, 1 and true told apart."""
+    try:
+        return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        # No values of JSON: whoever reads them will say so.
+        return False
+
+
+def kind_of(value: object) -> str:
+    """What a value is, in words."""
+    words = {
+        str: "a text",
+        bool: "true or false",
+        int: "a whole number",
+        float: "a number",
+        list: "a list",
+        tuple: "a list",
+        dict: "a mapping",
+        type(None): "empty",
+    }
+    return words.get(type(value), type(value).__name__)
