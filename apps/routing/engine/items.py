@@ -89,9 +89,12 @@ def check_item(item: Mapping[str, Any]) -> None:
 
 
 def write_item(item: Mapping[str, Any]) -> bytes:
-    """The item as JSON, with Chinese as it is written."""
+    """The item as JSON, with Chinese as it is written.
+
+    Half of a surrogate pair has no UTF-8; it goes as JSON's escape, which ``read_item`` reads.
+    """
     return json.dumps(item, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode(
-        "utf-8", "surrogatepass"
+        "utf-8", "backslashreplace"
     )
 
 
