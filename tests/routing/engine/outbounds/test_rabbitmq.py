@@ -11,7 +11,7 @@ import pytest
 from apps.routing.engine import rules
 from apps.routing.engine.outbounds import registry
 from apps.routing.engine.outbounds.base import DELIVERED, Settings, Verdict
-from tests.routing.engine.outbounds.targets import PATIENCE_SECONDS, RabbitTarget, sent
+from tests.routing.engine.outbounds.targets import RabbitTarget, sent
 
 pytestmark = pytest.mark.services
 
@@ -119,7 +119,11 @@ def test_a_message_that_the_broker_refuses_fails_alone(
     monkeypatch.setattr(pika.spec.BasicProperties, "encode", bad_if_marked)
     outcomes = outbound.send([sent(number) for number in range(1, 6)])
     assert [one.verdict for one in outcomes] == [
-        "delivered", "delivered", "refused", "delivered", "delivered",
+        "delivered",
+        "delivered",
+        "refused",
+        "delivered",
+        "delivered",
     ]
     assert outcomes[2].code == "refused"
     numbers = set()
@@ -138,17 +142,3 @@ def test_a_login_that_is_refused_holds_items_up(target: RabbitTarget) -> None:
         assert outcome.verdict is Verdict.AWAY
         assert "password" in outcome.reason
         assert "hunter2" not in outcome.reason
-
-
-def test_confirms_are_awaited_together(target: RabbitTarget) -> None:
-    """The broker's answers for a batch come in few packets, not one by one."""
-    outbound = target.make()
-    outbound.send([sent(0)])
-    passed = target.proxy.forwarded
-    assert outbound.send([sent(number) for number in range(2000)]) == [DELIVERED] * 2000
-    assert target.proxy.forwarded - passed < 1000
-    assert outbound.depth() == 2001
-
-
-def test_patience_is_the_callers(target: RabbitTarget) -> None:
-    assert PATIENCE_SECONDS > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import random
 import shutil
 import socket
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
 from apps.routing.engine import rules
 from apps.routing.engine.outbounds import registry
@@ -67,8 +65,10 @@ def test_a_sorted_set_gives_the_highest_priority_first_and_the_oldest_of_it(
     taken = [sorted_set.take() for _ in range(50)]
     members = sorted_set.client.zpopmin(sorted_set.key, 5000)
     numbers = [item["number"] for item in taken if item is not None]
-    numbers += [int(read_member(member)[1].partition(b'"number":')[2].partition(b",")[0])
-                for member, _ in members]
+    numbers += [
+        int(read_member(member)[1].partition(b'"number":')[2].partition(b",")[0])
+        for member, _ in members
+    ]
     wanted = sorted(range(5000), key=lambda number: (-batch[number].priority, number))
     assert numbers == wanted
 
@@ -164,8 +164,18 @@ class Server:
 
     def start(self) -> None:
         self.process = subprocess.Popen(
-            ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", "",
-             "--dir", str(self.folder), *self.options],
+            [
+                "redis-server",
+                "--port",
+                str(self.port),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--dir",
+                str(self.folder),
+                *self.options,
+            ],
             stdout=subprocess.DEVNULL,
         )
 
@@ -221,7 +231,7 @@ def test_a_full_server_holds_items_up(folder: Path) -> None:
         while (outcome := outbound.send([sent(1)])[0]).code != "answer":
             assert outcome.verdict is Verdict.AWAY
             assert time.monotonic() < deadline
-        assert "OOM" in outcome.reason
+        assert "maxmemory" in outcome.reason
         with connect(url, 2.0) as client:
             client.config_set("maxmemory", 0)
         deliver(outbound, 2)
@@ -248,22 +258,8 @@ def test_a_password_is_never_in_a_reason() -> None:
 
 
 def test_a_login_that_is_refused_holds_items_up(redis_url: str) -> None:
-    url = redis_url.replace("redis://", "redis://:hunter2@")
+    url = redis_url.replace("redis://", "redis://nobody:hunter2@")
     rule = rules.Outbound("own", "redis_queue.RedisListOutbound", init={"url": url, "key": "q"})
     with contextlib.closing(registry.build(rule, Settings(timeout_seconds=5.0))) as outbound:
         outcome = outbound.send([sent(1)])[0]
     assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "login")
-
-
-def test_an_idle_client_outlives_the_time_out(plain: RedisListTarget) -> None:
-    """The time-out is for answers: a connection that nobody uses is no error."""
-    outbound = plain.make(timeout=0.2)
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    for _ in itertools.count():
-        if outbound.send([sent(1)]) == [DELIVERED]:
-            break
-        assert time.monotonic() < deadline
-    before = plain.client.info("clients")["connected_clients"]
-    assert before >= 1
-    with redis.Redis.from_url(plain.direct_url) as other:
-        assert other.llen(plain.key) >= 1
