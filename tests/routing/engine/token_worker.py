@@ -1,7 +1,7 @@
 """A router of its own for test_tokens.py: draws until the server's clock says that it is over.
 
-Arguments: URL, prefix, rate. Reads when it is over, in seconds since 1970 by the server's clock, and
-prints how many it got; it draws once at least.
+Arguments: URL, prefix, rate. Reads when it is over, in seconds since 1970 by the server's clock.
+Draws once at least, and prints how many it got.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
 from functools import partial
 from typing import ClassVar, Final
 
@@ -201,16 +202,15 @@ class RabbitQueueOutbound:
     ) -> list[Encoded]:
         """Settle what is certain; returns those among which a message was refused."""
         # A publication of its own for each, so that each has its own answer.
-        sent = []
-        for message in messages:
-            publication = Publication((self._outgoing(message),))
-            core.post(partial(core.send, publication))
-            sent.append((message, publication.future))
+        publications = [Publication((self._outgoing(message),)) for message in messages]
+        core.post(partial(_send_all, core, publications))
+        # The last one first: waking for each in turn takes as long again as sending them.
+        wait([publications[-1].future], max(deadline - time.monotonic(), 0.0))
         again = []
         is_late = False
-        for message, future in sent:
+        for message, publication in zip(messages, publications, strict=True):
             try:
-                future.result(max(deadline - time.monotonic(), 0.0))
+                publication.future.result(max(deadline - time.monotonic(), 0.0))
             except TimeoutError:
                 # Others may have been confirmed; after the deadline this waits no more.
                 is_late = True
@@ -243,3 +243,9 @@ class RabbitQueueOutbound:
         if self._top > self._most:
             priority = priority * self._most // self._top
         return max(0, min(priority, self._most))
+
+
+def _send_all(core: Core, publications: Sequence[Publication]) -> None:
+    """In the I/O thread. Woken for each it would write each to the socket by itself."""
+    for publication in publications:
+        core.send(publication)
