@@ -45,6 +45,8 @@ class Target:
     cls = ""
     # Whether ``depth`` can be known.
     has_depth = True
+    # Whether a message that is sent twice is there twice.
+    keeps_twins = True
 
     def __init__(self) -> None:
         self.stack = contextlib.ExitStack()
@@ -217,6 +219,7 @@ class KafkaTarget(Target):
 class HttpTarget(ProxiedTarget):
     cls = "http.HttpOutbound"
     has_depth = False
+    keeps_twins = False
 
     def __init__(self) -> None:
         receiver = examples()["Receiver"]

@@ -34,10 +34,10 @@ def until_delivered(outbound: Outbound, number: int) -> None:
 def test_a_batch_arrives_whole_and_in_order(target: Target) -> None:
     outbound = target.make()
     assert isinstance(outbound, Outbound)
-    batch = [sent(number) for number in range(700)]
-    assert outbound.send(batch) == [DELIVERED] * 700
-    assert outbound.depth() == (700 if target.has_depth else None)
-    assert target.take_all(700) == [one.message for one in batch]
+    batch = [sent(number) for number in range(600)]
+    assert outbound.send(batch) == [DELIVERED] * 600
+    assert outbound.depth() == (600 if target.has_depth else None)
+    assert target.take_all(600) == [one.message for one in batch]
     assert target.take() is None
 
 
@@ -45,21 +45,20 @@ def test_an_empty_batch_is_nothing(target: Target) -> None:
     assert target.make().send([]) == []
 
 
-@pytest.mark.parametrize(
-    "text", ["宁乡县老粮仓镇楚江冻库", "破码 \U0001f600\u2028", "\ud800", '"\\\n\x7f', ""]
-)
-def test_any_text_arrives_as_it_was(target: Target, text: str) -> None:
-    assert target.make().send([sent(1, company_name=text)]) == [DELIVERED]
-    assert target.take_all(1)[0]["company_name"] == text
+def test_any_text_arrives_as_it_was(target: Target) -> None:
+    texts = ["宁乡县老粮仓镇楚江冻库", "破码 \U0001f600\u2028", "\ud800", '"\\\n\x7f', ""]
+    batch = [sent(number, company_name=text) for number, text in enumerate(texts)]
+    assert target.make().send(batch) == [DELIVERED] * len(texts)
+    assert [item["company_name"] for item in target.take_all(len(texts))] == texts
 
 
 def test_equal_messages_are_both_kept(target: Target) -> None:
     outbound = target.make()
-    if target.cls == "http.HttpOutbound":
-        pytest.skip("a service takes the same task_uuid once")
     assert outbound.send([sent(1), sent(1)]) == [DELIVERED, DELIVERED]
     assert outbound.send([sent(1)]) == [DELIVERED]
-    assert target.take_all(3) == [sent(1).message] * 3
+    kept = 3 if target.keeps_twins else 1
+    assert target.take_all(kept) == [sent(1).message] * kept
+    assert target.take() is None
 
 
 def test_a_big_message_arrives(target: Target) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
+import subprocess
 from collections.abc import Iterator
+from urllib.parse import unquote, urlsplit
 
 import pika
 import pytest
@@ -142,3 +145,33 @@ def test_a_login_that_is_refused_holds_items_up(target: RabbitTarget) -> None:
         assert outcome.verdict is Verdict.AWAY
         assert "password" in outcome.reason
         assert "hunter2" not in outcome.reason
+
+
+@pytest.fixture
+def writes_nothing(target: RabbitTarget) -> Iterator[str]:
+    """URL with a user who may look at queues and write to nothing."""
+    if shutil.which("rabbitmqctl") is None:
+        pytest.skip("no rabbitmqctl on PATH")
+    name, vhost = f"test-{target.queue}", unquote(urlsplit(target.url).path[1:])
+
+    def control(*arguments: str) -> None:
+        command = ["rabbitmqctl", "--quiet", *arguments]
+        subprocess.run(command, capture_output=True, timeout=60, check=True)
+
+    control("add_user", name, "hunter2")
+    try:
+        control("set_permissions", "-p", vhost, name, ".*", "^$", ".*")
+        parts = urlsplit(target.url)
+        host = parts.netloc.rpartition("@")[2]
+        yield parts._replace(netloc=f"{name}:hunter2@{host}").geturl()
+    finally:
+        control("delete_user", name)
+
+
+def test_missing_rights_hold_items_up_and_refuse_none(
+    target: RabbitTarget, writes_nothing: str
+) -> None:
+    target.channel.queue_declare(target.queue, durable=True)
+    outcomes = target.make(url=writes_nothing).send([sent(1), sent(2)])
+    assert [one.verdict for one in outcomes] == [Verdict.AWAY] * 2
+    assert "ACCESS_REFUSED" in outcomes[0].reason or "access" in outcomes[0].reason
