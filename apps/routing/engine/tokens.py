@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 # Values of a scope come from items, so there may be any number; see ``LocalBuckets``.
 MOST_LOCAL_VALUES: Final = 20_000
 _SWEEP_SECONDS: Final = 1.0
-_REDIS_SECONDS: Final = 2.0
+TIMEOUT_SECONDS: Final = 2.0
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
 _MOST_KEYS: Final = 1000
@@ -76,11 +76,18 @@ class RedisBuckets:
     """Buckets that all routers of a Redis server share; its clock is the one that counts."""
 
     def __init__(
-        self, url: str, *, prefix: str, name: str, rate: float, clock: Clock | None = None
+        self,
+        url: str,
+        *,
+        prefix: str,
+        name: str,
+        rate: float,
+        timeout_seconds: float,
+        clock: Clock | None = None,
     ) -> None:
         """``clock`` is for tests, which cannot turn the one of the server."""
         self._url = url
-        self._client: Any = connect(url, _REDIS_SECONDS)
+        self._client: Any = connect(url, timeout_seconds)
         self._script = self._client.register_script(_TAKE)
         # In braces, so that a cluster keeps all buckets of an outbound in one place.
         self._prefix = f"{{{prefix}:tokens:{_short(name)}}}:"
@@ -183,6 +190,7 @@ class Tokens:
         redis_url: str = "",
         prefix: str = "crawlyard",
         share: float = 1.0,
+        timeout_seconds: float = TIMEOUT_SECONDS,
         clock: Clock | None = None,
         redis_clock: Clock | None = None,
     ) -> None:
@@ -194,6 +202,7 @@ class Tokens:
             redis_url: "" keeps the buckets in this process.
             share: the part of the rate that this process takes while Redis is away: 1 / number of
                 routers. It can be set later.
+            timeout_seconds: no longer is Redis waited for.
             clock: for the local buckets.
             redis_clock: instead of the server's, for tests.
 
@@ -214,7 +223,12 @@ class Tokens:
         self._degraded = ""
         if rate > 0 and redis_url:
             self._shared = RedisBuckets(
-                redis_url, prefix=prefix, name=name, rate=rate, clock=redis_clock
+                redis_url,
+                prefix=prefix,
+                name=name,
+                rate=rate,
+                timeout_seconds=timeout_seconds,
+                clock=redis_clock,
             )
         elif rate > 0:
             self._local = LocalBuckets(rate, self._clock)

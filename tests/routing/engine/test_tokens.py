@@ -43,7 +43,13 @@ def make(request: pytest.FixtureRequest, clock: ManualClock, prefix: str) -> Ite
 
         def build(rate: float, name: str = "own") -> Tokens:
             tokens = Tokens(
-                name, rate, redis_url=url, prefix=prefix, clock=clock, redis_clock=clock
+                name,
+                rate,
+                redis_url=url,
+                prefix=prefix,
+                clock=clock,
+                redis_clock=clock,
+                timeout_seconds=60,
             )
             stack.callback(tokens.close)
             return tokens
@@ -212,7 +218,7 @@ def test_two_routers_together_get_no_more_than_one(redis_url: str, prefix: str) 
 
 @pytest.mark.services
 def test_keys_expire_and_are_few(redis_url: str, prefix: str) -> None:
-    tokens = Tokens("own", 2.0, redis_url=redis_url, prefix=prefix)
+    tokens = Tokens("own", 2.0, redis_url=redis_url, prefix=prefix, timeout_seconds=60)
     with contextlib.closing(tokens), redis.Redis.from_url(redis_url) as client:
         tokens.take([f"v{number}" for number in range(2500)] * 2)
         keys = list(client.scan_iter(f"*{prefix}:tokens*", count=1000))
@@ -223,7 +229,7 @@ def test_keys_expire_and_are_few(redis_url: str, prefix: str) -> None:
 
 @pytest.mark.services
 def test_many_values_are_one_round_trip(redis_url: str, prefix: str) -> None:
-    tokens = Tokens("own", 2.0, redis_url=redis_url, prefix=prefix)
+    tokens = Tokens("own", 2.0, redis_url=redis_url, prefix=prefix, timeout_seconds=60)
     with contextlib.closing(tokens), redis.Redis.from_url(redis_url) as client:
         tokens.take(["warm"])
         for key in client.scan_iter(f"*{prefix}*"):
@@ -241,7 +247,9 @@ def test_many_values_are_one_round_trip(redis_url: str, prefix: str) -> None:
 def test_junk_in_a_bucket_gives_one_burst_at_most(
     redis_url: str, prefix: str, junk: str, clock: ManualClock
 ) -> None:
-    tokens = Tokens("own", 3.0, redis_url=redis_url, prefix=prefix, redis_clock=clock)
+    tokens = Tokens(
+        "own", 3.0, redis_url=redis_url, prefix=prefix, redis_clock=clock, timeout_seconds=60
+    )
     with contextlib.closing(tokens), redis.Redis.from_url(redis_url) as client:
         tokens.take(["*"])
         [key] = client.scan_iter(f"*{prefix}:tokens*")
@@ -268,6 +276,8 @@ def test_without_redis_each_router_goes_on_with_its_share(
             redis_url=through(proxy, redis_url),
             prefix=prefix,
             share=0.5,
+            # Only a server that hangs is waited for: the other answers at once or not at all.
+            timeout_seconds=60 if how == "gone" else 6,
             clock=clock,
             redis_clock=clock,
         )

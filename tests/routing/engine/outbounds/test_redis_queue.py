@@ -137,7 +137,7 @@ def test_a_wiped_server_loses_no_script(sorted_set: RedisPriorityTarget) -> None
 
 
 def test_the_answer_to_one_part_is_kept_when_the_next_is_lost(plain: RedisListTarget) -> None:
-    outbound = plain.make(timeout=2.0)
+    outbound = plain.make()
     plain.proxy.ban("the last straw")
     batch = [sent(number) for number in range(600)] + [sent(600, text="the last straw"), sent(601)]
     outcomes = outbound.send(batch)
