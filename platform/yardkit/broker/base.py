@@ -32,6 +32,10 @@ class BrokerUnavailable(BrokerError):
     """No connection, or it was lost before the confirm came: the outcome is unknown, try again."""
 
 
+class MessageRefused(BrokerUnavailable):
+    """The broker refused one of the messages under way and let go of all: one alone is the one."""
+
+
 class BrokerClosed(BrokerError):
     """``close()`` was called on this broker."""
 

@@ -74,7 +74,10 @@ class Control:
         for request in requests:
             request.restoring = True
             request.future.add_done_callback(_log_failure)
-        requests[-1].future.add_done_callback(lambda _: self._on_restored(connection))
+        if requests:
+            requests[-1].future.add_done_callback(lambda _: self._on_restored(connection))
+        else:
+            self._on_restored(connection)
         self._waiting.extendleft(reversed(requests))
         self._open()
 

@@ -16,8 +16,15 @@ from typing import Final
 
 import pika
 from pika.channel import Channel
+from pika.exceptions import ChannelClosed
 
-from yardkit.broker.base import BrokerError, BrokerUnavailable, Outgoing, Unroutable
+from yardkit.broker.base import (
+    BrokerError,
+    BrokerUnavailable,
+    MessageRefused,
+    Outgoing,
+    Unroutable,
+)
 from yardkit.broker.outgoing import new_future
 from yardkit.broker.rabbitmq_control import PATIENCE_SECONDS
 from yardkit.broker.rabbitmq_loop import Loop
@@ -28,6 +35,7 @@ logger = logging.getLogger(__name__)
 # As many messages, or as many bytes, may be on their way at once; the rest waits here.
 WINDOW_MESSAGES: Final = 2000
 WINDOW_BYTES: Final = 32 * 1024 * 1024
+_PRECONDITION_FAILED: Final = 406
 
 
 class Batch:
@@ -86,14 +94,14 @@ class Publisher:
     def down(self, why: str) -> None:
         """What was sent and not confirmed may or may not have arrived."""
         self._connection = None
-        self._lose_channel(f"the connection was lost before the confirm came: {why}")
+        text = f"the connection was lost before the confirm came: {why}"
+        self._lose_channel(BrokerUnavailable(text))
         self._watch()
 
-    def _lose_channel(self, why: str) -> None:
+    def _lose_channel(self, error: BrokerError) -> None:
         self._channel = None
         outstanding, self._outstanding = self._outstanding, {}
         self._bytes = 0
-        error = BrokerUnavailable(why)
         for _, batch in outstanding.values():
             batch.fail(error)
         while self._waiting and self._waiting[0][1].failed:
@@ -116,7 +124,10 @@ class Publisher:
             return  # ``down`` follows
         # A message the broker cannot take, or an exchange that was deleted meanwhile.
         logger.warning("RabbitMQ closed the publishing channel: %s", reason)
-        self._lose_channel(f"RabbitMQ refused a message: {reason}")
+        text = f"RabbitMQ refused a message: {reason}"
+        # Missing rights close the channel as well; then no message is to blame.
+        at_fault = isinstance(reason, ChannelClosed) and reason.reply_code == _PRECONDITION_FAILED
+        self._lose_channel(MessageRefused(text) if at_fault else BrokerUnavailable(text))
         connection.channel(on_open_callback=self._opened)
 
     def hold(self) -> None:

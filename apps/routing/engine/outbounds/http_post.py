@@ -1,0 +1,230 @@
+"""An HTTP service that takes items as JSON: one a request, or many."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import threading
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+from apps.routing.engine.outbounds.base import (
+    CLOSED,
+    DELIVERED,
+    Batch,
+    Encoded,
+    Outcome,
+    Sent,
+    Settings,
+    Verdict,
+    away,
+    refused,
+)
+from apps.routing.engine.outbounds.parameters import Parameter, between, read, url_of
+from apps.routing.engine.rules import Outbound as Rule
+from yardkit.fetching import Fetched, Fetcher
+from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
+
+IDEMPOTENCY_KEY: Final = "Idempotency-Key"
+# They speak of the address, the login or the moment, and not of the message: what is wrong there
+# is mended by people, and no item may fail meanwhile.
+_NOT_THE_MESSAGE: Final = frozenset({401, 402, 403, 404, 405, 407, 408, 410, 421, 425, 426, 429})
+_TOO_LARGE: Final = frozenset({413, 431})
+_ANSWER_BYTES: Final = 64 * 1024
+_MOST_PAUSE_SECONDS: Final = 60.0
+_MOST_REQUEST_BYTES: Final = 8 * 1024 * 1024
+_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e]{0,4000}")
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
+_OUR_HEADERS: Final = frozenset(
+    {"host", "content-length", "content-type", "transfer-encoding", "connection", "expect"}
+) | {"accept-encoding", IDEMPOTENCY_KEY.lower()}
+
+
+def _check_headers(headers: Mapping[Any, Any]) -> str:
+    for name, value in headers.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            return "the name of a header has letters, digits and hyphens"
+        if name.lower() in _OUR_HEADERS:
+            return f"the header {name} is set by the outbound itself"
+        # Not shown: it may be a token.
+        if not isinstance(value, str) or not _VALUE.fullmatch(value):
+            return f"the value of the header {name} is no line of ASCII"
+    return ""
+
+
+class HttpOutbound:
+    """POSTs messages; any 2xx is delivery. Redirects are not followed.
+
+    Private addresses are refused unless ``Settings.allowed_networks`` opens them, and that is
+    looked at where the connection is made.
+    """
+
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "url": Parameter(str, required=True, check=url_of(("http", "https"), "https://host/path")),
+        "headers": Parameter(dict, default={}, check=_check_headers),
+        # So many messages a request, as a JSON array; 0 is one a request, as an object.
+        "batch": Parameter(int, default=0, check=between(0, 1000)),
+        # Requests at once. More than one is faster and keeps no order.
+        "concurrency": Parameter(int, default=1, check=between(1, 64)),
+    }
+    default_expects_result: ClassVar[bool] = False
+
+    def __init__(self, rule: Rule, settings: Settings) -> None:
+        """Raises ``ValueError`` for parameters that ``registry.check`` refuses."""
+        values = read(rule.init, self.parameters)
+        self._url: str = values["url"]
+        self._headers: dict[str, str] = dict(values["headers"])
+        self._batch: int = values["batch"]
+        self._concurrency: int = values["concurrency"]
+        self._timeout = settings.timeout_seconds
+        self._downloader = DownloaderSettings(
+            concurrency=self._concurrency,
+            timeout_seconds=settings.timeout_seconds,
+            max_body_bytes=_ANSWER_BYTES,
+            follow_redirects=False,
+            use_cookies=False,
+            user_agent=settings.client_name,
+            allowed_networks=list(settings.allowed_networks),
+        )
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._fetcher: Fetcher | None = None
+        self._pause_until = 0.0
+        self._is_closed = False
+
+    def send(self, batch: Sequence[Sent]) -> list[Outcome]:
+        """See ``Outbound``."""
+        with self._lock:
+            if self._is_closed:
+                return [CLOSED] * len(batch)
+            work = Batch(batch)
+            if time.monotonic() < self._pause_until:
+                return work.finish(away("busy", "the service has asked for a pause"))
+            return self._run(self._send(work))
+
+    def depth(self) -> int | None:
+        """Nobody can tell how much a service has before it."""
+        return None
+
+    def close(self) -> None:
+        """See ``Outbound``."""
+        with self._lock:
+            self._is_closed = True
+            loop, self._loop = self._loop, None
+            thread = self._thread
+            if loop is None or thread is None:
+                return
+            if self._fetcher is not None:
+                asyncio.run_coroutine_threadsafe(self._fetcher.close(), loop).result(self._timeout)
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(self._timeout)
+
+    # --- the loop's thread ---------------------------------------------------------------------
+
+    def _run(self, work: Coroutine[Any, Any, list[Outcome]]) -> list[Outcome]:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(
+                target=_serve, args=(self._loop,), name="http outbound", daemon=True
+            )
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _send(self, work: Batch) -> list[Outcome]:
+        # Made here, because it belongs to the loop of its thread.
+        fetcher = self._fetcher = self._fetcher or Fetcher(self._downloader)
+        waiting = list(reversed(self._groups(work.ready)))
+        deadline = time.monotonic() + self._timeout
+        late = away("timeout", "the service did not take the batch in time")
+        stopped: list[Outcome] = []
+
+        async def work_off() -> None:
+            while waiting and not stopped:
+                group = waiting.pop()
+                answer = await self._post(fetcher, group, deadline)
+                outcome = self._outcome(answer)
+                if len(group) > 1 and outcome.code in ("refused", "too_large"):
+                    # One of them is at fault: halve until it stands alone.
+                    middle = len(group) // 2
+                    waiting.extend((group[middle:], group[:middle]))
+                    continue
+                work.settle(group, outcome)
+                if outcome.verdict is Verdict.AWAY:
+                    # The others would fare no better, and would overtake this one.
+                    stopped.append(outcome)
+
+        await asyncio.gather(*(work_off() for _ in range(self._concurrency)))
+        return work.finish(stopped[0] if stopped else late)
+
+    def _groups(self, messages: Sequence[Encoded]) -> list[list[Encoded]]:
+        groups: list[list[Encoded]] = []
+        size = 0
+        for message in messages:
+            full = not groups or len(groups[-1]) >= max(self._batch, 1)
+            if full or size + len(message.body) > _MOST_REQUEST_BYTES:
+                groups.append([])
+                size = 0
+            groups[-1].append(message)
+            size += len(message.body) + 1
+        return groups
+
+    async def _post(self, fetcher: Fetcher, group: list[Encoded], deadline: float) -> Fetched:
+        body = group[0].body
+        key = "\n".join(message.sent.task_uuid for message in group)
+        if self._batch:
+            body = b"[" + b",".join(message.body for message in group) + b"]"
+        if self._batch or not _KEY.fullmatch(key):
+            key = hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
+        headers = {
+            **self._headers,
+            "Content-Type": "application/json; charset=utf-8",
+            # An answer that cannot be unpacked would hide that the message was taken.
+            "Accept-Encoding": "identity",
+            IDEMPOTENCY_KEY: key,
+        }
+        return await fetcher.fetch(
+            DownloadRequest(
+                url=self._url,
+                method="POST",
+                headers=headers,
+                body=body,
+                timeout_seconds=max(deadline - time.monotonic(), 0.001),
+            )
+        )
+
+    def _outcome(self, answer: Fetched) -> Outcome:
+        if answer.failure is not FailureKind.NONE:
+            # An answer that cannot be read came after the service had decided; ask again.
+            return away(str(answer.failure), f"no answer from the service: {answer.error}")
+        status = answer.status
+        if 200 <= status < 300:
+            return DELIVERED
+        text = f"the service answers HTTP {status}"
+        if status in _TOO_LARGE:
+            return refused("too_large", f"{text}: too large for it")
+        if 400 <= status < 500 and status not in _NOT_THE_MESSAGE:
+            return refused("refused", text)
+        if status in (429, 503):
+            self._pause_until = time.monotonic() + _retry_after(answer.headers)
+        return away("busy" if status in (429, 503) else "status", text)
+
+
+def _retry_after(headers: Sequence[tuple[str, str]]) -> float:
+    """Seconds of a Retry-After that gives seconds, within bounds; a date is not worth parsing."""
+    for name, value in headers:
+        if name.lower() == "retry-after" and value.strip().isdecimal():
+            return min(float(value), _MOST_PAUSE_SECONDS)
+    return 0.0
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()

@@ -1,0 +1,251 @@
+"""A queue in somebody's RabbitMQ, with confirms of many messages at once.
+
+The connection is the kit's own, without what the platform declares for itself: a third party's
+virtual host gets the queue of the rule and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import wait
+from functools import partial
+from typing import ClassVar, Final
+
+import pika
+
+from apps.routing.engine.outbounds.base import (
+    CLOSED,
+    DELIVERED,
+    Batch,
+    Encoded,
+    Outcome,
+    Sent,
+    Settings,
+    away,
+    refused,
+)
+from apps.routing.engine.outbounds.parameters import (
+    Parameter,
+    between,
+    masked,
+    name_of,
+    read,
+    url_of,
+)
+from apps.routing.engine.rules import Outbound as Rule
+from yardkit.broker import (
+    BadBrokerURL,
+    BrokerClosed,
+    BrokerError,
+    BrokerUnavailable,
+    MessageRefused,
+    Outgoing,
+    QueueSpec,
+    Unroutable,
+)
+from yardkit.broker.backoff import Backoff
+from yardkit.broker.rabbitmq_control import Request, count, declare_queue
+from yardkit.broker.rabbitmq_core import Core
+from yardkit.broker.rabbitmq_publisher import Batch as Publication
+from yardkit.broker.rabbitmq_url import parse_rabbitmq_url
+
+_FORM: Final = "amqp://user:password@host:5672/vhost"
+_CLOSE_SECONDS: Final = 1.0
+
+
+def _check_url(value: str) -> str:
+    wrong = url_of(("amqp", "amqps"), _FORM)(value)
+    if not wrong:
+        try:
+            parse_rabbitmq_url(value)
+        except BadBrokerURL as error:
+            return str(error)
+    return wrong
+
+
+class RabbitQueueOutbound:
+    """Persistent messages to one queue, each confirmed by the broker; ``mandatory``.
+
+    A queue that is missing is declared durable; one that exists is used as it is.
+    """
+
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "url": Parameter(str, required=True, check=_check_url),
+        "queue": Parameter(str, required=True, check=name_of("the name of a queue", 255)),
+        # x-max-priority of the queue; 0 is a queue without priorities.
+        "max_priority": Parameter(int, default=0, check=between(0, 255)),
+        # Whether a missing queue may be made.
+        "declare": Parameter(bool, default=True),
+    }
+    default_expects_result: ClassVar[bool] = False
+
+    def __init__(self, rule: Rule, settings: Settings) -> None:
+        """Raises ``ValueError`` for parameters that ``registry.check`` refuses."""
+        values = read(rule.init, self.parameters)
+        self._url: str = values["url"]
+        self._queue: str = values["queue"]
+        self._most: int = values["max_priority"]
+        self._declares: bool = values["declare"]
+        self._top = max(rule.priority, rule.rt_priority)
+        self._timeout = settings.timeout_seconds
+        self._name = settings.client_name
+        self._lock = threading.Lock()
+        self._core: Core | None = None
+        self._is_ready = False
+        self._backoff = Backoff()
+        self._try_at = 0.0
+        self._why = ""
+        self._is_closed = False
+
+    def send(self, batch: Sequence[Sent]) -> list[Outcome]:
+        """See ``Outbound``."""
+        work = Batch(batch)
+        if not work.ready:
+            return work.finish(CLOSED)
+        deadline = time.monotonic() + self._timeout
+        with self._lock:
+            if self._is_closed:
+                return [CLOSED] * len(batch)
+            try:
+                core = self._connected(deadline)
+                self._prepare(core, deadline)
+                again = self._publish(core, work, work.ready, deadline)
+                for message in again:
+                    # One of these was refused and took the others along: find out which.
+                    alone = self._publish(core, work, [message], deadline)
+                    text = "RabbitMQ does not take a message like this; it may be too large for it"
+                    work.settle(alone, refused("refused", text))
+            except BrokerError as error:
+                return work.finish(away("unreachable", str(error)))
+            except TimeoutError:
+                self._drop("RabbitMQ did not answer in time")
+                text = f"{masked(self._url)} does not answer in time"
+                return work.finish(away("timeout", text))
+        return work.finish(away("unconfirmed", "RabbitMQ did not confirm the message"))
+
+    def depth(self) -> int | None:
+        """Messages that no consumer has taken yet."""
+        deadline = time.monotonic() + self._timeout
+        with self._lock:
+            if self._is_closed:
+                return None
+            try:
+                core = self._connected(deadline)
+                return int(self._ask(core, count(self._queue), deadline).method.message_count)
+            except BrokerError:
+                return None
+            except TimeoutError:
+                self._drop("RabbitMQ did not answer in time")
+                return None
+
+    def close(self) -> None:
+        """See ``Outbound``."""
+        with self._lock:
+            self._is_closed = True
+            core, self._core = self._core, None
+        if core is not None:
+            core.stop(_CLOSE_SECONDS)
+
+    # --- with the lock held --------------------------------------------------------------------
+
+    def _connected(self, deadline: float) -> Core:
+        """The connection. Raises ``BrokerUnavailable``, at once where it was tried just now."""
+        core = self._core
+        if core is not None:
+            if not core.connected:
+                raise BrokerUnavailable(f"the connection to {masked(self._url)} is lost")
+            return core
+        if time.monotonic() < self._try_at:
+            raise BrokerUnavailable(self._why)
+        core = Core(parse_rabbitmq_url(self._url), self._name)
+        core.declared.queues.clear()
+        try:
+            core.start(max(deadline - time.monotonic(), 0.0))
+        except BrokerUnavailable as error:
+            self._wait(str(error))
+            raise
+        self._backoff.reset()
+        self._core, self._is_ready = core, False
+        return core
+
+    def _wait(self, why: str) -> None:
+        self._why = why
+        self._try_at = time.monotonic() + self._backoff.seconds()
+
+    def _drop(self, why: str) -> None:
+        """Give up a connection that hangs, and all that has not been sent on it."""
+        core, self._core = self._core, None
+        self._wait(why)
+        if core is not None:
+            core.stop(0.0)
+
+    def _ask(self, core: Core, request: Request, deadline: float) -> pika.frame.Method:
+        core.post(partial(core.control.submit, request))
+        return request.future.result(max(deadline - time.monotonic(), 0.0))
+
+    def _prepare(self, core: Core, deadline: float) -> None:
+        if self._is_ready:
+            return
+        try:
+            self._ask(core, count(self._queue), deadline)
+        except Unroutable:
+            if not self._declares:
+                raise BrokerUnavailable(f"there is no queue {self._queue!r}") from None
+            spec = QueueSpec(self._queue, max_priority=self._most)
+            self._ask(core, declare_queue(spec), deadline)
+        self._is_ready = True
+
+    def _publish(
+        self, core: Core, work: Batch, messages: Sequence[Encoded], deadline: float
+    ) -> list[Encoded]:
+        """Settle what is certain; returns those among which a message was refused."""
+        # A publication of its own for each, so that each has its own answer.
+        publications = [Publication((self._outgoing(message),)) for message in messages]
+        core.post(partial(_send_all, core, publications))
+        # The last one first: waking for each in turn takes as long again as sending them.
+        wait([publications[-1].future], max(deadline - time.monotonic(), 0.0))
+        again = []
+        is_late = False
+        for message, publication in zip(messages, publications, strict=True):
+            try:
+                publication.future.result(max(deadline - time.monotonic(), 0.0))
+            except TimeoutError:
+                # Others may have been confirmed; after the deadline this waits no more.
+                is_late = True
+            except MessageRefused:
+                again.append(message)
+            except Unroutable:
+                self._is_ready = False
+                text = f"the queue {self._queue!r} is gone"
+                work.settle([message], away("no_queue", text))
+            except BrokerClosed:
+                raise
+            except BrokerError as error:
+                work.settle([message], away("unconfirmed", str(error)))
+            else:
+                work.settle([message], DELIVERED)
+        if is_late:
+            raise TimeoutError
+        return again
+
+    def _outgoing(self, message: Encoded) -> Outgoing:
+        return Outgoing(
+            message.body,
+            self._queue,
+            priority=self._priority(message.sent.priority),
+            message_id=message.sent.task_uuid[:64],
+        )
+
+    def _priority(self, priority: int) -> int:
+        """Scaled so that the higher of the rule's two priorities is the queue's highest."""
+        if self._top > self._most:
+            priority = priority * self._most // self._top
+        return max(0, min(priority, self._most))
+
+
+def _send_all(core: Core, publications: Sequence[Publication]) -> None:
+    """In the I/O thread. Woken for each it would write each to the socket by itself."""
+    for publication in publications:
+        core.send(publication)

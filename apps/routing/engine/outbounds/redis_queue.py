@@ -1,0 +1,172 @@
+"""Queues in Redis: a plain list, and a sorted set that keeps priorities (seed S2.24, S2.32)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import redis
+
+from apps.routing.engine.outbounds.base import (
+    CLOSED,
+    DELIVERED,
+    Batch,
+    Encoded,
+    Outcome,
+    Sent,
+    Settings,
+    away,
+    refused,
+)
+from apps.routing.engine.outbounds.parameters import Parameter, name_of, read, url_of
+from apps.routing.engine.outbounds.redis_client import connect, outcome_of, parts
+from apps.routing.engine.rules import Outbound as Rule
+
+# A score is a floating-point number, which holds whole numbers exactly up to here.
+MOST_PRIORITY: Final = 2**53
+# Digits of the sequence number before each member, then a colon.
+SEQUENCE_DIGITS: Final = 16
+# Members of one score are sorted by their bytes, so the number in front makes them first in,
+# first out. It is the time in microseconds, made to rise by one at least: if its key is lost, what
+# comes later still comes later, and if the clock is set back, the key holds the order.
+_PUSH: Final = """
+local now = redis.call('TIME')
+local time = now[1] * 1000000 + now[2]
+local last = tonumber(redis.call('GET', KEYS[2]) or '') or 0
+if not (last >= time) then last = time - 1 end
+if last > 9000000000000000 then
+  return redis.error_reply('ERR the sequence number of the queue is out of range')
+end
+for i = 1, #ARGV, 2 do
+  last = last + 1
+  redis.call('ZADD', KEYS[1], ARGV[i], string.format('%016.0f:', last) .. ARGV[i + 1])
+end
+redis.call('SET', KEYS[2], string.format('%.0f', last), 'EX', 604800)
+return #ARGV / 2
+"""
+
+
+class _RedisOutbound:
+    """What both have in common: one key at one server."""
+
+    parameters: ClassVar[Mapping[str, Parameter]] = {
+        "url": Parameter(
+            str, required=True, check=url_of(("redis", "rediss"), "redis://:password@host:6379/0")
+        ),
+        "key": Parameter(str, required=True, check=name_of("a key", 1024)),
+    }
+    default_expects_result: ClassVar[bool] = True
+
+    def __init__(self, rule: Rule, settings: Settings) -> None:
+        """Raises ``ValueError`` for parameters that ``registry.check`` refuses."""
+        values = read(rule.init, self.parameters)
+        self._url: str = values["url"]
+        self._key: str = values["key"]
+        self._timeout = settings.timeout_seconds
+        self._client: Any = connect(self._url, settings.timeout_seconds, settings.client_name)
+        self._is_closed = False
+
+    def send(self, batch: Sequence[Sent]) -> list[Outcome]:
+        """See ``Outbound``."""
+        if self._is_closed:
+            return [CLOSED] * len(batch)
+        work = Batch(batch)
+        deadline = time.monotonic() + self._timeout
+        for part in parts(self._sendable(work)):
+            # A part that fails ends the batch: a later one must not overtake it.
+            if time.monotonic() > deadline:
+                return work.finish(away("slow", "the batch took too long"))
+            try:
+                self._push(part)
+            except (redis.RedisError, OSError) as error:
+                return work.finish(outcome_of(error, self._url))
+            work.settle(part, DELIVERED)
+        return work.finish(DELIVERED)
+
+    def depth(self) -> int | None:
+        """See ``Outbound``."""
+        if self._is_closed:
+            return None
+        try:
+            return self._count()
+        except (redis.RedisError, OSError):
+            return None
+
+    def close(self) -> None:
+        """See ``Outbound``."""
+        self._is_closed = True
+        self._client.close()
+
+    def _sendable(self, work: Batch) -> list[Encoded]:
+        return work.ready
+
+    def _push(self, part: Sequence[Encoded]) -> None:
+        raise NotImplementedError
+
+    def _count(self) -> int:
+        raise NotImplementedError
+
+
+class RedisListOutbound(_RedisOutbound):
+    """LPUSH here, BRPOP there. Real-time items are put at the end that is taken from.
+
+    Those of one batch keep their order; those of a later batch are taken before them.
+    """
+
+    def _push(self, part: Sequence[Encoded]) -> None:
+        usual = [message.body for message in part if not message.sent.rt]
+        urgent = [message.body for message in reversed(part) if message.sent.rt]
+        # One transaction, so that a lost answer means all of the part or nothing of it.
+        with self._client.pipeline(transaction=True) as pipeline:
+            if usual:
+                pipeline.lpush(self._key, *usual)
+            if urgent:
+                pipeline.rpush(self._key, *urgent)
+            pipeline.execute()
+
+    def _count(self) -> int:
+        return int(self._client.llen(self._key))
+
+
+class RedisPriorityOutbound(_RedisOutbound):
+    """A sorted set: ZPOPMIN takes the highest priority, and the oldest of that first.
+
+    The score is the priority with its sign changed; the member is a sequence number of
+    ``SEQUENCE_DIGITS`` digits, a colon and the JSON, so that equal messages are two members.
+    """
+
+    def __init__(self, rule: Rule, settings: Settings) -> None:
+        """See ``_RedisOutbound``."""
+        super().__init__(rule, settings)
+        self._script = self._client.register_script(_PUSH)
+        # With the key's own hash tag, or as one, so that both are in one slot of a cluster.
+        tagged = "{" in self._key and "}" in self._key.partition("{")[2]
+        self._sequence = f"{self._key if tagged else '{' + self._key + '}'}:sequence"
+
+    def _sendable(self, work: Batch) -> list[Encoded]:
+        good = []
+        for message in work.ready:
+            if -MOST_PRIORITY <= message.sent.priority <= MOST_PRIORITY:
+                good.append(message)
+            else:
+                text = f"priority {message.sent.priority} is beyond {MOST_PRIORITY}"
+                work.settle([message], refused("bad_priority", text))
+        return good
+
+    def _push(self, part: Sequence[Encoded]) -> None:
+        arguments: list[bytes | int] = []
+        for message in part:
+            arguments += (-message.sent.priority, message.body)
+        self._script(keys=[self._key, self._sequence], args=arguments)
+
+    def _count(self) -> int:
+        return int(self._client.zcard(self._key))
+
+
+def read_member(member: bytes) -> tuple[int, bytes]:
+    """(sequence number, JSON) of a member of a priority queue. Raises ``ValueError``."""
+    number, colon, body = member.partition(b":")
+    if not colon or len(number) != SEQUENCE_DIGITS or not number.isdigit():
+        raise ValueError("this is no member of a priority queue")
+    return int(number), body

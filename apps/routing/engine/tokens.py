@@ -1,0 +1,331 @@
+"""Rate limits of outbounds: token buckets by outbound and scope value (seed S2.31).
+
+The buckets are in Redis, so that all routers draw from the same ones by one clock. Without Redis
+they are in this process. When Redis is away, each router goes on with its share of the rate:
+fewer items may go out then, never more than one further burst.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import redis
+
+from apps.routing.engine.outbounds.redis_client import connect, outcome_of
+from yardkit.clock import Clock, SystemClock
+
+logger = logging.getLogger(__name__)
+
+# Values of a scope come from items, so there may be any number; see ``LocalBuckets``.
+MOST_LOCAL_VALUES: Final = 20_000
+_SWEEP_SECONDS: Final = 1.0
+TIMEOUT_SECONDS: Final = 2.0
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 10.0
+_MOST_KEYS: Final = 1000
+
+# ARGV: rate, burst, time in microseconds or "", then the tokens wanted of each of KEYS. Answers
+# (granted, tokens left) for each. A full bucket is the same as none, so a key may expire when it
+# is full; a clock that was set back gives nothing and takes nothing.
+_TAKE: Final = """
+local rate, burst, now = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+local answer = {}
+for i = 1, #KEYS do
+  local wanted, tokens = tonumber(ARGV[i + 3]), burst
+  local kept, at = string.match(redis.call('GET', KEYS[i]) or '', '^([^ ]+) (%d+)$')
+  kept, at = tonumber(kept or ''), tonumber(at or '')
+  if kept and at and kept > -1 then
+    tokens = math.min(burst, kept + math.max(0, now - at) * rate / 1000000)
+  end
+  local granted = math.min(wanted, math.floor(tokens + 0.000000001))
+  -- a hair below 0 where rounding gave one: it is paid back
+  tokens = tokens - granted
+  local text = string.format('%.17g', tokens)
+  local life = math.min(math.ceil((burst - tokens) / rate * 1000) + 1000, 10000000000)
+  redis.call('SET', KEYS[i], text .. ' ' .. string.format('%.0f', now), 'PX',
+    string.format('%.0f', life))
+  answer[2 * i - 1] = granted
+  answer[2 * i] = text
+end
+return answer
+"""
+
+
+class BucketsAway(Exception):
+    """The buckets cannot be reached; the text says why."""
+
+
+class Buckets(Protocol):
+    """Where the tokens of one outbound are kept."""
+
+    def draw(self, wanted: Mapping[str, int]) -> dict[str, tuple[int, float]]:
+        """By value: (tokens granted, tokens left). Raises ``BucketsAway``."""
+
+
+class RedisBuckets:
+    """Buckets that all routers of a Redis server share; its clock is the one that counts."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str,
+        name: str,
+        rate: float,
+        timeout_seconds: float,
+        clock: Clock | None = None,
+    ) -> None:
+        """``clock`` is for tests, which cannot turn the one of the server."""
+        self._url = url
+        self._client: Any = connect(url, timeout_seconds)
+        self._script = self._client.register_script(_TAKE)
+        # In braces, so that a cluster keeps all buckets of an outbound in one place.
+        self._prefix = f"{{{prefix}:tokens:{_short(name)}}}:"
+        self._rate = rate
+        self._burst = burst_of(rate)
+        self._clock = clock
+
+    def draw(self, wanted: Mapping[str, int]) -> dict[str, tuple[int, float]]:
+        """See ``Buckets``; one round trip for a thousand values."""
+        now = "" if self._clock is None else f"{self._clock.time() * 1e6:.0f}"
+        values = list(wanted)
+        drawn: dict[str, tuple[int, float]] = {}
+        for start in range(0, len(values), _MOST_KEYS):
+            part = values[start : start + _MOST_KEYS]
+            arguments: list[str | int] = [repr(self._rate), repr(self._burst), now]
+            arguments += [wanted[one] for one in part]
+            try:
+                answer = self._script(
+                    keys=[self._prefix + _short(value) for value in part], args=arguments
+                )
+            except (redis.RedisError, OSError) as error:
+                raise BucketsAway(outcome_of(error, self._url).reason) from error
+            for number, value in enumerate(part):
+                drawn[value] = int(answer[2 * number]), float(answer[2 * number + 1])
+        return drawn
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._client.close()
+
+
+class LocalBuckets:
+    """Buckets in this process.
+
+    Only ``most_values`` of them: a full bucket is forgotten, as it says nothing, and when none is
+    full, further values share one bucket and so get less than they might, never more.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        clock: Clock,
+        *,
+        is_empty: bool = False,
+        most_values: int = MOST_LOCAL_VALUES,
+    ) -> None:
+        """``is_empty``: buckets fill from now on, instead of being full."""
+        self.rate = rate
+        self._burst = burst_of(rate)
+        self._clock = clock
+        self._most = most_values
+        self._made_at = clock.monotonic() if is_empty else -math.inf
+        self._swept_at = -math.inf
+        self._buckets: dict[str, tuple[float, float]] = {}
+        self._shared = (0.0, self._made_at)
+
+    def __len__(self) -> int:
+        return len(self._buckets)
+
+    def draw(self, wanted: Mapping[str, int]) -> dict[str, tuple[int, float]]:
+        """See ``Buckets``."""
+        now = self._clock.monotonic()
+        drawn = {}
+        for value, number in wanted.items():
+            own = value in self._buckets or self._has_room(now)
+            kept, at = self._buckets.get(value, (0.0, self._made_at)) if own else self._shared
+            tokens = min(self._burst, kept + (now - at) * self.rate)
+            granted = min(number, math.floor(tokens + 1e-9))
+            left = tokens - granted
+            if own:
+                self._buckets[value] = left, now
+            else:
+                self._shared = left, now
+            drawn[value] = granted, left
+        return drawn
+
+    def _has_room(self, now: float) -> bool:
+        if len(self._buckets) < self._most:
+            return True
+        # Looking at all of them for each value would make a flood of values expensive.
+        if now - self._swept_at < _SWEEP_SECONDS:
+            return False
+        self._swept_at = now
+        self._buckets = {
+            value: (kept, at)
+            for value, (kept, at) in self._buckets.items()
+            if kept + (now - at) * self.rate < self._burst
+        }
+        return len(self._buckets) < self._most
+
+
+class Tokens:
+    """The rate limit of one outbound. Thread-safe; waits for nothing but Redis."""
+
+    def __init__(
+        self,
+        name: str,
+        rate: float,
+        *,
+        redis_url: str = "",
+        prefix: str = "crawlyard",
+        share: float = 1.0,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+        clock: Clock | None = None,
+        redis_clock: Clock | None = None,
+    ) -> None:
+        """Connects to nothing yet.
+
+        Args:
+            name: of the outbound, unique in the whole installation: "7:captcha".
+            rate: tokens per second and value; 0 is unlimited.
+            redis_url: "" keeps the buckets in this process.
+            share: the part of the rate that this process takes while Redis is away: 1 / number of
+                routers. It can be set later.
+            timeout_seconds: no longer is Redis waited for.
+            clock: for the local buckets.
+            redis_clock: instead of the server's, for tests.
+
+        Raises:
+            ValueError: a rate or a share that is none.
+        """
+        if not 0 <= rate < math.inf:
+            raise ValueError(f"a rate is 0 or more tokens a second, not {rate}")
+        self._name = name
+        self._rate = rate
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self.share = share
+        self._shared: RedisBuckets | None = None
+        self._local: LocalBuckets | None = None
+        self._pause = _FIRST_PAUSE_SECONDS
+        self._try_at = -math.inf
+        self._degraded = ""
+        if rate > 0 and redis_url:
+            self._shared = RedisBuckets(
+                redis_url,
+                prefix=prefix,
+                name=name,
+                rate=rate,
+                timeout_seconds=timeout_seconds,
+                clock=redis_clock,
+            )
+        elif rate > 0:
+            self._local = LocalBuckets(rate, self._clock)
+
+    @property
+    def share(self) -> float:
+        """The part of the rate that is ours while Redis is away."""
+        return self._share
+
+    @share.setter
+    def share(self, share: float) -> None:
+        if not 0 < share <= 1:
+            raise ValueError(f"a share is more than 0 and at most 1, not {share}")
+        self._share = share
+
+    @property
+    def degraded(self) -> str:
+        """Why a local share is used instead of the common buckets; "" when it is not."""
+        return self._degraded
+
+    def take(self, wanted: Sequence[str]) -> list[float]:
+        """One token for each value, in order: 0 is granted, else the seconds until it may be.
+
+        ``wanted`` holds values of the scope, "*" for the whole outbound; one value may stand there
+        often. Those that stand first are granted first.
+        """
+        if self._rate == 0 or not wanted:
+            return [0.0] * len(wanted)
+        with self._lock:
+            drawn, rate = self._draw(Counter(wanted))
+        waits: list[float] = []
+        refusals: defaultdict[str, int] = defaultdict(int)
+        granted = {value: number for value, (number, _) in drawn.items()}
+        for value in wanted:
+            if granted[value] > 0:
+                granted[value] -= 1
+                waits.append(0.0)
+            else:
+                refusals[value] += 1
+                # Never 0, which is the word for granted.
+                waits.append(max((refusals[value] - drawn[value][1]) / rate, 1e-6))
+        return waits
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        if self._shared is not None:
+            self._shared.close()
+
+    # --- with the lock held --------------------------------------------------------------------
+
+    def _draw(self, wanted: Mapping[str, int]) -> tuple[dict[str, tuple[int, float]], float]:
+        """What was drawn, and the rate by which the buckets fill."""
+        now = self._clock.monotonic()
+        if self._shared is not None and now >= self._try_at:
+            try:
+                drawn = self._shared.draw(wanted)
+            except BucketsAway as error:
+                self._fall_back(str(error))
+            else:
+                self._recover()
+                return drawn, self._rate
+        local = self._local
+        if local is None or (self._shared is not None and local.rate != self._rate * self._share):
+            # Empty at first: what was granted by Redis a moment ago is not granted once more.
+            local = self._local = LocalBuckets(
+                self._rate * self._share, self._clock, is_empty=self._shared is not None
+            )
+        return local.draw(wanted), local.rate
+
+    def _fall_back(self, why: str) -> None:
+        # Not asked again for a while: a server that hangs would hold up every batch.
+        self._try_at = self._clock.monotonic() + self._pause
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
+        if not self._degraded:
+            logger.warning(
+                "the rate limit of %s: %s; this router goes on with %g of %g a second",
+                self._name,
+                why,
+                self._rate * self._share,
+                self._rate,
+            )
+        self._degraded = why
+
+    def _recover(self) -> None:
+        if self._degraded:
+            logger.info("the rate limit of %s: Redis is there again", self._name)
+            self._degraded = ""
+            self._local = None
+            self._pause = _FIRST_PAUSE_SECONDS
+            self._try_at = -math.inf
+
+
+def burst_of(rate: float) -> float:
+    """The most tokens in a bucket: those of one second, and one at least."""
+    return max(rate, 1.0)
+
+
+def _short(text: str) -> str:
+    """A short name for any text: values of items may be long, or anything."""
+    return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=12).hexdigest()
