@@ -22,15 +22,39 @@ import pytest
 PARTITIONS = 4
 _START_SECONDS = 30.0
 
-# It ends with its input, so that none outlives a test session that was killed.
+# The library's own C interface: only there a group starts without its delay of 3 s, and only
+# there a broker goes away and comes back at the same port. It ends with its input, so that none
+# outlives a test session that was killed.
 _SERVER = """
+import ctypes
 import sys
-from confluent_kafka import Producer
-producer = Producer({"bootstrap.servers": "none:1", "test.mock.num.brokers": 1, "log_level": 0})
-brokers = producer.list_topics(timeout=20).brokers.values()
-print(",".join(f"{broker.host}:{broker.port}" for broker in brokers), flush=True)
-while sys.stdin.read(1):
-    pass
+from confluent_kafka import cimpl
+
+library = ctypes.CDLL(cimpl.__file__)
+pointer = ctypes.c_void_p
+library.rd_kafka_conf_new.restype = pointer
+library.rd_kafka_new.restype = pointer
+library.rd_kafka_new.argtypes = [ctypes.c_int, pointer, ctypes.c_char_p, ctypes.c_size_t]
+library.rd_kafka_mock_cluster_new.restype = pointer
+library.rd_kafka_mock_cluster_new.argtypes = [pointer, ctypes.c_int]
+library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
+library.rd_kafka_mock_cluster_bootstraps.argtypes = [pointer]
+library.rd_kafka_mock_group_initial_rebalance_delay_ms.argtypes = [pointer, ctypes.c_int32]
+for name in ("down", "up"):
+    getattr(library, f"rd_kafka_mock_broker_set_{name}").argtypes = [pointer, ctypes.c_int32]
+
+library.rd_kafka_set_log_level.argtypes = [pointer, ctypes.c_int]
+
+PRODUCER = 0
+client = library.rd_kafka_new(PRODUCER, library.rd_kafka_conf_new(), None, 0)
+library.rd_kafka_set_log_level(client, 0)
+cluster = library.rd_kafka_mock_cluster_new(client, 1)
+library.rd_kafka_mock_group_initial_rebalance_delay_ms(cluster, 100)
+servers = library.rd_kafka_mock_cluster_bootstraps(cluster).decode()
+print(servers, flush=True)
+for line in sys.stdin:
+    getattr(library, f"rd_kafka_mock_broker_set_{line.strip()}")(cluster, 1)
+    print("done", flush=True)
 """
 
 
@@ -100,6 +124,20 @@ class KafkaCluster:
             return found
         finally:
             consumer.close()
+
+    def down(self) -> None:
+        """The broker cuts its connections and takes no new ones until ``up``."""
+        self._tell("down")
+
+    def up(self) -> None:
+        """The broker is there again, at the same port, with all that it had."""
+        self._tell("up")
+
+    def _tell(self, what: str) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(what, file=self._process.stdin, flush=True)
+        assert self._process.stdout.readline() == "done\n"
 
     def pause(self) -> None:
         """The broker hangs: it answers nobody until ``resume``."""

@@ -123,7 +123,7 @@ class KafkaInbound:
                 {
                     **effective(self._settings, f"{context.consumer} {context.name}"),
                     "error_cb": self._note,
-                    "logger": logger,
+                    "logger": _library_logger(),
                 }
             )
             self._consumer.subscribe(
@@ -318,7 +318,10 @@ class KafkaInbound:
                 self._parts.pop((each.topic, each.partition), None)
 
     def _note(self, error: KafkaError) -> None:
-        self._problem = f"Kafka: {hide_secrets(error.str(), self._settings)}"
+        text = f"Kafka: {hide_secrets(error.str(), self._settings)}"
+        if not self._problem:
+            logger.warning("%s: %s", ", ".join(self._topics), text)
+        self._problem = text
         self._probe_at = time.monotonic() + self._backoff.seconds()
 
     # --- asking the server ---------------------------------------------------------------------
@@ -364,3 +367,11 @@ class KafkaInbound:
     def _close(self) -> None:
         with self._polling, self._asking:
             self._consumer.close()
+
+
+def _library_logger() -> logging.Logger:
+    """Where librdkafka writes. It repeats each lost connection many times; ``_note`` says it once."""
+    found = logging.getLogger(f"{__name__}.librdkafka")
+    if not found.filters:
+        found.addFilter(lambda record: not record.getMessage().startswith("FAIL "))
+    return found

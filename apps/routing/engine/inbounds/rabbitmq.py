@@ -116,7 +116,9 @@ class RabbitInbound:
     def back(self, handles: Sequence[Handle]) -> None:
         subscription = self._subscription
         if subscription is not None and not self._closed.is_set():
-            subscription.requeue([each for each in handles if isinstance(each, Delivery)])
+            given = [each for each in handles if isinstance(each, Delivery)]
+            # The server delivers each again as it hears of it: so in their old order.
+            subscription.requeue(sorted(given, key=_number))
 
     def depth(self) -> int | None:
         broker = self._broker
@@ -154,13 +156,8 @@ class RabbitInbound:
         return f"RabbitMQ: there is no queue {self._queue!r}"
 
     def _taken(self, delivery: Delivery) -> Taken:
-        number = delivery.tag.number if isinstance(delivery.tag, Tag) else 0
-        return Taken(
-            delivery.body,
-            delivery,
-            f"{self._queue}#{delivery.message_id or number}",
-            delivery.redelivered,
-        )
+        where = f"{self._queue}#{delivery.message_id or _number(delivery)}"
+        return Taken(delivery.body, delivery, where, delivery.redelivered)
 
     def _open(self) -> None:
         """Connect and subscribe, until that has worked or the inbound is closed."""
@@ -191,3 +188,7 @@ class RabbitInbound:
         # Only now: one that is there may have been made with other options, and stays as it is.
         broker.declare(QueueSpec(self._queue))
         return broker.subscribe(self._queue, prefetch=self._prefetch)
+
+
+def _number(delivery: Delivery) -> int:
+    return delivery.tag.number if isinstance(delivery.tag, Tag) else 0

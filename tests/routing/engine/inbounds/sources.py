@@ -173,7 +173,7 @@ class KafkaSource:
             "consumer_settings": {
                 "bootstrap.servers": cluster.servers,
                 "group.id": self.group,
-                "session.timeout.ms": 6000,
+                "session.timeout.ms": 4000,
                 "heartbeat.interval.ms": 200,
                 "auto.commit.interval.ms": 50,
             },
@@ -199,11 +199,11 @@ class KafkaSource:
 
     @contextlib.contextmanager
     def outage(self) -> Iterator[None]:
-        self.cluster.pause()
+        self.cluster.down()
         try:
             yield
         finally:
-            self.cluster.resume()
+            self.cluster.up()
 
     def close(self) -> None:
         """The topic goes with the cluster."""
