@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import os
 import stat
+import zlib
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
@@ -81,13 +82,18 @@ class LineFile:
         """Up to ``most`` lines that are not blank.
 
         A last line without its line break may still grow: it is read once the file ``is_final``.
-        Raises ``OSError`` or ``EOFError`` for a damaged gz.
+        Raises ``OSError``, ``EOFError`` or ``zlib.error`` for a damaged gz.
         """
         self._content.seek(self.position)
         found: list[Line] = []
         while len(found) < most:
             start = self.position
-            raw, length, is_whole = self._line()
+            try:
+                raw, length, is_whole = self._line()
+            except (OSError, EOFError, zlib.error):
+                if found:
+                    break  # those before it are good; the next call says what is wrong
+                raise
             if not length or not (is_whole or is_final or self.is_gzip):
                 break
             self.position = start + length
@@ -98,14 +104,14 @@ class LineFile:
 
     def _line(self) -> tuple[bytes, int, bool]:
         """The next line, cut where it is too long; its whole length; whether it has an end."""
-        raw = part = self._content.readline(MAX_LINE_BYTES + 1)
+        raw = part = self._content.readline(MAX_LINE_BYTES)
         length = len(part)
         while part and not part.endswith(b"\n"):
             part = self._content.readline(_CHUNK_BYTES)
             length += len(part)
-            if len(raw) <= MAX_LINE_BYTES:
+            if len(raw) < MAX_LINE_BYTES:
                 raw += part
-        return raw[: MAX_LINE_BYTES + 1], length, part.endswith(b"\n")
+        return raw[:MAX_LINE_BYTES], length, part.endswith(b"\n")
 
     def count_lines(self) -> int | None:
         """How many lines come after the position; None where that would take long."""

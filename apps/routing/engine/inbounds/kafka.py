@@ -130,7 +130,7 @@ class KafkaInbound:
                 self._topics,
                 on_assign=self._assigned,
                 on_revoke=self._revoked,
-                on_lost=self._revoked,
+                on_lost=self._gone,
             )
         except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
             raise BadInit(hide_secrets(explain(error), self._settings)) from None
@@ -187,7 +187,8 @@ class KafkaInbound:
     def depth(self) -> int | None:
         """What the whole group has not taken or, of other consumers' partitions, not committed."""
         with self._asking:
-            if self._closed.is_set():
+            # Asking a server that is not there would only cost the caller time.
+            if self._closed.is_set() or self._problem:
                 return None
             try:
                 return self._depth(time.monotonic() + _ASK_SECONDS)
@@ -198,7 +199,7 @@ class KafkaInbound:
     def check_running(self, threads: int) -> list[Finding]:
         """More threads than partitions have nothing to do (seed S2.23)."""
         with self._asking:
-            if self._closed.is_set():
+            if self._closed.is_set() or self._problem:
                 return []
             try:
                 count = len(self._all_partitions(time.monotonic() + _ASK_SECONDS))
@@ -313,9 +314,27 @@ class KafkaInbound:
             self._is_paused = False
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """They go to another consumer, which begins at what is committed until then."""
+        offsets = [
+            self._library.TopicPartition(*place, part.log.safe)
+            for place, part in self._forget(partitions)
+            if part.log.safe is not None
+        ]
+        if not offsets:
+            return
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        except self._library.KafkaException as error:
+            logger.info("not committed, so it comes again: %s: %s", offsets, explain(error))
+
+    def _gone(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """They are another consumer's already, and so is their offset."""
+        self._forget(partitions)
+
+    def _forget(self, partitions: list[TopicPartition]) -> list[tuple[Place, _Part]]:
         with self._state:
-            for each in partitions:
-                self._parts.pop((each.topic, each.partition), None)
+            places = [(each.topic, each.partition) for each in partitions]
+            return [(place, self._parts.pop(place)) for place in places if place in self._parts]
 
     def _note(self, error: KafkaError) -> None:
         text = f"Kafka: {hide_secrets(error.str(), self._settings)}"
@@ -370,7 +389,7 @@ class KafkaInbound:
 
 
 def _library_logger() -> logging.Logger:
-    """Where librdkafka writes. It repeats each lost connection many times; ``_note`` says it once."""
+    """Of librdkafka. It writes many lines about each lost connection; ``_note`` writes one."""
     found = logging.getLogger(f"{__name__}.librdkafka")
     if not found.filters:
         found.addFilter(lambda record: not record.getMessage().startswith("FAIL "))

@@ -35,7 +35,7 @@ from yardkit.broker.rabbitmq_url import parse_rabbitmq_url
 
 logger = logging.getLogger(__name__)
 
-_CONNECT_SECONDS: Final = 5.0
+_CONNECT_SECONDS: Final = 3.0
 _CLOSE_SECONDS: Final = 3.0
 
 
@@ -149,7 +149,8 @@ class RabbitInbound:
             self._subscription.close()
         if broker is not None:
             broker.close(_CLOSE_SECONDS)
-        self._opener.join(_CONNECT_SECONDS + 1.0)
+        # If it is just trying a server that does not answer, it closes what it opens and ends.
+        self._opener.join(1.0)
 
     @property
     def _missing(self) -> str:
