@@ -45,7 +45,7 @@ NOT_INSTALLED: Final = "the extra is not installed: pip install 'crawlyard[kafka
 _SLICE_SECONDS: Final = 0.5
 _PROBE_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 5.0
-_CLOSE_SECONDS: Final = 10.0
+_CLOSE_SECONDS: Final = 5.0
 
 Place = tuple[str, int]
 

@@ -31,7 +31,9 @@ DEFAULTS: Final[Mapping[str, Any]] = {
     # How long an ack may wait to be committed.
     "auto.commit.interval.ms": 1000,
     # What is fetched ahead; librdkafka would keep 100,000 messages or 64 MiB.
-    "queued.min.messages": 2000,
+    "queued.min.messages": 10000,
+    # Otherwise a full buffer is not looked at again for a second.
+    "fetch.queue.backoff.ms": 20,
     "queued.max.messages.kbytes": 16384,
     "socket.timeout.ms": 10000,
     "reconnect.backoff.max.ms": 5000,
