@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.plugins.stores",
     "tests.plugins.engines",
     "tests.plugins.spider_image",
+    "tests.plugins.kafka_cluster",
 ]
 
 

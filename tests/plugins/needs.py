@@ -1,6 +1,6 @@
-"""The marks ``services``, ``docker`` and ``browser``: skipped with a reason when it is missing.
+"""The marks ``services``, ``docker``, ``browser`` and ``kafka``: skipped with a reason.
 
-``CRAWLYARD_REQUIRE=services,docker,browser`` turns such a skip into a failure, so that a
+``CRAWLYARD_REQUIRE=services,docker,browser,kafka`` turns such a skip into a failure, so that a
 continuous build cannot pass by testing less.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
 import shutil
 import socket
@@ -110,10 +111,18 @@ def browser_problem() -> str:
     return ""
 
 
+def kafka_problem() -> str:
+    """Why there is no Kafka, or ""; the broker is made of the client's own library."""
+    if importlib.util.find_spec("confluent_kafka") is None:
+        return "Kafka: the extra is not installed (pip install 'crawlyard[kafka]')"
+    return ""
+
+
 _PROBES: dict[str, Callable[[], str]] = {
     "services": functools.cache(services_problem),
     "docker": functools.cache(docker_problem),
     "browser": functools.cache(browser_problem),
+    "kafka": functools.cache(kafka_problem),
 }
 
 

@@ -1,0 +1,396 @@
+"""Items of Kafka topics (seed S2.21), by librdkafka's consumer; needs the extra ``kafka``.
+
+Kafka remembers one offset a partition, so only the contiguous prefix of what was acknowledged is
+committed. When a partition goes to another consumer its unfinished items go with it: an ack that
+comes later is ignored and counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+
+from apps.routing.engine.inbounds.base import (
+    BadInit,
+    Context,
+    Finding,
+    Handle,
+    InboundClosed,
+    Parameter,
+    Taken,
+)
+from apps.routing.engine.inbounds.contiguous import Contiguous
+from apps.routing.engine.inbounds.kafka_settings import (
+    check_settings,
+    effective,
+    explain,
+    hide_secrets,
+    is_installed,
+)
+from yardkit.broker.backoff import Backoff
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+NOT_INSTALLED: Final = "the extra is not installed: pip install 'crawlyard[kafka]'"
+# The longest single wait inside the library: a close is noticed after it.
+_SLICE_SECONDS: Final = 0.5
+_PROBE_SECONDS: Final = 0.5
+_ASK_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 5.0
+
+Place = tuple[str, int]
+
+
+class Position(NamedTuple):
+    """The handle of an item. ``generation`` tells one assignment of a partition from the next."""
+
+    topic: str
+    partition: int
+    generation: int
+    offset: int
+
+
+@dataclass(slots=True)
+class _Part:
+    """A partition that is this consumer's now."""
+
+    generation: int
+    log: Contiguous = field(default_factory=Contiguous)
+    # What the callers hold, by offset.
+    out: dict[int, Taken] = field(default_factory=dict)
+
+
+class KafkaInbound:
+    """See ``base.Inbound``. ``take`` also keeps the membership in the group alive."""
+
+    PARAMETERS: ClassVar[tuple[Parameter, ...]] = (
+        Parameter(
+            "consumer_settings",
+            dict,
+            "librdkafka's settings; bootstrap.servers and group.id are required",
+            required=True,
+            secret=True,
+        ),
+        Parameter("topics", list, "the topics", required=True),
+    )
+
+    @classmethod
+    def check(cls, init: Mapping[str, Any]) -> list[tuple[str, Finding]]:
+        found = [("consumer_settings", each) for each in check_settings(init["consumer_settings"])]
+        topics = init["topics"]
+        if not topics or not all(topics) or len(set(topics)) < len(topics):
+            text = "name at least one topic, and each once"
+            found.append(("topics", Finding("bad_parameter", text)))
+        if not is_installed():
+            found.append(("", Finding("not_installed", NOT_INSTALLED)))
+        return found
+
+    def __init__(self, context: Context, init: Mapping[str, Any]) -> None:
+        if not is_installed():
+            raise BadInit(NOT_INSTALLED)
+        import confluent_kafka
+
+        self._library = confluent_kafka
+        self._settings: Mapping[str, Any] = init["consumer_settings"]
+        self._topics: list[str] = list(init["topics"])
+        self._limit = context.in_flight
+        # One thread polls, another may ask about depth; whoever closes waits for both.
+        self._polling = threading.Lock()
+        self._asking = threading.Lock()
+        # Of what follows. The library calls back while it polls or closes: reentrant.
+        self._state = threading.RLock()
+        self._generations = itertools.count(1)
+        self._parts: dict[Place, _Part] = {}
+        self._highest: dict[Place, int] = {}
+        self._spare: deque[Taken] = deque()
+        self._is_paused = False
+        self._problem = ""
+        self._backoff = Backoff()
+        self._probe_at = 0.0
+        self._late = 0
+        self._closed = threading.Event()
+        try:
+            self._consumer: Consumer = confluent_kafka.Consumer(
+                {
+                    **effective(self._settings, f"{context.consumer} {context.name}"),
+                    "error_cb": self._note,
+                    "logger": _library_logger(),
+                }
+            )
+            self._consumer.subscribe(
+                self._topics,
+                on_assign=self._assigned,
+                on_revoke=self._revoked,
+                on_lost=self._gone,
+            )
+        except (confluent_kafka.KafkaException, TypeError, ValueError) as error:
+            raise BadInit(hide_secrets(explain(error), self._settings)) from None
+
+    @property
+    def problem(self) -> str:
+        return self._problem
+
+    @property
+    def late(self) -> int:
+        return self._late
+
+    def take(self, most: int, timeout: float) -> list[Taken]:
+        deadline = time.monotonic() + timeout
+        if not self._polling.acquire(timeout=timeout):
+            return []
+        try:
+            while True:
+                if self._closed.is_set():
+                    raise InboundClosed(", ".join(self._topics))
+                left = deadline - time.monotonic()
+                found = self._poll(most, max(0.0, min(left, _SLICE_SECONDS)))
+                if found or left <= 0:
+                    return found
+        finally:
+            self._polling.release()
+
+    def ack(self, handles: Sequence[Handle]) -> None:
+        moved: dict[Place, int] = {}
+        with self._state:
+            for handle in handles:
+                part = self._part_of(handle)
+                if part is None or not isinstance(handle, Position):
+                    self._late += 1
+                elif part.out.pop(handle.offset, None) is not None and part.log.finish(
+                    handle.offset
+                ):
+                    assert part.log.safe is not None  # noqa: S101 - it has just moved
+                    moved[handle[:2]] = part.log.safe
+            if moved:
+                self._store(moved)
+
+    def back(self, handles: Sequence[Handle]) -> None:
+        """See ``base.Inbound``. To others they go when this consumer closes or loses them."""
+        with self._state:
+            given: list[Taken] = []
+            for handle in sorted(each for each in handles if isinstance(each, Position)):
+                part = self._part_of(handle)
+                taken = part.out.pop(handle.offset, None) if part is not None else None
+                if taken is not None:
+                    given.append(replace(taken, redelivered=True))
+            self._spare.extendleft(reversed(given))
+
+    def depth(self) -> int | None:
+        """What the whole group has not taken or, of other consumers' partitions, not committed."""
+        with self._asking:
+            # Asking a server that is not there would only cost the caller time.
+            if self._closed.is_set() or self._problem:
+                return None
+            try:
+                return self._depth(time.monotonic() + _ASK_SECONDS)
+            except self._library.KafkaException as error:
+                logger.debug("no depth of %s: %s", self._topics, error)
+                return None
+
+    def check_running(self, threads: int) -> list[Finding]:
+        """More threads than partitions have nothing to do (seed S2.23)."""
+        with self._asking:
+            if self._closed.is_set() or self._problem:
+                return []
+            try:
+                count = len(self._all_partitions(time.monotonic() + _ASK_SECONDS))
+            except self._library.KafkaException:
+                return []
+        if not 0 < count < threads:
+            return []
+        text = (
+            f"{threads} threads, but {', '.join(self._topics)}: {count} partition(s);"
+            f" at most {count} threads have work"
+        )
+        return [Finding("threads_over_partitions", text)]
+
+    def close(self) -> None:
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        # A broker that hangs would hold up the library, and must not hold up an orderly stop.
+        closer = threading.Thread(target=self._close, name="closes a Kafka consumer", daemon=True)
+        closer.start()
+        closer.join(_CLOSE_SECONDS)
+        if closer.is_alive():
+            logger.warning("Kafka did not let go of %s within %g s", self._topics, _CLOSE_SECONDS)
+
+    # --- polling -------------------------------------------------------------------------------
+
+    def _poll(self, most: int, wait: float) -> list[Taken]:
+        if self._problem and time.monotonic() >= self._probe_at:
+            self._probe()
+        with self._state:
+            count = min(most, self._limit - sum(len(part.out) for part in self._parts.values()))
+            has_spare = bool(self._spare)
+        self._pause(on=count < 1)
+        if count < 1 or has_spare:
+            # Nothing is wanted, but the group must hear that we live.
+            first = self._consumer.poll(wait if count < 1 else 0)
+            messages = [first] if first is not None else []
+        else:
+            first = self._consumer.poll(wait)
+            messages = [first] if first is not None else []
+            if messages and count > 1:
+                messages += self._consumer.consume(count - 1, timeout=0)
+        with self._state:
+            self._spare.extend(
+                taken for message in messages if (taken := self._received(message)) is not None
+            )
+            return self._hand_out(max(0, count))
+
+    def _hand_out(self, count: int) -> list[Taken]:
+        found: list[Taken] = []
+        while self._spare and len(found) < count:
+            taken = self._spare.popleft()
+            part = self._part_of(taken.handle)
+            if part is not None and isinstance(taken.handle, Position):
+                part.out[taken.handle.offset] = taken
+                found.append(taken)
+        return found
+
+    def _received(self, message: Message) -> Taken | None:
+        error = message.error()
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        if error is not None:
+            self._note(error)
+            return None
+        if topic is None or partition is None or offset is None:
+            return None
+        self._problem = ""
+        place = (topic, partition)
+        part = self._parts.get(place)
+        if part is None or (part.log.behind is not None and offset < part.log.behind):
+            # Of an assignment that was not announced, or the server has lost its end and we
+            # begin anew: acks of what we hold from before mean nothing any more.
+            part = self._parts[place] = _Part(next(self._generations))
+        part.log.add(offset, offset + 1)
+        again = offset <= self._highest.get(place, -1)
+        self._highest[place] = max(offset, self._highest.get(place, -1))
+        handle = Position(topic, partition, part.generation, offset)
+        return Taken(message.value() or b"", handle, f"{topic}[{partition}]@{offset}", again)
+
+    def _pause(self, *, on: bool) -> None:
+        if on == self._is_paused:
+            return
+        assigned = self._consumer.assignment()
+        if on:
+            self._consumer.pause(assigned)
+        else:
+            self._consumer.resume(assigned)
+        self._is_paused = on
+
+    def _part_of(self, handle: Handle) -> _Part | None:
+        """The partition of a handle, if it is still the same assignment of it."""
+        if not isinstance(handle, Position):
+            return None
+        part = self._parts.get((handle.topic, handle.partition))
+        return part if part is not None and part.generation == handle.generation else None
+
+    def _store(self, moved: Mapping[Place, int]) -> None:
+        offsets = [self._library.TopicPartition(*place, safe) for place, safe in moved.items()]
+        try:
+            self._consumer.store_offsets(offsets=offsets)
+        except (self._library.KafkaException, RuntimeError) as error:
+            # Closed, or the partition is going just now: its items come again.
+            logger.debug("cannot store %s: %s", offsets, error)
+
+    # --- what the library calls ----------------------------------------------------------------
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        with self._state:
+            for each in partitions:
+                self._parts[each.topic, each.partition] = _Part(next(self._generations))
+            # New ones are not paused.
+            self._is_paused = False
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """They go to another consumer, which begins at what is committed until then."""
+        offsets = [
+            self._library.TopicPartition(*place, part.log.safe)
+            for place, part in self._forget(partitions)
+            if part.log.safe is not None
+        ]
+        if not offsets:
+            return
+        try:
+            consumer.commit(offsets=offsets, asynchronous=False)
+        except self._library.KafkaException as error:
+            logger.info("not committed, so it comes again: %s: %s", offsets, explain(error))
+
+    def _gone(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """They are another consumer's already, and so is their offset."""
+        self._forget(partitions)
+
+    def _forget(self, partitions: list[TopicPartition]) -> list[tuple[Place, _Part]]:
+        with self._state:
+            places = [(each.topic, each.partition) for each in partitions]
+            return [(place, self._parts.pop(place)) for place in places if place in self._parts]
+
+    def _note(self, error: KafkaError) -> None:
+        text = f"Kafka: {hide_secrets(error.str(), self._settings)}"
+        if not self._problem:
+            logger.warning("%s: %s", ", ".join(self._topics), text)
+        self._problem = text
+        self._probe_at = time.monotonic() + self._backoff.seconds()
+
+    # --- asking the server ---------------------------------------------------------------------
+
+    def _probe(self) -> None:
+        """The library tells when it loses a server, and not when it has found it again."""
+        try:
+            self._all_partitions(time.monotonic() + _PROBE_SECONDS)
+        except self._library.KafkaException as error:
+            first = error.args[0]
+            if isinstance(first, self._library.KafkaError):
+                self._note(first)
+        else:
+            self._problem = ""
+            self._backoff.reset()
+
+    def _all_partitions(self, deadline: float) -> list[Place]:
+        found: list[Place] = []
+        for topic in self._topics:
+            left = max(0.05, deadline - time.monotonic())
+            metadata = self._consumer.list_topics(topic, timeout=left).topics[topic]
+            if metadata.error is not None:
+                raise self._library.KafkaException(metadata.error)
+            found += [(topic, number) for number in metadata.partitions]
+        return found
+
+    def _depth(self, deadline: float) -> int:
+        places = [self._library.TopicPartition(*place) for place in self._all_partitions(deadline)]
+        left = max(0.05, deadline - time.monotonic())
+        waiting = 0
+        for each in self._consumer.committed(places, timeout=left):
+            left = max(0.05, deadline - time.monotonic())
+            low, high = self._consumer.get_watermark_offsets(each, timeout=left)
+            with self._state:
+                part = self._parts.get((each.topic, each.partition))
+                spare = sum(self._part_of(taken.handle) is part for taken in self._spare)
+                behind = part.log.behind if part is not None else None
+            spare = spare if part is not None else 0
+            known = behind if behind is not None else each.offset
+            waiting += max(0, high - max(low, known)) + spare
+        return waiting
+
+    def _close(self) -> None:
+        with self._polling, self._asking:
+            self._consumer.close()
+
+
+def _library_logger() -> logging.Logger:
+    """Of librdkafka. It writes many lines about each lost connection; ``_note`` writes one."""
+    found = logging.getLogger(f"{__name__}.librdkafka")
+    if not found.filters:
+        found.addFilter(lambda record: not record.getMessage().startswith("FAIL "))
+    return found

@@ -1,0 +1,239 @@
+"""One source for each inbound, all of them alike: put in, take away the server, count."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
+
+import pika
+import redis
+
+from apps.routing.engine.inbounds.base import Context, Inbound, Taken
+from apps.routing.engine.inbounds.registry import find
+from tests.plugins.kafka_cluster import PARTITIONS, KafkaCluster
+from tests.yardkit.broker_proxy import Proxy
+
+WAIT_SECONDS = 40.0
+
+
+def wait_for(holds: Callable[[], bool], what: str) -> None:
+    """Wait until it holds; the time is far more than it takes."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {WAIT_SECONDS:g} s for {what}"
+        time.sleep(0.02)
+
+
+def take(inbound: Inbound, count: int, most: int = 100) -> list[Taken]:
+    """Exactly ``count`` items, however long they take to come."""
+    found: list[Taken] = []
+
+    def enough() -> bool:
+        found.extend(inbound.take(min(most, count - len(found)), 0.2))
+        return len(found) >= count
+
+    wait_for(enough, f"{count} items; {inbound.problem}")
+    return found
+
+
+class Source(Protocol):
+    """What the contract test needs of a server."""
+
+    cls: str
+    init: dict[str, Any]
+
+    def put(self, values: Sequence[bytes]) -> None:
+        """Items in this order."""
+
+    def left(self) -> int:
+        """How many the server still has to hand out or to hear of."""
+
+    def outage(self) -> contextlib.AbstractContextManager[None]:
+        """Without the server."""
+
+
+class Maker:
+    """Makes inbounds of one source and closes them."""
+
+    def __init__(self, source: Source, folder: Path) -> None:
+        self.source = source
+        self._folder = folder
+        self._made: list[Inbound] = []
+
+    def context(self, in_flight: int = 100) -> Context:
+        return Context("in", f"test-{secrets.token_hex(3)}", self._folder, self._folder, in_flight)
+
+    def make(self, in_flight: int = 100) -> Inbound:
+        made: Inbound = find(self.source.cls)(self.context(in_flight), self.source.init)
+        self._made.append(made)
+        return made
+
+    def order(self, limit: int, acks: int) -> str:
+        """What taker.py is told."""
+        context = {
+            name: str(value) if isinstance(value, Path) else value
+            for name, value in asdict(self.context(limit)).items()
+        }
+        return json.dumps(
+            {
+                "cls": self.source.cls,
+                "init": self.source.init,
+                "context": context,
+                "limit": limit,
+                "acks": acks,
+            }
+        )
+
+    def close(self) -> None:
+        for made in self._made:
+            made.close()
+
+
+def _through(proxy: Proxy, url: str) -> str:
+    parts = urlsplit(url)
+    login, at, _host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{login}{at}127.0.0.1:{proxy.port}"))
+
+
+class _Proxied:
+    proxy: Proxy
+
+    @contextlib.contextmanager
+    def outage(self) -> Iterator[None]:
+        self.proxy.shut()
+        try:
+            yield
+        finally:
+            self.proxy.open()
+
+
+class RedisSource(_Proxied):
+    cls = "redis_queue.RedisListInbound"
+
+    def __init__(self, url: str, proxy: Proxy) -> None:
+        self.proxy = proxy
+        self.client = redis.Redis.from_url(url)
+        self.key = f"items-{secrets.token_hex(4)}"
+        self.init = {"url": _through(proxy, url), "key": self.key, "lease_seconds": 2.0}
+
+    def put(self, values: Sequence[bytes]) -> None:
+        for value in values:
+            self.client.lpush(self.key, value)
+
+    def left(self) -> int:
+        keys = [self.key, *self.client.scan_iter(f"{self.key}:taken:*", count=1000)]
+        return sum(self.client.llen(key) for key in keys)  # type: ignore[misc, arg-type]
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class RabbitSource(_Proxied):
+    cls = "rabbitmq.RabbitInbound"
+
+    def __init__(self, url: str, proxy: Proxy) -> None:
+        self.proxy = proxy
+        self._connection = pika.BlockingConnection(pika.URLParameters(url))
+        self._channel = self._connection.channel()
+        self._channel.confirm_delivery()
+        self.queue = f"items-{os.getpid()}-{secrets.token_hex(4)}"
+        self._channel.queue_declare(self.queue, durable=True)
+        self.init = {"url": _through(proxy, url), "queue": self.queue}
+
+    def put(self, values: Sequence[bytes]) -> None:
+        for value in values:
+            self._channel.basic_publish("", self.queue, value, mandatory=True)
+
+    def left(self) -> int:
+        """Those without a consumer only."""
+        declared = self._channel.queue_declare(self.queue, passive=True)
+        return int(declared.method.message_count)
+
+    def close(self) -> None:
+        self._channel.queue_delete(self.queue)
+        self._connection.close()
+
+
+class KafkaSource:
+    cls = "kafka.KafkaInbound"
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.cluster = cluster
+        self.topic = cluster.make_topic("items")
+        self.group = f"group-{secrets.token_hex(4)}"
+        self.init = {
+            "consumer_settings": {
+                "bootstrap.servers": cluster.servers,
+                "group.id": self.group,
+                "session.timeout.ms": 4000,
+                "heartbeat.interval.ms": 200,
+                "auto.commit.interval.ms": 50,
+            },
+            "topics": [self.topic],
+        }
+
+    def put(self, values: Sequence[bytes], partition: int = 0) -> None:
+        self.cluster.produce(self.topic, values, partition=partition)
+
+    def left(self) -> int:
+        from confluent_kafka import Consumer, TopicPartition
+
+        client = Consumer({"bootstrap.servers": self.cluster.servers, "group.id": self.group})
+        try:
+            waiting = 0
+            places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+            for place in client.committed(places, timeout=20):
+                low, high = client.get_watermark_offsets(place, timeout=20)
+                waiting += high - max(low, place.offset)
+            return waiting
+        finally:
+            client.close()
+
+    @contextlib.contextmanager
+    def outage(self) -> Iterator[None]:
+        self.cluster.down()
+        try:
+            yield
+        finally:
+            self.cluster.up()
+
+    def close(self) -> None:
+        """The topic goes with the cluster."""
+
+
+class FileSource:
+    cls = "file.FileInbound"
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "items.jsonl"
+        self.path.touch()
+        self._state = folder / "inbound-in.json"
+        self.init = {"path": self.path.name}
+
+    def put(self, values: Sequence[bytes]) -> None:
+        with self.path.open("ab") as file:
+            file.writelines(value + b"\n" for value in values)
+
+    def left(self) -> int:
+        offset = json.loads(self._state.read_text())["offset"] if self._state.exists() else 0
+        return self.path.read_bytes()[offset:].count(b"\n")
+
+    @contextlib.contextmanager
+    def outage(self) -> Iterator[None]:
+        away = self.path.with_name("away")
+        self.path.rename(away)
+        try:
+            yield
+        finally:
+            away.rename(self.path)
+
+    def close(self) -> None:
+        """The folder goes with the test."""
