@@ -1,0 +1,27 @@
+"""Every write of this app, and what daemons follow it with."""
+
+from apps.configcenter.engine.kinds import Found, Kind, Problem, Unreadable, all_kinds, register
+from apps.configcenter.services.activating import activate, deactivate, revert
+from apps.configcenter.services.following import Active, Follower
+from apps.configcenter.services.kinds import errors_of, kind_named, read_text
+from apps.configcenter.services.saving import Saved, configuration_of, save_version
+
+__all__ = [
+    "Active",
+    "Follower",
+    "Found",
+    "Kind",
+    "Problem",
+    "Saved",
+    "Unreadable",
+    "activate",
+    "all_kinds",
+    "configuration_of",
+    "deactivate",
+    "errors_of",
+    "kind_named",
+    "read_text",
+    "register",
+    "revert",
+    "save_version",
+]
