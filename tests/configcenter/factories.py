@@ -10,7 +10,7 @@ from django.db.models import Model
 
 from apps.configcenter.engine.kinds import Found, Kind, Problem
 from apps.configcenter.engine.plain import Data
-from apps.configcenter.models import Configuration, ConfigVersion
+from apps.configcenter.models import Activation, Configuration, ConfigVersion
 from apps.configcenter.services import save_version
 from apps.runtime.daemon import Identity
 from apps.runtime.models import Daemon
@@ -48,6 +48,24 @@ def save(project: Model, limit: int, *, kind: str = KIND, **options: Any) -> Con
         data=data,
         **({"actor": None, "now": NOW} | options),
     ).version
+
+
+def make_version(project: Model) -> ConfigVersion:
+    """A version of a kind that no app has registered: only to be looked at."""
+    configuration, _created = Configuration.objects.get_or_create(
+        kind="gone", project_id=project.pk, defaults={"newest": 1}
+    )
+    version = ConfigVersion.objects.filter(configuration=configuration).first()
+    return version or ConfigVersion.objects.create(
+        configuration=configuration, number=1, content='{"a":1}', digest="0" * 64
+    )
+
+
+def make_activation(project: Model) -> Activation:
+    """The same, as if it were active."""
+    version = make_version(project)
+    Configuration.objects.filter(pk=version.configuration_id).update(active=version)
+    return Activation.objects.create(configuration=version.configuration, version=version)
 
 
 def fresh(version: ConfigVersion) -> Configuration:

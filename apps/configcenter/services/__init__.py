@@ -3,7 +3,7 @@
 from apps.configcenter.engine.kinds import Found, Kind, Problem, Unreadable, all_kinds, register
 from apps.configcenter.services.activating import activate, deactivate, revert
 from apps.configcenter.services.following import Active, Follower
-from apps.configcenter.services.kinds import errors_of, kind_named, read_text
+from apps.configcenter.services.kinds import errors_of, kind_named, problems_of, read_text, shown_by
 from apps.configcenter.services.saving import Saved, configuration_of, save_version
 
 __all__ = [
@@ -20,8 +20,10 @@ __all__ = [
     "deactivate",
     "errors_of",
     "kind_named",
+    "problems_of",
     "read_text",
     "register",
     "revert",
     "save_version",
+    "shown_by",
 ]

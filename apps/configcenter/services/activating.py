@@ -98,9 +98,10 @@ def deactivate(
 
 
 def _locked(pk: int) -> Configuration:
-    # Only its own row: PostgreSQL cannot lock the outer side of a join.
-    locked = Configuration.objects.select_for_update(of=("self",))
-    return locked.select_related("active", "project").get(pk=pk)
+    # In two statements: PostgreSQL reads a row again once it has waited for its lock, but not
+    # what was joined to it, so in one the version of before would be seen as the active one.
+    Configuration.objects.select_for_update().get(pk=pk)
+    return Configuration.objects.select_related("active", "project").get(pk=pk)
 
 
 def _expect(configuration: Configuration, number: int) -> None:

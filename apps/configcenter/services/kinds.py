@@ -28,6 +28,14 @@ def kind_named(name: str) -> Kind:
         raise UnknownKind(fields={"kind": [_("There is no such kind of configuration.")]}) from None
 
 
+def shown_by(name: str) -> Kind:
+    """The kind, to show what is stored; where no app has it any more, by what all kinds can do."""
+    try:
+        return find_kind(name)
+    except UnknownKindName:
+        return Kind()
+
+
 def problems_of(kind: Kind, data: object) -> list[Problem]:
     """What is wrong with ``data``: first whether it can be kept at all, then the kind's view."""
     try:
