@@ -35,7 +35,6 @@ def actions() -> list[str]:
 # --- saving -------------------------------------------------------------------------------------
 
 
-@pytest.mark.covers("S4.9")
 def test_versions_are_numbered_from_one_by_kind_and_project() -> None:
     one, two = make_project(), make_project()
     assert [save(one, n).number for n in (5, 6, 7)] == [1, 2, 3]

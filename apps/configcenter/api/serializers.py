@@ -15,14 +15,14 @@ from apps.configcenter.models import MAX_NOTE, Activation, Configuration, Config
 from apps.configcenter.queries import Tally, tallies_of
 
 
-class KindSerializer(serializers.Serializer[Any]):
+class ConfigKindSerializer(serializers.Serializer[Any]):
     """A kind of configuration."""
 
     name = serializers.CharField()
     title = serializers.CharField()
 
 
-class RunnerSerializer(serializers.Serializer[Any]):
+class ConfigRunnerSerializer(serializers.Serializer[Any]):
     """One living process, and what it runs."""
 
     kind = serializers.CharField(help_text=_("of process, such as router"))
@@ -35,7 +35,7 @@ class RunnerSerializer(serializers.Serializer[Any]):
     current = serializers.BooleanField(help_text=_("it runs what is active"))
 
 
-class TallySerializer(serializers.Serializer[Any]):
+class ConfigTallySerializer(serializers.Serializer[Any]):
     """Seven of eight run the active version: ``on`` is 7, ``of`` 8."""
 
     on = serializers.IntegerField()
@@ -61,15 +61,15 @@ class ConfigurationSerializer(serializers.ModelSerializer[Configuration]):
         fields = ("id", "kind", "project", "newest", "active", "running", "changed_at")
         read_only_fields = fields
 
-    @extend_schema_field(TallySerializer)
+    @extend_schema_field(ConfigTallySerializer)
     def get_running(self, row: Configuration) -> dict[str, Any]:
         """How many processes run the active one."""
         found = self.context.get("tallies", {}).get(row.pk)
         tally: Tally = found if found is not None else tallies_of([row])[row.pk]
-        return dict(TallySerializer(tally).data)
+        return dict(ConfigTallySerializer(tally).data)
 
 
-class VersionSerializer(serializers.ModelSerializer[ConfigVersion]):
+class ConfigVersionSerializer(serializers.ModelSerializer[ConfigVersion]):
     """A version without its data."""
 
     kind = serializers.CharField(source="configuration.kind", read_only=True)
@@ -99,25 +99,25 @@ class VersionSerializer(serializers.ModelSerializer[ConfigVersion]):
         return version.configuration.active_id == version.pk
 
 
-class VersionDetailSerializer(VersionSerializer):
+class ConfigVersionDetailSerializer(ConfigVersionSerializer):
     """A version with its data."""
 
     data = serializers.DictField(read_only=True)  # type: ignore[assignment]
 
-    class Meta(VersionSerializer.Meta):
-        fields = (*VersionSerializer.Meta.fields, "data")  # type: ignore[assignment]
+    class Meta(ConfigVersionSerializer.Meta):
+        fields = (*ConfigVersionSerializer.Meta.fields, "data")  # type: ignore[assignment]
         read_only_fields = fields  # type: ignore[assignment]
 
 
-class SavedSerializer(serializers.Serializer[Any]):
+class ConfigSavedSerializer(serializers.Serializer[Any]):
     """The version that holds the data now."""
 
-    version = VersionDetailSerializer()
+    version = ConfigVersionDetailSerializer()
     created = serializers.BooleanField(help_text=_("false: the newest version was equal"))
     warnings = serializers.ListField(child=serializers.CharField())
 
 
-class SaveSerializer(serializers.Serializer[Any]):
+class ConfigSaveSerializer(serializers.Serializer[Any]):
     """What to save: ``data``, or ``text`` in the form of the kind's files."""
 
     kind = serializers.CharField(max_length=32)
@@ -151,7 +151,7 @@ class SaveSerializer(serializers.Serializer[Any]):
         return attrs
 
 
-class SwitchSerializer(serializers.Serializer[Any]):
+class ConfigSwitchSerializer(serializers.Serializer[Any]):
     """Why, and what the caller believes to be active."""
 
     note = serializers.CharField(max_length=MAX_NOTE, allow_blank=True, default="")
@@ -163,7 +163,7 @@ class SwitchSerializer(serializers.Serializer[Any]):
     )
 
 
-class RevertSerializer(SwitchSerializer):
+class ConfigRevertSerializer(ConfigSwitchSerializer):
     """Where to go back to."""
 
     to = serializers.IntegerField(
@@ -175,7 +175,7 @@ class RevertSerializer(SwitchSerializer):
     )
 
 
-class ActivationSerializer(serializers.ModelSerializer[Activation]):
+class ConfigActivationSerializer(serializers.ModelSerializer[Activation]):
     """One change of what is active."""
 
     kind = serializers.CharField(source="configuration.kind", read_only=True)
@@ -209,7 +209,7 @@ class ActivationSerializer(serializers.ModelSerializer[Activation]):
         read_only_fields = fields
 
 
-class ChangeSerializer(serializers.Serializer[Any]):
+class ConfigChangeSerializer(serializers.Serializer[Any]):
     """One difference."""
 
     place = serializers.CharField(help_text=_("such as outbound[news].retry_limits"))
@@ -218,9 +218,9 @@ class ChangeSerializer(serializers.Serializer[Any]):
     after = serializers.JSONField(allow_null=True)
 
 
-class DiffSerializer(serializers.Serializer[Any]):
+class ConfigDiffSerializer(serializers.Serializer[Any]):
     """What changes from ``old`` to ``new``, both numbers of versions; 0 is the empty one."""
 
     old = serializers.IntegerField()
     new = serializers.IntegerField()
-    changes = ChangeSerializer(many=True)
+    changes = ConfigChangeSerializer(many=True)

@@ -24,17 +24,17 @@ from apps.access.states import Role
 from apps.configcenter import services
 from apps.configcenter.api.filters import ActivationFilter, ConfigurationFilter, VersionFilter
 from apps.configcenter.api.serializers import (
-    ActivationSerializer,
+    ConfigActivationSerializer,
     ConfigurationSerializer,
-    DiffSerializer,
-    KindSerializer,
-    RevertSerializer,
-    RunnerSerializer,
-    SavedSerializer,
-    SaveSerializer,
-    SwitchSerializer,
-    VersionDetailSerializer,
-    VersionSerializer,
+    ConfigDiffSerializer,
+    ConfigKindSerializer,
+    ConfigRevertSerializer,
+    ConfigRunnerSerializer,
+    ConfigSavedSerializer,
+    ConfigSaveSerializer,
+    ConfigSwitchSerializer,
+    ConfigVersionDetailSerializer,
+    ConfigVersionSerializer,
 )
 from apps.configcenter.models import Activation, Configuration, ConfigVersion
 from apps.configcenter.queries import tallies_of
@@ -49,11 +49,11 @@ AGAINST = OpenApiParameter(
 class KindsView(ApiView):
     """Which kinds of configuration there are."""
 
-    @extend_schema(operation_id="config_kinds", responses=KindSerializer(many=True))
+    @extend_schema(operation_id="config_kinds", responses=ConfigKindSerializer(many=True))
     def get(self, request: Request) -> Response:
         """All of them, by name."""
         found = [{"name": k.name, "title": str(k.title)} for k in services.all_kinds()]
-        return Response(KindSerializer(found, many=True).data)
+        return Response(ConfigKindSerializer(found, many=True).data)
 
 
 class ConfigurationViewSet(ReadViewSet[Configuration]):
@@ -72,37 +72,39 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
         data = ConfigurationSerializer(rows, many=True, context=context).data
         return self.get_paginated_response(data)
 
-    @extend_schema(responses=RunnerSerializer(many=True), filters=False)
+    @extend_schema(responses=ConfigRunnerSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def running(self, request: Request, pk: str | None = None) -> Response:
         """Every living process that follows it, and what it runs."""
         row = self.get_object()
-        return Response(RunnerSerializer(tallies_of([row])[row.pk].runners, many=True).data)
+        return Response(ConfigRunnerSerializer(tallies_of([row])[row.pk].runners, many=True).data)
 
-    @extend_schema(request=RevertSerializer, responses=ActivationSerializer)
+    @extend_schema(request=ConfigRevertSerializer, responses=ConfigActivationSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def revert(self, request: Request, pk: str | None = None) -> Response:
         """Go back to a version that was active before. 409 when there is none."""
         row = self.get_object()
-        done = services.revert(configuration=row, **_switch(self, request, RevertSerializer))
-        return Response(ActivationSerializer(done).data)
+        done = services.revert(configuration=row, **_switch(self, request, ConfigRevertSerializer))
+        return Response(ConfigActivationSerializer(done).data)
 
-    @extend_schema(request=SwitchSerializer, responses=ActivationSerializer)
+    @extend_schema(request=ConfigSwitchSerializer, responses=ConfigActivationSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def deactivate(self, request: Request, pk: str | None = None) -> Response:
         """No version is active from now on. 409 when none is."""
         row = self.get_object()
-        done = services.deactivate(configuration=row, **_switch(self, request, SwitchSerializer))
-        return Response(ActivationSerializer(done).data)
+        done = services.deactivate(
+            configuration=row, **_switch(self, request, ConfigSwitchSerializer)
+        )
+        return Response(ConfigActivationSerializer(done).data)
 
 
 class VersionViewSet(ReadViewSet[ConfigVersion]):
     """Versions: saved, compared, activated; never changed."""
 
     queryset = ConfigVersion.objects.select_related("configuration__project")
-    serializer_class = VersionSerializer
+    serializer_class = ConfigVersionSerializer
     filterset_class = VersionFilter
     required_roles = {"activate": Role.EDITOR}
 
@@ -113,13 +115,18 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
 
     def get_serializer_class(self) -> type[BaseSerializer[ConfigVersion]]:
         """A single one comes with its data."""
-        return VersionDetailSerializer if self.action == "retrieve" else VersionSerializer
+        return (
+            ConfigVersionDetailSerializer if self.action == "retrieve" else ConfigVersionSerializer
+        )
 
-    @extend_schema(request=SaveSerializer, responses={200: SavedSerializer, 201: SavedSerializer})
+    @extend_schema(
+        request=ConfigSaveSerializer,
+        responses={200: ConfigSavedSerializer, 201: ConfigSavedSerializer},
+    )
     @idempotent
     def create(self, request: Request) -> Response:
         """Save: 201 with a new version, 200 when the newest holds the same."""
-        asked = SaveSerializer(data=request.data, context=self.get_serializer_context())
+        asked = ConfigSaveSerializer(data=request.data, context=self.get_serializer_context())
         asked.is_valid(raise_exception=True)
         values = asked.validated_data
         project = cast(Model, values["project"])
@@ -129,7 +136,7 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
             saved = self._save(values, project)
         body = {"version": saved.version, "created": saved.created}
         warnings = [str(each) for each in saved.warnings]
-        data = SavedSerializer(body | {"warnings": warnings}).data
+        data = ConfigSavedSerializer(body | {"warnings": warnings}).data
         made = status.HTTP_201_CREATED if saved.created else status.HTTP_200_OK
         return Response(data, status=made)
 
@@ -155,7 +162,7 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
             configuration.active_id = saved.version.pk
         return saved
 
-    @extend_schema(parameters=[AGAINST], responses=DiffSerializer, filters=False)
+    @extend_schema(parameters=[AGAINST], responses=ConfigDiffSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def diff(self, request: Request, pk: str | None = None) -> Response:
         """What changes from another version of the same configuration to this one."""
@@ -170,16 +177,16 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
         kind = services.shown_by(new.configuration.kind)
         changes = kind.diff(old.data if old is not None else {}, new.data)
         body = {"old": int(asked), "new": new.number, "changes": changes}
-        return Response(DiffSerializer(body).data)
+        return Response(ConfigDiffSerializer(body).data)
 
-    @extend_schema(request=SwitchSerializer, responses=ActivationSerializer)
+    @extend_schema(request=ConfigSwitchSerializer, responses=ConfigActivationSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def activate(self, request: Request, pk: str | None = None) -> Response:
         """Every process applies it within a second. 409 when it is active."""
         version = self.get_object()
-        done = services.activate(version=version, **_switch(self, request, SwitchSerializer))
-        return Response(ActivationSerializer(done).data)
+        done = services.activate(version=version, **_switch(self, request, ConfigSwitchSerializer))
+        return Response(ConfigActivationSerializer(done).data)
 
 
 class ActivationViewSet(ReadViewSet[Activation]):
@@ -188,7 +195,7 @@ class ActivationViewSet(ReadViewSet[Activation]):
     queryset = Activation.objects.select_related("configuration", "version", "previous").defer(
         "version__content", "previous__content"
     )
-    serializer_class = ActivationSerializer
+    serializer_class = ConfigActivationSerializer
     filterset_class = ActivationFilter
 
 
