@@ -25,7 +25,6 @@ from apps.configcenter import services
 from apps.configcenter.api.filters import ActivationFilter, ConfigurationFilter, VersionFilter
 from apps.configcenter.api.serializers import (
     ConfigActivationSerializer,
-    ConfigurationSerializer,
     ConfigDiffSerializer,
     ConfigKindSerializer,
     ConfigRevertSerializer,
@@ -33,6 +32,7 @@ from apps.configcenter.api.serializers import (
     ConfigSavedSerializer,
     ConfigSaveSerializer,
     ConfigSwitchSerializer,
+    ConfigurationSerializer,
     ConfigVersionDetailSerializer,
     ConfigVersionSerializer,
 )

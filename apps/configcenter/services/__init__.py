@@ -3,7 +3,14 @@
 from apps.configcenter.engine.kinds import Found, Kind, Problem, Unreadable, all_kinds, register
 from apps.configcenter.services.activating import activate, deactivate, revert
 from apps.configcenter.services.following import Active, Follower
-from apps.configcenter.services.kinds import errors_of, kind_named, problems_of, read_text, shown_by
+from apps.configcenter.services.kinds import (
+    errors_of,
+    kind_named,
+    problems_of,
+    read_text,
+    refuse_errors,
+    shown_by,
+)
 from apps.configcenter.services.saving import Saved, configuration_of, save_version
 
 __all__ = [
@@ -22,6 +29,7 @@ __all__ = [
     "kind_named",
     "problems_of",
     "read_text",
+    "refuse_errors",
     "register",
     "revert",
     "save_version",
