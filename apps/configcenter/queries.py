@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -74,7 +74,7 @@ def tallies_of(configurations: Iterable[Configuration]) -> dict[int, Tally]:
     return {row.pk: _tally(row, followings) for row in rows}
 
 
-def _tally(configuration: Configuration, followings: list[Following]) -> Tally:
+def _tally(configuration: Configuration, followings: Sequence[Following]) -> Tally:
     active = configuration.active.number if configuration.active is not None else 0
     runners = [
         _runner(following, configuration, active)

@@ -103,7 +103,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
     def get_urls(self) -> list[URLPattern]:
         """The buttons of the page."""
         view = self.admin_site.admin_view
-        return [
+        buttons = [
             path(
                 f"<int:pk>/{verb}",
                 view(require_POST(self.switch_view)),
@@ -111,7 +111,8 @@ class ConfigurationAdmin(ProjectScopedAdmin):
                 name=f"configcenter_configuration_{verb}",
             )
             for verb in ("revert", "deactivate")
-        ] + super().get_urls()
+        ]
+        return [*buttons, *super().get_urls()]
 
     # --- the list -------------------------------------------------------------------------------
 

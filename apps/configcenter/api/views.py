@@ -68,7 +68,7 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
         """A page; the processes of all its rows are counted at once."""
         page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
         rows = list(cast("list[Configuration]", page or []))
-        context = self.get_serializer_context() | {"tallies": tallies_of(rows)}
+        context = {**self.get_serializer_context(), "tallies": tallies_of(rows)}
         data = ConfigurationSerializer(rows, many=True, context=context).data
         return self.get_paginated_response(data)
 

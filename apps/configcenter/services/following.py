@@ -169,15 +169,14 @@ class Follower:
         if self._project_id is not None:
             rows = rows.filter(project_id=self._project_id)
         wanted = dict[int, tuple[int, int | None]]()
-        for pk, project_id, version_id in rows.values_list("pk", "project_id", "active_id"):
+        for pk, project_id, active_id in rows.values_list("pk", "project_id", "active_id"):
             state = self._states.get(project_id)
-            if version_id != (state.tried if state is not None else None):
-                wanted[project_id] = (pk, version_id)
-        ids = [version_id for _pk, version_id in wanted.values() if version_id is not None]
+            if active_id != (state.tried if state is not None else None):
+                wanted[project_id] = (pk, active_id)
+        ids = [each for _pk, each in wanted.values() if each is not None]
         versions = ConfigVersion.objects.in_bulk(ids)
         for project_id, (pk, version_id) in wanted.items():
-            version = versions.get(version_id) if version_id is not None else None
-            self._use(project_id, pk, version)
+            self._use(project_id, pk, None if version_id is None else versions[version_id])
         return bool(wanted)
 
     def _use(self, project_id: int, pk: int, version: ConfigVersion | None) -> None:

@@ -211,8 +211,8 @@ class Command(BaseCommand):
 
 def _verb(verbs: Any, name: str, text: str, *, needs: bool = True) -> CommandParser:
     parser: CommandParser = verbs.add_parser(name, help=text, description=text)
-    many = {} if needs else {"nargs": "?"}
-    parser.add_argument("kind", metavar="KIND", help="such as routing", **many)
+    many = None if needs else "?"
+    parser.add_argument("kind", metavar="KIND", help="such as routing", nargs=many)
     parser.add_argument(
         "--project", required=needs, metavar="P", help="the project's short name or id"
     )
