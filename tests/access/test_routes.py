@@ -36,6 +36,7 @@ SAFE = ("get",)
 # Questions that need a body: they change nothing.
 ASKING = {
     "api/v1/agents/allocations/preview",
+    "api/v1/config/{pk}/check",
     "api/v1/jobs/schedule/preview",
     "api/v1/projects/{pk}/tags/preview",
 }
@@ -231,6 +232,7 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/config/versions", "post", Role.EDITOR),
         ("api/v1/config/versions/{pk}/activate", "post", Role.EDITOR),
         ("api/v1/config/versions/{pk}/diff", "get", Role.VIEWER),
+        ("api/v1/config/{pk}/check", "post", Role.VIEWER),
         ("api/v1/config/{pk}/revert", "post", Role.OPERATOR),
         ("api/v1/config/{pk}/deactivate", "post", Role.EDITOR),
         ("api/v1/config/{pk}/running", "get", Role.VIEWER),

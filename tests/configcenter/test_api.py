@@ -130,6 +130,27 @@ def test_versions_are_compared(project: Project) -> None:
     assert api.get(f"config/versions/{gone.pk}/diff").json()["changes"][0]["place"] == "a"
 
 
+def test_what_would_change_is_told_before_it_is_saved(project: Project) -> None:
+    version = save(project, 1)
+    api = editor(project, Role.VIEWER)
+    address = f"config/{version.configuration_id}/check"
+    good = api.post(address, {"data": {"limit": 0}}).json()
+    assert good["valid"]
+    (warning,) = good["problems"]
+    assert (warning["place"], warning["code"], warning["warning"]) == ("limit", "zero", True)
+    change = {"place": "limit", "what": "changed", "before": 1, "after": 0}
+    assert good["changes"] == [change]
+    assert api.post(address, {"text": '{"limit": 0}'}).json() == good
+    bad = api.post(address, {"data": {"limit": -1}}).json()
+    assert (bad["valid"], bad["changes"], len(bad["problems"])) == (False, [], 1)
+    assert api.post(address, {"data": {"a": "\x00"}}).json()["problems"][0]["code"] == "not_plain"
+    assert api.post(address, {"text": "{"}).status_code == 422
+    gone = make_version(project)
+    answer = api.post(f"config/{gone.configuration_id}/check").json()
+    assert answer["problems"][0]["code"] == "unknown_kind"
+    assert ConfigVersion.objects.count() == 2
+
+
 def test_activate_revert_and_deactivate(project: Project) -> None:
     api = editor(project)
     one, two = save(project, 1), save(project, 2)

@@ -124,7 +124,8 @@ def test_seven_of_eight_run_it() -> None:
     assert (behind.name, behind.number, behind.applied_at) == ("r0", 1, NOW)
     with CaptureQueriesContext(connection) as queries:
         tallies_of([fresh(newer)])
-    assert len(queries) == 3
+    # PostgreSQL is asked for its time as well.
+    assert len(queries) == (4 if connection.vendor == "postgresql" else 3)
     assert routers[0].later()
     assert tally(newer).complete
 

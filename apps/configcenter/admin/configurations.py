@@ -325,8 +325,6 @@ def _begin(request: HttpRequest, kind: services.Kind, row: Configuration | None)
 
 
 def _look(kind: services.Kind, data: dict[str, Any], row: Configuration | None) -> Looked:
-    found = services.problems_of(kind, data)
-    services.refuse_errors(found)
-    newest = row.versions.get(number=row.newest) if row is not None else None
-    changes = kind.diff(newest.data if newest is not None else {}, data)
-    return Looked(difference(changes), tuple(str(each) for each in found))
+    tried = services.try_data(kind_name=kind.name, data=data, configuration=row)
+    services.refuse_errors(tried.problems)
+    return Looked(difference(tried.changes), tuple(str(each) for each in tried.problems))

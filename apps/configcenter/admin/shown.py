@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from apps.configcenter.engine.diffs import Change, What
 from apps.configcenter.queries import Tally
-from apps.configcenter.services import Kind, shown_by
+from apps.configcenter.services import Kind, all_kinds
 
 SHOWN_CHANGES: Final = 300
 SHOWN_VALUE: Final = 2_000
@@ -56,7 +56,7 @@ def difference(changes: Iterable[Change]) -> Difference:
 
 def kind_title(name: str) -> str:
     """The title of a kind; its bare name when no app has it any more."""
-    return str(getattr(shown_by(name), "title", name))
+    return next((str(kind.title) for kind in all_kinds() if kind.name == name), name)
 
 
 def text_of(kind: Kind, data: dict[str, Any]) -> str:

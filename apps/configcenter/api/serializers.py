@@ -151,6 +151,15 @@ class ConfigSaveSerializer(serializers.Serializer[Any]):
         return attrs
 
 
+class ConfigTrialSerializer(serializers.Serializer[Any]):
+    """What to try: ``data``, or ``text`` in the form of the kind's files."""
+
+    data = serializers.DictField(default=dict)  # type: ignore[assignment]
+    text = serializers.CharField(
+        required=False, max_length=MAX_BYTES, trim_whitespace=False, allow_blank=True
+    )
+
+
 class ConfigSwitchSerializer(serializers.Serializer[Any]):
     """Why, and what the caller believes to be active."""
 
@@ -216,6 +225,23 @@ class ConfigChangeSerializer(serializers.Serializer[Any]):
     what = serializers.ChoiceField(choices=["added", "removed", "changed", "moved"])
     before = serializers.JSONField(allow_null=True)
     after = serializers.JSONField(allow_null=True)
+
+
+class ConfigProblemSerializer(serializers.Serializer[Any]):
+    """Something the kind has found."""
+
+    place = serializers.CharField()
+    code = serializers.CharField(help_text=_("stable, for programs"))
+    text = serializers.CharField()
+    warning = serializers.BooleanField(help_text=_("may be saved and run all the same"))
+
+
+class ConfigCheckedSerializer(serializers.Serializer[Any]):
+    """What is wrong with it, and what would change from the newest version."""
+
+    valid = serializers.BooleanField(help_text=_("it could be saved"))
+    problems = ConfigProblemSerializer(many=True)
+    changes = ConfigChangeSerializer(many=True)
 
 
 class ConfigDiffSerializer(serializers.Serializer[Any]):

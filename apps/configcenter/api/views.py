@@ -25,6 +25,7 @@ from apps.configcenter import services
 from apps.configcenter.api.filters import ActivationFilter, ConfigurationFilter, VersionFilter
 from apps.configcenter.api.serializers import (
     ConfigActivationSerializer,
+    ConfigCheckedSerializer,
     ConfigDiffSerializer,
     ConfigKindSerializer,
     ConfigRevertSerializer,
@@ -32,6 +33,7 @@ from apps.configcenter.api.serializers import (
     ConfigSavedSerializer,
     ConfigSaveSerializer,
     ConfigSwitchSerializer,
+    ConfigTrialSerializer,
     ConfigurationSerializer,
     ConfigVersionDetailSerializer,
     ConfigVersionSerializer,
@@ -62,7 +64,7 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
     queryset = Configuration.objects.select_related("active", "project")
     serializer_class = ConfigurationSerializer
     filterset_class = ConfigurationFilter
-    required_roles = {"revert": Role.OPERATOR, "deactivate": Role.EDITOR}
+    required_roles = {"check": Role.VIEWER, "revert": Role.OPERATOR, "deactivate": Role.EDITOR}
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """A page; the processes of all its rows are counted at once."""
@@ -78,6 +80,24 @@ class ConfigurationViewSet(ReadViewSet[Configuration]):
         """Every living process that follows it, and what it runs."""
         row = self.get_object()
         return Response(ConfigRunnerSerializer(tallies_of([row])[row.pk].runners, many=True).data)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """The check is a question, though it is asked by POST."""
+        self.only_reads = self.action == "check"
+        super().initial(request, *args, **kwargs)
+
+    @extend_schema(request=ConfigTrialSerializer, responses=ConfigCheckedSerializer)
+    @action(detail=True, methods=["post"])
+    def check(self, request: Request, pk: str | None = None) -> Response:
+        """Problems and differences of what somebody might save; nothing is changed."""
+        row = self.get_object()
+        asked = ConfigTrialSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        data = asked.validated_data["data"]
+        if "text" in asked.validated_data:
+            data = services.read_text(kind=row.kind, text=asked.validated_data["text"])
+        tried = services.try_data(kind_name=row.kind, data=data, configuration=row)
+        return Response(ConfigCheckedSerializer(tried).data)
 
     @extend_schema(request=ConfigRevertSerializer, responses=ConfigActivationSerializer)
     @action(detail=True, methods=["post"])

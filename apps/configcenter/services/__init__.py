@@ -11,7 +11,13 @@ from apps.configcenter.services.kinds import (
     refuse_errors,
     shown_by,
 )
-from apps.configcenter.services.saving import Saved, configuration_of, save_version
+from apps.configcenter.services.saving import (
+    Saved,
+    Tried,
+    configuration_of,
+    save_version,
+    try_data,
+)
 
 __all__ = [
     "Active",
@@ -20,6 +26,7 @@ __all__ = [
     "Kind",
     "Problem",
     "Saved",
+    "Tried",
     "Unreadable",
     "activate",
     "all_kinds",
@@ -34,4 +41,5 @@ __all__ = [
     "revert",
     "save_version",
     "shown_by",
+    "try_data",
 ]

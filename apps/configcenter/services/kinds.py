@@ -20,6 +20,17 @@ from apps.configcenter.errors import BadConfig, UnknownKind
 MOST_SHOWN = 100
 
 
+class _Gone(Kind):
+    """Stands for a kind whose app is no longer there: its versions can be read."""
+
+    name = "gone"
+    title = _("a kind that is gone")
+
+    def check(self, data: Data) -> Iterable[Problem]:
+        """Refused: nobody knows what it must hold."""
+        return [Found("", "unknown_kind", str(UnknownKind.detail))]
+
+
 def kind_named(name: str) -> Kind:
     """The kind. Raises ``UnknownKind``."""
     try:
@@ -29,11 +40,11 @@ def kind_named(name: str) -> Kind:
 
 
 def shown_by(name: str) -> Kind:
-    """The kind, to show what is stored; where no app has it any more, by what all kinds can do."""
+    """The kind, to show what is stored; one that refuses all data when no app has it any more."""
     try:
         return find_kind(name)
     except UnknownKindName:
-        return Kind()
+        return _Gone()
 
 
 def problems_of(kind: Kind, data: object) -> list[Problem]:

@@ -9,11 +9,18 @@ from django.db import transaction
 
 from apps.access.models import User
 from apps.access.services import record
+from apps.configcenter.engine.diffs import Change
 from apps.configcenter.engine.kinds import Problem
 from apps.configcenter.engine.plain import compact, digest_of
 from apps.configcenter.errors import SavedMeanwhile
 from apps.configcenter.models import MAX_NOTE, Configuration, ConfigVersion
-from apps.configcenter.services.kinds import kind_named, problems_of, refuse_errors
+from apps.configcenter.services.kinds import (
+    errors_of,
+    kind_named,
+    problems_of,
+    refuse_errors,
+    shown_by,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,32 @@ def save_version(
         note=version.note,
     )
     return Saved(version, created=True, warnings=warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What is wrong with data, and what it would change; none when it has errors."""
+
+    problems: tuple[Problem, ...]
+    changes: tuple[Change, ...] = ()
+    # The newest version holds the same: a save would make none.
+    same: bool = False
+
+    @property
+    def valid(self) -> bool:
+        """It could be saved."""
+        return not errors_of(self.problems)
+
+
+def try_data(*, kind_name: str, data: object, configuration: Configuration | None) -> Tried:
+    """Check ``data`` and compare it with the newest version, if any; nothing is changed."""
+    kind = shown_by(kind_name)
+    problems = tuple(problems_of(kind, data))
+    if errors_of(problems) or not isinstance(data, dict):
+        return Tried(problems)
+    newest = newest_of(configuration) if configuration is not None else None
+    changes = tuple(kind.diff(newest.data if newest is not None else {}, data))
+    return Tried(problems, changes, newest is not None and newest.digest == digest_of(data))
 
 
 def newest_of(configuration: Configuration) -> ConfigVersion | None:

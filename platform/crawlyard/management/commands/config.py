@@ -86,20 +86,18 @@ class Command(BaseCommand):
         kind = _kind(options["kind"])
         project = _project(options["project"])
         data = _read(kind, options["file"])
-        found = services.problems_of(kind, data)
-        for each in found:
+        configuration = _configuration(kind.name, project)
+        tried = services.try_data(kind_name=kind.name, data=data, configuration=configuration)
+        for each in tried.problems:
             if each.warning:
                 self.stderr.write(f"warning: {each}")
-        errors = services.errors_of(found)
+        errors = services.errors_of(tried.problems)
         if errors:
             raise CommandError("\n".join(str(each) for each in errors), returncode=BAD_INPUT)
-        configuration = _configuration(kind.name, project)
-        newest = _version(configuration, configuration.newest) if configuration else None
-        changes = kind.diff(newest.data if newest is not None else {}, data)
+        changes, newest = tried.changes, configuration.newest if configuration else 0
         if options["dry_run"]:
             self._lines(changes)
-            number = newest.number if newest is not None else 0
-            will = f"would be v{number + 1}" if changes or newest is None else "no change"
+            will = f"would be v{newest + 1}" if not tried.same else "no change"
             self.stdout.write(f"{kind.name} of {project.slug}: {will}; nothing was saved")
             return
         saved = services.save_version(
@@ -109,7 +107,7 @@ class Command(BaseCommand):
             now=timezone.now(),
             note=options["note"],
             # Between the look above and here somebody may have saved.
-            based_on=newest.number if newest is not None else 0,
+            based_on=newest,
             **_actor(),
         )
         self._lines(changes)
