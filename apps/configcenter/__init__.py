@@ -1,1 +1,0 @@
-"""Versioned configuration of every kind: versions, diff, activation, who runs which."""

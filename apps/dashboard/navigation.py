@@ -42,6 +42,13 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str]]]]] = [
         ],
     ),
     (
+        _("Configuration"),
+        [
+            ("configcenter.Configuration", "tune"),
+            ("configcenter.ConfigVersion", "difference"),
+        ],
+    ),
+    (
         _("Platform"),
         [
             ("django_celery_beat.PeriodicTask", "schedule"),

@@ -22,6 +22,7 @@ from apps.projects.models import Delivery, Project
 from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
 from tests.access.routes import Route, all_routes
 from tests.agents.factories import make_agent, make_allocation
+from tests.configcenter.factories import make_activation, make_version
 from tests.joblogs.factories import make_build
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.building import make_image
@@ -35,6 +36,7 @@ SAFE = ("get",)
 # Questions that need a body: they change nothing.
 ASKING = {
     "api/v1/agents/allocations/preview",
+    "api/v1/config/{pk}/check",
     "api/v1/jobs/schedule/preview",
     "api/v1/projects/{pk}/tags/preview",
 }
@@ -65,6 +67,9 @@ MAKERS: dict[str, Callable[[World], Model]] = {
         make_run(job=make_job(project=world.project))
     ),
     "api/v1/audit/{pk}": lambda world: record(actor=None, action="test.x", obj=world.project),
+    "api/v1/config/versions/{pk}": lambda world: make_version(world.project),
+    "api/v1/config/activations/{pk}": lambda world: make_activation(world.project),
+    "api/v1/config/{pk}": lambda world: make_version(world.project).configuration,
     "api/v1/deliveries/{pk}": lambda world: Delivery.objects.create(
         project=world.project,
         delivery_id=f"{Delivery.objects.count()}",
@@ -224,6 +229,13 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/projects/{pk}/webhook", "get", Role.VIEWER),
         ("api/v1/projects/{pk}/webhook/reveal", "post", Role.EDITOR),
         ("api/v1/projects/{pk}/webhook/rotate", "post", Role.ADMIN),
+        ("api/v1/config/versions", "post", Role.EDITOR),
+        ("api/v1/config/versions/{pk}/activate", "post", Role.EDITOR),
+        ("api/v1/config/versions/{pk}/diff", "get", Role.VIEWER),
+        ("api/v1/config/{pk}/check", "post", Role.VIEWER),
+        ("api/v1/config/{pk}/revert", "post", Role.OPERATOR),
+        ("api/v1/config/{pk}/deactivate", "post", Role.EDITOR),
+        ("api/v1/config/{pk}/running", "get", Role.VIEWER),
         ("api/v1/deliveries/{pk}/replay", "post", Role.OPERATOR),
         ("api/v1/memberships", "post", Role.ADMIN),
         ("api/v1/memberships/{pk}", "delete", Role.ADMIN),

@@ -184,6 +184,7 @@ INSTALLED_APPS = [
     "apps.agents",
     "apps.jobs",
     "apps.projects",
+    "apps.configcenter",
     "apps.access",
     "apps.runtime",
 ]

@@ -1,0 +1,6 @@
+"""The admin of this app."""
+
+from apps.configcenter.admin.configurations import ConfigurationAdmin
+from apps.configcenter.admin.versions import ConfigVersionAdmin
+
+__all__ = ["ConfigVersionAdmin", "ConfigurationAdmin"]

@@ -1,0 +1,330 @@
+"""Configurations in the admin: what is active, who runs it, going back, a new version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
+from unfold.contrib.filters.admin import FieldTextFilter
+from unfold.decorators import display
+from unfold.views import ChangeList
+
+from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.errors import DomainError
+from apps.access.models import User
+from apps.access.states import Role
+from apps.configcenter import services
+from apps.configcenter.admin.forms import ChoiceForm, VersionForm
+from apps.configcenter.admin.shown import (
+    MEDIA,
+    Difference,
+    difference,
+    kind_title,
+    tally_text,
+    text_of,
+)
+from apps.configcenter.engine.plain import Data
+from apps.configcenter.models import Configuration, ConfigVersion
+from apps.configcenter.queries import Tally, tallies_of
+from apps.configcenter.services.activating import ANY
+
+LATEST = 20
+
+
+class ConfigurationList(ChangeList):
+    """Counts the processes of all its rows at once."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Configurations of this page, each with ``tally``."""
+        super().get_results(request)
+        rows: list[Any] = list(self.result_list)  # type: ignore[has-type]  # set by the parent
+        tallies = tallies_of(rows)
+        for row in rows:
+            row.tally = tallies[row.pk]
+        self.result_list = rows
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What a person wants to save would change, before it is saved."""
+
+    changes: Difference
+    warnings: tuple[str, ...]
+
+
+@admin.register(Configuration)
+class ConfigurationAdmin(ProjectScopedAdmin):
+    """One row a kind and project."""
+
+    list_display = (
+        "kind_label",
+        "project",
+        "active_label",
+        "newest_label",
+        "running",
+        "changed_at",
+    )
+    list_select_related = ("active", "project")
+    list_filter = (("project", VisibleRelatedFilter), ("kind", FieldTextFilter))
+    list_filter_submit = True
+    search_fields = ("kind", "project__name")
+
+    class Media:
+        css = {"all": MEDIA}
+
+    def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody: what changes are versions."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
+        """Nobody: the history stays."""
+        return False
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
+        """Without contents, which may be long."""
+        return super().get_queryset(request).defer("active__content")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ConfigurationList]:
+        """The list that knows who runs what."""
+        return ConfigurationList
+
+    def get_urls(self) -> list[URLPattern]:
+        """The buttons of the page."""
+        view = self.admin_site.admin_view
+        buttons = [
+            path(
+                f"<int:pk>/{verb}",
+                view(require_POST(self.switch_view)),
+                {"verb": verb},
+                name=f"configcenter_configuration_{verb}",
+            )
+            for verb in ("revert", "deactivate")
+        ]
+        return [*buttons, *super().get_urls()]
+
+    # --- the list -------------------------------------------------------------------------------
+
+    @display(description=_("kind"), ordering="kind")
+    def kind_label(self, row: Configuration) -> str:
+        """The title of the kind."""
+        return kind_title(row.kind)
+
+    @display(description=_("active"), label={"active": "success", "none": "warning"})
+    def active_label(self, row: Configuration) -> tuple[str, str]:
+        """The number of the active version."""
+        if row.active is None:
+            return "none", gettext("none")
+        return "active", f"v{row.active.number}"
+
+    @display(description=_("newest"), ordering="newest")
+    def newest_label(self, row: Configuration) -> str:
+        """The number of the newest version."""
+        return f"v{row.newest}" if row.newest else "–"
+
+    @display(description=_("who runs it"), label={"all": "success", "some": "danger"})
+    def running(self, row: Any) -> tuple[str, str]:
+        """``7 of 8 on v42``."""
+        tally: Tally = row.tally
+        tone = "idle" if not tally.of else "all" if tally.complete else "some"
+        return tone, tally_text(tally)
+
+    # --- the page of one ------------------------------------------------------------------------
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """What is active, who runs it, the latest versions and activations."""
+        row = cast("Configuration | None", self.get_object(request, object_id))
+        if row is None:
+            raise Http404
+        if not self.has_view_permission(request, row):
+            raise PermissionDenied
+        tally = tallies_of([row])[row.pk]
+        versions = list(row.versions.defer("content").order_by("-number")[:LATEST])
+        context = {
+            **self.admin_site.each_context(request),
+            "title": kind_title(row.kind),
+            "subtitle": str(row.project),
+            "opts": self.opts,
+            "media": self.media,
+            "row": row,
+            "active": row.active,
+            "tally": tally,
+            "tally_text": tally_text(tally),
+            "versions": [(version, tally.count(version.number)) for version in versions],
+            "activations": row.activations.select_related("version", "previous").defer(
+                "version__content", "previous__content"
+            )[:LATEST],
+            "may_edit": row.project_id in projects_of(request, Role.EDITOR),
+            "may_revert": row.project_id in projects_of(request, Role.OPERATOR)
+            and row.activations.filter(previous__isnull=False).exists(),
+            "all_versions": reverse("admin:configcenter_configversion_changelist")
+            + f"?configuration__kind={row.kind}&configuration__project__id__exact={row.project_id}",
+            "new_version": reverse("admin:configcenter_configuration_add")
+            + f"?kind={row.kind}&project={row.project_id}",
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/configcenter/configuration.html", context)
+
+    def switch_view(self, request: HttpRequest, pk: int, *, verb: str) -> HttpResponse:
+        """Go back, or switch off; the page says which version it showed as active."""
+        row = Configuration.objects.visible_to(request.user).filter(pk=pk).first()
+        if row is None:
+            raise Http404
+        role = Role.OPERATOR if verb == "revert" else Role.EDITOR
+        if row.project_id not in projects_of(request, role):
+            raise PermissionDenied
+        switch = services.revert if verb == "revert" else services.deactivate
+        try:
+            done = switch(
+                configuration=row,
+                actor=person_of(request),
+                now=timezone.now(),
+                note=typed_note(request),
+                instead_of=seen_number(request),
+            )
+        except DomainError as error:
+            messages.error(request, str(error.detail))
+        else:
+            messages.success(request, switched_text(done.version))
+        return HttpResponseRedirect(reverse("admin:configcenter_configuration_change", args=[pk]))
+
+    # --- a new version --------------------------------------------------------------------------
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """``?kind=&project=``, and ``&version=`` to begin with another than the newest."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        choice = ChoiceForm(request, request.GET if "kind" in request.GET else None)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("New version"),
+            "opts": self.opts,
+            "media": self.media,
+            "choice": choice,
+        }
+        if not choice.is_valid():
+            return TemplateResponse(request, "admin/configcenter/choose.html", context)
+        kind = services.kind_named(choice.cleaned_data["kind"])
+        project = choice.cleaned_data["project"]
+        rows = Configuration.objects.filter(kind=kind.name, project=project, newest__gte=1)
+        row = rows.select_related("active", "project").first()
+        if request.method == "POST":
+            form = VersionForm(request.POST)
+            looked = None
+            if form.is_valid():
+                answer = self._take(request, form, kind, project, row)
+                if isinstance(answer, HttpResponse):
+                    return answer
+                looked = answer
+            context |= {"looked": looked}
+        else:
+            form = VersionForm(initial=_begin(request, kind, row))
+        context |= {
+            "form": form,
+            "kind_title": kind_title(kind.name),
+            "project": project,
+            "row": row,
+        }
+        return TemplateResponse(request, "admin/configcenter/edit.html", context)
+
+    def _take(
+        self,
+        request: HttpRequest,
+        form: VersionForm,
+        kind: services.Kind,
+        project: Model,
+        row: Configuration | None,
+    ) -> HttpResponse | Looked | None:
+        """Save, or only look; refusals become errors of the form, and the answer is None."""
+        values = form.cleaned_data
+        # A text area sends every line end as two characters.
+        text = values["text"].replace("\r\n", "\n")
+        try:
+            data = services.read_text(kind=kind.name, text=text)
+            if "look" in request.POST:
+                return _look(kind, data, row)
+            saved = _save(person_of(request), kind, project, data, values)
+        except DomainError as error:
+            lines = [str(each) for texts in error.fields.values() for each in texts]
+            is_list = error.code == "bad_config"
+            form.add_error("text" if is_list else None, lines if is_list else str(error.detail))
+            return None
+        said = _("v%(number)d is saved.") if saved.created else _("v%(number)d holds this already.")
+        messages.success(request, said % {"number": saved.version.number})
+        for each in saved.warnings:
+            messages.warning(request, str(each))
+        address = "admin:configcenter_configversion_change"
+        return HttpResponseRedirect(reverse(address, args=[saved.version.pk]))
+
+
+@transaction.atomic
+def _save(
+    person: User | None, kind: services.Kind, project: Model, data: Data, values: dict[str, Any]
+) -> services.Saved:
+    now = timezone.now()
+    saved = services.save_version(
+        kind=kind.name,
+        project_id=project.pk,
+        data=data,
+        actor=person,
+        now=now,
+        note=values["note"],
+        based_on=values["based_on"],
+    )
+    if values["activate"] and saved.version.configuration.active_id != saved.version.pk:
+        services.activate(version=saved.version, actor=person, now=now, note=values["note"])
+    return saved
+
+
+def typed_note(request: HttpRequest) -> str:
+    """The note beside a button; no database takes the character 0."""
+    return request.POST.get("note", "").replace("\x00", "")
+
+
+def seen_number(request: HttpRequest) -> int:
+    """The number that the page showed as active."""
+    text = request.POST.get("instead_of", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else ANY
+
+
+def switched_text(version: ConfigVersion | None) -> str:
+    """What is active now."""
+    if version is None:
+        return gettext("No version is active any more.")
+    return gettext("v%(number)d is active now.") % {"number": version.number}
+
+
+def _begin(request: HttpRequest, kind: services.Kind, row: Configuration | None) -> dict[str, Any]:
+    if row is None:
+        return {"text": "", "based_on": 0}
+    asked = request.GET.get("version", "")
+    number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 10 else row.newest
+    version = row.versions.filter(number=number).first()
+    if version is None:
+        raise Http404
+    return {"text": text_of(kind, version.data), "based_on": row.newest}
+
+
+def _look(kind: services.Kind, data: dict[str, Any], row: Configuration | None) -> Looked:
+    tried = services.try_data(kind_name=kind.name, data=data, configuration=row)
+    services.refuse_errors(tried.problems)
+    return Looked(difference(tried.changes), tuple(str(each) for each in tried.problems))

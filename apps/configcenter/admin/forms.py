@@ -1,0 +1,67 @@
+"""The forms of a new version."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django import forms
+from django.apps import apps
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import (
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanWidget,
+)
+
+from apps.access.querysets import VisibleQuerySet
+from apps.access.states import Role
+from apps.configcenter.engine.plain import MAX_BYTES
+from apps.configcenter.models import MAX_NOTE
+from apps.configcenter.services import all_kinds
+
+
+def editable_projects(request: HttpRequest) -> Any:
+    """Projects whose configuration the person may save."""
+    rows = apps.get_model("projects", "Project")._default_manager.all()
+    return cast("VisibleQuerySet[Any]", rows).visible_to(request.user, Role.EDITOR)
+
+
+class ChoiceForm(forms.Form):
+    """Which configuration."""
+
+    kind = forms.ChoiceField(label=_("Kind"), widget=UnfoldAdminSelectWidget)
+    project: forms.ModelChoiceField[Any] = forms.ModelChoiceField(
+        label=_("Project"), queryset=None, widget=UnfoldAdminSelectWidget
+    )
+
+    def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        kinds = [(kind.name, kind.title) for kind in all_kinds()]
+        cast("forms.ChoiceField", self.fields["kind"]).choices = kinds
+        cast("forms.ModelChoiceField[Any]", self.fields["project"]).queryset = editable_projects(
+            request
+        )
+
+
+class VersionForm(forms.Form):
+    """What to save, and why."""
+
+    text = forms.CharField(
+        label=_("Content"),
+        max_length=MAX_BYTES,
+        strip=False,
+        widget=UnfoldAdminTextareaWidget({"rows": 28, "class": "cy-editor", "spellcheck": "false"}),
+    )
+    note = forms.CharField(
+        label=_("Note"),
+        max_length=MAX_NOTE,
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+        help_text=_("Why; kept with the version."),
+    )
+    activate = forms.BooleanField(
+        label=_("Activate it at once"), required=False, widget=UnfoldBooleanWidget
+    )
+    based_on = forms.IntegerField(min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput)

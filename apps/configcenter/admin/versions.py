@@ -1,0 +1,208 @@
+"""Versions in the admin: what they hold, what differs, and the button that activates one."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.text import Truncator
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_POST
+from unfold.contrib.filters.admin import FieldTextFilter
+from unfold.decorators import display
+from unfold.views import ChangeList
+
+from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.admin.read_only import ReadOnly
+from apps.access.errors import DomainError
+from apps.access.states import Role
+from apps.configcenter.admin.configurations import seen_number, switched_text, typed_note
+from apps.configcenter.admin.shown import MEDIA, difference, kind_title, tally_text, text_of
+from apps.configcenter.models import ConfigVersion
+from apps.configcenter.queries import tallies_of
+from apps.configcenter.services import activate, shown_by
+
+SHOWN_NOTE = 80
+MOST_CHOICES = 100
+
+
+class VersionList(ChangeList):
+    """Counts the processes of all its rows at once."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """Versions of this page, each with ``runs``."""
+        super().get_results(request)
+        rows: list[Any] = list(self.result_list)  # type: ignore[has-type]  # set by the parent
+        tallies = tallies_of({row.configuration_id: row.configuration for row in rows}.values())
+        for row in rows:
+            row.runs = tallies[row.configuration_id].count(row.number)
+        self.result_list = rows
+
+
+@admin.register(ConfigVersion)
+class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
+    """To read and to activate."""
+
+    list_display = (
+        "number_label",
+        "kind_label",
+        "project",
+        "state",
+        "runs_label",
+        "summary",
+        "author_label",
+        "short_note",
+        "created_at",
+    )
+    list_select_related = ("configuration__project", "configuration__active")
+    list_filter = (
+        ("configuration__project", VisibleRelatedFilter),
+        ("configuration__kind", FieldTextFilter),
+        ("author_label", FieldTextFilter),
+    )
+    list_filter_submit = True
+    search_fields = ("note", "summary", "author_label")
+    search_help_text = _("Note, summary, author")
+
+    class Media:
+        css = {"all": MEDIA}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
+        """Without contents, which may be long; the page of one reads its own."""
+        return super().get_queryset(request).defer("content", "configuration__active__content")
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[VersionList]:
+        """The list that knows who runs what."""
+        return VersionList
+
+    def get_urls(self) -> list[URLPattern]:
+        """The button of the page."""
+        view = self.admin_site.admin_view(require_POST(self.activate_view))
+        return [
+            path("<int:pk>/activate", view, name="configcenter_configversion_activate"),
+            *super().get_urls(),
+        ]
+
+    @display(description=_("version"), ordering="number")
+    def number_label(self, version: ConfigVersion) -> str:
+        """``v42``."""
+        return f"v{version.number}"
+
+    @display(description=_("kind"), ordering="configuration__kind")
+    def kind_label(self, version: ConfigVersion) -> str:
+        """The title of the kind."""
+        return kind_title(version.configuration.kind)
+
+    @display(description=_("project"), ordering="configuration__project__name")
+    def project(self, version: ConfigVersion) -> str:
+        """Whose it is."""
+        return str(version.configuration.project)
+
+    @display(description=_("state"), label={"active": "success", "newest": "info"})
+    def state(self, version: ConfigVersion) -> tuple[str, str]:
+        """Active, newest, or one of the others."""
+        if version.configuration.active_id == version.pk:
+            return "active", gettext("active")
+        if version.configuration.newest == version.number:
+            return "newest", gettext("newest")
+        return "old", "–"
+
+    @display(description=_("run it"))
+    def runs_label(self, version: Any) -> str:
+        """How many living processes run it."""
+        return str(version.runs) if version.runs else "–"
+
+    @display(description=_("note"))
+    def short_note(self, version: ConfigVersion) -> str:
+        """Its first words."""
+        return Truncator(version.note).chars(SHOWN_NOTE) or "–"
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """What it holds, and what differs from the version ``?against=``."""
+        version = cast("ConfigVersion | None", self.get_object(request, object_id))
+        if version is None:
+            raise Http404
+        if not self.has_view_permission(request, version):
+            raise PermissionDenied
+        row = version.configuration
+        others = row.versions.exclude(pk=version.pk)
+        against = _against(request, version)
+        other = others.filter(number=against).first()
+        if other is None and against:
+            raise Http404
+        kind = shown_by(row.kind)
+        changes = kind.diff(other.data if other is not None else {}, version.data)
+        tally = tallies_of([row])[row.pk]
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"{kind_title(row.kind)} v{version.number}",
+            "subtitle": str(row.project),
+            "opts": self.opts,
+            "media": self.media,
+            "version": version,
+            "row": row,
+            "is_active": row.active_id == version.pk,
+            "active": row.active,
+            "runs": tally.count(version.number),
+            "tally_text": tally_text(tally),
+            "text": text_of(kind, version.data),
+            "against": against,
+            "choices": list(
+                others.order_by("-number").values_list("number", flat=True)[:MOST_CHOICES]
+            ),
+            "changes": difference(changes),
+            "may_edit": row.project_id in projects_of(request, Role.EDITOR),
+            "edit": reverse("admin:configcenter_configuration_add")
+            + f"?kind={row.kind}&project={row.project_id}&version={version.number}",
+            **(extra_context or {}),
+        }
+        return TemplateResponse(request, "admin/configcenter/version.html", context)
+
+    def activate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Have every process run this version."""
+        visible = ConfigVersion.objects.visible_to(request.user).select_related("configuration")
+        version = visible.filter(pk=pk).first()
+        if version is None:
+            raise Http404
+        if version.configuration.project_id not in projects_of(request, Role.EDITOR):
+            raise PermissionDenied
+        try:
+            done = activate(
+                version=version,
+                actor=person_of(request),
+                now=timezone.now(),
+                note=typed_note(request),
+                instead_of=seen_number(request),
+            )
+        except DomainError as error:
+            messages.error(request, error.text if error.code == "bad_config" else str(error.detail))
+        else:
+            messages.success(request, switched_text(done.version))
+        return HttpResponseRedirect(reverse("admin:configcenter_configversion_change", args=[pk]))
+
+
+def _against(request: HttpRequest, version: ConfigVersion) -> int:
+    """Asked for, else the active one, else the one before; 0 is the empty one."""
+    asked = request.GET.get("against", "")
+    if asked:
+        if not (asked.isascii() and asked.isdigit() and len(asked) < 10):
+            raise Http404
+        return int(asked)
+    active = version.configuration.active
+    if active is not None and active.pk != version.pk:
+        return active.number
+    return version.number - 1

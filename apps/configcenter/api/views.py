@@ -1,0 +1,227 @@
+"""REST of configurations."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from django.db import transaction
+from django.db.models import Model, QuerySet
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema
+from rest_framework import status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+
+from apps.access.api.base import ApiView, ReadViewSet
+from apps.access.api.errors import BadRequest
+from apps.access.api.idempotency import idempotent
+from apps.access.errors import RoleRequired
+from apps.access.services import has_role
+from apps.access.states import Role
+from apps.configcenter import services
+from apps.configcenter.api.filters import ActivationFilter, ConfigurationFilter, VersionFilter
+from apps.configcenter.api.serializers import (
+    ConfigActivationSerializer,
+    ConfigCheckedSerializer,
+    ConfigDiffSerializer,
+    ConfigKindSerializer,
+    ConfigRevertSerializer,
+    ConfigRunnerSerializer,
+    ConfigSavedSerializer,
+    ConfigSaveSerializer,
+    ConfigSwitchSerializer,
+    ConfigTrialSerializer,
+    ConfigurationSerializer,
+    ConfigVersionDetailSerializer,
+    ConfigVersionSerializer,
+)
+from apps.configcenter.models import Activation, Configuration, ConfigVersion
+from apps.configcenter.queries import tallies_of
+
+AGAINST = OpenApiParameter(
+    "against",
+    OpenApiTypes.INT,
+    description="Number of the version to compare with; by default the one before.",
+)
+
+
+class KindsView(ApiView):
+    """Which kinds of configuration there are."""
+
+    @extend_schema(operation_id="config_kinds", responses=ConfigKindSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """All of them, by name."""
+        found = [{"name": k.name, "title": str(k.title)} for k in services.all_kinds()]
+        return Response(ConfigKindSerializer(found, many=True).data)
+
+
+class ConfigurationViewSet(ReadViewSet[Configuration]):
+    """Configurations: what is active, and who runs it."""
+
+    queryset = Configuration.objects.select_related("active", "project")
+    serializer_class = ConfigurationSerializer
+    filterset_class = ConfigurationFilter
+    required_roles = {"check": Role.VIEWER, "revert": Role.OPERATOR, "deactivate": Role.EDITOR}
+
+    def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """A page; the processes of all its rows are counted at once."""
+        page = self.paginate_queryset(self.filter_queryset(self.get_queryset()))
+        rows = list(cast("list[Configuration]", page or []))
+        context = {**self.get_serializer_context(), "tallies": tallies_of(rows)}
+        data = ConfigurationSerializer(rows, many=True, context=context).data
+        return self.get_paginated_response(data)
+
+    @extend_schema(responses=ConfigRunnerSerializer(many=True), filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def running(self, request: Request, pk: str | None = None) -> Response:
+        """Every living process that follows it, and what it runs."""
+        row = self.get_object()
+        return Response(ConfigRunnerSerializer(tallies_of([row])[row.pk].runners, many=True).data)
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """The check is a question, though it is asked by POST."""
+        self.only_reads = self.action == "check"
+        super().initial(request, *args, **kwargs)
+
+    @extend_schema(request=ConfigTrialSerializer, responses=ConfigCheckedSerializer)
+    @action(detail=True, methods=["post"])
+    def check(self, request: Request, pk: str | None = None) -> Response:
+        """Problems and differences of what somebody might save; nothing is changed."""
+        row = self.get_object()
+        asked = ConfigTrialSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        data = asked.validated_data["data"]
+        if "text" in asked.validated_data:
+            data = services.read_text(kind=row.kind, text=asked.validated_data["text"])
+        tried = services.try_data(kind_name=row.kind, data=data, configuration=row)
+        return Response(ConfigCheckedSerializer(tried).data)
+
+    @extend_schema(request=ConfigRevertSerializer, responses=ConfigActivationSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def revert(self, request: Request, pk: str | None = None) -> Response:
+        """Go back to a version that was active before. 409 when there is none."""
+        row = self.get_object()
+        done = services.revert(configuration=row, **_switch(self, request, ConfigRevertSerializer))
+        return Response(ConfigActivationSerializer(done).data)
+
+    @extend_schema(request=ConfigSwitchSerializer, responses=ConfigActivationSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def deactivate(self, request: Request, pk: str | None = None) -> Response:
+        """No version is active from now on. 409 when none is."""
+        row = self.get_object()
+        done = services.deactivate(
+            configuration=row, **_switch(self, request, ConfigSwitchSerializer)
+        )
+        return Response(ConfigActivationSerializer(done).data)
+
+
+class VersionViewSet(ReadViewSet[ConfigVersion]):
+    """Versions: saved, compared, activated; never changed."""
+
+    queryset = ConfigVersion.objects.select_related("configuration__project")
+    serializer_class = ConfigVersionSerializer
+    filterset_class = VersionFilter
+    required_roles = {"activate": Role.EDITOR}
+
+    def get_queryset(self) -> QuerySet[ConfigVersion]:
+        """Contents, which may be long, only where one is shown."""
+        rows = super().get_queryset()
+        return rows.defer("content") if self.action == "list" else rows
+
+    def get_serializer_class(self) -> type[BaseSerializer[ConfigVersion]]:
+        """A single one comes with its data."""
+        return (
+            ConfigVersionDetailSerializer if self.action == "retrieve" else ConfigVersionSerializer
+        )
+
+    @extend_schema(
+        request=ConfigSaveSerializer,
+        responses={200: ConfigSavedSerializer, 201: ConfigSavedSerializer},
+    )
+    @idempotent
+    def create(self, request: Request) -> Response:
+        """Save: 201 with a new version, 200 when the newest holds the same."""
+        asked = ConfigSaveSerializer(data=request.data, context=self.get_serializer_context())
+        asked.is_valid(raise_exception=True)
+        values = asked.validated_data
+        project = cast(Model, values["project"])
+        if not has_role(self.person, project.pk, self.role_for_action()):
+            raise RoleRequired
+        with transaction.atomic():
+            saved = self._save(values, project)
+        body = {"version": saved.version, "created": saved.created}
+        warnings = [str(each) for each in saved.warnings]
+        data = ConfigSavedSerializer(body | {"warnings": warnings}).data
+        made = status.HTTP_201_CREATED if saved.created else status.HTTP_200_OK
+        return Response(data, status=made)
+
+    def _save(self, values: dict[str, Any], project: Model) -> services.Saved:
+        data = values.get("data")
+        if data is None:
+            data = services.read_text(kind=values["kind"], text=values["text"])
+        now = timezone.now()
+        saved = services.save_version(
+            kind=values["kind"],
+            project_id=project.pk,
+            data=data,
+            actor=self.person,
+            now=now,
+            note=values["note"],
+            based_on=values["based_on"],
+        )
+        configuration = saved.version.configuration
+        if values["activate"] and configuration.active_id != saved.version.pk:
+            services.activate(
+                version=saved.version, actor=self.person, now=now, note=values["note"]
+            )
+            configuration.active_id = saved.version.pk
+        return saved
+
+    @extend_schema(parameters=[AGAINST], responses=ConfigDiffSerializer, filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def diff(self, request: Request, pk: str | None = None) -> Response:
+        """What changes from another version of the same configuration to this one."""
+        new = self.get_object()
+        asked = request.query_params.get("against", str(new.number - 1))
+        if not (asked.isascii() and asked.isdigit() and len(asked) < 10):
+            raise BadRequest("against: a number of a version is needed")
+        versions = self.get_queryset().filter(configuration=new.configuration_id)
+        old = versions.filter(number=int(asked)).first()
+        if old is None and int(asked) != 0:
+            raise BadRequest(f"against: there is no version {asked}")
+        kind = services.shown_by(new.configuration.kind)
+        changes = kind.diff(old.data if old is not None else {}, new.data)
+        body = {"old": int(asked), "new": new.number, "changes": changes}
+        return Response(ConfigDiffSerializer(body).data)
+
+    @extend_schema(request=ConfigSwitchSerializer, responses=ConfigActivationSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def activate(self, request: Request, pk: str | None = None) -> Response:
+        """Every process applies it within a second. 409 when it is active."""
+        version = self.get_object()
+        done = services.activate(version=version, **_switch(self, request, ConfigSwitchSerializer))
+        return Response(ConfigActivationSerializer(done).data)
+
+
+class ActivationViewSet(ReadViewSet[Activation]):
+    """What was active when, and by whom."""
+
+    queryset = Activation.objects.select_related("configuration", "version", "previous").defer(
+        "version__content", "previous__content"
+    )
+    serializer_class = ConfigActivationSerializer
+    filterset_class = ActivationFilter
+
+
+def _switch(
+    view: ApiView, request: Request, serializer: type[BaseSerializer[Any]]
+) -> dict[str, Any]:
+    asked = serializer(data=request.data)
+    asked.is_valid(raise_exception=True)
+    return {**asked.validated_data, "actor": view.person, "now": timezone.now()}

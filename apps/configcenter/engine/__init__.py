@@ -1,0 +1,1 @@
+"""Plain Python: kinds of configuration, plain data, differences. No Django."""

@@ -1,0 +1,138 @@
+"""What differs between two versions, in words that say where.
+
+Entries of a list that have a ``name`` are told apart by it, so that an entry that was put in
+front does not make all others look changed. Other lists are compared by what they hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from enum import StrEnum
+from itertools import islice
+from typing import Any, Final
+
+MOST_CHANGES: Final = 2_000
+# Longer lists without names are shown as one change: comparing them takes too long.
+_LONG: Final = 1_000
+_SHOWN: Final = 200
+
+
+class What(StrEnum):
+    """What happened at a place."""
+
+    ADDED = "added"
+    REMOVED = "removed"
+    CHANGED = "changed"
+    MOVED = "moved"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One difference; ``before`` is None for what was added, ``after`` for what was removed.
+
+    For ``moved`` both are the names of a list in their order.
+    """
+
+    place: str
+    what: What
+    before: Any = None
+    after: Any = None
+
+    def __str__(self) -> str:
+        if self.what is What.ADDED:
+            return f"+ {self.place}: {_short(self.after)}"
+        if self.what is What.REMOVED:
+            return f"- {self.place}: {_short(self.before)}"
+        mark = "~" if self.what is What.CHANGED else "^"
+        return f"{mark} {self.place}: {_short(self.before)} -> {_short(self.after)}"
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """Every difference, at most ``MOST_CHANGES``. Both are plain data."""
+    return list(islice(_mappings("", old, new), MOST_CHANGES))
+
+
+def _values(place: str, old: Any, new: Any) -> Iterator[Change]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        yield from _mappings(place, old, new)
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from _lists(place, old, new)
+    elif not _same(old, new):
+        yield Change(place, What.CHANGED, old, new)
+
+
+def _same(old: Any, new: Any) -> bool:
+    # To Python 1 == True == 1.0 and 0.0 == -0.0; to whoever reads the file they differ.
+    return _text(old) == _text(new)
+
+
+def _mappings(place: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+    for key in [*old, *(key for key in new if key not in old)]:
+        where = f"{place}.{key}" if place else key
+        if key not in new:
+            yield Change(where, What.REMOVED, before=old[key])
+        elif key not in old:
+            yield Change(where, What.ADDED, after=new[key])
+        else:
+            yield from _values(where, old[key], new[key])
+
+
+def _lists(place: str, old: list[Any], new: list[Any]) -> Iterator[Change]:
+    was, now = _by_name(old), _by_name(new)
+    if was is not None and now is not None and (was or now):
+        for name in [*was, *(name for name in now if name not in was)]:
+            where = f"{place}[{name}]"
+            if name not in now:
+                yield Change(where, What.REMOVED, before=was[name])
+            elif name not in was:
+                yield Change(where, What.ADDED, after=now[name])
+            else:
+                yield from _mappings(where, was[name], now[name])
+        stayed = [name for name in was if name in now]
+        order = [name for name in now if name in was]
+        if stayed != order:
+            yield Change(place, What.MOVED, stayed, order)
+        return
+    if max(len(old), len(new)) > _LONG:
+        if _text(old) != _text(new):
+            yield Change(place, What.CHANGED, old, new)
+        return
+    yield from _plain_lists(place, old, new)
+
+
+def _plain_lists(place: str, old: list[Any], new: list[Any]) -> Iterator[Change]:
+    left, right = [_text(each) for each in old], [_text(each) for each in new]
+    matcher = SequenceMatcher(None, left, right, autojunk=False)
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        paired = min(i2 - i1, j2 - j1)
+        for step in range(paired):
+            yield from _values(f"{place}[{j1 + step}]", old[i1 + step], new[j1 + step])
+        for index in range(i1 + paired, i2):
+            yield Change(f"{place}[{index}]", What.REMOVED, before=old[index])
+        for index in range(j1 + paired, j2):
+            yield Change(f"{place}[{index}]", What.ADDED, after=new[index])
+
+
+def _by_name(entries: list[Any]) -> dict[str, Mapping[str, Any]] | None:
+    """The entries by name; None when they are no mappings with names of their own."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for entry in entries:
+        name = entry.get("name") if isinstance(entry, Mapping) else None
+        if not isinstance(name, str) or name in found:
+            return None
+        found[name] = entry
+    return found
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def _short(value: Any) -> str:
+    text = _text(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

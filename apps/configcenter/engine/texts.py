@@ -1,0 +1,46 @@
+"""The text form of kinds that bring none of their own: strict JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from apps.configcenter.engine.plain import MAX_BYTES, Data, check_plain
+
+
+def read_json(raw: bytes) -> Data:
+    """Data of JSON. Raises ``ValueError`` with a text that says where and why."""
+    if len(raw) > MAX_BYTES:
+        raise ValueError(f"a configuration has at most {MAX_BYTES} bytes")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8 at byte {error.start}") from None
+    try:
+        value = json.loads(text, parse_constant=_refuse, object_pairs_hook=_mapping)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"line {error.lineno}, column {error.colno}: not JSON: {error.msg}"
+        ) from None
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return check_plain(value)
+
+
+def write_json(data: Data) -> str:
+    """Indented, Chinese as it is written."""
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> Data:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        counts = Counter(name for name, _value in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
+        raise ValueError(f"the name {twice[:100]!r} is there twice")
+    return found

@@ -1,0 +1,76 @@
+"""Refusals of this app."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.errors import DomainError
+
+
+class ConfigError(DomainError):
+    """Base of this app's refusals."""
+
+
+class HistoryIsFixed(ConfigError):
+    """Something tried to change or delete a version or an activation."""
+
+    code = "history_is_fixed"
+    detail = _("Versions of a configuration are never changed or deleted.")
+
+
+class UnknownKind(ConfigError):
+    """No app has registered this kind."""
+
+    code = "unknown_kind"
+    status = 422
+    detail = _("There is no such kind of configuration.")
+
+
+class BadConfig(ConfigError):
+    """The data has problems; ``fields["data"]`` lists them, each with its place."""
+
+    code = "bad_config"
+    status = 422
+    detail = _("The configuration has problems.")
+
+
+class SavedMeanwhile(ConfigError):
+    """Somebody has saved a version since the caller read the newest one."""
+
+    code = "saved_meanwhile"
+    detail = _("Another version was saved meanwhile; compare with it and save again.")
+
+
+class ActivatedMeanwhile(ConfigError):
+    """Another version is active than the caller believes."""
+
+    code = "activated_meanwhile"
+    detail = _("Another version was activated meanwhile.")
+
+
+class AlreadyActive(ConfigError):
+    """The version is active."""
+
+    code = "already_active"
+    detail = _("This version is active already.")
+
+
+class NotActive(ConfigError):
+    """No version is active."""
+
+    code = "not_active"
+    detail = _("No version of this configuration is active.")
+
+
+class NothingToRevert(ConfigError):
+    """There is no earlier active version to go back to."""
+
+    code = "nothing_to_revert"
+    detail = _("No other version was active before.")
+
+
+class NeverActive(ConfigError):
+    """Going back is for versions that have been active; others are activated."""
+
+    code = "never_active"
+    detail = _("This version has never been active; activate it instead.")

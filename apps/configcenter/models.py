@@ -1,0 +1,258 @@
+"""Configurations, their versions, which one is active, and which process runs which."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, ClassVar
+
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.models import User
+from apps.configcenter.engine.plain import Data
+from apps.configcenter.errors import HistoryIsFixed
+from apps.configcenter.querysets import (
+    ConfigurationQuerySet,
+    FixedQuerySet,
+    RunningQuerySet,
+)
+from apps.runtime.models import Daemon
+
+MAX_NOTE = 2_000
+
+
+class Configuration(models.Model):
+    """The configuration of one kind in one project; its row is what writers lock."""
+
+    kind = models.CharField(_("kind"), max_length=32)
+    project = models.ForeignKey(
+        "projects.Project",
+        verbose_name=_("project"),
+        on_delete=models.PROTECT,
+        related_name="+",
+    )
+    newest = models.PositiveIntegerField(_("newest version"), default=0)
+    active = models.ForeignKey(
+        "ConfigVersion",
+        verbose_name=_("active version"),
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+    )
+    changed_at = models.DateTimeField(_("changed at"), default=timezone.now)
+
+    objects = ConfigurationQuerySet["Configuration"].as_manager()
+
+    class Meta:
+        verbose_name = _("configuration")
+        verbose_name_plural = _("configurations")
+        ordering: ClassVar = ["kind", "project_id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["kind", "project"], name="configcenter_one_a_project"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} · {self.project}"
+
+
+class Fixed(models.Model):
+    """Rows that are added and never changed: the history of a configuration."""
+
+    class Meta:
+        abstract = True
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Add the row; a second save is refused."""
+        if not self._state.adding:
+            raise HistoryIsFixed
+        kwargs["force_insert"] = True
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        """Refused."""
+        raise HistoryIsFixed
+
+
+class ConfigVersion(Fixed):
+    """One saved state of a configuration, fixed for ever.
+
+    The data is kept as text: databases order the keys of their JSON types anew, and people want
+    their file back as they wrote it. ``digest`` is the same for the same values in any order.
+    """
+
+    configuration = models.ForeignKey(
+        Configuration,
+        verbose_name=_("configuration"),
+        on_delete=models.PROTECT,
+        related_name="versions",
+    )
+    number = models.PositiveIntegerField(_("number"))
+    content = models.TextField(_("content"))
+    digest = models.CharField(_("SHA-256 of the values"), max_length=64)
+    summary = models.CharField(_("summary"), max_length=200, blank=True)
+    author = models.ForeignKey(
+        User, verbose_name=_("author"), related_name="+", null=True, on_delete=models.SET_NULL
+    )
+    author_label = models.CharField(_("author's name"), max_length=150)
+    note = models.CharField(_("note"), max_length=MAX_NOTE, blank=True)
+    created_at = models.DateTimeField(_("saved at"), default=timezone.now)
+
+    objects = FixedQuerySet["ConfigVersion"].as_manager()
+
+    class Meta:
+        verbose_name = _("version of a configuration")
+        verbose_name_plural = _("versions of configurations")
+        ordering: ClassVar = ["-id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["configuration", "number"], name="configcenter_version_once"
+            ),
+            models.CheckConstraint(
+                condition=Q(number__gte=1), name="configcenter_version_from_one"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.configuration} v{self.number}"
+
+    @property
+    def data(self) -> Data:
+        """The values, a copy of one's own with each call."""
+        found: Data = json.loads(self.content)
+        return found
+
+
+class Activation(Fixed):
+    """From ``at`` on ``version`` was active (None: none), in place of ``previous``."""
+
+    configuration = models.ForeignKey(
+        Configuration,
+        verbose_name=_("configuration"),
+        on_delete=models.PROTECT,
+        related_name="activations",
+    )
+    version = models.ForeignKey(
+        ConfigVersion,
+        verbose_name=_("version"),
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="activations",
+    )
+    previous = models.ForeignKey(
+        ConfigVersion,
+        verbose_name=_("version before"),
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="+",
+    )
+    actor = models.ForeignKey(
+        User, verbose_name=_("person"), related_name="+", null=True, on_delete=models.SET_NULL
+    )
+    actor_label = models.CharField(_("person's name"), max_length=150)
+    note = models.CharField(_("note"), max_length=MAX_NOTE, blank=True)
+    at = models.DateTimeField(_("at"), default=timezone.now)
+
+    objects = FixedQuerySet["Activation"].as_manager()
+
+    class Meta:
+        verbose_name = _("activation")
+        verbose_name_plural = _("activations")
+        ordering: ClassVar = ["-id"]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=~Q(version=F("previous")), name="configcenter_activation_changes"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["configuration", "-id"], name="configcenter_activations"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.configuration}: {self.version_id or '–'}"
+
+
+class KindSerial(models.Model):
+    """Rises by one with every activation of a kind: what processes look at twice a second.
+
+    Risen in the transaction of the activation under a row lock, so serials appear in the order
+    of their commits. An automatic id would not: a reader could miss what commits late.
+    """
+
+    kind = models.CharField(_("kind"), max_length=32, primary_key=True)
+    serial = models.PositiveBigIntegerField(_("serial"), default=0)
+
+    class Meta:
+        verbose_name = _("serial of a kind")
+        verbose_name_plural = _("serials of kinds")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.serial}"
+
+
+class Following(models.Model):
+    """A process that applies the configurations of a kind; counts while its daemon is alive."""
+
+    daemon = models.ForeignKey(
+        Daemon, verbose_name=_("process"), on_delete=models.CASCADE, related_name="+"
+    )
+    # That of the daemon's row when this was written: another one means another process.
+    boot = models.CharField(_("boot"), max_length=64)
+    kind = models.CharField(_("kind"), max_length=32)
+    project = models.ForeignKey(
+        "projects.Project",
+        verbose_name=_("project"),
+        null=True,
+        on_delete=models.CASCADE,
+        related_name="+",
+        help_text=_("The only project it follows; empty: every project."),
+    )
+    since = models.DateTimeField(_("since"), default=timezone.now)
+
+    class Meta:
+        verbose_name = _("following process")
+        verbose_name_plural = _("following processes")
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["daemon", "kind"], name="configcenter_follows_once"),
+        ]
+        indexes: ClassVar = [models.Index(fields=["kind"], name="configcenter_followers")]
+
+    def __str__(self) -> str:
+        return f"{self.daemon} {self.kind}"
+
+
+class RunningVersion(models.Model):
+    """What one process runs of one configuration. ``number`` 0: nothing."""
+
+    following = models.ForeignKey(
+        Following, verbose_name=_("process"), on_delete=models.CASCADE, related_name="running"
+    )
+    configuration = models.ForeignKey(
+        Configuration,
+        verbose_name=_("configuration"),
+        on_delete=models.CASCADE,
+        related_name="running",
+    )
+    number = models.PositiveIntegerField(_("version"), default=0)
+    applied_at = models.DateTimeField(_("applied at"), default=timezone.now)
+    problem = models.CharField(
+        _("problem"),
+        max_length=500,
+        blank=True,
+        help_text=_("Why the active version could not be applied; the one before goes on."),
+    )
+
+    objects = RunningQuerySet["RunningVersion"].as_manager()
+
+    class Meta:
+        verbose_name = _("running version")
+        verbose_name_plural = _("running versions")
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["following", "configuration"], name="configcenter_runs_one"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.following} v{self.number}"

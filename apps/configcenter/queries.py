@@ -1,0 +1,101 @@
+"""Who runs which version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import F, Prefetch
+
+from apps.configcenter.models import Configuration, Following, RunningVersion
+from apps.runtime.queries import live_daemons
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """One living process, and what it runs of a configuration. ``number`` 0: nothing."""
+
+    kind: str
+    name: str
+    host: str
+    pid: int
+    number: int
+    applied_at: datetime | None
+    problem: str
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Of the ``runners`` that are alive, how many run the active version."""
+
+    active: int
+    runners: tuple[Runner, ...] = ()
+
+    @property
+    def of(self) -> int:
+        """How many there are."""
+        return len(self.runners)
+
+    @property
+    def on(self) -> int:
+        """How many run what is active."""
+        return sum(each.current for each in self.runners)
+
+    @property
+    def complete(self) -> bool:
+        """Nobody is behind."""
+        return self.on == self.of
+
+    def count(self, number: int) -> int:
+        """How many run version ``number``."""
+        return sum(each.number == number for each in self.runners)
+
+
+def tallies_of(configurations: Iterable[Configuration]) -> dict[int, Tally]:
+    """By the id of the configuration. Three queries, however many there are.
+
+    Select ``active`` with the configurations. A process that follows the kind and has not
+    reported yet counts as running nothing.
+    """
+    rows = list(configurations)
+    mine = RunningVersion.objects.filter(configuration__in=[row.pk for row in rows])
+    followings = list(
+        Following.objects.filter(
+            kind__in={row.kind for row in rows},
+            daemon__in=live_daemons(),
+            boot=F("daemon__boot"),
+        )
+        .select_related("daemon")
+        .prefetch_related(Prefetch("running", queryset=mine, to_attr="reported"))
+        .order_by("daemon__kind", "daemon__name")
+    )
+    return {row.pk: _tally(row, followings) for row in rows}
+
+
+def _tally(configuration: Configuration, followings: Sequence[Following]) -> Tally:
+    active = configuration.active.number if configuration.active is not None else 0
+    runners = [
+        _runner(following, configuration, active)
+        for following in followings
+        if following.kind == configuration.kind
+        and following.project_id in (None, configuration.project_id)
+    ]
+    return Tally(active, tuple(runners))
+
+
+def _runner(following: Following, configuration: Configuration, active: int) -> Runner:
+    reported: list[RunningVersion] = following.reported  # type: ignore[attr-defined]
+    found = next((row for row in reported if row.configuration_id == configuration.pk), None)
+    number = found.number if found is not None else 0
+    return Runner(
+        kind=following.daemon.kind,
+        name=following.daemon.name,
+        host=following.daemon.host,
+        pid=following.daemon.pid,
+        number=number,
+        applied_at=found.applied_at if found is not None else None,
+        problem=found.problem if found is not None else "",
+        current=number == active,
+    )

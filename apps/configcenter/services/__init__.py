@@ -1,0 +1,45 @@
+"""Every write of this app, and what daemons follow it with."""
+
+from apps.configcenter.engine.kinds import Found, Kind, Problem, Unreadable, all_kinds, register
+from apps.configcenter.services.activating import activate, deactivate, revert
+from apps.configcenter.services.following import Active, Follower
+from apps.configcenter.services.kinds import (
+    errors_of,
+    kind_named,
+    problems_of,
+    read_text,
+    refuse_errors,
+    shown_by,
+)
+from apps.configcenter.services.saving import (
+    Saved,
+    Tried,
+    configuration_of,
+    save_version,
+    try_data,
+)
+
+__all__ = [
+    "Active",
+    "Follower",
+    "Found",
+    "Kind",
+    "Problem",
+    "Saved",
+    "Tried",
+    "Unreadable",
+    "activate",
+    "all_kinds",
+    "configuration_of",
+    "deactivate",
+    "errors_of",
+    "kind_named",
+    "problems_of",
+    "read_text",
+    "refuse_errors",
+    "register",
+    "revert",
+    "save_version",
+    "shown_by",
+    "try_data",
+]

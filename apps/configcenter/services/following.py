@@ -1,0 +1,239 @@
+"""How a daemon follows its configuration without a restart.
+
+    self.rules = Follower(kind="routing", apply=self.use, identity=self.identity, clock=clock)
+
+    def setup(self): self.rules.setup()
+    def step(self): self.rules.poll() ...
+    def use(self, project_id: int, active: Active | None) -> None: ...
+
+The row is the truth: twice a second one lookup by primary key says whether anything of the kind
+has changed, so a change is applied within a second with no broker at all. When the database is
+away, the last good versions go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from django.db import InterfaceError, OperationalError, connection
+
+from apps.configcenter.engine.plain import Data
+from apps.configcenter.models import Configuration, ConfigVersion, KindSerial
+from apps.configcenter.services.reporting import Report, report_running
+from apps.runtime.daemon import Identity
+from yardkit.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 0.5
+# What could not be applied is tried again: the reason may have been elsewhere.
+RETRY_SECONDS: Final = 10.0
+# Everything is reported again so often: a report may have been lost with its daemon's row.
+REPORT_SECONDS: Final = 30.0
+AWAY: Final = (OperationalError, InterfaceError)
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """The active version of one project."""
+
+    project_id: int
+    configuration_id: int
+    version_id: int
+    number: int
+    data: Data
+
+
+Apply = Callable[[int, Active | None], None]
+
+
+@dataclass(slots=True)
+class _State:
+    """What was tried last for one project, and what runs."""
+
+    configuration_id: int
+    tried: int | None
+    running: Active | None
+    applied_at: datetime
+    problem: str = ""
+
+
+class Follower:
+    """Gives a daemon the active versions of one kind, at the start and with each change.
+
+    ``apply(project_id, active)`` is called in the thread of ``poll``; None: nothing is active any
+    more. When it raises, what ran before counts as running on, the reason is reported, and it is
+    called again ten seconds later. It must leave its own state as it was when it raises.
+
+    ``project_id`` limits it to one project. Without ``identity`` nothing is reported.
+    """
+
+    def __init__(
+        self,
+        *,
+        kind: str,
+        apply: Apply,
+        clock: Clock,
+        identity: Identity | None = None,
+        project_id: int | None = None,
+        poll_seconds: float = POLL_SECONDS,
+    ) -> None:
+        self.kind = kind
+        # Why the database cannot be asked; "" when it can.
+        self.outage = ""
+        self._apply = apply
+        self._clock = clock
+        self._identity = identity
+        self._project_id = project_id
+        self._poll_seconds = poll_seconds
+        self._states: dict[int, _State] = {}
+        self._serial: int | None = None
+        self._unreported: set[int] = set()
+        self._look_at = 0.0
+        self._retry_at = 0.0
+        self._report_at: float | None = None
+
+    @property
+    def running(self) -> dict[int, Active]:
+        """What was applied last, by project."""
+        return {pk: state.running for pk, state in self._states.items() if state.running}
+
+    @property
+    def problems(self) -> dict[int, str]:
+        """Why the active version of a project is not the one that runs."""
+        return {pk: state.problem for pk, state in self._states.items() if state.problem}
+
+    def setup(self) -> None:
+        """Apply what is active. Raises ``DatabaseError``: there is no last good version yet."""
+        self._report_at = None
+        self._look()
+        self._look_at = self._clock.monotonic() + self._poll_seconds
+
+    def wake(self) -> None:
+        """Look at the next ``poll``, whenever the last one was."""
+        self._look_at = 0.0
+
+    def poll(self) -> bool:
+        """Apply what has changed; True when something has. Cheap, for every step of a daemon."""
+        now = self._clock.monotonic()
+        if now < self._look_at:
+            return False
+        self._look_at = now + self._poll_seconds
+        try:
+            changed = self._look()
+        except AWAY as error:
+            self._away(error)
+            return False
+        if self.outage:
+            logger.info("configuration %s: the database is back", self.kind)
+        self.outage = ""
+        return changed
+
+    def _away(self, error: Exception) -> None:
+        # A server that restarted leaves a connection that only fails.
+        connection.close()
+        if not self.outage:
+            logger.warning(
+                "configuration %s: the database is away, the last versions go on: %s",
+                self.kind,
+                _line(error),
+            )
+        self.outage = _line(error)
+
+    def _look(self) -> bool:
+        rows = KindSerial.objects.filter(kind=self.kind).values_list("serial", flat=True)
+        serial = next(iter(rows), 0)
+        changed = False
+        if serial != self._serial:
+            changed = self._refresh()
+            # After the refresh: what fails half-way is done again.
+            self._serial = serial
+        elif self.problems and self._clock.monotonic() >= self._retry_at:
+            self._forget_failed()
+            changed = self._refresh()
+        self._report()
+        return changed
+
+    def _forget_failed(self) -> None:
+        for state in self._states.values():
+            if state.problem:
+                state.tried = -1
+
+    def _refresh(self) -> bool:
+        """Apply every difference between what is active and what was tried last."""
+        rows = Configuration.objects.filter(kind=self.kind)
+        if self._project_id is not None:
+            rows = rows.filter(project_id=self._project_id)
+        wanted = dict[int, tuple[int, int | None]]()
+        for pk, project_id, active_id in rows.values_list("pk", "project_id", "active_id"):
+            state = self._states.get(project_id)
+            if active_id != (state.tried if state is not None else None):
+                wanted[project_id] = (pk, active_id)
+        ids = [each for _pk, each in wanted.values() if each is not None]
+        versions = ConfigVersion.objects.in_bulk(ids)
+        for project_id, (pk, version_id) in wanted.items():
+            self._use(project_id, pk, None if version_id is None else versions[version_id])
+        return bool(wanted)
+
+    def _use(self, project_id: int, pk: int, version: ConfigVersion | None) -> None:
+        now = self._clock.now()
+        state = self._states.setdefault(project_id, _State(pk, None, None, now))
+        state.tried = version.pk if version is not None else None
+        self._unreported.add(project_id)
+        active = None
+        try:
+            if version is not None:
+                active = Active(project_id, pk, version.pk, version.number, version.data)
+            self._apply(project_id, active)
+        except Exception as error:
+            state.problem = f"v{version.number if version else 0}: {_line(error)}"
+            self._retry_at = self._clock.monotonic() + RETRY_SECONDS
+            logger.exception(
+                "configuration %s of project %d: v%d is not applied, the one before goes on",
+                self.kind,
+                project_id,
+                version.number if version else 0,
+            )
+            return
+        state.running, state.applied_at, state.problem = active, self._clock.now(), ""
+        logger.info(
+            "configuration %s of project %d: %s",
+            self.kind,
+            project_id,
+            f"v{version.number} runs" if version else "nothing runs",
+        )
+
+    def _report(self) -> None:
+        if self._identity is None:
+            return
+        now = self._clock.monotonic()
+        everything = self._report_at is None or now >= self._report_at
+        if not everything and not self._unreported:
+            return
+        about = list(self._states) if everything else sorted(self._unreported)
+        written = report_running(
+            identity=self._identity,
+            kind=self.kind,
+            project_id=self._project_id,
+            reports=[self._report_of(self._states[each]) for each in about],
+            now=self._clock.now(),
+        )
+        if written:
+            self._unreported.clear()
+            self._report_at = now + REPORT_SECONDS if everything else self._report_at
+
+    def _report_of(self, state: _State) -> Report:
+        return Report(
+            configuration_id=state.configuration_id,
+            number=state.running.number if state.running is not None else 0,
+            applied_at=state.applied_at,
+            problem=state.problem,
+        )
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:400]

@@ -1,0 +1,76 @@
+"""Kinds, with refusals that REST and the admin can show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from django.utils.translation import gettext_lazy as _
+
+from apps.configcenter.engine.kinds import (
+    Found,
+    Kind,
+    Problem,
+    UnknownKindName,
+    Unreadable,
+    find_kind,
+)
+from apps.configcenter.engine.plain import Data, NotPlain, check_plain
+from apps.configcenter.errors import BadConfig, UnknownKind
+
+MOST_SHOWN = 100
+
+
+class _Gone(Kind):
+    """Stands for a kind whose app is no longer there: its versions can be read."""
+
+    name = "gone"
+    title = _("a kind that is gone")
+
+    def check(self, data: Data) -> Iterable[Problem]:
+        """Refused: nobody knows what it must hold."""
+        return [Found("", "unknown_kind", str(UnknownKind.detail))]
+
+
+def kind_named(name: str) -> Kind:
+    """The kind. Raises ``UnknownKind``."""
+    try:
+        return find_kind(name)
+    except UnknownKindName:
+        raise UnknownKind(fields={"kind": [_("There is no such kind of configuration.")]}) from None
+
+
+def shown_by(name: str) -> Kind:
+    """The kind, to show what is stored; one that refuses all data when no app has it any more."""
+    try:
+        return find_kind(name)
+    except UnknownKindName:
+        return _Gone()
+
+
+def problems_of(kind: Kind, data: object) -> list[Problem]:
+    """What is wrong with ``data``: first whether it can be kept at all, then the kind's view."""
+    try:
+        return list(kind.check(check_plain(data)))
+    except NotPlain as error:
+        return [Found("", "not_plain", str(error))]
+
+
+def errors_of(problems: Iterable[Problem]) -> list[Problem]:
+    """Without the warnings."""
+    return [each for each in problems if not each.warning]
+
+
+def refuse_errors(problems: Iterable[Problem]) -> None:
+    """Raise ``BadConfig`` when one is more than a warning."""
+    errors = errors_of(problems)
+    if errors:
+        raise BadConfig(fields={"data": [str(each) for each in errors[:MOST_SHOWN]]})
+
+
+def read_text(*, kind: str, text: str) -> Data:
+    """Data of the kind's text form. Raises ``UnknownKind``, ``BadConfig``."""
+    try:
+        return kind_named(kind).read(text.encode("utf-8", "surrogatepass"))
+    except Unreadable as error:
+        lines = [str(each) for each in error.problems[:MOST_SHOWN]]
+        raise BadConfig(fields={"text": lines}) from None

@@ -1,0 +1,66 @@
+"""What processes say they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+
+from apps.configcenter.models import Following, RunningVersion
+from apps.runtime.daemon import Identity
+from apps.runtime.models import Daemon
+
+MAX_PROBLEM = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What runs of one configuration; ``number`` 0 is nothing."""
+
+    configuration_id: int
+    number: int
+    applied_at: datetime
+    problem: str = ""
+
+
+@transaction.atomic
+def report_running(
+    *,
+    identity: Identity,
+    kind: str,
+    project_id: int | None,
+    reports: Sequence[Report],
+    now: datetime,
+) -> bool:
+    """Write what the process runs; False when its heartbeat row is not (or no longer) its own.
+
+    The first report of a process clears what the one of that name before it has left.
+    """
+    daemons = Daemon.objects.filter(kind=identity.kind, name=identity.name, boot=identity.boot)
+    daemon = daemons.first()
+    if daemon is None:
+        return False
+    mine = {"boot": identity.boot, "project_id": project_id, "since": now}
+    following, created = Following.objects.get_or_create(daemon=daemon, kind=kind, defaults=mine)
+    if not created and following.boot != identity.boot:
+        RunningVersion.objects.filter(following=following).delete()
+        Following.objects.filter(pk=following.pk).update(**mine)
+    RunningVersion.objects.bulk_create(
+        [
+            RunningVersion(
+                following=following,
+                configuration_id=each.configuration_id,
+                number=each.number,
+                applied_at=each.applied_at,
+                problem=each.problem[:MAX_PROBLEM],
+            )
+            for each in reports
+        ],
+        batch_size=500,
+        update_conflicts=True,
+        unique_fields=["following", "configuration"],
+        update_fields=["number", "applied_at", "problem"],
+    )
+    return True

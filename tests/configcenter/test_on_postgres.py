@@ -1,0 +1,32 @@
+"""Versions on PostgreSQL, which lets many write at once, and on one file of SQLite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.again import run_again
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_services_and_followers_on_postgresql(postgres_database: str) -> None:
+    files = [HERE / "test_services.py", HERE / "test_following.py", HERE / "test_api.py"]
+    run_again(files, postgres_database)
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_at_once_on_postgresql(postgres_database: str) -> None:
+    said = run_again([HERE / "at_once.py"], postgres_database)
+    assert "skipped" not in said
+
+
+@pytest.mark.timeout(300)
+def test_at_once_on_one_file(tmp_path: Path) -> None:
+    """SQLite lets one write after the other."""
+    database = f"sqlite:///{tmp_path / 'test.sqlite3'}"
+    run_again([HERE / "at_once.py"], database, "-k", "not connection")
