@@ -7,46 +7,43 @@ from typing import Final
 from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 
+from apps.routing.engine import outcomes
+
 
 class ItemState(TextChoices):
-    """Where a routed item is. The last six are final."""
+    """Where an item is: the engine's states, with words for people. The last six are final."""
 
-    RECEIVED = "received", _("received")
-    PARKED = "parked", _("parked")
-    DISPATCHED = "dispatched", _("dispatched")
-    RETRYING = "retrying", _("retrying")
-    SUCCEEDED = "succeeded", _("succeeded")
-    FAILED = "failed", _("failed")
-    EXPIRED = "expired", _("expired")
-    REJECTED = "rejected", _("rejected")
-    CANCELLED = "cancelled", _("cancelled")
-    DEAD = "dead", _("dead")
+    RECEIVED = outcomes.State.RECEIVED.value, _("received")
+    PARKED = outcomes.State.PARKED.value, _("parked")
+    DISPATCHED = outcomes.State.DISPATCHED.value, _("dispatched")
+    RETRYING = outcomes.State.RETRYING.value, _("retrying")
+    SUCCEEDED = outcomes.State.SUCCEEDED.value, _("succeeded")
+    FAILED = outcomes.State.FAILED.value, _("failed")
+    EXPIRED = outcomes.State.EXPIRED.value, _("expired")
+    REJECTED = outcomes.State.REJECTED.value, _("rejected")
+    CANCELLED = outcomes.State.CANCELLED.value, _("cancelled")
+    DEAD = outcomes.State.DEAD.value, _("dead")
 
 
 S = ItemState
 
-FINAL: Final = frozenset({S.SUCCEEDED, S.FAILED, S.EXPIRED, S.REJECTED, S.CANCELLED, S.DEAD})
-# Not ended; a parked item is counted apart from those in flight.
-OPEN: Final = frozenset(S) - FINAL
-IN_FLIGHT: Final = OPEN - {S.PARKED}
-# What a person may want to look at, edit and submit again.
-RESUBMITTABLE: Final = FINAL - {S.SUCCEEDED}
+FINAL: Final = frozenset(S(state.value) for state in outcomes.FINAL)
+ACTIVE: Final = frozenset(S) - FINAL
 
 # From which states each state may be entered. A final state is never left.
 MOVES: Final[dict[ItemState, frozenset[ItemState]]] = {
     S.RECEIVED: frozenset(),
-    # From parked: it was offered again, and its outbound is still full or away.
-    S.PARKED: OPEN,
-    # From dispatched: no result came in time, or one came that sends it out again at once.
-    S.DISPATCHED: OPEN,
-    S.RETRYING: OPEN - {S.RECEIVED},
-    # From received: its result was quicker than the note that it had been dispatched.
-    S.SUCCEEDED: OPEN,
-    S.FAILED: OPEN,
-    S.EXPIRED: OPEN,
-    S.REJECTED: OPEN,
-    S.CANCELLED: OPEN,
-    S.DEAD: OPEN,
+    # From parked: for another outbound, its own being gone.
+    S.PARKED: frozenset(ACTIVE),
+    S.DISPATCHED: frozenset({S.RECEIVED, S.PARKED, S.RETRYING}),
+    # A result may be here before it is written that the item was sent.
+    S.RETRYING: frozenset(ACTIVE),
+    S.SUCCEEDED: frozenset(ACTIVE),
+    S.FAILED: frozenset(ACTIVE),
+    S.EXPIRED: frozenset({S.DISPATCHED}),
+    S.REJECTED: frozenset({S.RECEIVED, S.PARKED}),
+    S.CANCELLED: frozenset(ACTIVE),
+    S.DEAD: frozenset(ACTIVE),
 }
 
 # How pages colour a state: the words are those of the admin theme's labels.
