@@ -10,8 +10,8 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.projects.models import Project
 from apps.routing.engine.steps import Step, read_steps
-from apps.routing.querysets import RoutedItemQuerySet, ValuePageQuerySet
-from apps.routing.states import FINAL, OPEN, RESUBMITTABLE, ItemState
+from apps.routing.querysets import RESUBMITTABLE, RoutedItemQuerySet, ValuePageQuerySet
+from apps.routing.states import ACTIVE, FINAL, ItemState
 
 NAME_CHARACTERS = 200
 
@@ -69,7 +69,7 @@ class RoutedItem(models.Model):
         ordering = ["-id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(state__in=OPEN, ended_at__isnull=True, due_at__isnull=False)
+                condition=Q(state__in=ACTIVE, ended_at__isnull=True, due_at__isnull=False)
                 | Q(state__in=FINAL, ended_at__isnull=False, due_at__isnull=True),
                 name="routing_item_open_iff_due",
             ),

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Generic, Self
+from typing import Any, Final, Generic, Self
 
 from django.db.models import BinaryField, F, Func, IntegerField, Value
 from django.db.models.lookups import GreaterThan
 
 from apps.access.querysets import M_co, VisibleQuerySet
-from apps.routing.states import OPEN, RESUBMITTABLE, ItemState
+from apps.routing.states import ACTIVE, FINAL, ItemState
+
+# A parked item is counted apart from those in flight.
+IN_FLIGHT: Final = ACTIVE - {ItemState.PARKED}
+# What a person may want to look at, edit and submit again.
+RESUBMITTABLE: Final = FINAL - {ItemState.SUCCEEDED}
 
 
 class RoutedItemQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
@@ -19,7 +24,7 @@ class RoutedItemQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
 
     def open(self) -> Self:
         """Not ended: in flight or parked."""
-        return self.filter(state__in=OPEN)
+        return self.filter(state__in=ACTIVE)
 
     def due(self, now: datetime) -> Self:
         """Open, and somebody must look at them: a lease, a wait or a deadline is over."""

@@ -9,7 +9,8 @@ from typing import Any
 from django.db.models import Count, F, Sum, Value
 
 from apps.routing.models import RoutedItem, Tally
-from apps.routing.states import FINAL, IN_FLIGHT, ItemState
+from apps.routing.querysets import IN_FLIGHT
+from apps.routing.states import FINAL, ItemState
 
 
 class Counted(StrEnum):

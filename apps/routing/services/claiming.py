@@ -12,7 +12,7 @@ from apps.routing.models import RoutedItem
 from apps.routing.queries import Entry, entries
 from apps.routing.querysets import RoutedItemQuerySet
 from apps.routing.services.writing import in_short_transaction, locked
-from apps.routing.states import OPEN, ItemState
+from apps.routing.states import ACTIVE, ItemState
 from yardkit import failpoints
 
 
@@ -22,7 +22,7 @@ def claim_due(
     lease_seconds: float,
     limit: int,
     projects: Iterable[int] | None = None,
-    states: Iterable[ItemState] = OPEN,
+    states: Iterable[ItemState] = ACTIVE,
 ) -> list[Entry]:
     """Take over open items that somebody must look at, those that wait longest first.
 

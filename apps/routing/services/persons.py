@@ -24,9 +24,10 @@ from apps.routing.errors import (
 )
 from apps.routing.models import RoutedItem
 from apps.routing.queries import Entry, read_entry
+from apps.routing.querysets import RESUBMITTABLE
 from apps.routing.services.moving import Move, move_items
 from apps.routing.services.receiving import Arrival, receive_items
-from apps.routing.states import RESUBMITTABLE, ItemState
+from apps.routing.states import ItemState
 
 # A router may move the item while a person asks; so often it is looked at again.
 _TRIES = 3

@@ -80,7 +80,7 @@ def merge_pages() -> int:
 def _merge() -> int:
     small = ValuePage.objects.filter(item_count__lt=PAGE_ITEMS // 2).order_by("project", "id")
     gone = 0
-    group: list[ValuePage] = []
+    group: list[Any] = []
     size = 0
     for page in locked(small, skip=True)[:MOST_PAGES]:
         fits = not group or (
@@ -94,7 +94,7 @@ def _merge() -> int:
     return gone + (_put_together(group) if size >= PAGE_ITEMS // 2 or len(group) > 20 else 0)
 
 
-def _put_together(group: list[ValuePage]) -> int:
+def _put_together(group: list[Any]) -> int:
     if len(group) < 2:
         return 0
     items = b"".join(dict.fromkeys(i for page in group for i in _eights(bytes(page.items))))
