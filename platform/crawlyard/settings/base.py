@@ -179,6 +179,7 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "crawlyard",
     "apps.dashboard",
+    "apps.routing",
     "apps.joblogs",
     "apps.queuestats",
     "apps.agents",

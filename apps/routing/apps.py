@@ -1,0 +1,12 @@
+"""Registers the app."""
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class RoutingConfig(AppConfig):
+    """The router's rules and its ledger."""
+
+    name = "apps.routing"
+    label = "routing"
+    verbose_name = _("Routing")

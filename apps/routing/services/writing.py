@@ -1,0 +1,82 @@
+"""What the ledger's writers share: short transactions, counts, pages of values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+from django.db import OperationalError, connection, transaction
+from django.db.models import QuerySet
+
+from apps.routing.engine.fingerprints import fingerprints
+from apps.routing.models import Tally, ValuePage
+from apps.routing.queries import Entry
+
+T = TypeVar("T")
+Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
+# Project, inbound, outbound, what is counted.
+Key = tuple[int, str, str, str]
+
+# How often a batch is tried again that had to give way to another one's locks.
+_TRIES: Final = 4
+_to_json: Final = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, separators=(",", ":")
+).encode
+
+
+def item_text(item: Mapping[str, Any]) -> str:
+    """The item as JSON that any database takes. Raises ``ValueError`` for NaN and infinity."""
+    text = _to_json(item)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Half of a pair, which JSON may name and UTF-8 has no bytes for.
+        return json.dumps(item, allow_nan=False, separators=(",", ":"))
+    return text
+
+
+def tally(counted: Mapping[Key, int]) -> None:
+    Tally.objects.bulk_create(
+        Tally(project_id=key[0], inbound=key[1], outbound=key[2], what=key[3], amount=amount)
+        for key, amount in sorted(counted.items())
+        if amount
+    )
+
+
+def file_values(changed: Iterable[tuple[Entry, Mapping[str, Any]]], now: datetime) -> None:
+    """Write down, with the items themselves, what finds them by their values."""
+    by_project: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
+    for entry, item in changed:
+        by_project.setdefault(entry.project, []).append((entry.id, item))
+    ValuePage.objects.bulk_create(
+        ValuePage(
+            project_id=project,
+            at=now,
+            items=b"".join(pk.to_bytes(8, "little") for pk, _ in found),
+            item_count=len(found),
+            fingerprints=fingerprints(item for _, item in found),
+        )
+        for project, found in by_project.items()
+    )
+
+
+def locked(rows: Rows, *, skip: bool = False) -> Rows:
+    """Locked until the end of the transaction, where there is more than one writer at a time."""
+    if connection.features.has_select_for_update_skip_locked:
+        return rows.select_for_update(skip_locked=skip)
+    return rows
+
+
+def in_short_transaction(work: Callable[[], T]) -> T:
+    """``work`` in a transaction; again when it had to give way to another's locks."""
+    for left in reversed(range(_TRIES)):
+        try:
+            with transaction.atomic():
+                return work()
+        except OperationalError as error:
+            crossed = getattr(error.__cause__, "sqlstate", "") == "40P01"
+            if not (crossed and left) or connection.in_atomic_block:
+                raise
+    raise AssertionError("unreachable")
