@@ -1,0 +1,140 @@
+"""From the name of a class in the rules to a converter, ours or another package's."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from typing import Any, Final
+
+import msgspec
+
+from apps.routing.engine.converters.base import Converter, Own
+from apps.routing.engine.converters.chain import Chain, Step
+from apps.routing.engine.converters.keys import Copy, Delete, ParseJson, Rename, Set
+from apps.routing.engine.converters.lifting import ExtractMetadata, ExtractTaskParams
+from apps.routing.engine.converters.logstash import RemoveBuildinKeys
+from apps.routing.engine.converters.times import ParseTime
+from apps.routing.engine.rules import Convert, Problem
+
+GROUP: Final = "crawlyard.converters"
+
+BUILT_IN: Final[Mapping[str, type[Own]]] = {
+    "logstash.RemoveBuildinKeys": RemoveBuildinKeys,
+    "common.ExtractTaskParams": ExtractTaskParams,
+    "common.ExtractMetadata": ExtractMetadata,
+    "common.Rename": Rename,
+    "common.Set": Set,
+    "common.Delete": Delete,
+    "common.Copy": Copy,
+    "common.ParseJson": ParseJson,
+    "common.ParseTime": ParseTime,
+}
+
+
+class _Refused(Exception):
+    """Why there is no such converter."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def known_classes() -> list[str]:
+    """What ``class`` may say: ours and what is installed, by name."""
+    return sorted({*BUILT_IN, *_plug_ins()})
+
+
+def build_chain(converts: Iterable[Convert]) -> tuple[Chain, list[Problem]]:
+    """The chain of these entries, and what is wrong with them; with problems it is not whole."""
+    steps: list[Step] = []
+    problems: list[Problem] = []
+    for index, convert in enumerate(converts):
+        place = convert.place or f"convert[{index}]"
+        try:
+            steps.append(Step(convert.cls, _build(convert), place))
+        except _Refused as refused:
+            problems.append(Problem(place, refused.code, str(refused)))
+    return Chain(steps), problems
+
+
+def _build(convert: Convert) -> Converter:
+    found = BUILT_IN.get(convert.cls) or _load(convert.cls)
+    init = dict(convert.init)
+    try:
+        if isinstance(found, type) and issubclass(found, msgspec.Struct):
+            made: Any = msgspec.convert(init, found)
+        else:
+            _bind(found, init)
+            made = found(**init)
+    except (ValueError, TypeError) as error:
+        raise _Refused("bad_parameter", _wrong(convert.cls, found, error)) from None
+    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
+        text = f"{convert.cls} cannot be made: {type(error).__name__}: {error}"
+        raise _Refused("broken_class", text) from None
+    if not callable(getattr(made, "convert", None)):
+        raise _Refused("broken_class", f"{convert.cls} has no method convert")
+    checked: Converter = made
+    return checked
+
+
+def _bind(found: Any, init: Mapping[str, Any]) -> None:
+    """Refuse parameters that the class has not, before its code runs."""
+    try:
+        signature = inspect.signature(found)
+    except ValueError:
+        # Some classes that are written in C do not say what they take.
+        return
+    signature.bind(**init)
+
+
+def _load(name: str) -> Any:
+    """The class that an installed package calls ``name``."""
+    points = _plug_ins()
+    if name not in points:
+        raise _Refused("unknown_class", _unknown(name, points))
+    offered = points[name]
+    if len({point.value for point in offered}) > 1:
+        places = ", ".join(sorted(point.value for point in offered))
+        raise _Refused("ambiguous_class", f"several packages call something {name}: {places}")
+    try:
+        found = offered[0].load()
+    except Exception as error:  # noqa: BLE001 - importing a plug-in runs its code
+        text = f"{name} ({offered[0].value}) cannot be loaded: {type(error).__name__}: {error}"
+        raise _Refused("broken_class", text) from None
+    if not callable(found):
+        raise _Refused("broken_class", f"{name} ({offered[0].value}) is no class")
+    return found
+
+
+def _plug_ins() -> dict[str, list[metadata.EntryPoint]]:
+    found: dict[str, list[metadata.EntryPoint]] = {}
+    for point in metadata.entry_points(group=GROUP):
+        # A name of ours stays ours: no package may change what the seed's words do.
+        if point.name not in BUILT_IN:
+            found.setdefault(point.name, []).append(point)
+    return found
+
+
+def _unknown(name: str, points: Iterable[str]) -> str:
+    known = sorted({*BUILT_IN, *points})
+    # Most mistakes are in the second half, or in the case of a letter.
+    by_lower = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=3, cutoff=0.5)
+    if near:
+        return f"there is no converter {name!r}; near it: {', '.join(by_lower[n] for n in near)}"
+    return f"there is no converter {name!r}; there are: {', '.join(known)}"
+
+
+def _wrong(name: str, found: Any, error: Exception) -> str:
+    text = f"{name}: {error}"
+    try:
+        names = [
+            parameter.name
+            for parameter in inspect.signature(found).parameters.values()
+            if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        ]
+    except (TypeError, ValueError):
+        return text
+    return f"{text}; its parameters: {', '.join(names)}" if names else f"{text}; it has none"

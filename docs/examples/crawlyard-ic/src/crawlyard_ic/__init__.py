@@ -1,0 +1,1 @@
+"""Converters for the logs of company register spiders."""
