@@ -1,0 +1,357 @@
+"""What happens next to an item: a pure decision, without a clock, a store or a queue.
+
+The order of a failure is the seed's (S2.35): retry where it is; else the failback of that outbound;
+else, for a state that asks for no retry, the rules again; else the end. What the seed leaves open:
+
+- **Result or new.** Known ``task_uuid`` and a ``task_result``: a result. Anything else is new, and
+  gets a ``task_uuid`` of the hub's making; the one it carries is its ``origin``. It is never kept:
+  a log that is delivered twice would else be taken for the result of the item it became.
+- **Counters** are the larger of what the ledger knows and what the item carries. A new item starts
+  with the routings and retries of the chain that its log belonged to, so that a circle of derived
+  items ends as well; its ``retry_times`` start anew.
+- **Attempts** are numbered by ``group_retry_times``: each time an item is sent again, wherever, it
+  is one more. A failure of an earlier attempt is ignored, the next being on its way; a success of
+  it is a success. What ended stays ended.
+- **A routing** is an item given to an outbound by a rule or as a failback. A retry is none. With
+  no routing left the item ends as failed.
+- **A disabled outbound** takes nothing: no rule leads there, no failback, no retry. An item whose
+  retry would have gone there goes to its failback, else by the rules again. So does an item whose
+  outbound is gone; how it may be retried is not known any more.
+- **A failback** that is disabled, gone or the outbound itself is no failback.
+- **reset_retry_times** is asked of the outbound that an item moves to: its retries are at stake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from apps.routing.engine.items import Item
+from apps.routing.engine.messages import (
+    TASK_RESULT,
+    TASK_UUID,
+    Counters,
+    accepted,
+    after_result,
+    told,
+)
+from apps.routing.engine.outcomes import FINAL, Action, Decision, Reason, State
+from apps.routing.engine.rules import Outbound, Overflow, RuleSet
+
+# Given an item and the indexes to pass over: the index of the first outbound that takes it.
+First = Callable[[Item, frozenset[int]], int | None]
+Full = Callable[[Outbound], bool]
+
+_MOST_COUNT: Final = 2**31 - 1
+_MOST_UUID: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the ledger knows of an item."""
+
+    uuid: str
+    state: State
+    # Where it was sent last, or is held for.
+    outbound: str
+    counters: Counters = field(default_factory=Counters)
+    # As the last decision gave it.
+    item: Item = field(default_factory=dict)
+
+
+def uuid_of(item: Mapping[str, Any]) -> str | None:
+    """The ``task_uuid`` that an item carries, to be looked up in the ledger."""
+    value = told(item, TASK_UUID)
+    return value if isinstance(value, str) and 0 < len(value) <= _MOST_UUID else None
+
+
+def status_of(item: Mapping[str, Any]) -> str | None:
+    """Its ``task_result``; None when it has none that says anything."""
+    return status_text(item.get(TASK_RESULT))
+
+
+def status_text(value: Any) -> str | None:
+    """A status as it is compared: 1000, 1000.0 and "1000" are alike."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).strip() or None
+
+
+def carried_counters(item: Mapping[str, Any]) -> Counters:
+    """The counters that an item brings along; what is no count is 0."""
+    return Counters(
+        _count(told(item, "routed_count")),
+        _count(told(item, "retry_times")),
+        _count(told(item, "group_retry_times")),
+    )
+
+
+def expects_result(outbound: Outbound, of_class: bool) -> bool:
+    """Whether an outbound answers; ``of_class`` is what its class does by itself."""
+    return of_class if outbound.expects_result is None else outbound.expects_result
+
+
+class Life:
+    """Decides for the items of one version of a rule set.
+
+    ``first`` is the matcher of its outbounds, in their order and disabled ones included; ``full``
+    tells whether an outbound has its ``max_lag`` items waiting.
+    """
+
+    def __init__(self, rules: RuleSet, first: First, full: Full = lambda outbound: False) -> None:
+        self._outbounds = rules.outbounds
+        self._first = first
+        self._full = full
+        self._most_routings = rules.most_routings
+        self._terminal = _statuses(rules.terminal_codes)
+        self._index = {outbound.name: index for index, outbound in enumerate(rules.outbounds)}
+        self._off = frozenset(i for i, outbound in enumerate(rules.outbounds) if outbound.disable)
+        self._refused = [
+            (_statuses(outbound.dont_retry_status), _statuses(outbound.direct_failback_status))
+            for outbound in rules.outbounds
+        ]
+
+    def decide(self, item: Item, known: Known | None) -> Decision:
+        """For an item that came in; ``known`` is the ledger's entry of its ``task_uuid``."""
+        if known is None or status_of(item) is None:
+            return self._new(item)
+        return self._result(item, known)
+
+    def timed_out(self, known: Known) -> Decision:
+        """No result has come in time: sent again within the retry limit, else expired."""
+        case = _Case(_as_known(known), known.counters, State.EXPIRED, known.outbound)
+        if known.state != State.DISPATCHED:
+            return case.ignore(known.state, Reason.NOT_WAITING)
+        index = self._index.get(known.outbound)
+        if index is None:
+            return self._route(case, self._off, Reason.OUTBOUND_GONE)
+        outbound = self._outbounds[index]
+        if known.counters.retry_times >= outbound.retry_limits:
+            return case.end(State.EXPIRED, Reason.NO_RESULT, outbound)
+        return self._retry(case, index)
+
+    def offer(self, known: Known) -> Decision:
+        """For an item that is parked: whether there is room for it now.
+
+        When its outbound is disabled or gone the rules are asked again, which is no second routing:
+        it has never been there. While no other takes it, it waits for a disabled one.
+        """
+        case = _Case(known.item, known.counters, State.FAILED, known.outbound, held=True)
+        if known.state != State.PARKED:
+            return case.ignore(known.state, Reason.NOT_PARKED)
+        index = self._index.get(known.outbound)
+        if index is not None and index not in self._off:
+            outbound = self._outbounds[index]
+            if self._full(outbound):
+                return case.hold(outbound, known.counters)
+            return case.send(outbound, known.counters, Reason.ROOM)
+        before = replace(known.counters, routed_count=max(0, known.counters.routed_count - 1))
+        reason = Reason.OUTBOUND_GONE if index is None else Reason.OUTBOUND_DISABLED
+        moved = self._route(replace(case, before=before), self._off, reason)
+        if moved.reason is not Reason.NO_RULE:
+            return moved
+        if index is not None:
+            return case.hold(self._outbounds[index], known.counters, Reason.OUTBOUND_DISABLED)
+        if known.counters.group_retry_times == 0:
+            return case.end(State.REJECTED, Reason.NO_RULE)
+        return case.end(State.FAILED, Reason.NO_RULE)
+
+    # --- what came in -----------------------------------------------------------------------------
+
+    def _new(self, item: Item) -> Decision:
+        before = replace(carried_counters(item), retry_times=0)
+        case = _Case(accepted(item), before, State.REJECTED, "", origin=uuid_of(item), new=True)
+        return self._route(case, self._off, Reason.MATCHED)
+
+    def _result(self, result: Item, known: Known) -> Decision:
+        told_back = carried_counters(result)
+        counters = _larger(known.counters, told_back)
+        item = after_result(
+            known.item, result, uuid=known.uuid, outbound=known.outbound, counters=counters
+        )
+        status = status_of(result) or ""
+        case = _Case(item, counters, State.FAILED, known.outbound, status=status)
+        if known.state in FINAL:
+            return case.ignore(known.state, Reason.LATE_RESULT)
+        if status in self._terminal:
+            return case.end(State.SUCCEEDED, Reason.TERMINAL)
+        if _is_stale(result, told_back, known):
+            return replace(case, before=known.counters, item=known.item).ignore(
+                known.state, Reason.STALE_RESULT
+            )
+        return self._failed(case, known.outbound, status)
+
+    def _failed(self, case: _Case, name: str, status: str) -> Decision:
+        index = self._index.get(name)
+        if index is None:
+            return self._route(case, self._off, Reason.OUTBOUND_GONE)
+        outbound = self._outbounds[index]
+        dont_retry, direct_failback = self._refused[index]
+        may_retry = status not in dont_retry and status not in direct_failback
+        if may_retry and case.before.retry_times < outbound.retry_limits:
+            return self._retry(case, index)
+        failback = self._failback(index)
+        if failback is not None:
+            return self._move(case, failback, self._off | {index}, Reason.FAILBACK)
+        if status in dont_retry:
+            return self._route(case, self._off | {index}, Reason.ROUTED_AGAIN)
+        reason = Reason.RETRY_LIMITS if may_retry else Reason.NO_FAILBACK
+        return case.end(State.FAILED, reason, outbound)
+
+    # --- where it goes ----------------------------------------------------------------------------
+
+    def _retry(self, case: _Case, index: int) -> Decision:
+        """Again where it is; where that is switched off, to its failback or by the rules."""
+        if index in self._off:
+            failback = self._failback(index)
+            if failback is not None:
+                return self._move(case, failback, self._off, Reason.FAILBACK)
+            return self._route(case, self._off, Reason.OUTBOUND_DISABLED)
+        before = case.before
+        after = Counters(before.routed_count, before.retry_times + 1, before.group_retry_times + 1)
+        return self._place(case, index, after, self._off, Reason.RETRY)
+
+    def _route(self, case: _Case, skip: frozenset[int], reason: Reason) -> Decision:
+        """To the first outbound that takes it."""
+        if case.before.routed_count >= self._most_routings:
+            return self._no_routing_left(case)
+        index = self._first(case.item, skip)
+        if index is None:
+            return case.end(case.otherwise, Reason.NO_RULE)
+        return self._move(case, index, skip, reason)
+
+    def _move(self, case: _Case, index: int, skip: frozenset[int], reason: Reason) -> Decision:
+        if case.before.routed_count >= self._most_routings:
+            return self._no_routing_left(case)
+        return self._place(case, index, self._moved(case, index), skip, reason)
+
+    def _no_routing_left(self, case: _Case) -> Decision:
+        # No rule was asked, so this is no rejection.
+        state = State.FAILED if case.otherwise is State.REJECTED else case.otherwise
+        return case.end(state, Reason.ROUTING_LIMITS)
+
+    def _moved(self, case: _Case, index: int) -> Counters:
+        before = case.before
+        anew = self._outbounds[index].reset_retry_times
+        again = 0 if case.new or case.held else 1
+        return Counters(
+            before.routed_count + 1,
+            0 if anew else before.retry_times,
+            before.group_retry_times + again,
+        )
+
+    def _failback(self, index: int) -> int | None:
+        found = self._index.get(self._outbounds[index].failback)
+        return None if found == index or found in self._off else found
+
+    def _place(
+        self, case: _Case, wanted: int, counters: Counters, skip: frozenset[int], reason: Reason
+    ) -> Decision:
+        """Send it to ``wanted``, or do what that says of a full queue (seed S2.38)."""
+        index, after = wanted, counters
+        while True:
+            outbound = self._outbounds[index]
+            if not self._full(outbound):
+                return case.send(outbound, after, reason)
+            if outbound.overflow is Overflow.FAIL:
+                return case.end(State.FAILED, Reason.OVERFLOW, outbound)
+            if outbound.overflow is Overflow.HOLD:
+                return case.hold(outbound, after)
+            skip |= {index}
+            found = None
+            if case.before.routed_count < self._most_routings:
+                found = self._first(case.item, skip)
+            if found is None:
+                # Nobody else takes it: better late than not at all.
+                return case.hold(self._outbounds[wanted], counters)
+            index, after, reason = found, self._moved(case, found), Reason.NEXT
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One item that is decided about."""
+
+    item: Item
+    before: Counters
+    # How it ends when no rule takes it.
+    otherwise: State
+    # The name of the outbound where it is.
+    at: str
+    status: str = ""
+    origin: str | None = None
+    new: bool = False
+    held: bool = False
+
+    def send(self, outbound: Outbound, after: Counters, reason: Reason) -> Decision:
+        # Until it is delivered: see Decision.delivered.
+        state = State.RETRYING
+        if self.new:
+            state = State.RECEIVED
+        elif self.held:
+            state = State.PARKED
+        return self._decision(Action.DISPATCH, state, reason, outbound.name, after)
+
+    def hold(
+        self, outbound: Outbound, after: Counters, reason: Reason = Reason.QUEUE_FULL
+    ) -> Decision:
+        return self._decision(Action.HOLD, State.PARKED, reason, outbound.name, after)
+
+    def end(self, state: State, reason: Reason, outbound: Outbound | None = None) -> Decision:
+        name = outbound.name if outbound else self.at
+        return self._decision(Action.END, state, reason, name, self.before)
+
+    def ignore(self, state: State, reason: Reason) -> Decision:
+        return self._decision(Action.IGNORE, state, reason, self.at, self.before)
+
+    def _decision(
+        self, action: Action, state: State, reason: Reason, outbound: str, counters: Counters
+    ) -> Decision:
+        return Decision(
+            action,
+            state,
+            reason,
+            outbound,
+            counters,
+            self.item,
+            is_new=self.new,
+            origin=self.origin,
+            status=self.status,
+        )
+
+
+def _as_known(known: Known) -> Item:
+    """The item with the keys of the hub as the ledger has them, for rules that ask for them."""
+    return after_result(
+        known.item, {}, uuid=known.uuid, outbound=known.outbound, counters=known.counters
+    )
+
+
+def _is_stale(result: Item, told_back: Counters, known: Known) -> bool:
+    """Whether this failure is of an attempt that another has followed already."""
+    if told(result, "group_retry_times") is None:
+        # It does not say which. Of an item that waits to be sent it is no news.
+        return known.state is State.PARKED
+    return told_back.group_retry_times < known.counters.group_retry_times
+
+
+def _larger(one: Counters, other: Counters) -> Counters:
+    return Counters(
+        max(one.routed_count, other.routed_count),
+        max(one.retry_times, other.retry_times),
+        max(one.group_retry_times, other.group_retry_times),
+    )
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, str) and len(value) <= len(str(_MOST_COUNT)) and value.isdecimal():
+        value = int(value)
+    if type(value) is not int:
+        return 0
+    return min(max(value, 0), _MOST_COUNT)
+
+
+def _statuses(values: tuple[int | str, ...]) -> frozenset[str]:
+    return frozenset(text for value in values if (text := status_text(value)) is not None)

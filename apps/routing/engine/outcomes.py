@@ -1,0 +1,145 @@
+"""The words of an item's life: its states, and what is decided about it.
+
+Texts are English, for logs and for translation by whoever shows them: ``TEXTS[reason]`` takes
+``outbound`` and ``status`` by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from apps.routing.engine.items import Item
+from apps.routing.engine.messages import Counters
+
+
+class State(StrEnum):
+    """Where an item is. The last six are final."""
+
+    RECEIVED = "received"
+    PARKED = "parked"
+    # Sent, and its result is waited for.
+    DISPATCHED = "dispatched"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+    # It cannot even be handled: poison.
+    DEAD = "dead"
+
+
+FINAL: Final = frozenset(
+    {
+        State.SUCCEEDED,
+        State.FAILED,
+        State.EXPIRED,
+        State.REJECTED,
+        State.CANCELLED,
+        State.DEAD,
+    }
+)
+ACTIVE: Final = frozenset(State) - FINAL
+
+
+class Action(StrEnum):
+    """What is to be done."""
+
+    # Send it to the outbound; then see Decision.delivered.
+    DISPATCH = "dispatch"
+    # Keep it for the outbound until that has room; then see Life.offer.
+    HOLD = "hold"
+    # Nothing until its result comes.
+    WAIT = "wait"
+    END = "end"
+    # Nothing at all, but count it.
+    IGNORE = "ignore"
+
+
+class Reason(StrEnum):
+    """Why."""
+
+    MATCHED = "matched"
+    RETRY = "retry"
+    FAILBACK = "failback"
+    ROUTED_AGAIN = "routed_again"
+    OUTBOUND_GONE = "outbound_gone"
+    OUTBOUND_DISABLED = "outbound_disabled"
+    NEXT = "next"
+    ROOM = "room"
+    QUEUE_FULL = "queue_full"
+    SENT = "sent"
+    TERMINAL = "terminal"
+    DELIVERED = "delivered"
+    NO_RULE = "no_rule"
+    RETRY_LIMITS = "retry_limits"
+    NO_FAILBACK = "no_failback"
+    ROUTING_LIMITS = "routing_limits"
+    OVERFLOW = "overflow"
+    NO_RESULT = "no_result"
+    LATE_RESULT = "late_result"
+    STALE_RESULT = "stale_result"
+    NOT_WAITING = "not_waiting"
+    NOT_PARKED = "not_parked"
+
+
+TEXTS: Final[Mapping[Reason, str]] = {
+    Reason.MATCHED: "A rule of %(outbound)s takes it.",
+    Reason.RETRY: "It is sent to %(outbound)s once more.",
+    Reason.FAILBACK: "It goes to the failback %(outbound)s.",
+    Reason.ROUTED_AGAIN: (
+        "Status %(status)s asks for no retry; by the rules it goes to %(outbound)s."
+    ),
+    Reason.OUTBOUND_GONE: "Its outbound is gone; by the rules it goes to %(outbound)s.",
+    Reason.OUTBOUND_DISABLED: "Its outbound is disabled; it is for %(outbound)s now.",
+    Reason.NEXT: "The queue before is full; %(outbound)s takes it as well.",
+    Reason.ROOM: "The queue of %(outbound)s has room for it.",
+    Reason.QUEUE_FULL: "The queue of %(outbound)s is full; it waits for room.",
+    Reason.SENT: "It was sent to %(outbound)s, whose result is waited for.",
+    Reason.TERMINAL: "Status %(status)s ends it well.",
+    Reason.DELIVERED: "It was delivered to %(outbound)s, which sends no result.",
+    Reason.NO_RULE: "No rule takes it.",
+    Reason.RETRY_LIMITS: "It failed with status %(status)s, and %(outbound)s has no retry left.",
+    Reason.NO_FAILBACK: "Status %(status)s asks for a failback, and %(outbound)s has none.",
+    Reason.ROUTING_LIMITS: "It was routed as often as an item may be.",
+    Reason.OVERFLOW: "The queue of %(outbound)s is full, and its rule says to fail then.",
+    Reason.NO_RESULT: "No result came in time, and %(outbound)s has no retry left.",
+    Reason.LATE_RESULT: "A result with status %(status)s came after its end.",
+    Reason.STALE_RESULT: "Status %(status)s is of an earlier attempt; another is on its way.",
+    Reason.NOT_WAITING: "It waits for no result.",
+    Reason.NOT_PARKED: "It is not parked.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What happens next to an item, and what the ledger is to keep of it."""
+
+    action: Action
+    # To be written before the action is done; with IGNORE the state that it has.
+    state: State
+    reason: Reason
+    # The name of the outbound it goes to, is held for, or has ended at; "" when it was at none.
+    outbound: str
+    counters: Counters
+    # As it goes on: what rules see, and what the message is made of.
+    item: Item
+    is_new: bool = False
+    # Of a new item: the task_uuid that it carried, that of the item it was derived from.
+    origin: str | None = None
+    # Its task_result, as text.
+    status: str = ""
+
+    @property
+    def text(self) -> str:
+        """Why, for people."""
+        return TEXTS[self.reason] % {"outbound": self.outbound, "status": self.status}
+
+    def delivered(self, *, expects_result: bool) -> Decision:
+        """After DISPATCH is done: a result is waited for, or delivery is the end."""
+        if expects_result:
+            return replace(self, action=Action.WAIT, state=State.DISPATCHED, reason=Reason.SENT)
+        return replace(self, action=Action.END, state=State.SUCCEEDED, reason=Reason.DELIVERED)

@@ -1,0 +1,66 @@
+"""The states of a routed item and the moves between them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import TextChoices
+from django.utils.translation import gettext_lazy as _
+
+from apps.routing.engine import outcomes
+
+
+class ItemState(TextChoices):
+    """Where an item is: the engine's states, with words for people. The last six are final."""
+
+    RECEIVED = outcomes.State.RECEIVED.value, _("received")
+    PARKED = outcomes.State.PARKED.value, _("parked")
+    DISPATCHED = outcomes.State.DISPATCHED.value, _("dispatched")
+    RETRYING = outcomes.State.RETRYING.value, _("retrying")
+    SUCCEEDED = outcomes.State.SUCCEEDED.value, _("succeeded")
+    FAILED = outcomes.State.FAILED.value, _("failed")
+    EXPIRED = outcomes.State.EXPIRED.value, _("expired")
+    REJECTED = outcomes.State.REJECTED.value, _("rejected")
+    CANCELLED = outcomes.State.CANCELLED.value, _("cancelled")
+    DEAD = outcomes.State.DEAD.value, _("dead")
+
+
+S = ItemState
+
+FINAL: Final = frozenset(S(state.value) for state in outcomes.FINAL)
+ACTIVE: Final = frozenset(S) - FINAL
+
+# From which states each state may be entered. A final state is never left.
+MOVES: Final[dict[ItemState, frozenset[ItemState]]] = {
+    S.RECEIVED: frozenset(),
+    # From parked: for another outbound, its own being gone.
+    S.PARKED: frozenset(ACTIVE),
+    S.DISPATCHED: frozenset({S.RECEIVED, S.PARKED, S.RETRYING}),
+    # A result may be here before it is written that the item was sent.
+    S.RETRYING: frozenset(ACTIVE),
+    S.SUCCEEDED: frozenset(ACTIVE),
+    S.FAILED: frozenset(ACTIVE),
+    S.EXPIRED: frozenset({S.DISPATCHED}),
+    S.REJECTED: frozenset({S.RECEIVED, S.PARKED}),
+    S.CANCELLED: frozenset(ACTIVE),
+    S.DEAD: frozenset(ACTIVE),
+}
+
+# How pages colour a state: the words are those of the admin theme's labels.
+TONES: Final[dict[ItemState, str]] = {
+    S.RECEIVED: "default",
+    S.PARKED: "warning",
+    S.DISPATCHED: "info",
+    S.RETRYING: "warning",
+    S.SUCCEEDED: "success",
+    S.FAILED: "danger",
+    S.EXPIRED: "danger",
+    S.REJECTED: "danger",
+    S.CANCELLED: "warning",
+    S.DEAD: "danger",
+}
+
+
+def may_move(from_state: str, to_state: ItemState) -> bool:
+    """Whether an item in ``from_state`` may enter ``to_state``."""
+    return from_state in MOVES[to_state]
