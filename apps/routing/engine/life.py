@@ -83,9 +83,9 @@ def status_text(value: Any) -> str | None:
 def carried_counters(item: Mapping[str, Any]) -> Counters:
     """The counters that an item brings along; what is no count is 0."""
     return Counters(
-        _count(told(item, "routed_count")),
-        _count(told(item, "retry_times")),
-        _count(told(item, "group_retry_times")),
+        _count(told(item, "routed_count")) or 0,
+        _count(told(item, "retry_times")) or 0,
+        _count(told(item, "group_retry_times")) or 0,
     )
 
 
@@ -167,8 +167,7 @@ class Life:
         return self._route(case, self._off, Reason.MATCHED)
 
     def _result(self, result: Item, known: Known) -> Decision:
-        told_back = carried_counters(result)
-        counters = _larger(known.counters, told_back)
+        counters = _larger(known.counters, carried_counters(result))
         item = after_result(
             known.item, result, uuid=known.uuid, outbound=known.outbound, counters=counters
         )
@@ -178,7 +177,7 @@ class Life:
             return case.ignore(known.state, Reason.LATE_RESULT)
         if status in self._terminal:
             return case.end(State.SUCCEEDED, Reason.TERMINAL)
-        if _is_stale(result, told_back, known):
+        if _is_stale(result, known):
             return replace(case, before=known.counters, item=known.item).ignore(
                 known.state, Reason.STALE_RESULT
             )
@@ -329,12 +328,13 @@ def _as_known(known: Known) -> Item:
     )
 
 
-def _is_stale(result: Item, told_back: Counters, known: Known) -> bool:
+def _is_stale(result: Item, known: Known) -> bool:
     """Whether this failure is of an attempt that another has followed already."""
-    if told(result, "group_retry_times") is None:
+    attempt = _count(told(result, "group_retry_times"))
+    if attempt is None:
         # It does not say which. Of an item that waits to be sent it is no news.
         return known.state is State.PARKED
-    return told_back.group_retry_times < known.counters.group_retry_times
+    return attempt < known.counters.group_retry_times
 
 
 def _larger(one: Counters, other: Counters) -> Counters:
@@ -345,11 +345,12 @@ def _larger(one: Counters, other: Counters) -> Counters:
     )
 
 
-def _count(value: Any) -> int:
+def _count(value: Any) -> int | None:
+    """A counter that an item brings along; None when it is no number."""
     if isinstance(value, str) and len(value) <= len(str(_MOST_COUNT)) and value.isdecimal():
         value = int(value)
     if type(value) is not int:
-        return 0
+        return None
     return min(max(value, 0), _MOST_COUNT)
 
 

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.routing.engine.converters.base import ConvertError
@@ -214,6 +214,7 @@ INITS: dict[str, dict[str, Any]] = {
 }
 
 
+@settings(deadline=None)
 @given(st.dictionaries(KEYS, VALUES, max_size=6), st.permutations(sorted(BUILT_IN)))
 def test_whatever_comes_is_converted_or_refused_and_never_changed(
     item: Item, order: list[str]

@@ -8,7 +8,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.routing.engine.items import (
@@ -185,6 +185,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(st.dictionaries(TEXTS, VALUES, max_size=6), st.booleans())
 def test_what_json_says_is_read_as_it_was(item: dict[str, Any], ascii_only: bool) -> None:
     assert read_item(json.dumps(item, ensure_ascii=ascii_only)) == item
@@ -192,6 +193,7 @@ def test_what_json_says_is_read_as_it_was(item: dict[str, Any], ascii_only: bool
     check_item(item)
 
 
+@settings(deadline=None)
 @given(TEXTS, VALUES, VALUES, st.booleans(), st.integers(0, 3))
 def test_a_key_that_is_there_twice_is_always_found(
     key: str, first: Any, second: Any, ascii_only: bool, depth: int
@@ -203,6 +205,7 @@ def test_a_key_that_is_there_twice_is_always_found(
     assert refusal(raw) == "duplicate_key"
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=60) | st.text("[]{}\",:\\u0012e-.ntf a'", max_size=60))
 def test_anything_else_is_read_or_refused(raw: bytes | str) -> None:
     try:

@@ -238,6 +238,9 @@ def test_results_of_an_item_that_is_parked() -> None:
     assert rules.decide(log(1), parked).reason is Reason.STALE_RESULT
     assert rules.decide(log(1, group_retry_times=0), parked).reason is Reason.STALE_RESULT
     assert rules.decide(log(1000), parked).state is State.SUCCEEDED
+    # What is no number says no more than nothing does.
+    assert rules.decide(log(1, group_retry_times="x"), parked).reason is Reason.STALE_RESULT
+    assert rules.decide(log(1, group_retry_times="x"), known("a", 1, 1, 1)).reason is Reason.RETRY
     # It was sent, and answered before that was written.
     assert rules.decide(log(1, group_retry_times=1), parked).reason is Reason.RETRY
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.routing.engine.items import check_item
@@ -44,6 +44,7 @@ TAKES = st.lists(st.sets(st.sampled_from(["new", *STATUSES])), min_size=4, max_s
 LIMITS = st.integers(-1, 6)
 
 
+@settings(deadline=None)
 @given(outbounds(), TAKES, LIMITS, st.lists(st.sampled_from(STATUSES), min_size=1, max_size=5))
 def test_the_engine_decides_as_the_second_opinion_does(
     there: list[Outbound], takes: list[set[str]], limits: int, statuses: list[str]
@@ -77,6 +78,7 @@ def test_the_engine_decides_as_the_second_opinion_does(
 EVENTS = st.sampled_from(["log", "echo", "wrapped", "silent", "forged", "stale", "time-out"])
 
 
+@settings(deadline=None)
 @given(
     outbounds(),
     TAKES,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.routing.engine.items import Item, check_item, read_item, write_item
@@ -219,6 +219,7 @@ VALUES = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(
 ITEMS = st.dictionaries(NAMES, VALUES | st.dictionaries(NAMES, VALUES, max_size=3), max_size=8)
 
 
+@settings(deadline=None)
 @given(ITEMS, ITEMS, st.none() | st.lists(NAMES, max_size=6), st.booleans())
 def test_every_message_can_be_read_back(
     item: Item, constants: Item, names: list[str] | None, wrapped: bool
