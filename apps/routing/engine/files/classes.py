@@ -15,6 +15,8 @@ _KNOWN: Final[dict[str, frozenset[str]]] = {
     "kafka.KafkaOutbound": frozenset({"topic", "producer_settings", "key", "consumer_group"}),
     "http.HttpOutbound": frozenset({"url", "headers", "batch", "concurrency"}),
     "kafka.KafkaInbound": frozenset({"consumer_settings", "topics"}),
+    "redis_queue.RedisListInbound": frozenset({"url", "key", "lease_seconds"}),
+    "rabbitmq.RabbitInbound": frozenset({"url", "queue", "declare"}),
 }
 
 

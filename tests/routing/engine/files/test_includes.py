@@ -191,3 +191,9 @@ def test_files_are_limited_in_number_size_and_values(
     assert [(problem.place, problem.code) for problem in told(main)] == [
         ("d/large.yaml:1", "too_large")
     ]
+
+
+def test_a_list_of_very_many_includes_is_not_looked_at(tmp_path: Path) -> None:
+    put(tmp_path / "d" / "a.yaml", "a")
+    many = "[" + "d, " * (folder.MAX_FILES + 1) + "]"
+    assert [problem.code for problem in told(put_main(tmp_path, many))] == ["too_many_files"]
