@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.routing.engine.inbounds.contiguous import Contiguous
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_safe_never_passes_an_unfinished_position_and_always_moves_on(data: st.DataObject) -> None:
     log = Contiguous(0)

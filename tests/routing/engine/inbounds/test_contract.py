@@ -50,6 +50,7 @@ def test_no_more_than_agreed_are_out_at_once(maker: Maker) -> None:
 
 
 def test_what_a_killed_router_had_comes_again(maker: Maker) -> None:
+    maker.source.hasten()
     maker.source.put(values(12))
     with subprocess.Popen(
         [sys.executable, "-m", "tests.routing.engine.inbounds.taker", maker.order(5, acks=3)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.routing.engine.inbounds.polling import LONGEST_REST_SECONDS, Polling
@@ -26,6 +26,7 @@ def test_heavy_ones_are_spread_between_light_ones() -> None:
     assert turns(Polling({"a": 5, "b": 1, "c": 1}), 14) == "aabacaa" * 2
 
 
+@settings(deadline=None)
 @given(WEIGHTS, st.integers(1, 300))
 def test_each_has_its_share_of_any_number_of_polls(weights: dict[str, int], count: int) -> None:
     order = turns(Polling(weights), count)
@@ -34,6 +35,7 @@ def test_each_has_its_share_of_any_number_of_polls(weights: dict[str, int], coun
         assert abs(order.count(name) - count * weight / total) <= len(weights)
 
 
+@settings(deadline=None)
 @given(WEIGHTS, st.sets(st.sampled_from("abcdef")), st.integers(50, 300))
 def test_empty_ones_leave_their_share_to_the_others(
     weights: dict[str, int], empty: set[str], count: int
@@ -58,6 +60,7 @@ def test_empty_ones_leave_their_share_to_the_others(
         assert counts[name] <= 6 + now / LONGEST_REST_SECONDS
 
 
+@settings(deadline=None)
 @given(WEIGHTS)
 def test_the_same_is_polled_in_the_same_order_each_time(weights: dict[str, int]) -> None:
     assert turns(Polling(weights), 100) == turns(Polling(weights), 100)
