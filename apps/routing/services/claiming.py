@@ -32,7 +32,7 @@ def claim_due(
     rows = RoutedItem.objects.due(now).filter(state__in=list(states))
     if projects is not None:
         rows = rows.filter(project__in=list(projects))
-    claim = partial(_claim, rows.order_by("due_at"), limit, now, lease_seconds)
+    claim = partial(_claim, rows.order_by("due_at", "id"), limit, now, lease_seconds)
     return in_short_transaction(claim)
 
 

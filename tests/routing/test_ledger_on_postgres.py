@@ -1,0 +1,17 @@
+"""The ledger on PostgreSQL, which has statements of its own for it and several writers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.again import run_again
+
+AGAIN = ("test_ledger", "test_ledger_finding", "test_ledger_model", "ledger_at_once")
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_the_ledger_on_postgresql(postgres_database: str) -> None:
+    run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)
