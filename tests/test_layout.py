@@ -127,7 +127,14 @@ print(" ".join(loaded))
 
 
 @pytest.mark.parametrize(
-    "package", ["yardkit", "yardspider", "apps.agents.downloader", "apps.agents.center"]
+    "package",
+    [
+        "yardkit",
+        "yardspider",
+        "apps.agents.downloader",
+        "apps.agents.center",
+        "apps.routing.engine",
+    ],
 )
 def test_plain_python_stays_free_of_django(package: str) -> None:
     if importlib.util.find_spec(package) is None:

@@ -19,6 +19,9 @@ class JobQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
 
     def tagged(self, tag: str) -> Self:
         """Those that carry exactly this tag."""
+        if "\x00" in tag:
+            # PostgreSQL refuses the question, and no tag can hold it.
+            return self.none()
         if connections[self.db].features.supports_json_field_contains:
             return self.filter(tags__contains=[tag])
         return self.filter(_ListHolds(F("tags"), Value(tag)))

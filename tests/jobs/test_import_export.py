@@ -96,19 +96,18 @@ def test_odd_texts_survive_the_way_through_the_database(
     rows: list[dict[str, Any]], kind: Format, project: Project
 ) -> None:
     Job.objects.all().delete()
-    jobs = []
     for number, row in enumerate(rows):
-        jobs.append(
-            make_job(
-                project=project,
-                name=f"job {number}",
-                notes=row["notes"],
-                arguments=row["arguments"],
-                priority=row["priority"],
-                tags=list(dict.fromkeys(row["tags"])),
-                environment={"A": row["name"]},
-            )
+        make_job(
+            project=project,
+            name=f"job {number}",
+            notes=row["notes"],
+            arguments=row["arguments"],
+            priority=row["priority"],
+            tags=list(dict.fromkeys(row["tags"])),
+            environment={"A": row["name"]},
         )
+    # As the database gives them back: PostgreSQL makes a whole number of 1e16.
+    jobs = list(Job.objects.select_related("project", "image").order_by("id"))
     if not jobs:
         return
     text = export_jobs(jobs, kind)
