@@ -339,7 +339,7 @@ def test_whatever_a_plug_in_raises_refuses_the_item(strange: Path, name: str) ->
         (None, "no_dict"),
         ([], "no_dict"),
         ({"a": float("nan")}, "bad_result"),
-        ({"a": object()}, "bad_result"),
+        pytest.param({"a": object()}, "bad_result", id="an object"),
         ({1: 2}, "bad_result"),
     ],
     ids=repr,
