@@ -121,7 +121,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         """The title of the kind."""
         return kind_title(row.kind)
 
-    @display(description=_("active"), label={"active": "success", "none": "warning"})
+    @display(description=_("active version"), label={"active": "success", "none": "warning"})
     def active_label(self, row: Configuration) -> tuple[str, str]:
         """The number of the active version."""
         if row.active is None:

@@ -110,7 +110,7 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
     def state(self, version: ConfigVersion) -> tuple[str, str]:
         """Active, newest, or one of the others."""
         if version.configuration.active_id == version.pk:
-            return "active", gettext("active")
+            return "active", gettext("active version")
         if version.configuration.newest == version.number:
             return "newest", gettext("newest")
         return "old", "–"

@@ -115,7 +115,8 @@ def offset_of(text: str, line: int, column: int) -> int:
     """The character of a place in Python's tree, which counts lines and bytes of UTF-8."""
     start = 0
     if line == 1:
-        column -= 1
+        # A tuple without parentheses begins at the one that was put before the text.
+        column = max(0, column - 1)
     else:
         starts = [0, *(end.end() for end in _LINE_END.finditer(text))]
         start = starts[min(line, len(starts)) - 1]

@@ -79,7 +79,7 @@ def test_priorities_are_exact_as_far_as_a_score_can_hold_them(
 ) -> None:
     outbound = sorted_set.make()
     most = MOST_PRIORITY
-    priorities = [most - 2, most, most - 1, -most, 1 - most, 0, most + 1, -most - 1, 10**30]
+    priorities = [most - 2, most, most - 1, -most, 1 - most, 0, most + 1, -most - 1, 2**62]
     outcomes = outbound.send([sent(one, priority=one) for one in priorities])
     assert [one.code for one in outcomes] == [""] * 6 + ["bad_priority"] * 3
     assert [one.verdict for one in outcomes[6:]] == [Verdict.REFUSED] * 3

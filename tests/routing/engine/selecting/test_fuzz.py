@@ -8,7 +8,7 @@ import tokenize
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from apps.routing.engine.selecting import SelectorError, compile_rules, compile_selector
@@ -58,6 +58,7 @@ def try_out(text: str) -> None:
 @pytest.mark.covers("S2.20")
 @settings(max_examples=500, deadline=None)
 @given(texts)
+@example("0,")
 def test_any_text_is_refused_or_harmless(text: str) -> None:
     try_out(text)
 
@@ -74,6 +75,7 @@ def test_a_broken_selector_is_refused_or_harmless(text: str, data: st.DataObject
 @pytest.mark.covers("S2.20")
 @settings(max_examples=200, deadline=None)
 @given(texts)
+@example("0,")
 def test_whatever_is_allowed_is_an_expression_of_allowed_parts(text: str) -> None:
     try:
         compile_selector(text)
