@@ -10,3 +10,10 @@ class RoutingConfig(AppConfig):
     name = "apps.routing"
     label = "routing"
     verbose_name = _("Routing")
+
+    def ready(self) -> None:
+        """Make the rules a kind of configuration."""
+        from apps.configcenter.services import register
+        from apps.routing.services.configuration import RoutingKind
+
+        register(RoutingKind())

@@ -67,6 +67,15 @@ def only_name(text: str) -> str:
     return found[2] if found and len(found[1]) == len(found[3]) == 1 else ""
 
 
+def holds_any(value: object) -> bool:
+    """Whether a placeholder stands in a text, or in any text of a list or mapping."""
+    if isinstance(value, str):
+        return bool(names(value))
+    if isinstance(value, Mapping):
+        return any(holds_any(part) for part in value.values())
+    return isinstance(value, list | tuple) and any(holds_any(part) for part in value)
+
+
 def map_texts(value: object, change: Callable[[str], str]) -> object:
     """The same lists and mappings with every text changed; names are no texts here."""
     if isinstance(value, str):

@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from apps.routing.engine import rules
+from apps.routing.engine.files.placeholders import holds_any
 from apps.routing.engine.outbounds.base import Outbound, Settings
 from apps.routing.engine.outbounds.parameters import Fault, faults_of, nearest
 
@@ -78,13 +79,20 @@ def build(rule: rules.Outbound, settings: Settings) -> Outbound:
     return find(rule.cls)(rule, settings)
 
 
-def check(rule: rules.Outbound) -> list[rules.Problem]:
-    """What is wrong with the class of an outbound and its parameters; no secret is shown."""
+def check(rule: rules.Outbound, *, filled: bool = True) -> list[rules.Problem]:
+    """What is wrong with the class of an outbound and its parameters; no secret is shown.
+
+    Of a rule whose placeholders are not ``filled``, what holds one is judged later.
+    """
     try:
         cls = find(rule.cls)
     except UnknownOutbound as error:
         return [_problem(rule, error.code, "class", str(error))]
-    problems = [_problem_of(rule, fault) for fault in faults_of(rule.init, cls.parameters)]
+    problems = [
+        _problem_of(rule, fault)
+        for fault in faults_of(rule.init, cls.parameters)
+        if filled or not holds_any(rule.init.get(fault.key.partition(".")[0]))
+    ]
     module, extra = _EXTRAS.get(rule.cls, ("", ""))
     if module and not _is_installed(module):
         text = f"{rule.cls} needs the extra {extra}: pip install 'crawlyard[{extra}]'"
