@@ -57,15 +57,17 @@ def _send_waiting() -> float | None:
     from kombu.exceptions import KombuError
 
     while _waiting:
-        name, queue, arguments = _waiting[0]
+        # Taken out first: where too many wait, the one at the head may go meanwhile.
+        name, queue, arguments = task = _waiting.popleft()
         try:
             _celery().send_task(
                 name, kwargs=arguments, queue=queue, retry=False, ignore_result=True
             )
         except (KombuError, AMQPError, OSError) as error:
+            if len(_waiting) < WAITING_TASKS:
+                _waiting.appendleft(task)
             logger.warning("tasks wait for the broker: %s", error)
             return RETRY_SECONDS
-        _waiting.popleft()
     return None
 
 

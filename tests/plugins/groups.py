@@ -7,6 +7,7 @@ first, because it takes longest; meanwhile the others go through the rest, file 
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 
 import pytest
 
@@ -15,13 +16,18 @@ HEAVY_MARKS = ("docker", "browser")
 _AT_GROUP = re.compile(r"@(heavy|tests\.[\w.]+\.py)$")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
     """Name each test's group, and put the heavy ones first. Nothing changes without ``-n``."""
     if not config.pluginmanager.hasplugin("xdist") or config.getoption("dist", "no") == "no":
+        yield
         return
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
+    yield
+    # Only now: pytest-django has put those with a database before all others.
     items.sort(key=lambda item: not _is_heavy(item))
 
 

@@ -77,7 +77,7 @@ def test_a_broker_that_hangs_holds_nobody_up(folder: Path, monkeypatch: pytest.M
             defer("some.task", queue="q1", number=number)
         # This returned; the thread is still waiting for a greeting that does not come.
         connection, _address = silent.accept()
-        assert len(deferring._waiting) == 3
+        assert len(deferring._waiting) == 2
         monkeypatch.setattr(deferring, "_celery", lambda: filesystem)
     connection.close()
     wait_for(lambda: messages(folder) == 3, "all three, in the end")
@@ -90,7 +90,7 @@ def test_a_broker_that_is_away_costs_no_task(
     monkeypatch.setattr(deferring, "_celery", lambda: application("amqp://guest:x@127.0.0.1:1//"))
     defer("some.task", queue="q1")
     wait_for(lambda: "tasks wait for the broker" in caplog.text, "the warning")
-    assert len(deferring._waiting) == 1
+    wait_for(lambda: len(deferring._waiting) == 1, "it waits for the next try")
     monkeypatch.setattr(deferring, "_celery", lambda: filesystem)
     wait_for(lambda: messages(folder) == 1, "the message")
 
