@@ -97,7 +97,10 @@ def test_a_broker_that_is_away_costs_no_task(
 
 def test_the_oldest_go_when_too_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deferring, "_celery", lambda: application("amqp://guest:x@127.0.0.1:1//"))
-    for number in range(deferring.WAITING_TASKS + 5):
+    count = deferring.WAITING_TASKS + 5
+    for number in range(count):
         defer("some.task", queue="q1", number=number)
-    assert len(deferring._waiting) == deferring.WAITING_TASKS
-    assert deferring._waiting[0][2] == {"number": 5}
+    numbers = [arguments["number"] for _name, _queue, arguments in deferring._waiting]
+    # One of them the thread may just hold in its hands.
+    assert count - len(numbers) in (5, 6)
+    assert numbers == list(range(count - len(numbers), count))
