@@ -13,6 +13,7 @@ from django.db import transaction
 
 from apps.runtime import deferring
 from apps.runtime.deferring import defer
+from apps.runtime.engine.background import BackgroundWorker
 from tests.runtime.processes import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -21,9 +22,13 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _nothing_waits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(deferring, "RETRY_SECONDS", 0.05)
+    # The thread of earlier tests may still be busy with what those have left.
+    worker = BackgroundWorker("deferred-tasks", deferring._send_waiting)
+    monkeypatch.setattr(deferring, "_worker", worker)
     deferring._waiting.clear()
     yield
     deferring._waiting.clear()
+    worker.stop(0)
 
 
 def application(url: str, **options: Any) -> Celery:
