@@ -77,11 +77,16 @@ spider-image: $(VENV)/.installed ## The image that spiders build on: make spider
 
 # --- check ---------------------------------------------------------------------------------
 
-# All of them share two processes: the heavy ones (clusters, containers, browser) in one of them.
-TWO_PROCESSES := -n 2 --dist loadgroup --no-loadscope-reorder
+# All of them are shared by processes, file by file; see tests/plugins/groups.py.
+PROCESSES ?= 2
+SHARED    := -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 .PHONY: test
 test: $(VENV)/.installed-test ## Run the tests: make test ARGS="tests/jobs -x"
-	@$(BIN)/python -m pytest $(or $(ARGS),$(TWO_PROCESSES))
+	@$(BIN)/python -m pytest $(or $(ARGS),$(SHARED))
+
+.PHONY: test-faults
+test-faults: $(VENV)/.installed-test ## The tests of faults at their full size: 10,000 items, outages of 30 s
+	@CRAWLYARD_FAULTS=full $(BIN)/python -m pytest -m fault $(ARGS)
 
 .PHONY: lint
 lint: $(VENV)/.installed-test $(VENV)/.installed-lint lint-code lint-types lint-imports ## ruff, mypy, import order

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.plugins.migrated import copy_sqlite
 from tests.runtime.processes import ROOT
 
 # A third of it is enough where nothing else runs.
@@ -17,8 +18,12 @@ AGAIN_SECONDS = 400
 def run_again(files: Iterable[Path], database: str, *arguments: str) -> str:
     """Run these test files in a process of their own whose database is ``database``, a URL.
 
-    Returns what was said; all of them must pass.
+    A PostgreSQL database is one on loan; a file of SQLite is made. Returns what was said; all of
+    them must pass.
     """
+    if database.startswith("sqlite:///"):
+        copy_sqlite(Path(database.removeprefix("sqlite:///")))
+        arguments = (*arguments, "--reuse-db")
     settings = {
         "CRAWLYARD_TEST_DATABASE_URL": database,
         "DJANGO_SETTINGS_MODULE": "tests.shared_database",

@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.plugins.covers",
     "tests.plugins.needs",
     "tests.plugins.groups",
+    "tests.plugins.migrated",
     "tests.plugins.stores",
     "tests.plugins.engines",
     "tests.plugins.spider_image",

@@ -1,4 +1,4 @@
-"""The marks `covers`, `services` and `browser`, seen from a small project of their own."""
+"""What tests stand on: the marks, seen from a small project of their own, stores and rows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import psycopg
 import pytest
 import redis
 
+from apps.projects.models import Project
+from tests.again import run_again
 from tests.plugins import needs, stores
 from tools.coverage_doc import load_reasons, marks_by_id, render
 from tools.requirement_marks import ROOT, Mark, MarkError, requirement_ids, scan
@@ -147,6 +149,20 @@ def test_stores_on_loan_can_be_used(
         assert client.get(stores.REDIS_OWNER_KEY) == str(os.getpid()).encode()
         assert client.set("a key", "a value")
     assert urlsplit(rabbit_vhost).scheme == "amqp"
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("turn", ["first", "second"])
+def test_what_migrations_made_outlives_a_test_that_empties_tables(turn: str) -> None:
+    assert [(each.slug, each.name) for each in Project.objects.all()] == [("default", "Default")]
+    Project.objects.update(name=f"Changed by the {turn}")
+    Project.objects.create(slug="other", name="Other")
+
+
+@pytest.mark.services
+def test_what_migrations_made_outlives_it_on_postgres_too(postgres_database: str) -> None:
+    said = run_again([Path(__file__)], postgres_database, "-k", "outlives_a_test")
+    assert "2 passed" in said
 
 
 REASONS = '[[reason]]\nids = ["S0.1-2"]\nwhy = "arrives later"\n'

@@ -1,47 +1,112 @@
 """Which tests may run beside which, when several processes share the work (``pytest -n 2``).
 
-Whatever starts whole clusters, containers or a browser runs one after another in one process, and
-first, because it takes longest; meanwhile the others go through the rest, file by file.
+A file's tests stay together, so that what its fixtures make is made once. The longest begin first,
+because a long one that begins last leaves the other processes idle: those that need an engine, a
+browser or a whole installation, then whatever starts processes, then the rest.
+
+The groups go from those who collect the tests to the one who hands them out by files of their own:
+xdist's mark for groups is written into the names of tests, and has no effect with this pytest.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Generator
+import json
+import shutil
+import tempfile
+from collections.abc import Generator, Sequence
+from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
 
-HEAVY = "heavy"
-HEAVY_MARKS = ("docker", "browser")
-_AT_GROUP = re.compile(r"@(heavy|tests\.[\w.]+\.py)$")
+# They clear each other's containers and images away, so one process has them all.
+DOCKER = "docker"
+# Its fixtures, a broker and daemons to break, serve several files.
+CLUSTER, CLUSTER_FIXTURE = "cluster", "own_rabbit"
+_SLOW_MARKS = ("fault", "services", "bench", "kafka")
+
+_folder = pytest.StashKey[Path]()
+
+
+class _Scheduler(LoadScopeScheduling):
+    """Hands out whole groups, in the order in which those who collected them have put them."""
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        self._groups: dict[str, str] = {}
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        if not self._groups:
+            path = self.config.stash[_folder] / node.gateway.id
+            self._groups = json.loads(path.read_bytes())
+        super().add_node_collection(node, collection)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._groups[nodeid]
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Scheduler | None:
+    """Ours for ``--dist loadgroup``."""
+    return _Scheduler(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Tell a process where to leave its groups."""
+    stash = node.config.stash
+    if _folder not in stash:
+        stash[_folder] = Path(tempfile.mkdtemp(prefix="crawlyard-groups-"))
+    node.workerinput["groups"] = str(stash[_folder] / node.gateway.id)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the groups."""
+    if _folder in config.stash:
+        shutil.rmtree(config.stash[_folder], ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> Generator[None, None, None]:
-    """Name each test's group, and put the heavy ones first. Nothing changes without ``-n``."""
-    if not config.pluginmanager.hasplugin("xdist") or config.getoption("dist", "no") == "no":
-        yield
-        return
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    """Put the groups in order and write them down. Nothing changes without ``-n``."""
     yield
     # Only now: pytest-django has put those with a database before all others.
-    items.sort(key=lambda item: not _is_heavy(item))
+    given = getattr(config, "workerinput", {}).get("groups")
+    if given and config.getoption("loadgroup"):
+        items.sort(key=_rank)
+        Path(given).write_text(json.dumps({item.nodeid: _group(item) for item in items}))
 
 
-def _is_heavy(item: pytest.Item) -> bool:
-    return item.nodeid.startswith("tests/e2e/") or any(
-        item.get_closest_marker(name) is not None for name in HEAVY_MARKS
-    )
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
+def _has_mark(item: pytest.Item, *names: str) -> bool:
+    return any(item.get_closest_marker(name) is not None for name in names)
+
+
+def _uses(item: pytest.Item, fixture: str) -> bool:
+    return fixture in getattr(item, "fixturenames", ())
 
 
 def _group(item: pytest.Item) -> str:
-    return HEAVY if _is_heavy(item) else item.nodeid.partition("::")[0].replace("/", ".")
+    if _has_mark(item, "docker"):
+        return DOCKER
+    if _uses(item, CLUSTER_FIXTURE):
+        return CLUSTER
+    return _file(item)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Without the group in its name a test that failed is found again by ``--last-failed``."""
-    report.nodeid = _AT_GROUP.sub("", report.nodeid)
+def _rank(item: pytest.Item) -> int:
+    """The long ones have a low one."""
+    ranks = (
+        _has_mark(item, "docker"),
+        _uses(item, CLUSTER_FIXTURE),
+        _has_mark(item, "browser") or _file(item).startswith("tests/e2e/"),
+        _has_mark(item, *_SLOW_MARKS),
+    )
+    return next((rank for rank, fits in enumerate(ranks) if fits), len(ranks))

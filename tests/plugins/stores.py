@@ -7,7 +7,9 @@ import os
 import secrets
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -17,6 +19,7 @@ import redis
 from psycopg import sql
 
 from tests.plugins import needs
+from tests.plugins.migrated import migrate
 
 REDIS_OWNER_KEY = "crawlyard:test:owner"
 
@@ -29,24 +32,52 @@ def _with_path(url: str, path: str) -> str:
     return urlunsplit(urlsplit(url)._replace(path=f"/{path}"))
 
 
+def _on_postgres(statement: str, **names: str) -> None:
+    identifiers = {key: sql.Identifier(name) for key, name in names.items()}
+    with contextlib.closing(psycopg.connect(needs.POSTGRES_URL, autocommit=True)) as connection:
+        connection.execute(sql.SQL(statement).format(**identifiers))
+
+
+def _drop(name: str) -> None:
+    # FORCE: a process that a test has killed may still be connected for a moment.
+    _on_postgres("DROP DATABASE IF EXISTS {name} WITH (FORCE)", name=name)
+
+
+def _create(source: str) -> str:
+    name = _unique_name()
+    _on_postgres("CREATE DATABASE {name} TEMPLATE {source}", name=name, source=source)
+    # It need not outlive a crash of the server, and others keep the disk busy.
+    _on_postgres("ALTER DATABASE {name} SET synchronous_commit TO off", name=name)
+    return name
+
+
+@cache
+def _migrated_postgres() -> str:
+    name = _create("template1")
+    with tempfile.TemporaryDirectory() as data:
+        migrate(Path(data), DATABASE_URL=_with_path(needs.POSTGRES_URL, name))
+    return name
+
+
+def pytest_unconfigure() -> None:
+    """Drop what the databases on loan were copied from."""
+    if _migrated_postgres.cache_info().currsize:
+        _drop(_migrated_postgres())
+
+
 @contextlib.contextmanager
 def lend_postgres_database() -> Iterator[str]:
-    """DATABASE_URL of an empty PostgreSQL database that is dropped afterwards."""
-    name = _unique_name()
-    with contextlib.closing(psycopg.connect(needs.POSTGRES_URL, autocommit=True)) as connection:
-        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        try:
-            yield _with_path(needs.POSTGRES_URL, name)
-        finally:
-            # FORCE: a process that a test has killed may still be connected for a moment.
-            connection.execute(
-                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name))
-            )
+    """DATABASE_URL of a PostgreSQL database as ``migrate`` leaves it, dropped afterwards."""
+    name = _create(_migrated_postgres())
+    try:
+        yield _with_path(needs.POSTGRES_URL, name)
+    finally:
+        _drop(name)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def postgres_database() -> Iterator[str]:
-    """DATABASE_URL of an empty PostgreSQL database that belongs to this session alone."""
+    """DATABASE_URL of a PostgreSQL database of the test's own, as ``migrate`` leaves it."""
     with lend_postgres_database() as url:
         yield url
 
@@ -77,6 +108,13 @@ def lend_rabbit_vhost() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def rabbit_vhost() -> Iterator[str]:
     """BROKER_URL of a virtual host that belongs to this session alone, where one can be made."""
+    with lend_rabbit_vhost() as url:
+        yield url
+
+
+@pytest.fixture
+def new_rabbit_vhost() -> Iterator[str]:
+    """The same for one test, which would be upset by what others have left in the queues."""
     with lend_rabbit_vhost() as url:
         yield url
 

@@ -1,0 +1,1 @@
+"""Django's backend for PostgreSQL, which empties tables quickly between tests."""
