@@ -387,6 +387,8 @@ async def test_bad_requests(site: WebServer, make: Get, changes: dict[str, Any])
         {"timeout_seconds": float("inf")},
         {"cookies": {"a b": "1"}},
         {"cookies": {"": "1"}},
+        {"cookies": {"a": "1\r\nX: y"}},
+        {"cookies": {"a\x7f": "1"}},
         {"max_body_bytes": 0},
         {"max_redirects": -1},
         {"concurrency": 0},

@@ -82,7 +82,8 @@ class Outgoing:
     headers: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: each message makes one, and that would take three times as long.
+@dataclass(slots=True)
 class Delivery:
     """A received message. ``tag`` is the adapter's own."""
 

@@ -24,6 +24,7 @@ from yardkit.broker.base import (
     Unroutable,
 )
 from yardkit.broker.declared import Binding, Declared
+from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_loop import Loop
 from yardkit.broker.rabbitmq_messages import queue_arguments
 
@@ -54,20 +55,20 @@ class Control:
         self,
         loop: Loop,
         declared: Declared,
-        on_restored: Callable[[pika.SelectConnection], None],
+        on_restored: Callable[[Connection], None],
     ) -> None:
         """``on_restored``: connected, and all that was declared is there again."""
         self._loop = loop
         self._declared = declared
         self._on_restored = on_restored
-        self._connection: pika.SelectConnection | None = None
+        self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._current: Request | None = None
         self._waiting: deque[Request] = deque()
 
     # --- what the link says --------------------------------------------------------------------
 
-    def up(self, connection: pika.SelectConnection) -> None:
+    def up(self, connection: Connection) -> None:
         """A new connection: restore first, then go on where the old one ended."""
         self._connection = connection
         requests = self._restoring()

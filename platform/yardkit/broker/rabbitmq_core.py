@@ -14,6 +14,7 @@ import pika
 
 from yardkit.broker.base import BrokerClosed, BrokerError, BrokerUnavailable
 from yardkit.broker.declared import Declared
+from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_control import PATIENCE_SECONDS, Control, Request, find_exchange
 from yardkit.broker.rabbitmq_link import Link
 from yardkit.broker.rabbitmq_loop import Loop
@@ -40,7 +41,7 @@ class Core:
         self._address = address
         self._publisher = Publisher(self.loop)
         self._subscriptions: list[RabbitSubscription] = []
-        self._connection: pika.SelectConnection | None = None
+        self._connection: Connection | None = None
         self._known_exchanges: set[str] = set()
         self._lock = threading.Lock()
         self._closed_because = ""
@@ -189,10 +190,10 @@ class Core:
         if self._connection is not None:
             subscription.up(self._connection)
 
-    def _up(self, connection: pika.SelectConnection) -> None:
+    def _up(self, connection: Connection) -> None:
         self.control.up(connection)
 
-    def _restored(self, connection: pika.SelectConnection) -> None:
+    def _restored(self, connection: Connection) -> None:
         self._connection = connection
         self._publisher.release()
         if not self._first.done():

@@ -15,6 +15,7 @@ from pika.exceptions import (
 )
 
 from yardkit.broker.backoff import Backoff
+from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_loop import Loop
 from yardkit.broker.rabbitmq_url import Address
 
@@ -38,7 +39,7 @@ class Link:
         address: Address,
         name: str,
         *,
-        on_up: Callable[[pika.SelectConnection], None],
+        on_up: Callable[[Connection], None],
         on_down: Callable[[str], None],
         on_refused: Callable[[str, bool], None] | None = None,
         loss_level: int = logging.WARNING,
@@ -55,7 +56,7 @@ class Link:
         self._on_refused = on_refused
         self._loss_level = loss_level
         self._backoff = Backoff()
-        self._connection: pika.SelectConnection | None = None
+        self._connection: Connection | None = None
         self._was_up = False
         self._warned = False
         self._on_closed: Callable[[], None] | None = None
@@ -65,7 +66,7 @@ class Link:
         """Try to connect; the callbacks tell what became of it."""
         if self._on_closed is not None:
             return
-        self._connection = pika.SelectConnection(
+        self._connection = Connection(
             self._parameters(),
             on_open_callback=self._opened,
             on_open_error_callback=self._refused,
@@ -107,7 +108,7 @@ class Link:
             ssl_options=options,
         )
 
-    def _opened(self, connection: pika.SelectConnection) -> None:
+    def _opened(self, connection: Connection) -> None:
         if connection is not self._connection:
             connection.close()
             return
@@ -118,7 +119,7 @@ class Link:
         self._backoff.reset()
         self._on_up(connection)
 
-    def _refused(self, connection: pika.SelectConnection, error: BaseException) -> None:
+    def _refused(self, connection: Connection, error: BaseException) -> None:
         if connection is not self._connection:
             return
         for_good = isinstance(error, ProbableAuthenticationError | ProbableAccessDeniedError)
@@ -130,7 +131,7 @@ class Link:
             self._on_refused(why, for_good)
         self._try_again()
 
-    def _closed(self, connection: pika.SelectConnection, reason: BaseException) -> None:
+    def _closed(self, connection: Connection, reason: BaseException) -> None:
         if connection is not self._connection:
             return
         if self._on_closed is None:

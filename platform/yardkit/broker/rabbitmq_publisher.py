@@ -26,6 +26,7 @@ from yardkit.broker.base import (
     Unroutable,
 )
 from yardkit.broker.outgoing import new_future
+from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_control import PATIENCE_SECONDS
 from yardkit.broker.rabbitmq_loop import Loop
 from yardkit.broker.rabbitmq_messages import number_of, to_properties
@@ -74,7 +75,7 @@ class Publisher:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._connection: pika.SelectConnection | None = None
+        self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._waiting: deque[tuple[Outgoing, Batch]] = deque()
         self._outstanding: dict[int, tuple[Outgoing, Batch]] = {}
@@ -87,7 +88,7 @@ class Publisher:
 
     # --- what the link says --------------------------------------------------------------------
 
-    def up(self, connection: pika.SelectConnection) -> None:
+    def up(self, connection: Connection) -> None:
         self._connection = connection
         connection.channel(on_open_callback=self._opened)
 

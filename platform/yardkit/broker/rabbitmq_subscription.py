@@ -30,6 +30,7 @@ from yardkit.broker.base import (
 )
 from yardkit.broker.deadletters import dead_headers
 from yardkit.broker.inbox import Inbox
+from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_control import bind, declare_queue
 from yardkit.broker.rabbitmq_messages import Tag, to_delivery
 from yardkit.broker.rabbitmq_publisher import Batch
@@ -57,7 +58,7 @@ class RabbitSubscription:
         # Settled when the broker has accepted the consumer, or has refused it.
         self.accepted: Future[None] = Future()
         # From here on: the I/O thread's alone.
-        self._connection: pika.SelectConnection | None = None
+        self._connection: Connection | None = None
         self._channel: Channel | None = None
         self._generation = 0
         self._backoff = Backoff()
@@ -118,7 +119,7 @@ class RabbitSubscription:
 
     # --- the I/O thread: connecting ------------------------------------------------------------
 
-    def up(self, connection: pika.SelectConnection) -> None:
+    def up(self, connection: Connection) -> None:
         """A connection is there, and on it the queue if this broker object has declared it."""
         self._connection = connection
         if not self._is_ending:
@@ -146,7 +147,8 @@ class RabbitSubscription:
         channel.basic_qos(prefetch_count=self._prefetch, callback=lambda _: self._consume(channel))
 
     def _consume(self, channel: Channel) -> None:
-        if channel.is_open:
+        if channel.is_open and self._connection is not None:
+            self._connection.read_plain(channel.channel_number, self._received_plain)
             channel.basic_consume(
                 self._queue, on_message_callback=self._received, callback=self._consuming
             )
@@ -180,6 +182,8 @@ class RabbitSubscription:
             )
 
     def _lose_channel(self) -> None:
+        if self._channel is not None and self._connection is not None:
+            self._connection.read_all(self._channel.channel_number)
         self._channel = None
         self._generation += 1
         self._arrived.clear()
@@ -229,17 +233,44 @@ class RabbitSubscription:
         properties: pika.BasicProperties,
         body: bytes,
     ) -> None:
-        if channel is not self._channel:
-            return
-        number = method.delivery_tag
+        if channel is self._channel:
+            self._came(
+                to_delivery(
+                    method, properties, body, queue=self._queue, generation=self._generation
+                ),
+                method.delivery_tag,
+            )
+
+    def _received_plain(
+        self,
+        number: int,
+        redelivered: bool,
+        exchange: str,
+        key: str,
+        properties: pika.BasicProperties | None,
+        message_id: str,
+        body: bytes,
+    ) -> None:
+        """The same of what the connection has read in one pass."""
+        if properties is not None:
+            method = pika.spec.Basic.Deliver("", number, redelivered, exchange, key)
+            delivery = to_delivery(
+                method, properties, body, queue=self._queue, generation=self._generation
+            )
+        else:
+            tag = Tag(self._generation, number)
+            delivery = Delivery(
+                body, self._queue, exchange, key, redelivered, 0, message_id, "", "", {}, tag
+            )
+        self._came(delivery, number)
+
+    def _came(self, delivery: Delivery, number: int) -> None:
         self._order.append(number)
         self._open.add(number)
         if not self._arrived:
             # Many deliveries come in one read: hand them over together.
             self._core.loop.soon(self._hand_over)
-        self._arrived.append(
-            to_delivery(method, properties, body, queue=self._queue, generation=self._generation)
-        )
+        self._arrived.append(delivery)
 
     def _hand_over(self) -> None:
         if self._arrived:
