@@ -8,9 +8,10 @@ redirects and names that change their address between two look-ups meet it like 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, Protocol
@@ -34,6 +35,7 @@ _MAX_TIMEOUTS_KEPT: Final = 64
 _READ_BUFFER_BYTES: Final = 256 * 1024
 _MAX_HEADER_BYTES: Final = 32 * 1024
 _ERROR_CHARACTERS: Final = 300
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,7 @@ class Fetcher:
             raise ValueError(f"max_redirects is {settings.max_redirects}; use 0 or more")
         if settings.concurrency < 1:
             raise ValueError(f"concurrency is {settings.concurrency}; use 1 or more")
+        check_cookies(settings.cookies)
         try:
             SimpleCookie(settings.cookies)
         except CookieError as error:
@@ -213,6 +216,16 @@ class Fetcher:
             return raw, truncated
         body, cut = await decode_content(raw, encoding, limit, partial=truncated)
         return body, truncated or cut
+
+
+def check_cookies(cookies: Mapping[str, str]) -> None:
+    """Raise ``ValueError`` for control characters in a cookie; its value, a secret, is not told.
+
+    Some releases of Python refuse them by themselves and tell the value, others send them quoted.
+    """
+    for name, value in cookies.items():
+        if _CONTROL.search(name) or _CONTROL.search(value):
+            raise ValueError(f"cookies: control characters in {name[:40]!r}; use none")
 
 
 class Refused(Exception):
