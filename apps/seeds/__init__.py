@@ -1,0 +1,1 @@
+"""Seeds: what is still to be crawled, each key once in a segment of time."""

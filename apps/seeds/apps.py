@@ -1,0 +1,12 @@
+"""Registers the app."""
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class SeedsConfig(AppConfig):
+    """Frontiers of seeds: segments, keys, stores."""
+
+    name = "apps.seeds"
+    label = "seeds"
+    verbose_name = _("Seeds")

@@ -1,0 +1,95 @@
+"""The rules of a frontier: from what somebody adds to what a store takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from zoneinfo import ZoneInfo
+
+from apps.seeds.engine.errors import BadSeed
+from apps.seeds.engine.keys import KeyResolver, key_hash, whole
+from apps.seeds.engine.seeds import (
+    DEFAULT_SEGMENT,
+    FIRST_TIME,
+    LAST_TIME,
+    MAX_DATA_BYTES,
+    MAX_KEY_BYTES,
+    MAX_RETRY,
+    MAX_RETRY_LIMIT,
+    ResolvedSeed,
+    Seed,
+    check_ext,
+    check_text,
+)
+from apps.seeds.engine.segments import DEFAULT, SegmentResolver, segment_resolver
+
+
+def _by_day() -> SegmentResolver:
+    return segment_resolver(DEFAULT, ZoneInfo("UTC"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrontierRules:
+    """How a frontier tells seeds apart, in time and by key.
+
+    ``max_data_bytes``, ``max_key_bytes``: in UTF-8. ``max_retry``: of seeds that bring none.
+    """
+
+    segments: SegmentResolver = field(default_factory=_by_day)
+    keys: KeyResolver = whole
+    max_retry: int = MAX_RETRY
+    max_data_bytes: int = MAX_DATA_BYTES
+    max_key_bytes: int = MAX_KEY_BYTES
+
+    def resolve(self, seed: Seed) -> ResolvedSeed:
+        """The seed with its segment and key.
+
+        Raises:
+            BadSeed: it cannot be taken; ``code`` is ``empty_data``, ``data_too_large``,
+                ``binary_data``, the same of ``key``, ``bad_key``, ``bad_time``, ``bad_segment``,
+                ``bad_retry`` or ``bad_ext``.
+        """
+        data = check_text("data", seed.data, self.max_data_bytes)
+        key = self._key(data)
+        segment, due = self._place(seed.active_at)
+        most = self.max_retry if seed.max_retry is None else seed.max_retry
+        if not 0 <= most <= MAX_RETRY_LIMIT:
+            raise BadSeed("bad_retry", f"max_retry {most} is outside 0 to {MAX_RETRY_LIMIT}")
+        if seed.ext:
+            check_ext(seed.ext)
+        return ResolvedSeed(segment, key, key_hash(key), due, most, data, seed.ext or None)
+
+    def resolve_all(self, seeds: Iterable[Seed]) -> list[ResolvedSeed | BadSeed]:
+        """One answer for each: a refused one does not keep the others out."""
+        answers: list[ResolvedSeed | BadSeed] = []
+        for seed in seeds:
+            try:
+                answers.append(self.resolve(seed))
+            except BadSeed as refusal:
+                answers.append(refusal)
+        return answers
+
+    def _key(self, data: str) -> str:
+        try:
+            key = self.keys(data)
+        except Exception as error:  # noqa: BLE001 - people's URLs, plug-ins of others
+            raise BadSeed("bad_key", f"no key: {type(error).__name__}: {error}") from None
+        # Checked as data; no character has more than four bytes.
+        if key is data and 4 * len(key) <= self.max_key_bytes:
+            return key
+        return check_text("key", key, self.max_key_bytes)
+
+    def _place(self, active_at: int | None) -> tuple[int, int]:
+        """Segment and due time; a custom segment may begin after ``active_at``."""
+        if active_at is None:
+            return DEFAULT_SEGMENT, 0
+        if not FIRST_TIME <= active_at < LAST_TIME:
+            raise BadSeed("bad_time", f"active_at {active_at} is not in ms between 1973 and 2100")
+        try:
+            segment = self.segments(active_at)
+        except Exception as error:  # noqa: BLE001 - plug-ins of others
+            text = f"no segment for {active_at}: {type(error).__name__}: {error}"
+            raise BadSeed("bad_segment", text) from None
+        if not isinstance(segment, int) or not DEFAULT_SEGMENT <= segment < LAST_TIME:
+            raise BadSeed("bad_segment", f"{segment!r} is no beginning of a segment")
+        return segment, max(active_at, segment)

@@ -1,0 +1,158 @@
+"""A seed: what is given in, what it becomes, its states and what it may not be."""
+
+from __future__ import annotations
+
+import math
+import re
+from enum import IntEnum
+from typing import Any, Final
+
+import msgspec
+
+from apps.seeds.engine.errors import BadSeed
+
+# Tries of a seed until it has failed (seed S3.11).
+MAX_RETRY: Final = 3
+MAX_RETRY_LIMIT: Final = 1000
+MAX_DATA_BYTES: Final = 64 * 1024
+MAX_KEY_BYTES: Final = 8 * 1024
+MAX_EXT_BYTES: Final = 64 * 1024
+_MAX_EXT_DEPTH: Final = 20
+
+# Where seeds without a time go; its seeds are never crawled again by time (seed S3.4).
+DEFAULT_SEGMENT: Final = 0
+
+# Times are milliseconds since 1970. A segment begins above 0 in every zone; from 1973 on clocks
+# change at full minutes.
+FIRST_TIME: Final = 94_694_400_000  # 1973
+LAST_TIME: Final = 4_102_444_800_000  # 2100
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class State(IntEnum):
+    """0 to 4 are VSCrawler's (seed S3.11); for ``IGNORED`` it has a flag instead."""
+
+    INIT = 0
+    SUCCEEDED = 1
+    FAILED = 2
+    RETRY = 3
+    RUNNING = 4
+    IGNORED = 5
+
+
+PENDING: Final = frozenset({State.INIT, State.RETRY})
+FINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.IGNORED})
+
+
+class Outcome(IntEnum):
+    """What came of a leased seed."""
+
+    SUCCESS = 1
+    # Tried again while it has retries left.
+    FAILURE = 2
+    # Failed, and another try would not help.
+    GIVEN_UP = 3
+    IGNORED = 4
+
+
+class Seed(msgspec.Struct, frozen=True):
+    """What somebody adds. ``active_at``: not to be crawled before, ms since 1970."""
+
+    data: str
+    active_at: int | None = None
+    max_retry: int | None = None
+    ext: dict[str, Any] | None = None
+
+
+class ResolvedSeed(msgspec.Struct, frozen=True):
+    """A seed with its place: what a store takes.
+
+    ``key``: what must not be twice in a segment; ``hash``: 16 bytes of it. ``due``: not handed
+    out before, ms since 1970.
+    """
+
+    segment: int
+    key: str
+    hash: bytes
+    due: int
+    max_retry: int
+    data: str
+    ext: dict[str, Any] | None = None
+
+
+def after(outcome: Outcome, retry: int, max_retry: int) -> tuple[State, int]:
+    """State and retry count of a leased seed after ``outcome`` (seed S3.11, S3.15)."""
+    if outcome == Outcome.SUCCESS:
+        return State.SUCCEEDED, retry
+    if outcome == Outcome.IGNORED:
+        return State.IGNORED, retry
+    retry = min(retry + 1, MAX_RETRY_LIMIT)
+    if outcome == Outcome.GIVEN_UP or retry >= max_retry:
+        return State.FAILED, retry
+    return State.RETRY, retry
+
+
+def check_text(what: str, value: object, most_bytes: int) -> str:
+    """``value`` when it is a text of at most ``most_bytes`` in UTF-8.
+
+    Raises:
+        BadSeed: ``<what>`` with what is wrong: ``empty_key``, ``key_too_large``, ``binary_key``.
+    """
+    if not isinstance(value, str):
+        raise BadSeed(f"binary_{what}", f"the {what} is {type(value).__name__}, not text")
+    # Nearly all: each character is one byte, and none a control character.
+    if value.isascii() and value.isprintable() and 0 < len(value) <= most_bytes:
+        return value
+    if not value:
+        raise BadSeed(f"empty_{what}", f"the {what} is empty")
+    # No character takes less than one byte: most are judged without encoding them.
+    if len(value) > most_bytes:
+        raise BadSeed(f"{what}_too_large", _too_large(what, len(value), most_bytes))
+    found = _CONTROL.search(value)
+    if found:
+        where = f"U+{ord(found[0]):04X} at position {found.start() + 1}"
+        raise BadSeed(f"binary_{what}", f"the {what} has a control character, {where}")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError as error:
+        where = f"half a character at position {error.start + 1}"
+        raise BadSeed(f"binary_{what}", f"the {what} has {where}") from None
+    if size > most_bytes:
+        raise BadSeed(f"{what}_too_large", _too_large(what, size, most_bytes))
+    return value
+
+
+def _too_large(what: str, size: int, most_bytes: int) -> str:
+    return f"the {what} has {size} bytes or more, {most_bytes} are allowed"
+
+
+def check_ext(ext: object) -> None:
+    """Refuse what JSON could not give back as it was. Raises ``BadSeed`` (``bad_ext``)."""
+    if not isinstance(ext, dict):
+        raise BadSeed("bad_ext", f"ext is {type(ext).__name__}, not an object")
+    try:
+        _check_value(ext, _MAX_EXT_DEPTH)
+        size = len(msgspec.msgpack.encode(ext))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadSeed("bad_ext", f"ext: {error}") from None
+    if size > MAX_EXT_BYTES:
+        raise BadSeed("bad_ext", _too_large("ext", size, MAX_EXT_BYTES))
+
+
+def _check_value(value: object, depth: int) -> None:
+    if depth < 0:
+        raise ValueError(f"deeper than {_MAX_EXT_DEPTH}")
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if not isinstance(name, str):
+                raise TypeError(f"the name {name!r} is no text")
+            _check_value(part, depth - 1)
+    elif isinstance(value, list):
+        for part in value:
+            _check_value(part, depth - 1)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is no number of JSON")
+    elif value is not None and not isinstance(value, str | int):
+        raise TypeError(f"{type(value).__name__} is no kind of value in JSON")

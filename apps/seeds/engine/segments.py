@@ -1,0 +1,144 @@
+"""Which slice of time a seed belongs to: segment resolvers (seed S3.2, S3.3).
+
+A segment is known by the moment it begins, in milliseconds since 1970. Two seeds with one key are
+allowed in two segments, never in one: the same URL is crawled once a day, a week, ...
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.extensions import load_extension
+from apps.seeds.engine.seeds import DEFAULT_SEGMENT
+
+GROUP: Final = "crawlyard.segments"
+DEFAULT: Final = "day"
+MAX_DAYS: Final = 3660
+_DAYS = re.compile(r"days:([1-9][0-9]{0,3})")
+_FIRST_DAY: Final = datetime(1970, 1, 1).toordinal()  # noqa: DTZ001 - a calendar's day, of no zone
+
+# From a time to the beginning of its segment, both in ms since 1970.
+SegmentResolver = Callable[[int], int]
+# The wall clock's beginning of the segment that a wall clock's time is in.
+_Floor = Callable[[datetime], datetime]
+
+
+def time_zone(name: str) -> ZoneInfo:
+    """Raises ``BadSetting`` for a zone that is not in the tz database."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise BadSetting(f"there is no time zone {name!r}") from None
+
+
+def segment_resolver(name: str, zone: ZoneInfo) -> SegmentResolver:
+    """The resolver called ``name``, by the clocks of ``zone``.
+
+    ``hour``, ``day``, ``days:3``, ``week`` (from Monday), ``month``, ``none`` (one segment for
+    all times), or an entry point of ``crawlyard.segments``: a callable that takes the zone and
+    returns the resolver.
+
+    Raises:
+        BadSetting: nothing has that name, or it cannot be loaded.
+    """
+    if name == "none":
+        return lambda time: DEFAULT_SEGMENT
+    days = _DAYS.fullmatch(name)
+    if days is not None and int(days[1]) <= MAX_DAYS:
+        return Slices(zone, _floor_days(int(days[1])))
+    floors: dict[str, _Floor] = {
+        "hour": _floor_hour,
+        "day": _floor_days(1),
+        "week": _floor_week,
+        "month": _floor_month,
+    }
+    if name in floors:
+        return Slices(zone, floors[name])
+    factory = load_extension(GROUP, name, (*floors, "days:N", "none"))
+    try:
+        resolver: SegmentResolver = factory(zone)
+    except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
+        raise BadSetting(f"{name} cannot be made: {type(error).__name__}: {error}") from None
+    if not callable(resolver):
+        raise BadSetting(f"{name} makes no resolver")
+    return resolver
+
+
+class Slices:
+    """Segments that begin where the wall clock of a zone shows a round time.
+
+    A time that the clock shows twice begins a segment when it is shown first; the hour that is
+    repeated in autumn is a segment of its own. Where the round time is left out, the segment
+    begins when the clock jumps over it.
+    """
+
+    def __init__(self, zone: ZoneInfo, floor: _Floor) -> None:
+        self._zone = zone
+        self._floor = floor
+        # The minute asked for last and its segment: nearly all seeds of a batch are of one.
+        # No clocks change within a minute (FIRST_TIME).
+        self._last = (-1, 0)
+
+    def __call__(self, time: int) -> int:
+        minute = time // 60_000
+        known, segment = self._last
+        if known != minute:
+            segment = self._begin(time)
+            self._last = (minute, segment)
+        return segment
+
+    def _begin(self, time: int) -> int:
+        local = datetime.fromtimestamp(time // 1000, self._zone)
+        return _first_moment(self._floor(local), self._zone)
+
+
+def _first_moment(wall: datetime, zone: ZoneInfo) -> int:
+    """When the clocks of ``zone`` first show ``wall`` or, if they leave it out, jump over it."""
+    moment = wall.replace(tzinfo=zone).astimezone(UTC)
+    if moment.astimezone(zone).replace(tzinfo=None, fold=0) != wall.replace(fold=0):
+        # fold=1 counts by the offset after the jump, so it lies before the jump.
+        before = wall.replace(tzinfo=zone, fold=1).astimezone(UTC)
+        moment = _jump(before, moment, zone)
+    return int(moment.timestamp()) * 1000
+
+
+def _jump(before: datetime, later: datetime, zone: ZoneInfo) -> datetime:
+    """The first second, at most ``later``, at which the offset is no more that of ``before``."""
+    offset = before.astimezone(zone).utcoffset()
+    while later - before > timedelta(seconds=1):
+        middle = before + timedelta(seconds=int((later - before).total_seconds()) // 2)
+        if middle.astimezone(zone).utcoffset() == offset:
+            before = middle
+        else:
+            later = middle
+    return later
+
+
+def _floor_hour(local: datetime) -> datetime:
+    # fold stays: the second 02:00 of a night is not the first one.
+    return local.replace(tzinfo=None, minute=0, second=0, microsecond=0)
+
+
+def _day(ordinal: int) -> datetime:
+    return datetime.fromordinal(ordinal)
+
+
+def _floor_days(days: int) -> _Floor:
+    def floor(local: datetime) -> datetime:
+        past = (local.toordinal() - _FIRST_DAY) % days
+        return _day(local.toordinal() - past)
+
+    return floor
+
+
+def _floor_week(local: datetime) -> datetime:
+    return _day(local.toordinal() - local.weekday())
+
+
+def _floor_month(local: datetime) -> datetime:
+    return _day(local.toordinal() - local.day + 1)

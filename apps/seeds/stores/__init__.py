@@ -1,0 +1,1 @@
+"""Where seeds live: one port, RocksDB and PostgreSQL behind it. Plain Python."""

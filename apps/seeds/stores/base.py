@@ -1,0 +1,322 @@
+"""The port of a seed store: what both adapters promise, and what one contract test holds.
+
+Times are milliseconds since 1970; every change takes the caller's ``now``. A frontier is a number.
+Seeds are never removed by being handed out: they are leased, and ``finish`` alone ends them. The
+books of a segment balance whenever they are read: ``added = pending + leased + succeeded + failed
++ ignored + forgotten``; duplicates are counted apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from apps.seeds.engine.errors import BadCall, ClockBack
+from apps.seeds.engine.filters import FilterSettings, FilterState
+from apps.seeds.engine.seeds import DEFAULT_SEGMENT, FINAL, LAST_TIME, Outcome, ResolvedSeed, State
+
+MAX_BATCH: Final = 10_000
+MAX_OWNER: Final = 200
+MAX_LEASE_SECONDS: Final = 24 * 3600
+# How far clocks of several processes may differ, or one be corrected.
+CLOCK_TOLERANCE_MS: Final = 60_000
+
+
+class Added(msgspec.Struct, frozen=True):
+    """The answer to one seed: ``new``, or known ``since`` (ms) and by now in ``state``."""
+
+    new: bool
+    since: int
+    state: State
+
+
+class LeasedSeed(msgspec.Struct, frozen=True):
+    """A seed handed out. ``retry``: tries that have failed before."""
+
+    segment: int
+    key: str
+    data: str
+    retry: int
+    max_retry: int
+    ext: dict[str, Any] | None = None
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """Seeds handed out together, in the order to crawl them; empty: nothing is due.
+
+    ``generation``: number of the lease, rising over the whole store. Who finishes shows it, so
+    that one who comes late, after his seeds went to somebody else, changes nothing.
+    """
+
+    generation: int
+    owner: str
+    deadline: int
+    seeds: list[LeasedSeed]
+
+
+class Finish(msgspec.Struct, frozen=True):
+    """What came of one leased seed."""
+
+    segment: int
+    key: str
+    generation: int
+    outcome: Outcome
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The answer to one ``Finish``. ``state``: that of the seed now, None where there is none.
+
+    ``code``: ``finished``, ``retried`` (pending again), or what was refused and changed nothing:
+    ``late`` (leased anew or expired since), ``repeated`` (finished by this lease before),
+    ``wrong_lease`` (no lease of this owner), ``unknown_key``.
+    """
+
+    code: str
+    state: State | None
+
+
+class Known(msgspec.Struct, frozen=True):
+    """All that is stored about a seed. ``owner`` and ``deadline``: of its lease."""
+
+    segment: int
+    key: str
+    data: str
+    state: State
+    retry: int
+    max_retry: int
+    added_at: int
+    changed_at: int
+    due: int
+    generation: int
+    ext: dict[str, Any] | None = None
+    owner: str | None = None
+    deadline: int | None = None
+
+
+class Books(msgspec.Struct):
+    """Counters of a segment. ``expired``: leases that ran out; ``late``: finishes too late."""
+
+    added: int = 0
+    duplicates: int = 0
+    pending: int = 0
+    leased: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    ignored: int = 0
+    forgotten: int = 0
+    retried: int = 0
+    expired: int = 0
+    late: int = 0
+
+    def balance(self) -> bool:
+        """Is every seed in exactly one place?"""
+        ended = self.succeeded + self.failed + self.ignored + self.forgotten
+        return self.added == self.pending + self.leased + ended
+
+    def move(self, old: State | None, new: State | None, count: int = 1) -> None:
+        """``count`` seeds went from one state to another; None: they were or are not there."""
+        for state, difference in ((old, -count), (new, count)):
+            if state is not None:
+                name = COUNTERS[state]
+                setattr(self, name, getattr(self, name) + difference)
+
+    def plus(self, other: Books) -> Books:
+        """Both together."""
+        return Books(*(getattr(self, name) + getattr(other, name) for name in BOOKS_FIELDS))
+
+
+BOOKS_FIELDS: Final = Books.__struct_fields__
+COUNTERS: Final = {
+    State.INIT: "pending",
+    State.RETRY: "pending",
+    State.RUNNING: "leased",
+    State.SUCCEEDED: "succeeded",
+    State.FAILED: "failed",
+    State.IGNORED: "ignored",
+}
+
+
+class Segment(msgspec.Struct, frozen=True):
+    """A segment as a table shows it. ``size_bytes``: about what it takes on disk."""
+
+    segment: int
+    books: Books
+    size_bytes: int
+    filter: FilterState | None
+
+
+class Reopened(msgspec.Struct, frozen=True):
+    """Failed seeds that are pending again, and those the other segment knew already."""
+
+    reopened: int
+    duplicates: int
+
+
+class SeedStore(Protocol):
+    """A store of seeds. Thread-safe. Every call may raise ``StoreUnavailable``."""
+
+    def set_filter(self, frontier: int, settings: FilterSettings) -> None:
+        """For the filters that are made from now on. Raises ``BadSetting``."""
+
+    def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[Added]:
+        """One answer for each, in order; all of them are stored, or none.
+
+        Raises:
+            BadCall: more than ``MAX_BATCH``.
+            ClockBack: ``now`` is long before an earlier one.
+        """
+
+    def lease(self, frontier: int, *, owner: str, limit: int, seconds: float, now: int) -> Lease:
+        """Hand out up to ``limit`` due seeds to ``owner`` for ``seconds``.
+
+        Seeds without a time come first, then the segments from the oldest one; inside a segment
+        they come by due time, then as they were added or, after a try, became pending again.
+
+        Raises:
+            BadCall, ClockBack
+        """
+
+    def extend(
+        self, frontier: int, generation: int, *, owner: str, seconds: float, now: int
+    ) -> int:
+        """The new deadline, ``seconds`` from now and never before the old one.
+
+        Raises:
+            WrongLease: the lease is over, or somebody else's.
+            BadCall, ClockBack
+        """
+
+    def extend_all(self, *, seconds: float, now: int) -> None:
+        """No lease ends within ``seconds``: for a service that was away and could not be told."""
+
+    def finish(
+        self, frontier: int, finishes: Sequence[Finish], *, owner: str, now: int
+    ) -> list[Finished]:
+        """One answer for each, in order. Raises ``BadCall`` or ``ClockBack``."""
+
+    def give_back(self, frontier: int, generation: int, *, owner: str, now: int) -> int:
+        """Seeds of a lease that become pending again, at their old place, no try counted.
+
+        Raises:
+            WrongLease: the lease is over, or somebody else's.
+        """
+
+    def expire(self, *, now: int) -> int:
+        """Take back what is leased beyond its deadline; the number of seeds.
+
+        Each counts as a failed try, so that a seed which kills its crawlers ends, too.
+        """
+
+    def next_due(self, frontier: int, *, now: int) -> int | None:
+        """When the next seed that must wait now becomes due; None: there is none."""
+
+    def segments(self, frontier: int) -> list[Segment]:
+        """All segments, the default one first, then by time."""
+
+    def lookup(self, frontier: int, segment: int, key: str) -> Known | None:
+        """What is known of a key; None: it would be new."""
+
+    def reopen(self, frontier: int, segment: int, key: str, *, now: int) -> None:
+        """Let an ended seed be crawled again, with all its retries.
+
+        Raises:
+            UnknownSeed, SeedNotFinal
+        """
+
+    def forget(self, frontier: int, segment: int, key: str, *, now: int) -> None:
+        """Take a seed away, so that its key is new again.
+
+        Raises:
+            UnknownSeed, SeedInUse
+        """
+
+    def reopen_failed(self, frontier: int, source: int, target: int, *, now: int) -> Reopened:
+        """Add the failed seeds of a segment to another one; in the same one, reopen them.
+
+        In another segment they stay failed where they are. A repeat finds only duplicates.
+
+        Raises:
+            UnknownSegment: there is no ``source``.
+            BadCall: ``target`` is no segment.
+        """
+
+    def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
+        """Take a whole segment away; its last books. Its leases find unknown keys then.
+
+        Raises:
+            UnknownSegment
+            SeedInUse: seeds are leased, and ``leased_too`` is not set.
+        """
+
+    def export(self, frontier: int, segment: int) -> Iterator[Known]:
+        """All seeds of a segment as they are now, in no order; changes meanwhile are not seen."""
+
+    def tend(self) -> bool:
+        """A slice of upkeep, some ms long; is there more? To be called where nothing else waits."""
+
+    def close(self) -> None:
+        """Save filters and let go; idempotent. Any other call fails then."""
+
+
+class Guard:
+    """What both adapters check of a call. ``latest``: the highest time seen by this process."""
+
+    def __init__(self) -> None:
+        self.latest = 0
+
+    def time(self, now: int) -> None:
+        """Raises ``ClockBack``."""
+        if now < self.latest - CLOCK_TOLERANCE_MS:
+            back = (self.latest - now) / 1000
+            raise ClockBack(
+                f"the clock has gone back by {back:.0f} s; set it right, or restart the service "
+                "where the earlier time was the wrong one"
+            )
+        self.latest = max(self.latest, now)
+
+    def lease(self, owner: str, limit: int, seconds: float) -> None:
+        """Raises ``BadCall``."""
+        check_owner(owner)
+        if not 1 <= limit <= MAX_BATCH:
+            raise BadCall(f"a lease of {limit} seeds: 1 to {MAX_BATCH} can be")
+        check_seconds(seconds)
+
+
+def refusal(shown: int, owner: str, *, state: int, generation: int, holder: str | None) -> str:
+    """Why ``owner``, who shows the lease ``shown``, may not finish a seed; "" when he may.
+
+    ``state``, ``generation``: the seed's own, ``holder``: who has it leased now.
+    """
+    if not 0 < shown <= generation:
+        return "wrong_lease"
+    if shown < generation:
+        return "late"
+    if state != State.RUNNING:
+        return "repeated" if state in FINAL else "late"
+    return "" if holder == owner else "wrong_lease"
+
+
+def check_segment(segment: int) -> None:
+    """Raises ``BadCall``."""
+    if not DEFAULT_SEGMENT <= segment < LAST_TIME:
+        raise BadCall(f"{segment} is no beginning of a segment")
+
+
+def check_owner(owner: str) -> None:
+    """Raises ``BadCall``."""
+    if not 0 < len(owner) <= MAX_OWNER or not owner.isprintable():
+        raise BadCall(f"an owner has 1 to {MAX_OWNER} printable characters")
+
+
+def check_seconds(seconds: float) -> None:
+    """Raises ``BadCall``."""
+    if not 0 < seconds <= MAX_LEASE_SECONDS:
+        raise BadCall(f"a lease for {seconds} s: above 0, at most {MAX_LEASE_SECONDS} can be")
+
+
+def check_batch(items: Sequence[object]) -> None:
+    """Raises ``BadCall``."""
+    if len(items) > MAX_BATCH:
+        raise BadCall(f"{len(items)} at once, at most {MAX_BATCH} can be")

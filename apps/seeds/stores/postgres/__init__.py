@@ -1,0 +1,5 @@
+"""Seeds in PostgreSQL: shared by any number of processes."""
+
+from apps.seeds.stores.postgres.store import PostgresStore
+
+__all__ = ["PostgresStore"]

@@ -1,0 +1,168 @@
+"""New seeds. The unique key of a segment tells them; filters only spare attempts to insert."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from apps.seeds.engine.filters import FilterSettings, FilterState, SegmentFilter
+from apps.seeds.engine.seeds import ResolvedSeed, State
+from apps.seeds.stores.base import Added, Books
+from apps.seeds.stores.bodies import pack_body
+from apps.seeds.stores.postgres.database import Cursor, Database, TryAgain, next_turns
+
+_INSERT = """
+INSERT INTO seeds (frontier, segment, hash, state, retry, max_retry, generation, added_at,
+                   changed_at, due, turn, body)
+SELECT %(frontier)s, %(segment)s, u.hash, 0, 0, u.max_retry, 0, %(now)s, %(now)s, u.due, u.turn,
+       u.body
+FROM unnest(%(hashes)b::bytea[], %(most)b::smallint[], %(due)b::bigint[], %(turns)b::bigint[],
+            %(bodies)b::bytea[]) AS u (hash, max_retry, due, turn, body)
+-- one order for all, so that two who add the same do not lock each other out
+ORDER BY u.hash
+ON CONFLICT DO NOTHING
+RETURNING hash
+"""
+_KNOWN = """
+SELECT hash, state, added_at FROM seeds
+WHERE frontier = %s AND segment = %s AND hash = ANY(%b)
+"""
+
+
+class Row(NamedTuple):
+    """A seed about to be stored."""
+
+    hash: bytes
+    due: int
+    max_retry: int
+    body: bytes
+
+
+class Hints:
+    """Filters of what this process has met: a hit is most likely a duplicate, a miss says little.
+
+    Other processes add to the same segments, so nothing here is ever an answer.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._filters: OrderedDict[tuple[int, int], SegmentFilter] = OrderedDict()
+        self.settings: dict[int, FilterSettings] = {}
+
+    def met(self, frontier: int, segment: int, hashes: Sequence[bytes]) -> list[bytes]:
+        """Those that are most likely known; from now on all of them are."""
+        where = frontier, segment
+        with self._lock:
+            met = self._filters.get(where)
+            if met is None:
+                settings = self.settings.get(frontier, FilterSettings())
+                met = self._filters[where] = SegmentFilter(settings)
+                while len(self._filters) > self._most:
+                    self._filters.popitem(last=False)
+            self._filters.move_to_end(where)
+            likely = met.maybe_seen(hashes)
+            met.add(hashes)
+        return likely
+
+    def state(self, frontier: int, segment: int) -> FilterState | None:
+        """Of this process."""
+        with self._lock:
+            found = self._filters.get((frontier, segment))
+            return found.state() if found else None
+
+    def drop(self, frontier: int, segment: int) -> None:
+        """The segment is gone."""
+        with self._lock:
+            self._filters.pop((frontier, segment), None)
+
+
+def add(
+    database: Database,
+    hints: Hints,
+    cursor: Cursor,
+    frontier: int,
+    seeds: Sequence[ResolvedSeed],
+    now: int,
+) -> list[Added]:
+    """Store those that are new; one answer for each."""
+    segments: dict[int, list[int]] = {}
+    for index, seed in enumerate(seeds):
+        segments.setdefault(seed.segment, []).append(index)
+    answers: dict[int, Added] = {}
+    books = {}
+    for segment, places in sorted(segments.items()):
+        mine = [seeds[index] for index in places]
+        rows: dict[bytes, ResolvedSeed] = {}
+        for seed in mine:
+            rows.setdefault(seed.hash, seed)
+        known = _store(hints, cursor, frontier, segment, rows, now)
+        new = Added(True, now, State.INIT)
+        again = Added(False, now, State.INIT)
+        for index, seed in zip(places, mine, strict=True):
+            answers[index] = known.get(seed.hash, new)
+            known.setdefault(seed.hash, again)
+        count = sum(answers[index].new for index in places)
+        books[segment] = Books(added=count, pending=count, duplicates=len(mine) - count)
+    for segment, changed in books.items():
+        database.book(cursor, frontier, segment, changed)
+    return [answers[index] for index in range(len(seeds))]
+
+
+def _store(
+    hints: Hints,
+    cursor: Cursor,
+    frontier: int,
+    segment: int,
+    seeds: dict[bytes, ResolvedSeed],
+    now: int,
+) -> dict[bytes, Added]:
+    """Insert; the answers of those that were there."""
+    likely = hints.met(frontier, segment, list(seeds))
+    known = known_since(cursor, frontier, segment, likely)
+    rows = [
+        Row(one, seed.due, seed.max_retry, pack_body(seed))
+        for one, seed in seeds.items()
+        if one not in known
+    ]
+    inserted = insert(cursor, frontier, segment, rows, now)
+    there = [row.hash for row in rows if row.hash not in inserted]
+    known |= known_since(cursor, frontier, segment, there)
+    if len(known) + len(inserted) != len(seeds):
+        # Forgotten between the two: it is new after all.
+        raise TryAgain
+    return known
+
+
+def known_since(
+    cursor: Cursor, frontier: int, segment: int, hashes: Sequence[bytes]
+) -> dict[bytes, Added]:
+    """The answer for each hash that the segment has."""
+    if not hashes:
+        return {}
+    cursor.execute(_KNOWN, [frontier, segment, list(hashes)])
+    return {row[0]: Added(False, row[2], State(row[1])) for row in cursor.fetchall()}
+
+
+def insert(
+    cursor: Cursor, frontier: int, segment: int, rows: Sequence[Row], now: int
+) -> set[bytes]:
+    """Queue those that the segment does not have, in this order; their hashes."""
+    if not rows:
+        return set()
+    cursor.execute(
+        _INSERT,
+        {
+            "frontier": frontier,
+            "segment": segment,
+            "now": now,
+            "hashes": [row.hash for row in rows],
+            "most": [row.max_retry for row in rows],
+            "due": [row.due for row in rows],
+            "turns": next_turns(cursor, len(rows)),
+            "bodies": [row.body for row in rows],
+        },
+    )
+    return {row[0] for row in cursor.fetchall()}

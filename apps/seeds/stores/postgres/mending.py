@@ -1,0 +1,134 @@
+"""What people do with seeds that are there: open again, forget, drop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from psycopg import sql
+
+from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed, UnknownSegment
+from apps.seeds.engine.keys import key_hash
+from apps.seeds.engine.seeds import FINAL, State
+from apps.seeds.stores.base import BOOKS_FIELDS, Books
+from apps.seeds.stores.postgres.adding import Row, insert
+from apps.seeds.stores.postgres.database import Cursor, Database, move, next_turns, partition
+from apps.seeds.stores.postgres.leasing import leave, write_moves
+
+_SUMS = sql.SQL(", ").join(
+    sql.SQL("sum({})::bigint").format(sql.Identifier(name)) for name in BOOKS_FIELDS
+)
+_BOOKS = sql.SQL(
+    "SELECT segment, {} FROM books WHERE frontier = %s GROUP BY segment ORDER BY segment"
+).format(_SUMS)
+_FAILED = """
+SELECT hash, max_retry, body FROM seeds
+WHERE frontier = %s AND segment = %s AND state = 2 AND hash > %s
+ORDER BY hash LIMIT %s FOR UPDATE
+"""
+
+
+def all_books(cursor: Cursor, frontier: int) -> dict[int, Books]:
+    """The books of every segment, in order."""
+    cursor.execute(_BOOKS, [frontier])
+    return {row[0]: Books(*row[1:]) for row in cursor.fetchall()}
+
+
+def known(cursor: Cursor, frontier: int, segment: int) -> Books:
+    """The books of a segment. Raises ``UnknownSegment``."""
+    books = all_books(cursor, frontier).get(segment)
+    if books is None:
+        raise UnknownSegment(f"there is no segment {segment}")
+    return books
+
+
+def _find(cursor: Cursor, frontier: int, segment: int, key: str) -> tuple[bytes, int]:
+    one = key_hash(key)
+    cursor.execute(
+        "SELECT state FROM seeds WHERE frontier = %s AND segment = %s AND hash = %s FOR UPDATE",
+        [frontier, segment, one],
+    )
+    row = cursor.fetchone()
+    if row is None:
+        raise UnknownSeed(f"segment {segment} has no key {key[:200]}")
+    return one, row[0]
+
+
+def reopen(
+    database: Database, cursor: Cursor, frontier: int, segment: int, key: str, now: int
+) -> None:
+    """An ended seed is pending again."""
+    one, state = _find(cursor, frontier, segment, key)
+    if state not in FINAL:
+        raise SeedNotFinal("the seed has not ended, it is pending or leased")
+    write_moves(cursor, frontier, segment, {one: (State.INIT, 0, next_turns(cursor, 1)[0])}, now)
+    books = Books()
+    move(books, state, State.INIT)
+    database.book(cursor, frontier, segment, books)
+
+
+def forget(database: Database, cursor: Cursor, frontier: int, segment: int, key: str) -> None:
+    """A seed that nobody has leased goes."""
+    one, state = _find(cursor, frontier, segment, key)
+    if state == State.RUNNING:
+        raise SeedInUse("the seed is leased; it can be forgotten when that is over")
+    cursor.execute(
+        "DELETE FROM seeds WHERE frontier = %s AND segment = %s AND hash = %s",
+        [frontier, segment, one],
+    )
+    books = Books(forgotten=1)
+    move(books, state, None)
+    database.book(cursor, frontier, segment, books)
+
+
+def failed(
+    cursor: Cursor, frontier: int, segment: int, after: bytes, most: int
+) -> Sequence[tuple[bytes, int, bytes]]:
+    """Hash, max_retry and body of the next ``most`` failed seeds."""
+    cursor.execute(_FAILED, [frontier, segment, after, most])
+    return [(row[0], row[1], row[2]) for row in cursor.fetchall()]
+
+
+def reopen_slice(
+    database: Database,
+    cursor: Cursor,
+    frontier: int,
+    source: int,
+    target: int,
+    seeds: Sequence[tuple[bytes, int, bytes]],
+    now: int,
+) -> int:
+    """Failed seeds of ``source`` are pending in ``target``; the number of those new there."""
+    if source == target:
+        turns = next_turns(cursor, len(seeds))
+        moved = {
+            one: (int(State.INIT), 0, turn) for (one, _, _), turn in zip(seeds, turns, strict=True)
+        }
+        write_moves(cursor, frontier, source, moved, now)
+        books = Books(failed=-len(seeds), pending=len(seeds))
+        database.book(cursor, frontier, source, books)
+        return len(seeds)
+    rows = [Row(one, target, max_retry, body) for one, max_retry, body in seeds]
+    fresh = len(insert(cursor, frontier, target, rows, now))
+    books = Books(added=fresh, pending=fresh, duplicates=len(seeds) - fresh)
+    database.book(cursor, frontier, target, books)
+    return fresh
+
+
+def drop(cursor: Cursor, frontier: int, segment: int, leased_too: bool) -> Books:
+    """A segment goes, with what is leased of it."""
+    # Its table first: whoever else works in the segment holds that before its books.
+    known(cursor, frontier, segment)
+    table = sql.Identifier(partition(frontier, segment))
+    cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
+    books = known(cursor, frontier, segment)
+    if books.leased and not leased_too:
+        raise SeedInUse(f"{books.leased} seeds of the segment are leased")
+    if books.leased:
+        cursor.execute(
+            sql.SQL("SELECT generation, count(*) FROM {} WHERE state = 4 GROUP BY 1").format(table)
+        )
+        leave(cursor, Counter(dict(cursor.fetchall())))
+    cursor.execute(sql.SQL("DROP TABLE {}").format(table))
+    cursor.execute("DELETE FROM books WHERE frontier = %s AND segment = %s", [frontier, segment])
+    return books

@@ -1,0 +1,256 @@
+"""The store behind the port: every call is one transaction, or one for each slice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from apps.seeds.engine.filters import FilterSettings
+from apps.seeds.engine.keys import key_hash
+from apps.seeds.engine.seeds import ResolvedSeed, State
+from apps.seeds.stores.base import (
+    Added,
+    Books,
+    Finish,
+    Finished,
+    Guard,
+    Known,
+    Lease,
+    Reopened,
+    Segment,
+    check_batch,
+    check_owner,
+    check_seconds,
+    check_segment,
+)
+from apps.seeds.stores.bodies import unpack_body
+from apps.seeds.stores.postgres import adding, leasing, mending
+from apps.seeds.stores.postgres.database import (
+    SCHEMA,
+    Cursor,
+    Database,
+    Row,
+    one,
+    partition,
+)
+
+MAX_FILTERS: Final = 64
+CONNECTIONS: Final = 4
+_SLICE: Final = 2000
+_EXPORT_ROWS: Final = 2000
+
+_KNOWN = """
+SELECT s.state, s.retry, s.max_retry, s.added_at, s.changed_at, s.due, s.generation, s.body,
+       g.owner, g.deadline
+FROM seeds s LEFT JOIN grants g ON s.state = 4 AND g.generation = s.generation
+WHERE s.frontier = %s AND s.segment = %s
+"""
+
+
+class PostgresStore:
+    """Seeds in the schema ``crawlyard_seeds`` of a database; processes may share it.
+
+    Raises:
+        StoreUnavailable: the server cannot be reached, or refuses.
+    """
+
+    def __init__(
+        self, url: str, *, connections: int = CONNECTIONS, max_filters: int = MAX_FILTERS
+    ) -> None:
+        self._database = Database(url, connections=connections)
+        self._hints = adding.Hints(max_filters)
+        self._guard = Guard()
+
+    def set_filter(self, frontier: int, settings: FilterSettings) -> None:
+        self._hints.settings[frontier] = settings.checked()
+
+    def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[Added]:
+        check_batch(seeds)
+        self._guard.time(now)
+
+        def work(cursor: Cursor) -> list[Added]:
+            return adding.add(self._database, self._hints, cursor, frontier, seeds, now)
+
+        places = {(frontier, seed.segment) for seed in seeds}
+        return self._database.run("add", work, places) if seeds else []
+
+    def lease(self, frontier: int, *, owner: str, limit: int, seconds: float, now: int) -> Lease:
+        self._guard.lease(owner, limit, seconds)
+        self._guard.time(now)
+        deadline = now + round(seconds * 1000)
+        return self._database.run(
+            "lease",
+            lambda cursor: leasing.lease(
+                self._database, cursor, frontier, owner, limit, deadline, now
+            ),
+        )
+
+    def extend(
+        self, frontier: int, generation: int, *, owner: str, seconds: float, now: int
+    ) -> int:
+        check_seconds(seconds)
+        self._guard.time(now)
+        deadline = now + round(seconds * 1000)
+        return self._database.run(
+            "extend", lambda cursor: leasing.extend(cursor, frontier, generation, owner, deadline)
+        )
+
+    def extend_all(self, *, seconds: float, now: int) -> None:
+        check_seconds(seconds)
+        self._guard.time(now)
+        deadline = now + round(seconds * 1000)
+        self._database.run(
+            "extend",
+            lambda cursor: cursor.execute(
+                "UPDATE grants SET deadline = %(deadline)s WHERE deadline < %(deadline)s",
+                {"deadline": deadline},
+            ),
+        )
+
+    def finish(
+        self, frontier: int, finishes: Sequence[Finish], *, owner: str, now: int
+    ) -> list[Finished]:
+        check_batch(finishes)
+        check_owner(owner)
+        self._guard.time(now)
+        return self._database.run(
+            "finish",
+            lambda cursor: leasing.finish(self._database, cursor, frontier, finishes, owner, now),
+        )
+
+    def give_back(self, frontier: int, generation: int, *, owner: str, now: int) -> int:
+        self._guard.time(now)
+        return self._database.run(
+            "give_back",
+            lambda cursor: leasing.give_back(
+                self._database, cursor, frontier, generation, owner, now
+            ),
+        )
+
+    def expire(self, *, now: int) -> int:
+        self._guard.time(now)
+        expired = 0
+        while True:
+            count = self._database.run(
+                "expire", lambda cursor: leasing.expire(self._database, cursor, now)
+            )
+            if count is None:
+                return expired
+            expired += count
+
+    def next_due(self, frontier: int, *, now: int) -> int | None:
+        def work(cursor: Cursor) -> int | None:
+            books = mending.all_books(cursor, frontier)
+            cursor.execute(
+                "SELECT min(due) FROM seeds WHERE frontier = %s AND segment = ANY(%s) "
+                "AND state IN (0, 3) AND due > %s",
+                [frontier, [segment for segment, one in books.items() if one.pending], now],
+            )
+            due: int | None = one(cursor)[0]
+            return due
+
+        return self._database.run("next_due", work)
+
+    def segments(self, frontier: int) -> list[Segment]:
+        def work(cursor: Cursor) -> list[Segment]:
+            books = mending.all_books(cursor, frontier)
+            tables = [f"{SCHEMA}.{partition(frontier, segment)}" for segment in books]
+            cursor.execute(
+                "SELECT coalesce(pg_total_relation_size(to_regclass(name)), 0) "
+                "FROM unnest(%s::text[]) WITH ORDINALITY AS t (name, place) ORDER BY place",
+                [tables],
+            )
+            sizes = [row[0] for row in cursor.fetchall()]
+            return [
+                Segment(segment, those, size, self._hints.state(frontier, segment))
+                for (segment, those), size in zip(books.items(), sizes, strict=True)
+            ]
+
+        return self._database.run("segments", work)
+
+    def lookup(self, frontier: int, segment: int, key: str) -> Known | None:
+        def work(cursor: Cursor) -> Known | None:
+            cursor.execute(f"{_KNOWN} AND s.hash = %s", [frontier, segment, key_hash(key)])
+            row = cursor.fetchone()
+            return None if row is None else _known(segment, row)
+
+        return self._database.run("lookup", work)
+
+    def reopen(self, frontier: int, segment: int, key: str, *, now: int) -> None:
+        self._guard.time(now)
+        self._database.run(
+            "reopen",
+            lambda cursor: mending.reopen(self._database, cursor, frontier, segment, key, now),
+        )
+
+    def forget(self, frontier: int, segment: int, key: str, *, now: int) -> None:
+        self._guard.time(now)
+        self._database.run(
+            "forget",
+            lambda cursor: mending.forget(self._database, cursor, frontier, segment, key),
+        )
+
+    def reopen_failed(self, frontier: int, source: int, target: int, *, now: int) -> Reopened:
+        check_segment(target)
+        self._guard.time(now)
+        self._database.run("lookup", lambda cursor: mending.known(cursor, frontier, source))
+        reopened = duplicates = 0
+        after = b""
+
+        def work(cursor: Cursor) -> tuple[int, int, bytes]:
+            seeds = mending.failed(cursor, frontier, source, after, _SLICE)
+            if not seeds:
+                return 0, 0, after
+            fresh = mending.reopen_slice(
+                self._database, cursor, frontier, source, target, seeds, now
+            )
+            return fresh, len(seeds) - fresh, seeds[-1][0]
+
+        while True:
+            fresh, known, after = self._database.run("reopen_failed", work, [(frontier, target)])
+            if not fresh + known:
+                return Reopened(reopened, duplicates)
+            reopened += fresh
+            duplicates += known
+
+    def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
+        books = self._database.run(
+            "drop", lambda cursor: mending.drop(cursor, frontier, segment, leased_too)
+        )
+        self._database.forget_partition(frontier, segment)
+        self._hints.drop(frontier, segment)
+        return books
+
+    def export(self, frontier: int, segment: int) -> Iterator[Known]:
+        with self._database.stream("export") as cursor:
+            cursor.itersize = _EXPORT_ROWS
+            cursor.execute(_KNOWN, [frontier, segment])
+            for row in cursor:
+                yield _known(segment, row)
+
+    def tend(self) -> bool:
+        """Nothing: the server looks after itself."""
+        return False
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def _known(segment: int, row: Row) -> Known:
+    state, retry, max_retry, added_at, changed_at, due, generation, body, owner, deadline = row
+    key, data, ext = unpack_body(body)
+    return Known(
+        segment=segment,
+        key=key,
+        data=data,
+        state=State(state),
+        retry=retry,
+        max_retry=max_retry,
+        added_at=added_at,
+        changed_at=changed_at,
+        due=due,
+        generation=generation,
+        ext=ext,
+        owner=owner,
+        deadline=deadline,
+    )

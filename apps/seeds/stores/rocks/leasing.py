@@ -1,0 +1,182 @@
+"""Handing seeds out and taking them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from apps.seeds.engine.keys import HASH_BYTES, key_hash
+from apps.seeds.engine.seeds import Outcome, State, after
+from apps.seeds.stores.base import MAX_BATCH, Finish, Finished, Lease, LeasedSeed, refusal
+from apps.seeds.stores.bodies import unpack_body
+from apps.seeds.stores.rocks.kernel import Change, Kernel, move, pending_scan
+from apps.seeds.stores.rocks.layout import (
+    PLACE,
+    Grant,
+    Status,
+    due_until,
+    pack_status,
+    place,
+    read_status,
+)
+
+
+def lease(
+    kernel: Kernel, change: Change, frontier: int, owner: str, limit: int, deadline: int, now: int
+) -> Lease:
+    """Up to ``limit`` seeds that are due, in the order of the port."""
+    generation = kernel.next_generation()
+    seeds: list[LeasedSeed] = []
+    members: list[bytes] = []
+    for segment, ledger in sorted(kernel.ledgers.get(frontier, {}).items()):
+        if segment > now or len(seeds) == limit:
+            break
+        if ledger.books.pending:
+            most = limit - len(seeds)
+            seeds += _take(kernel, change, frontier, segment, generation, most, now, members)
+    if seeds:
+        grant = Grant(frontier, owner, deadline, b"".join(members), len(seeds))
+        change.grant(generation, grant)
+    return Lease(generation, owner, deadline, seeds)
+
+
+def _take(
+    kernel: Kernel,
+    change: Change,
+    frontier: int,
+    segment: int,
+    generation: int,
+    most: int,
+    now: int,
+    members: list[bytes],
+) -> list[LeasedSeed]:
+    """The first ``most`` due seeds of a segment, leased; noted in ``members``."""
+    where = place(frontier, segment)
+    entries = list(islice(pending_scan(kernel, where, due_until(where, now)), most))
+    if not entries:
+        return []
+    keys = [where + value[:HASH_BYTES] for _, value in entries]
+    bodies = kernel.get([b"b" + key for key in keys])
+    put, delete = change.batch.put, change.batch.delete
+    seeds = []
+    for (entry, value), one, body in zip(entries, keys, bodies, strict=True):
+        assert body is not None  # noqa: S101 - written with the entry
+        _, retry, limit, _, added_at, _, due, turn = read_status(value[HASH_BYTES:])
+        delete(entry)
+        leased = pack_status(State.RUNNING, retry, limit, generation, added_at, now, due, turn)
+        put(b"s" + one, leased)
+        key, data, ext = unpack_body(body)
+        seeds.append(LeasedSeed(segment, key, data, retry, limit, ext))
+    members += keys
+    change.taken[where] = entries[-1][0] + b"\0"
+    change.ledger(frontier, segment).books.move(State.INIT, State.RUNNING, len(seeds))
+    return seeds
+
+
+def finish(
+    kernel: Kernel, change: Change, frontier: int, finishes: Sequence[Finish], owner: str, now: int
+) -> list[Finished]:
+    """One answer for each, as if they came one after another."""
+    places = {
+        segment: place(frontier, segment)
+        for segment in {one.segment for one in finishes}
+        if segment in kernel.ledgers.get(frontier, {})
+    }
+    keys = [places.get(one.segment, b"") + key_hash(one.key) for one in finishes]
+    found = kernel.get([b"s" + key for key in keys])
+    statuses = {
+        key: read_status(raw) for key, raw in zip(keys, found, strict=True) if raw is not None
+    }
+    answers = []
+    for one, key in zip(finishes, keys, strict=True):
+        status = statuses.get(key)
+        if status is None:
+            answers.append(Finished("unknown_key", None))
+            continue
+        grant = kernel.grants.get(one.generation)
+        refused = refusal(
+            one.generation,
+            owner,
+            state=status.state,
+            generation=status.generation,
+            holder=None if grant is None else grant.owner,
+        )
+        if refused:
+            if refused == "late":
+                change.ledger(frontier, one.segment).books.late += 1
+            answers.append(Finished(refused, State(status.state)))
+            continue
+        ended = end_lease(kernel, change, frontier, one.segment, key, status, one.outcome, now)
+        statuses[key] = ended
+        code = "retried" if ended.state == State.RETRY else "finished"
+        answers.append(Finished(code, State(ended.state)))
+    return answers
+
+
+def end_lease(
+    kernel: Kernel,
+    change: Change,
+    frontier: int,
+    segment: int,
+    key: bytes,
+    status: Status,
+    outcome: Outcome,
+    now: int,
+) -> Status:
+    """A leased seed has ended or is pending again. ``key``: frontier, segment, hash."""
+    state, retry = after(outcome, status.retry, status.max_retry)
+    where, one = key[: PLACE.size], key[PLACE.size :]
+    turn = status.turn
+    ledger = change.ledger(frontier, segment)
+    if state == State.RETRY:
+        turn = kernel.next_turns(1)
+        ledger.books.retried += 1
+    _, _, most, generation, added_at, _, due, _ = status
+    ended = Status(state, retry, most, generation, added_at, now, due, turn)
+    raw = pack_status(*ended)
+    if state == State.RETRY:
+        change.push(where, one, due, turn, raw)
+    else:
+        change.batch.put(b"s" + key, raw)
+    change.leave(generation)
+    move(ledger, State.RUNNING, state)
+    return ended
+
+
+def give_back(
+    kernel: Kernel, change: Change, frontier: int, generation: int, owner: str, now: int
+) -> int:
+    """All that is still leased becomes pending at its old place."""
+    kernel.held(frontier, generation, owner)
+    count = 0
+    for key, status in kernel.leased(generation):
+        where, one = key[: PLACE.size], key[PLACE.size :]
+        state = State.RETRY if status.retry else State.INIT
+        back = status._replace(state=state, changed_at=now)
+        change.push(where, one, status.due, status.turn, pack_status(*back))
+        change.leave(generation)
+        move(change.ledger(*PLACE.unpack(where)), State.RUNNING, state)
+        count += 1
+    return count
+
+
+def expire(kernel: Kernel, change: Change, now: int) -> int:
+    """Seeds of leases that are over, about ``MAX_BATCH`` of them: each has failed once more."""
+    count = 0
+    for generation, grant in list(kernel.grants.items()):
+        if grant.deadline > now:
+            continue
+        in_turn = sorted(kernel.leased(generation), key=_turn_of)
+        for key, status in in_turn:
+            frontier, segment = PLACE.unpack_from(key)
+            end_lease(kernel, change, frontier, segment, key, status, Outcome.FAILURE, now)
+            change.ledger(frontier, segment).books.expired += 1
+            count += 1
+        if count >= MAX_BATCH:
+            break
+    return count
+
+
+def _turn_of(member: tuple[bytes, Status]) -> tuple[bytes, int, int]:
+    key, status = member
+    return key[: PLACE.size], status.due, status.turn

@@ -1,0 +1,136 @@
+"""What people do with seeds that are there: open again, forget, drop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed
+from apps.seeds.engine.keys import key_hash
+from apps.seeds.engine.seeds import FINAL, State
+from apps.seeds.stores.base import Books
+from apps.seeds.stores.rocks.adding import SEED_BYTES, Row, insert, known_since
+from apps.seeds.stores.rocks.kernel import Change, Kernel, all_states, move
+from apps.seeds.stores.rocks.layout import (
+    PLACE_END,
+    Status,
+    beyond,
+    pack_status,
+    pending_key,
+    place,
+    read_status,
+)
+
+
+def find(kernel: Kernel, frontier: int, segment: int, key: str) -> tuple[bytes, Status]:
+    """The hash of a key, and its status. Raises ``UnknownSeed``."""
+    one = key_hash(key)
+    raw = None
+    if segment in kernel.ledgers.get(frontier, {}):
+        raw = kernel.get([b"s" + place(frontier, segment) + one])[0]
+    if raw is None:
+        raise UnknownSeed(f"segment {segment} has no key {key[:200]}")
+    return one, read_status(raw)
+
+
+def reopen(kernel: Kernel, change: Change, frontier: int, segment: int, key: str, now: int) -> None:
+    """An ended seed is pending again."""
+    one, status = find(kernel, frontier, segment, key)
+    if status.state not in FINAL:
+        raise SeedNotFinal("the seed has not ended, it is pending or leased")
+    _reopen(kernel, change, frontier, segment, [(one, status)], now)
+
+
+def _reopen(
+    kernel: Kernel,
+    change: Change,
+    frontier: int,
+    segment: int,
+    seeds: Sequence[tuple[bytes, Status]],
+    now: int,
+) -> None:
+    where = place(frontier, segment)
+    ledger = change.ledger(frontier, segment)
+    turn = kernel.next_turns(len(seeds))
+    for one, status in seeds:
+        opened = status._replace(state=State.INIT, retry=0, changed_at=now, turn=turn)
+        change.push(where, one, status.due, turn, pack_status(*opened))
+        move(ledger, status.state, State.INIT)
+        turn += 1
+
+
+def forget(kernel: Kernel, change: Change, frontier: int, segment: int, key: str) -> None:
+    """A seed that nobody has leased goes."""
+    one, status = find(kernel, frontier, segment, key)
+    if status.state == State.RUNNING:
+        raise SeedInUse("the seed is leased; it can be forgotten when that is over")
+    where = place(frontier, segment)
+    body = kernel.get([b"b" + where + one])[0] or b""
+    change.batch.delete(b"s" + where + one)
+    change.batch.delete(b"b" + where + one)
+    change.batch.delete(pending_key(where, status.due, status.turn))
+    ledger = change.ledger(frontier, segment)
+    ledger.size -= SEED_BYTES + len(body)
+    ledger.books.forgotten += 1
+    move(ledger, status.state, None)
+
+
+def failed(
+    kernel: Kernel, frontier: int, segment: int, start: bytes, most: int
+) -> tuple[list[tuple[bytes, Status]], bytes | None]:
+    """Failed seeds among the next ``most`` from ``start``; where to go on, None at the end."""
+    first, end = all_states(place(frontier, segment))
+    entries = list(islice(kernel.scan(start or first, end), most))
+    found = []
+    for key, raw in entries:
+        status = read_status(raw)
+        if status.state == State.FAILED:
+            found.append((key[PLACE_END:], status))
+    return found, entries[-1][0] + b"\0" if len(entries) == most else None
+
+
+def reopen_slice(
+    kernel: Kernel,
+    change: Change,
+    frontier: int,
+    source: int,
+    target: int,
+    seeds: Sequence[tuple[bytes, Status]],
+    now: int,
+) -> int:
+    """Failed seeds of ``source`` are pending in ``target``; the number of those new there."""
+    if source == target:
+        _reopen(kernel, change, frontier, source, seeds, now)
+        return len(seeds)
+    known = known_since(kernel, frontier, target, [one for one, _ in seeds])
+    fresh = [(one, status) for one, status in seeds if one not in known]
+    where = place(frontier, source)
+    bodies = kernel.get([b"b" + where + one for one, _ in fresh])
+    rows = [
+        Row(one, target, status.max_retry, body)
+        for (one, status), body in zip(fresh, bodies, strict=True)
+        if body is not None
+    ]
+    insert(kernel, change, frontier, target, rows, now)
+    change.ledger(frontier, target).books.duplicates += len(seeds) - len(rows)
+    return len(rows)
+
+
+def drop(kernel: Kernel, change: Change, frontier: int, segment: int, leased_too: bool) -> Books:
+    """A segment goes, with what is leased of it."""
+    books = kernel.known(frontier, segment).books
+    if books.leased and not leased_too:
+        raise SeedInUse(f"{books.leased} seeds of the segment are leased")
+    where = place(frontier, segment)
+    batch = change.batch
+    for table in (b"s", b"b", b"p"):
+        batch.delete_range(table + where, beyond(table + where))
+    batch.delete(b"k" + where)
+    if books.leased:
+        for generation, grant in kernel.grants.items():
+            if grant.frontier == frontier:
+                for key, _ in kernel.leased(generation):
+                    if key.startswith(where):
+                        change.leave(generation)
+    change.dropped = frontier, segment
+    return books

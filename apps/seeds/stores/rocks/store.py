@@ -1,0 +1,231 @@
+"""The store behind the port: every call is one change of the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from apps.seeds.engine.filters import FilterSettings
+from apps.seeds.engine.keys import key_hash
+from apps.seeds.engine.seeds import ResolvedSeed, State
+from apps.seeds.stores.base import (
+    Added,
+    Books,
+    Finish,
+    Finished,
+    Known,
+    Lease,
+    Reopened,
+    Segment,
+    check_batch,
+    check_owner,
+    check_seconds,
+    check_segment,
+)
+from apps.seeds.stores.bodies import unpack_body
+from apps.seeds.stores.rocks import adding, leasing, mending
+from apps.seeds.stores.rocks.kernel import Kernel, all_states
+from apps.seeds.stores.rocks.layout import (
+    Grant,
+    beyond,
+    due_of,
+    due_until,
+    place,
+    read_status,
+)
+
+MAX_FILTERS: Final = 64
+_SLICE: Final = 2000
+
+
+class RocksStore:
+    """Seeds in a folder. One process may have it open.
+
+    ``sync``: every change is on the disk when it is answered, so that even a power failure takes
+    nothing that was promised; without it only the death of the process is survived.
+    ``max_filters``: filters kept in memory.
+
+    Raises:
+        StoreInUse: another process, or another store of this one, has the folder open.
+        StoreUnavailable: it cannot be read or written.
+    """
+
+    def __init__(self, path: Path, *, sync: bool = True, max_filters: int = MAX_FILTERS) -> None:
+        self._kernel = Kernel(path, sync=sync, max_filters=max_filters)
+
+    def set_filter(self, frontier: int, settings: FilterSettings) -> None:
+        with self._kernel.reading():
+            self._kernel.shelf.settings[frontier] = settings.checked()
+
+    def add(self, frontier: int, seeds: Sequence[ResolvedSeed], *, now: int) -> list[Added]:
+        check_batch(seeds)
+        with self._kernel.change("add") as change:
+            self._kernel.guard.time(now)
+            return adding.add(self._kernel, change, frontier, seeds, now)
+
+    def lease(self, frontier: int, *, owner: str, limit: int, seconds: float, now: int) -> Lease:
+        self._kernel.guard.lease(owner, limit, seconds)
+        with self._kernel.change("lease") as change:
+            self._kernel.guard.time(now)
+            deadline = now + round(seconds * 1000)
+            return leasing.lease(self._kernel, change, frontier, owner, limit, deadline, now)
+
+    def extend(
+        self, frontier: int, generation: int, *, owner: str, seconds: float, now: int
+    ) -> int:
+        check_seconds(seconds)
+        with self._kernel.change("extend") as change:
+            self._kernel.guard.time(now)
+            grant = self._kernel.held(frontier, generation, owner)
+            deadline = max(grant.deadline, now + round(seconds * 1000))
+            change.grant(generation, Grant(frontier, owner, deadline, grant.members, grant.left))
+            return deadline
+
+    def extend_all(self, *, seconds: float, now: int) -> None:
+        check_seconds(seconds)
+        with self._kernel.change("extend") as change:
+            self._kernel.guard.time(now)
+            deadline = now + round(seconds * 1000)
+            for generation, grant in self._kernel.grants.items():
+                if grant.deadline < deadline:
+                    longer = msgspec.structs.replace(grant, deadline=deadline)
+                    change.grant(generation, longer)
+
+    def finish(
+        self, frontier: int, finishes: Sequence[Finish], *, owner: str, now: int
+    ) -> list[Finished]:
+        check_batch(finishes)
+        check_owner(owner)
+        with self._kernel.change("finish") as change:
+            self._kernel.guard.time(now)
+            return leasing.finish(self._kernel, change, frontier, finishes, owner, now)
+
+    def give_back(self, frontier: int, generation: int, *, owner: str, now: int) -> int:
+        with self._kernel.change("give_back") as change:
+            self._kernel.guard.time(now)
+            return leasing.give_back(self._kernel, change, frontier, generation, owner, now)
+
+    def expire(self, *, now: int) -> int:
+        expired = 0
+        while True:
+            with self._kernel.change("expire") as change:
+                self._kernel.guard.time(now)
+                count = leasing.expire(self._kernel, change, now)
+            expired += count
+            if not count:
+                return expired
+
+    def next_due(self, frontier: int, *, now: int) -> int | None:
+        kernel = self._kernel
+        with kernel.reading():
+            moments = []
+            for segment, ledger in kernel.ledgers.get(frontier, {}).items():
+                where = place(frontier, segment)
+                if ledger.books.pending:
+                    later = kernel.scan(due_until(where, now), beyond(b"p" + where))
+                    moments += [due_of(key) for key, _ in [next(later, (b"", b""))] if key]
+            return min(moments, default=None)
+
+    def segments(self, frontier: int) -> list[Segment]:
+        kernel = self._kernel
+        with kernel.reading():
+            return [
+                Segment(
+                    segment,
+                    ledger.copy().books,
+                    ledger.size,
+                    kernel.shelf.state(frontier, segment),
+                )
+                for segment, ledger in sorted(kernel.ledgers.get(frontier, {}).items())
+            ]
+
+    def lookup(self, frontier: int, segment: int, key: str) -> Known | None:
+        kernel = self._kernel
+        with kernel.reading():
+            if segment not in kernel.ledgers.get(frontier, {}):
+                return None
+            one = place(frontier, segment) + key_hash(key)
+            raw, body = kernel.get([b"s" + one, b"b" + one])
+            if raw is None or body is None:
+                return None
+            return _known(segment, raw, body, kernel.grants)
+
+    def reopen(self, frontier: int, segment: int, key: str, *, now: int) -> None:
+        with self._kernel.change("reopen") as change:
+            self._kernel.guard.time(now)
+            mending.reopen(self._kernel, change, frontier, segment, key, now)
+
+    def forget(self, frontier: int, segment: int, key: str, *, now: int) -> None:
+        with self._kernel.change("forget") as change:
+            self._kernel.guard.time(now)
+            mending.forget(self._kernel, change, frontier, segment, key)
+
+    def reopen_failed(self, frontier: int, source: int, target: int, *, now: int) -> Reopened:
+        kernel = self._kernel
+        check_segment(target)
+        reopened = duplicates = 0
+        start: bytes | None = b""
+        while start is not None:
+            with kernel.change("reopen_failed") as change:
+                kernel.guard.time(now)
+                kernel.known(frontier, source)
+                seeds, start = mending.failed(kernel, frontier, source, start, _SLICE)
+                if seeds:
+                    fresh = mending.reopen_slice(
+                        kernel, change, frontier, source, target, seeds, now
+                    )
+                    reopened += fresh
+                    duplicates += len(seeds) - fresh
+        return Reopened(reopened, duplicates)
+
+    def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
+        kernel = self._kernel
+        with kernel.change("drop") as change:
+            books = mending.drop(kernel, change, frontier, segment, leased_too)
+            # The file first: one that outlived its segment could be taken for the next one's.
+            kernel.shelf.drop(frontier, segment)
+        return books
+
+    def export(self, frontier: int, segment: int) -> Iterator[Known]:
+        kernel = self._kernel
+        with kernel.reading():
+            if segment not in kernel.ledgers.get(frontier, {}):
+                return
+            snapshot = kernel.db.snapshot()
+            grants = dict(kernel.grants)
+        first, end = all_states(place(frontier, segment))
+        states = kernel.scan(first, end, snapshot)
+        bodies = kernel.scan(b"b" + first[1:], b"b" + end[1:], snapshot)
+        for (_, raw), (_, body) in zip(states, bodies, strict=True):
+            yield _known(segment, raw, body, grants)
+
+    def tend(self) -> bool:
+        with self._kernel.reading():
+            return self._kernel.shelf.build()
+
+    def close(self) -> None:
+        self._kernel.close()
+
+
+def _known(segment: int, raw: bytes, body: bytes, grants: dict[int, Grant]) -> Known:
+    status = read_status(raw)
+    key, data, ext = unpack_body(body)
+    grant = grants.get(status.generation) if status.state == State.RUNNING else None
+    return Known(
+        segment=segment,
+        key=key,
+        data=data,
+        state=State(status.state),
+        retry=status.retry,
+        max_retry=status.max_retry,
+        added_at=status.added_at,
+        changed_at=status.changed_at,
+        due=status.due,
+        generation=status.generation,
+        ext=ext,
+        owner=grant.owner if grant else None,
+        deadline=grant.deadline if grant else None,
+    )

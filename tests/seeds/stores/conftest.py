@@ -1,0 +1,38 @@
+"""Both stores, empty, for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from apps.seeds.stores.base import SeedStore
+from apps.seeds.stores.postgres import PostgresStore
+from apps.seeds.stores.rocks import RocksStore
+
+
+def open_rocks(folder: Path) -> SeedStore:
+    """Without waiting for the disk: what a test needs survives its process."""
+    return RocksStore(folder / "seeds", sync=False)
+
+
+@pytest.fixture
+def postgres_url(postgres_database: str) -> str:
+    """A database without seeds."""
+    with psycopg.connect(postgres_database, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS crawlyard_seeds CASCADE")
+    return postgres_database
+
+
+@pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SeedStore]:
+    """An empty store; what it promises holds for each of them."""
+    made = (
+        open_rocks(tmp_path)
+        if request.param == "rocks"
+        else PostgresStore(request.getfixturevalue("postgres_url"))
+    )
+    yield made
+    made.close()

@@ -1,0 +1,223 @@
+"""What is PostgreSQL's own: many processes on one store, partitions, a server that goes away."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from apps.seeds.engine.errors import StoreUnavailable, WrongLease
+from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome
+from apps.seeds.stores.base import Finish
+from apps.seeds.stores.postgres import PostgresStore
+from tests.plugins import needs
+from tests.seeds.stores.calls import (
+    DAY,
+    FRONTIER,
+    NOW,
+    TODAY,
+    add,
+    books,
+    codes,
+    finish,
+    keys,
+    lease,
+    seeds,
+)
+
+pytestmark = pytest.mark.services
+
+SERVICES = 4
+
+
+@contextmanager
+def opened(url: str, count: int = 1) -> Iterator[list[PostgresStore]]:
+    """As many services on one database."""
+    stores: list[PostgresStore] = []
+    try:
+        for _ in range(count):
+            stores.append(PostgresStore(url, connections=2))
+        yield stores
+    finally:
+        for store in stores:
+            store.close()
+
+
+def at_once(stores: list[PostgresStore], work: Callable[[int, PostgresStore], object]) -> None:
+    """``work`` in a thread for each store, begun together; the first error is raised."""
+    barrier = threading.Barrier(len(stores))
+
+    def one(number: int) -> None:
+        barrier.wait()
+        work(number, stores[number])
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        list(pool.map(one, range(len(stores))))
+
+
+@pytest.mark.covers("S3.2", "S3.18")
+def test_services_that_add_the_same_seeds_store_each_once(postgres_url: str) -> None:
+    names = [f"k{number}" for number in range(3000)]
+    new: Counter[str] = Counter()
+
+    def work(number: int, store: PostgresStore) -> None:
+        # Each in an order of its own, so that all meet everywhere.
+        mine = names if number % 2 else names[::-1]
+        for start in range(0, len(mine), 250):
+            batch = mine[start : start + 250]
+            answers = store.add(FRONTIER, seeds(*batch, active_at=NOW), now=NOW)
+            new.update(key for key, one in zip(batch, answers, strict=True) if one.new)
+
+    with opened(postgres_url, SERVICES) as stores:
+        at_once(stores, work)
+        told = books(stores[0], TODAY)
+    assert new == Counter(names)
+    assert (told.added, told.duplicates) == (3000, 3000 * (SERVICES - 1))
+
+
+@pytest.mark.covers("S3.15")
+def test_services_that_lease_at_once_share_no_seed(postgres_url: str) -> None:
+    done: Counter[str] = Counter()
+
+    def work(number: int, store: PostgresStore) -> None:
+        owner = f"w{number}"
+        for turn in range(1000):
+            taken = lease(store, 70, owner=owner)
+            if not taken.seeds:
+                return
+            outcome = Outcome.FAILURE if number == 0 and turn < 5 else Outcome.SUCCESS
+            done.update(keys(taken) if outcome == Outcome.SUCCESS else [])
+            answers = set(codes(finish(store, taken, outcome, owner=owner)))
+            assert answers == {"retried" if outcome == Outcome.FAILURE else "finished"}
+
+    with opened(postgres_url, SERVICES) as stores:
+        add(stores[0], *(f"k{number}" for number in range(2000)), max_retry=10)
+        at_once(stores, work)
+        told = books(stores[0])
+    assert (told.added, told.succeeded, told.pending, told.leased) == (2000, 2000, 0, 0)
+    assert set(done.values()) == {1}
+
+
+def test_leases_run_out_once_whoever_looks(postgres_url: str) -> None:
+    expired: list[int] = []
+    late: Counter[str] = Counter()
+
+    def work(number: int, store: PostgresStore) -> None:
+        if number == 0:
+            # Finishes that come at the very moment at which their leases end.
+            for taken in leases:
+                late.update(codes(finish(store, taken, now=NOW + 60_000)))
+        else:
+            expired.append(store.expire(now=NOW + 60_000))
+
+    with opened(postgres_url, SERVICES) as stores:
+        add(stores[0], *(f"k{number}" for number in range(1000)))
+        leases = [lease(stores[0], 10) for _ in range(100)]
+        at_once(stores, work)
+        told = books(stores[0])
+    assert set(late) <= {"finished", "late"}
+    assert sum(expired) == told.expired == told.pending == told.late == late["late"]
+    assert told.succeeded == late["finished"] == 1000 - sum(expired)
+
+
+def test_a_segment_dropped_by_another_service_begins_again(postgres_url: str) -> None:
+    with opened(postgres_url, 2) as (one, other):
+        add(one, "a", active_at=NOW)
+        add(other, "b", active_at=NOW)
+        assert one.drop_segment(FRONTIER, TODAY).added == 2
+        assert add(other, "a", "b", active_at=NOW) == [True, True]
+        assert books(one, TODAY).added == 2
+
+
+@pytest.mark.timeout(300)
+def test_segments_are_dropped_while_others_work_in_them(postgres_url: str) -> None:
+    days = [NOW - day * DAY for day in range(3)]
+
+    def work(number: int, store: PostgresStore) -> None:
+        for turn in range(30):
+            if number == 0:
+                for one in store.segments(FRONTIER):
+                    store.drop_segment(FRONTIER, one.segment, leased_too=True)
+                continue
+            names = [f"k{number}-{turn}-{index}" for index in range(20)]
+            add(store, *names, active_at=days[turn % 3])
+            taken = lease(store, 30, owner=f"w{number}")
+            finishes = [
+                Finish(one.segment, one.key, taken.generation, Outcome.SUCCESS)
+                for one in taken.seeds
+            ]
+            answers = store.finish(FRONTIER, finishes, owner=f"w{number}", now=NOW)
+            assert set(codes(answers)) <= {"finished", "unknown_key"}
+
+    with opened(postgres_url, 3) as stores:
+        at_once(stores, work)
+        for one in stores[0].segments(FRONTIER):
+            rows = list(stores[0].export(FRONTIER, one.segment))
+            assert one.books.balance()
+            assert one.books.added == len(rows)
+        assert stores[0].expire(now=NOW + DAY) == sum(
+            one.books.leased for one in stores[1].segments(FRONTIER)
+        )
+
+
+def test_a_segment_is_a_partition(postgres_url: str) -> None:
+    query = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'crawlyard_seeds.seeds'::regclass"
+    with opened(postgres_url) as (store,), psycopg.connect(postgres_url) as connection:
+        add(store, "a", active_at=NOW)
+        add(store, "a")
+        assert connection.execute(query).fetchone() == (2,)
+        connection.commit()
+        store.drop_segment(FRONTIER, TODAY)
+        assert connection.execute(query).fetchone() == (1,)
+
+
+def test_books_are_exact_when_a_service_dies_inside_a_transaction(postgres_url: str) -> None:
+    with opened(postgres_url, 2) as (one, other):
+        add(one, "a", "b")
+        with psycopg.connect(postgres_url) as connection:
+            # As a service that has not committed when it is killed.
+            connection.execute("SET search_path = crawlyard_seeds")
+            connection.execute("UPDATE seeds SET state = 1")
+            connection.execute("UPDATE books SET pending = 0, succeeded = 2")
+            connection.rollback()
+        assert keys(lease(other)) == ["a", "b"]
+        assert books(other).leased == 2
+
+
+def test_a_server_that_drops_its_connections_is_used_again(postgres_url: str) -> None:
+    with opened(postgres_url) as (store,):
+        add(store, "a")
+        with psycopg.connect(needs.POSTGRES_URL, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+                [postgres_url.rpartition("/")[2]],
+            )
+        assert add(store, "a", "b") == [False, True]
+
+
+def test_a_server_that_is_away_is_said_so() -> None:
+    with pytest.raises(StoreUnavailable, match="PostgreSQL: "):
+        PostgresStore("postgresql://postgres@127.0.0.1:1/none?connect_timeout=1")
+
+
+def test_a_schema_of_a_newer_version_is_refused(postgres_url: str) -> None:
+    with opened(postgres_url):
+        pass
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("UPDATE crawlyard_seeds.store SET version = 99")
+    with pytest.raises(StoreUnavailable, match="version 99, this program reads 1"):
+        PostgresStore(postgres_url)
+
+
+def test_a_lease_belongs_to_its_frontier(postgres_url: str) -> None:
+    with opened(postgres_url) as (store,):
+        add(store, "a")
+        taken = lease(store)
+        with pytest.raises(WrongLease):
+            store.give_back(2, taken.generation, owner="w1", now=NOW)
+        assert books(store, DEFAULT_SEGMENT).leased == 1
