@@ -1,0 +1,292 @@
+"""taskHUB's own HTTP servers (seed S2.9): further ports of the web process, as active rules say.
+
+A thread follows the active rules of every project and hands what is wanted to the event loop,
+which listens there. Each port answers the seed's paths of its project and nothing else. What
+cannot be is written down for pages, and never ends the web process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import re
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import uvicorn
+from django.conf import settings
+from django.db import Error as DatabaseFailure
+from django.db import connection
+
+from apps.configcenter.services import Active, Follower
+from apps.projects.models import Project
+from apps.routing.engine.files.placeholders import TooLong, fill
+from apps.routing.engine.rules import Server
+from apps.routing.engine.servers import address_of, refusal, shown
+from apps.routing.placeholders import placeholders
+from apps.routing.queries.tracks import KIND
+from apps.routing.services import report_servers
+from yardkit.clock import Clock, SystemClock
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 1.0
+# What is taken is tried again so often, and all is told anew.
+REPORT_SECONDS: Final = 5.0
+# The event loop answers in time, or the round is given up.
+LOOP_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 1
+_PATHS: Final = re.compile(r"/(?:task/?|inbound/.+/check_task/?|outbound(?:/.*)?)", re.DOTALL)
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[..., Awaitable[Any]]
+# Address and port, as the system knows them.
+Place = tuple[str, int]
+
+
+class SeedPaths:
+    """The seed's paths of one project: ``/task/`` here is ``/projects/<slug>/task/`` there."""
+
+    def __init__(self, application: Application, slug: str) -> None:
+        self.slug = slug
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        path = scope["path"]
+        if not _PATHS.fullmatch(path):
+            await _not_found(send)
+            return
+        await self._application({**scope, "path": f"/projects/{self.slug}{path}"}, receive, send)
+
+
+async def _not_found(send: Send) -> None:
+    detail = "only /task/, /inbound/NAME/check_task/ and /outbound/PREFIX are here"
+    body = json.dumps({"code": "not_found", "detail": detail, "fields": {}}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
+    await send({"type": "http.response.start", "status": 404, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class _Uvicorn(uvicorn.Server):
+    """A server beside the main one, which the signals belong to."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@dataclass(slots=True)
+class _Listener:
+    """One open port."""
+
+    paths: SeedPaths
+    server: _Uvicorn
+    task: asyncio.Task[None]
+
+    async def stop(self) -> None:
+        """Answer what is under way, for a moment."""
+        self.server.should_exit = True
+        await asyncio.wait([self.task])
+
+
+@dataclass(slots=True)
+class Listeners:
+    """The open ports. Only the event loop's thread may call."""
+
+    application: Application
+    _open: dict[Place, _Listener] = field(default_factory=dict)
+    _is_closed: bool = False
+
+    async def close(self) -> None:
+        """Listen nowhere, for good."""
+        self._is_closed = True
+        await self.arrange({})
+
+    async def arrange(self, wanted: dict[Place, str]) -> dict[Place, str]:
+        """Listen there and nowhere else; why not, for each place that cannot be had.
+
+        ``wanted`` says which project (its slug) a place is for.
+        """
+        gone = [
+            place for place, each in self._open.items() if place not in wanted or each.task.done()
+        ]
+        await asyncio.gather(*(self._open.pop(place).stop() for place in gone))
+        problems: dict[Place, str] = {}
+        for place, slug in wanted.items() if not self._is_closed else ():
+            if place in self._open:
+                self._open[place].paths.slug = slug
+                continue
+            try:
+                self._open[place] = self._listen(place, slug)
+            except OSError as error:
+                problems[place] = error.strerror or str(error)
+        return problems
+
+    def _listen(self, place: Place, slug: str) -> _Listener:
+        bound = _bind(place)
+        paths = SeedPaths(self.application, slug)
+        config = uvicorn.Config(
+            paths,
+            interface="asgi3",
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            # The level is that of all servers of this process.
+            log_level=settings.LOG_LEVEL.lower(),
+            access_log=False,
+            # Clients come straight to this port: nobody in front may say who they are.
+            proxy_headers=False,
+            timeout_graceful_shutdown=_STOP_SECONDS,
+            server_header=False,
+        )
+        server = _Uvicorn(config)
+        task = asyncio.get_running_loop().create_task(server.serve(sockets=[bound]))
+        return _Listener(paths, server, task)
+
+
+def _bind(place: Place) -> socket.socket:
+    """A socket that other web processes of this host may share. Raises ``OSError``."""
+    family = socket.AF_INET6 if ":" in place[0] else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind(place)
+        # Not before somebody serves it: bound alone, a port that is taken shows here.
+        bound.listen(2048)
+        bound.setblocking(False)
+    except BaseException:
+        bound.close()
+        raise
+    return bound
+
+
+class SeedServers:
+    """Keeps the ports of active rules open until it is stopped."""
+
+    def __init__(
+        self,
+        application: Application,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self.process = f"{socket.gethostname()}:{os.getpid()}"
+        self._listeners = Listeners(application)
+        self._loop = loop
+        self._clock = clock or SystemClock()
+        self._wanted: dict[int, Server] = {}
+        self._told: dict[int, tuple[str, str]] = {}
+        self._is_away = False
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread; the database need not be there yet."""
+        self._thread = threading.Thread(target=self._run, name="seed-servers", daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Close the ports; waits at most so many seconds. Not to be called by the event loop."""
+        self._stopping.set()
+        with contextlib.suppress(TimeoutError):
+            closed = asyncio.run_coroutine_threadsafe(self._listeners.close(), self._loop)
+            closed.result(timeout)
+        if self._thread is not None:
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        follower = Follower(kind=KIND, apply=self._use, clock=self._clock)
+        started = False
+        tell_at = 0.0
+        while not self._stopping.is_set():
+            try:
+                if started:
+                    changed = follower.poll()
+                else:
+                    follower.setup()
+                    started = changed = True
+                if changed or self._clock.monotonic() >= tell_at:
+                    tell_at = self._clock.monotonic() + REPORT_SECONDS
+                    self._round()
+                self._is_away = False
+            except (DatabaseFailure, TimeoutError) as error:
+                self._note(error)
+            except Exception:  # a port may be missing, the web process may not
+                logger.exception("taskHUB's own ports stay as they are")
+            # Back to the pool: this thread needs it for a moment at a time.
+            connection.close()
+            self._stopping.wait(POLL_SECONDS)
+        with contextlib.suppress(DatabaseFailure):
+            report_servers(process=self.process, servers={}, now=self._clock.now())
+            connection.close()
+
+    def _note(self, error: Exception) -> None:
+        """One line an outage, however often it is noticed."""
+        if not self._is_away:
+            why = str(error).strip().partition("\n")[0] or type(error).__name__
+            logger.warning("taskHUB's own ports stay as they are: %s", why)
+        self._is_away = True
+
+    def _use(self, project: int, active: Active | None) -> None:
+        """Only what the rules say of their server is read; whoever routes checks the rest."""
+        told = None if active is None else active.data.get("server")
+        if told:
+            self._wanted[project] = Server(bind=str(told["bind"]), port=int(told["port"]))
+        else:
+            self._wanted.pop(project, None)
+
+    def _round(self) -> None:
+        told: dict[int, tuple[str, str]] = {}
+        places: dict[Place, str] = {}
+        owners: dict[Place, int] = {}
+        slugs = dict(Project.objects.filter(pk__in=self._wanted).values_list("pk", "slug"))
+        for project in sorted(slugs):
+            server, problem = _filled(self._wanted[project], slugs[project])
+            problem = problem or refusal(server, settings.ROUTING_SERVERS)
+            if not problem:
+                place = (address_of(server), server.port)
+                if place in owners:
+                    problem = f"the project {slugs[owners[place]]} has this port"
+                else:
+                    owners[place], places[place] = project, slugs[project]
+            told[project] = (shown(self._wanted[project]), problem)
+        arranged = asyncio.run_coroutine_threadsafe(self._listeners.arrange(places), self._loop)
+        for place, problem in arranged.result(LOOP_SECONDS).items():
+            project = owners[place]
+            told[project] = (told[project][0], problem)
+        self._log(told)
+        if told or self._told:
+            report_servers(process=self.process, servers=told, now=self._clock.now())
+        self._told = told
+
+    def _log(self, told: dict[int, tuple[str, str]]) -> None:
+        for project, (address, problem) in told.items():
+            if self._told.get(project) != (address, problem):
+                if problem:
+                    logger.warning("taskHUB's own port %s is not open: %s", address, problem)
+                else:
+                    logger.info("taskHUB's own port %s is open", address)
+
+
+def _filled(server: Server, slug: str) -> tuple[Server, str]:
+    """The server with values for its placeholders, and why it has none."""
+    try:
+        bind, unknown = fill(server.bind, placeholders(slug))
+    except TooLong as error:
+        return server, str(error)
+    if unknown:
+        return server, f"there is no placeholder {{{unknown[0]}}}"
+    return Server(bind=bind, port=server.port), ""
