@@ -38,11 +38,25 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class NoItem(ValueError):
-    """These bytes are no item; ``code`` says why in a word."""
+    """These bytes are no item; ``code`` says why in a word.
 
-    def __init__(self, code: str, text: str) -> None:
+    ``offset`` is the character where what is no JSON went wrong, from 0; None when no one place is.
+    """
+
+    def __init__(self, code: str, text: str, offset: int | None = None) -> None:
         super().__init__(text)
         self.code = code
+        self.offset = offset
+
+
+# Of what is no JSON object the ledger keeps the text, under this key alone.
+RAW: Final = "raw"
+
+
+def raw_of(item: Mapping[str, Any]) -> str | None:
+    """The text that came in, where the item only keeps it; None for a real item."""
+    raw = item.get(RAW) if len(item) == 1 else None
+    return raw if isinstance(raw, str) else None
 
 
 def read_item(raw: bytes | str) -> Item:
@@ -54,6 +68,18 @@ def read_item(raw: bytes | str) -> Item:
     # JSON has one way to say character 0: without it no text needs a look.
     _check(value, texts=_ESCAPED_NULL in data)
     return value
+
+
+def read_kept(text: str) -> Item:
+    """The item of the ledger's own text: it was one when it was written.
+
+    Converters and results may have made it larger than what may come in. Raises ``NoItem``.
+    """
+    try:
+        value = _decoder.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return read_item(text)
+    return value if isinstance(value, dict) else read_item(text)
 
 
 def read_json(raw: bytes | str) -> Any:
@@ -141,7 +167,8 @@ def _read_slowly(raw: bytes) -> Any:
     except RecursionError:
         raise NoItem("too_deep", f"an item is at most {MAX_DEPTH} levels deep") from None
     except ValueError as error:
-        raise NoItem("not_json", f"this is no JSON: {error}") from None
+        offset = getattr(error, "pos", None)
+        raise NoItem("not_json", f"this is no JSON: {error}", offset) from None
     return value
 
 

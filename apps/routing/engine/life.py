@@ -14,6 +14,8 @@ else, for a state that asks for no retry, the rules again; else the end. What th
   it is a success. What ended stays ended.
 - **A routing** is an item given to an outbound by a rule or as a failback. A retry is none. With
   no routing left the item ends as failed.
+- **A refused message** is one that its target will never take, which shows when it is sent. It goes
+  to the failback, else it has failed: the next outbound by the rules would get it by accident.
 - **A disabled outbound** takes nothing: no rule leads there, no failback, no retry. An item whose
   retry would have gone there goes to its failback, else by the rules again. So does an item whose
   outbound is gone; how it may be retried is not known any more.
@@ -159,14 +161,41 @@ class Life:
             return case.end(State.REJECTED, Reason.NO_RULE)
         return case.end(State.FAILED, Reason.NO_RULE)
 
+    def refused(self, decision: Decision) -> Decision:
+        """For an item that its outbound will never take: its failback is asked, else it ends.
+
+        ``decision`` is the one by which it was sent. What was never taken was no attempt.
+        """
+        case = _Case(
+            decision.item,
+            decision.counters,
+            State.FAILED,
+            decision.outbound,
+            status=decision.status,
+            origin=decision.origin,
+            new=decision.is_new,
+            held=not decision.is_new,
+        )
+        index = self._index[decision.outbound]
+        failback = self._failback(index)
+        if failback is not None:
+            return self._move(case, failback, self._off | {index}, Reason.FAILBACK)
+        return case.end(State.FAILED, Reason.REFUSED, self._outbounds[index])
+
     # --- what came in -----------------------------------------------------------------------------
 
     def _new(self, item: Item) -> Decision:
-        before = replace(carried_counters(item), retry_times=0)
+        carried = carried_counters(item)
+        before = Counters(carried.routed_count, 0, carried.group_retry_times)
         case = _Case(accepted(item), before, State.REJECTED, "", origin=uuid_of(item), new=True)
         return self._route(case, self._off, Reason.MATCHED)
 
     def _result(self, result: Item, known: Known) -> Decision:
+        if known.state is State.RECEIVED:
+            # It is here before the ledger was told that the item was sent.
+            sent_to = told(result, "outbound")
+            if isinstance(sent_to, str) and sent_to in self._index:
+                known = replace(known, outbound=sent_to)
         counters = _larger(known.counters, carried_counters(result))
         item = after_result(
             known.item, result, uuid=known.uuid, outbound=known.outbound, counters=counters
@@ -269,7 +298,8 @@ class Life:
             index, after, reason = found, self._moved(case, found), Reason.NEXT
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: each item makes one, and that would take three times as long.
+@dataclass(slots=True)
 class _Case:
     """One item that is decided about."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from apps.routing.engine.items import Item, NoItem, check_item
+from apps.routing.engine.items import MAX_BYTES, Item, NoItem, check_item, write_item
 from apps.routing.engine.rules import Outbound, Problem
 
 SUBMITTER: Final = "taskhub"
@@ -36,12 +36,16 @@ BUILT_IN: Final = (
     "group_retry_times",
     "token_scope",
 )
+# What whoever submits an item may say of it; the others are the hub's own words.
+_SUBMITTED: Final = frozenset({"rt", "priority"})
+_ADDED: Final = frozenset({*BUILT_IN, TASK_RESULT}) - _SUBMITTED
 _TRUE: Final = frozenset({"true", "1", "yes"})
 # What a signed 64-bit score holds exactly, also where scores are floating (a sorted set's).
 _MOST_PRIORITY: Final = 2**53
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: each item makes one, and that would take three times as long.
+@dataclass(slots=True)
 class Counters:
     """How far an item has come. ``group_retry_times`` numbers its attempts: each has its own."""
 
@@ -127,11 +131,24 @@ def accepted(item: Item) -> Item:
     """What is kept of an item that is new.
 
     All of it, but for the priority in the log of a spider, where a hub had put it for another
-    outbound: it is no word of whoever submitted the item.
+    outbound: it is no word of whoever submitted the item. An item without one comes back itself.
     """
-    if told(item, "submitter") != SUBMITTER:
+    if "priority" not in item or told(item, "submitter") != SUBMITTER:
         return item
     return {key: value for key, value in item.items() if key != "priority"}
+
+
+def anew(item: Mapping[str, Any]) -> Item:
+    """The item as it may be submitted again: without what the hub and its last result put there.
+
+    With them it would go on where it has ended: routed as often as an item may be, or failed by
+    the status that somebody has just seen to.
+    """
+    begun = {key: value for key, value in item.items() if key not in _ADDED}
+    inside = begun.get(TASK_PARAMS)
+    if isinstance(inside, Mapping):
+        begun[TASK_PARAMS] = {key: value for key, value in inside.items() if key not in _ADDED}
+    return begun
 
 
 def after_result(
@@ -143,8 +160,13 @@ def after_result(
     more (``task_result``, a new address), and rules may ask for both. They may ask for the keys of
     the hub too (``outbound == 'a' and retry_times > 2``): these say what the ledger knows, however
     the spider has handed them back. ``rt`` and ``priority`` are what the item said at first.
+
+    Of a result that would make the item larger than an item may be only ``task_result`` is taken:
+    an item that goes round must not grow with each turn.
     """
     told_back = {key: value for key, value in result.items() if key not in BUILT_IN}
+    if told_back and not _is_small({**item, **told_back}):
+        told_back = {key: told_back[key] for key in (TASK_RESULT,) if key in told_back}
     return {
         **item,
         **told_back,
@@ -155,6 +177,13 @@ def after_result(
         TASK_UUID: uuid,
         "group_retry_times": counters.group_retry_times,
     }
+
+
+def _is_small(item: Item) -> bool:
+    try:
+        return len(write_item(item)) <= MAX_BYTES
+    except NoItem:
+        return False
 
 
 def problems(outbound: Outbound) -> list[Problem]:

@@ -84,6 +84,12 @@ class Reason(StrEnum):
     STALE_RESULT = "stale_result"
     NOT_WAITING = "not_waiting"
     NOT_PARKED = "not_parked"
+    REFUSED = "refused"
+    TARGET_AWAY = "target_away"
+    RATE_LIMIT = "rate_limit"
+    IN_LINE = "in_line"
+    POSTPONED = "postponed"
+    POISON = "poison"
 
 
 TEXTS: Final[Mapping[Reason, str]] = {
@@ -111,10 +117,17 @@ TEXTS: Final[Mapping[Reason, str]] = {
     Reason.STALE_RESULT: "Status %(status)s is of an earlier attempt; another is on its way.",
     Reason.NOT_WAITING: "It waits for no result.",
     Reason.NOT_PARKED: "It is not parked.",
+    Reason.REFUSED: "%(outbound)s does not take it.",
+    Reason.TARGET_AWAY: "The target of %(outbound)s cannot be reached; it waits until it can.",
+    Reason.RATE_LIMIT: "%(outbound)s has sent as much as it may for now; it waits for its turn.",
+    Reason.IN_LINE: "Others wait for %(outbound)s already; it waits behind them.",
+    Reason.POSTPONED: "The router had no time left to send it to %(outbound)s; it waits.",
+    Reason.POISON: "It can never be routed.",
 }
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: each item makes one, and that would take three times as long.
+@dataclass(slots=True)
 class Decision:
     """What happens next to an item, and what the ledger is to keep of it."""
 

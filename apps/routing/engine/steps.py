@@ -30,6 +30,8 @@ class StepKind(StrEnum):
     RECEIVED = "received"
     # The inbound brought it again; it was known.
     REDELIVERED = "redelivered"
+    # Whoever had it came to no end with it while it was theirs, and may have sent it.
+    TAKEN_OVER = "taken_over"
     CONVERTED = "converted"
     MATCHED = "matched"
     NOT_MATCHED = "not_matched"
@@ -47,7 +49,7 @@ class StepKind(StrEnum):
     CUT = "cut"
 
 
-class Step(msgspec.Struct, frozen=True, array_like=True):
+class Step(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One step. ``at_ms`` is milliseconds since 1970 (UTC); unknown kinds are kept as they are."""
 
     at_ms: int
@@ -72,7 +74,7 @@ def step(at: datetime, kind: str, outbound: str = "", detail: str = "") -> Step:
 
 def writable(text: str, most: int) -> str:
     """``text`` cut to ``most`` characters, without those that no database takes."""
-    return _UNWRITABLE.sub("\ufffd", text[:most])
+    return _UNWRITABLE.sub("\ufffd", text[:most]) if text else text
 
 
 def write_steps(steps: Iterable[Step]) -> str:

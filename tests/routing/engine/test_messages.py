@@ -181,6 +181,9 @@ def test_a_priority_that_was_a_hubs_never_becomes_the_items_own() -> None:
     }
     assert accepted({"priority": 7, "submitter": "ops"})["priority"] == 7
     assert accepted({"priority": 7})["priority"] == 7
+    # One without it is not copied: another item would be written to the ledger once more.
+    derived = {"submitter": "taskhub", "a": 1}
+    assert accepted(derived) is derived
     after = after_result(accepted(log), {"task_result": 1001, "priority": 7}, **HUB)
     assert priority(CAPTCHA, after) == 1000
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from apps.routing.engine.converters.base import Own, as_dict
-from apps.routing.engine.items import Item
+from apps.routing.engine.items import Item, check_item
 
 # How the attempt has ended is for the spider to say, at the top level of its log: what it was once
 # asked must not say it instead.
 _NEVER_LIFTED = "task_result"
+# What was a part of the item and is small makes no item too large.
+_FEW = 1000
 
 
 class _Lift(Own, frozen=True, kw_only=True):
@@ -31,6 +33,8 @@ class _Lift(Own, frozen=True, kw_only=True):
     lift; anything else refuses the item.
     """
 
+    # It looks at what it has made by itself, where that can be no item.
+    adds: ClassVar[bool] = False
     _key: ClassVar[str] = ""
 
     existing: Literal["replace", "keep"] = "replace"
@@ -51,6 +55,8 @@ class _Lift(Own, frozen=True, kw_only=True):
             taken = name in item and (self.existing == "keep" or name == _NEVER_LIFTED)
             if not taken or name == key:
                 item[name] = value
+        if inside is not found or len(inside) > _FEW:
+            check_item(item)
         return item
 
 

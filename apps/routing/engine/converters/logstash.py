@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import ClassVar, Final
 
 from apps.routing.engine.converters.base import Own
@@ -12,11 +13,10 @@ ALWAYS: Final = frozenset(
     {"@timestamp", "@version", "@metadata", "beat", "prospector", "ecs", "input_type", "fileset"}
 )
 # Each of these could be a key of a task too (the host of a site, the path of a file). They go only
-# when the line has surely come through a shipper, which always sets one of MARKS.
+# when the line has surely come through a shipper, which always sets @timestamp or @version.
 SHIPPED: Final = frozenset(
     {"host", "path", "tags", "message", "input", "offset", "source", "log", "agent", "event"}
 )
-MARKS: Final = ("@timestamp", "@version")
 
 
 class RemoveBuildinKeys(Own, frozen=True, kw_only=True):
@@ -39,8 +39,13 @@ class RemoveBuildinKeys(Own, frozen=True, kw_only=True):
 
     def convert(self, item: Item) -> Item:
         """The item as the spider wrote it."""
-        gone = ALWAYS.union(self.also)
-        if any(mark in item for mark in MARKS):
-            gone |= SHIPPED
-        gone = gone.difference(self.keep)
+        shipped = "@timestamp" in item or "@version" in item
+        gone = _gone(self.also, self.keep, shipped)
         return {key: value for key, value in item.items() if key not in gone}
+
+
+@lru_cache(maxsize=256)
+def _gone(also: tuple[str, ...], keep: tuple[str, ...], shipped: bool) -> frozenset[str]:
+    """Made once for each converter, and not for each item."""
+    gone = ALWAYS.union(also, SHIPPED if shipped else ())
+    return gone.difference(keep)

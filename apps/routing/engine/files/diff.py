@@ -157,8 +157,25 @@ def _masked(value: Any, *, secret: bool = False) -> Any:
     return _PASSWORD.sub(rf"\1:{_HIDDEN}", value) if isinstance(value, str) else value
 
 
+def without_secrets(entry: Data) -> Data:
+    """An inbound or outbound as data, to be shown: no password is in it."""
+    return {
+        name: _masked(value) if name in ("init", "constants", "convert") else value
+        for name, value in entry.items()
+    }
+
+
 def _said(value: Any) -> str:
     if value is None:
         return "none"
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+def public_data(data: Data) -> Data:
+    """A rule set as data, for those who may look and not edit: no password is in it."""
+    entries = {
+        key: [without_secrets(entry) for entry in data.get(key) or ()]
+        for key in ("inbound", "outbound")
+    }
+    return data | entries | {"logging": _masked(data.get("logging"))}

@@ -197,8 +197,8 @@ class Fields:
             return None
         for name in unknown[:1]:
             near = self.report.nearest(name, self.placeholders)
-            text = f"no value is given for the placeholder {{{shown_word(name)}}}"
-            text += f"; is {{{near}}} meant?" if near else ""
+            text = f"there is no placeholder {{{shown_word(name)}}}"
+            text += f"; is {{{near}}} meant?" if near else "; set it in ROUTING_PLACEHOLDERS"
             text += f" (braces of a text are doubled: {{{{{shown_word(name)}}}}})"
             self.problem(path, "unknown_placeholder", text)
         return filled if not unknown and self._is_text(filled, path) else None
@@ -267,15 +267,19 @@ class Fields:
         """One condition or a list of them, each checked; braces in them mean nothing."""
         found: list[str] = []
         for part, where in self.one_or_more(value, path):
+            # Asked first: of what is wrong it knows the character.
+            if isinstance(part, str) and part.strip() and self.check_selector:
+                wrong = self.check_selector(part)
+                if wrong:
+                    code, said, offset = wrong
+                    self.problem(where, code, said, offset=offset)
+                    continue
             text = self.literal(part, where)
             if text is None:
                 continue
             found.append(text)
             if not text.strip():
                 self.problem(where, "empty_selector", "a condition is needed here", offset=0)
-            elif self.check_selector and (wrong := self.check_selector(text)):
-                code, said, offset = wrong
-                self.problem(where, code, said, offset=offset)
         return tuple(found)
 
     def plain(self, value: object, path: Path, *, keep_unknown: bool = False) -> Any:

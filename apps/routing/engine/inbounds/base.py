@@ -27,7 +27,8 @@ class InboundClosed(RuntimeError):
     """``close()`` was called on this inbound."""
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: each item makes one, and that would take three times as long.
+@dataclass(slots=True)
 class Taken:
     """Bytes that are somebody's item, or are not: the caller judges."""
 
@@ -37,6 +38,8 @@ class Taken:
     where: str
     # True: it was handed out before. False says nothing: not every server tells.
     redelivered: bool = False
+    # What no other message of this inbound has, and this one has each time it comes; "" is nothing.
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

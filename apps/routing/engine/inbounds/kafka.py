@@ -277,7 +277,10 @@ class KafkaInbound:
         again = offset <= self._highest.get(place, -1)
         self._highest[place] = max(offset, self._highest.get(place, -1))
         handle = Position(topic, partition, part.generation, offset)
-        return Taken(message.value() or b"", handle, f"{topic}[{partition}]@{offset}", again)
+        where = f"{topic}[{partition}]@{offset}"
+        # With its time, for a topic that was deleted and made again counts from 0 again.
+        identity = f"{where} {message.timestamp()[1]}"
+        return Taken(message.value() or b"", handle, where, again, identity)
 
     def _pause(self, *, on: bool) -> None:
         if on == self._is_paused:

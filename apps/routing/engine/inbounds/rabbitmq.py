@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 import time
@@ -158,7 +159,12 @@ class RabbitInbound:
 
     def _taken(self, delivery: Delivery) -> Taken:
         where = f"{self._queue}#{delivery.message_id or _number(delivery)}"
-        return Taken(delivery.body, delivery, where, delivery.redelivered)
+        identity = ""
+        if delivery.message_id:
+            # With its content: an id may be reused for the next attempt of the same thing.
+            content = hashlib.blake2b(delivery.body, digest_size=16).hexdigest()
+            identity = f"{delivery.message_id} {content}"
+        return Taken(delivery.body, delivery, where, delivery.redelivered, identity)
 
     def _open(self) -> None:
         """Connect and subscribe, until that has worked or the inbound is closed."""

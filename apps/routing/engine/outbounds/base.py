@@ -7,7 +7,7 @@ the same ``task_uuid``, and never misses one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Protocol, runtime_checkable
@@ -53,7 +53,8 @@ def away(code: str, reason: str) -> Outcome:
     return Outcome(Verdict.AWAY, code, reason[:_REASON_CHARACTERS])
 
 
-@dataclass(frozen=True, slots=True)
+# Not frozen: each item makes one, and that would take three times as long.
+@dataclass(slots=True)
 class Sent:
     """One message: ``message`` is what its consumer gets, with the built-in keys."""
 
@@ -74,6 +75,8 @@ class Settings:
     timeout_seconds: float = 5.0
     # Networks that ``http.HttpOutbound`` may reach though they are private ("10.1.0.0/16").
     allowed_networks: tuple[str, ...] = ()
+    # The id of the project whose rules these are; 0 where that is not known.
+    project: int = 0
 
 
 @runtime_checkable
@@ -101,6 +104,21 @@ class Outbound(Protocol):
 
     def close(self) -> None:
         """Let go of connections and threads. Afterwards everything sent is ``away``."""
+
+
+@runtime_checkable
+class Sociable(Protocol):
+    """An outbound that can send what others have for the same server in one go with its own."""
+
+    @property
+    def server(self) -> Hashable:
+        """Equal for those whose batches can be sent together."""
+
+    def send_with(self, batches: Sequence[tuple[Outbound, Sequence[Sent]]]) -> list[list[Outcome]]:
+        """``send`` for each of these outbounds, all of them of this server, in their order.
+
+        What is the fault of one of them is the fault of no other.
+        """
 
 
 @dataclass(slots=True)

@@ -197,6 +197,11 @@ class HttpOutbound:
         )
 
     def _outcome(self, answer: Fetched) -> Outcome:
+        if answer.failure is FailureKind.ADDRESS_REFUSED:
+            return away(
+                str(answer.failure),
+                f"not connected to {answer.error}; ROUTING_ALLOWED_NETWORKS opens networks",
+            )
         if answer.failure is not FailureKind.NONE:
             # An answer that cannot be read came after the service had decided; ask again.
             return away(str(answer.failure), f"no answer from the service: {answer.error}")

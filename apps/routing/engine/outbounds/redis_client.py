@@ -14,8 +14,8 @@ from apps.routing.engine.outbounds.base import Encoded, Outcome, away
 from apps.routing.engine.outbounds.parameters import masked
 
 # One command carries as much at most: others use the same server meanwhile.
-_MOST_MESSAGES: Final = 500
-_MOST_BYTES: Final = 4 * 1024 * 1024
+MOST_MESSAGES: Final = 500
+MOST_BYTES: Final = 4 * 1024 * 1024
 
 
 def connect(url: str, timeout_seconds: float, client_name: str = "") -> redis.Redis:
@@ -59,7 +59,7 @@ def parts(messages: Sequence[Encoded]) -> Iterator[list[Encoded]]:
     part: list[Encoded] = []
     size = 0
     for message in messages:
-        if part and (len(part) >= _MOST_MESSAGES or size + len(message.body) > _MOST_BYTES):
+        if part and (len(part) >= MOST_MESSAGES or size + len(message.body) > MOST_BYTES):
             yield part
             part, size = [], 0
         part.append(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 import redis
@@ -13,6 +13,7 @@ from apps.routing.engine.outbounds.base import (
     DELIVERED,
     Batch,
     Encoded,
+    Outbound,
     Outcome,
     Sent,
     Settings,
@@ -20,7 +21,13 @@ from apps.routing.engine.outbounds.base import (
     refused,
 )
 from apps.routing.engine.outbounds.parameters import Parameter, name_of, read, url_of
-from apps.routing.engine.outbounds.redis_client import connect, outcome_of, parts
+from apps.routing.engine.outbounds.redis_client import (
+    MOST_BYTES,
+    MOST_MESSAGES,
+    connect,
+    outcome_of,
+    parts,
+)
 from apps.routing.engine.rules import Outbound as Rule
 
 # A score is a floating-point number, which holds whole numbers exactly up to here.
@@ -44,6 +51,27 @@ for i = 1, #ARGV, 2 do
 end
 redis.call('SET', KEYS[2], string.format('%.0f', last), 'EX', 604800)
 return #ARGV / 2
+"""
+# Several lists at once. For each key: how many messages go to its usual end, how many to the other,
+# then these. Its answer is empty, or why that key takes nothing.
+_PUSH_ALL: Final = """
+local answers, at = {}, 1
+for number, key in ipairs(KEYS) do
+  local usual, urgent, fault = tonumber(ARGV[at]), tonumber(ARGV[at + 1]), ''
+  at = at + 2
+  if usual > 0 then
+    local told = redis.pcall('LPUSH', key, unpack(ARGV, at, at + usual - 1))
+    fault = type(told) == 'table' and told.err or ''
+  end
+  at = at + usual
+  if urgent > 0 and fault == '' then
+    local told = redis.pcall('RPUSH', key, unpack(ARGV, at, at + urgent - 1))
+    fault = type(told) == 'table' and told.err or ''
+  end
+  at = at + urgent
+  answers[number] = fault
+end
+return answers
 """
 
 
@@ -114,9 +142,52 @@ class RedisListOutbound(_RedisOutbound):
     Those of one batch keep their order; those of a later batch are taken before them.
     """
 
+    def __init__(self, rule: Rule, settings: Settings) -> None:
+        """See ``_RedisOutbound``."""
+        super().__init__(rule, settings)
+        self._push_all = self._client.register_script(_PUSH_ALL)
+
+    @property
+    def server(self) -> Hashable:
+        """See ``Sociable``."""
+        return type(self), self._url, self._timeout
+
+    def send_with(self, batches: Sequence[tuple[Outbound, Sequence[Sent]]]) -> list[list[Outcome]]:
+        """See ``Sociable``: a hundred lists cost little more than one."""
+        works: list[_Work] = []
+        for outbound, batch in batches:
+            if not isinstance(outbound, RedisListOutbound) or outbound._is_closed:
+                return [each.send(mine) for each, mine in batches]
+            works.append((outbound, batch, Batch(batch)))
+        outcomes: list[list[Outcome]] = []
+        for group in _groups(works):
+            outcomes += self._send_group(group)
+        return outcomes
+
+    def _send_group(self, group: list[_Work]) -> list[list[Outcome]]:
+        if len(group) == 1:
+            return [group[0][0].send(group[0][1])]
+        arguments: list[bytes | int] = []
+        for _, _, work in group:
+            usual, urgent = _ends(work.ready)
+            arguments += (len(usual), len(urgent), *usual, *urgent)
+        try:
+            answers = self._push_all(keys=[each._key for each, _, _ in group], args=arguments)
+        except redis.ResponseError:
+            # A server without scripts, or a user who may run none.
+            return [each.send(batch) for each, batch, _ in group]
+        except (redis.RedisError, OSError) as error:
+            return [work.finish(outcome_of(error, self._url)) for _, _, work in group]
+        return [
+            work.finish(self._said(fault) if fault else DELIVERED)
+            for (_, _, work), fault in zip(group, answers, strict=True)
+        ]
+
+    def _said(self, fault: bytes) -> Outcome:
+        return outcome_of(redis.ResponseError(fault.decode(errors="replace")), self._url)
+
     def _push(self, part: Sequence[Encoded]) -> None:
-        usual = [message.body for message in part if not message.sent.rt]
-        urgent = [message.body for message in reversed(part) if message.sent.rt]
+        usual, urgent = _ends(part)
         # One transaction, so that a lost answer means all of the part or nothing of it.
         with self._client.pipeline(transaction=True) as pipeline:
             if usual:
@@ -127,6 +198,34 @@ class RedisListOutbound(_RedisOutbound):
 
     def _count(self) -> int:
         return int(self._client.llen(self._key))
+
+
+# An outbound, its batch, and that as bytes.
+_Work = tuple[RedisListOutbound, Sequence[Sent], Batch]
+
+
+def _ends(messages: Sequence[Encoded]) -> tuple[list[bytes], list[bytes]]:
+    """What goes to the usual end of a list, and what to the end that is taken from."""
+    usual = [message.body for message in messages if not message.sent.rt]
+    urgent = [message.body for message in reversed(messages) if message.sent.rt]
+    return usual, urgent
+
+
+def _groups(works: Sequence[_Work]) -> Iterator[list[_Work]]:
+    """In their order, as many at a time as one command can carry; a large one alone."""
+    group: list[_Work] = []
+    messages = size = 0
+    for work in works:
+        ready = work[2].ready
+        more = sum(len(message.body) for message in ready)
+        if group and (messages + len(ready) > MOST_MESSAGES or size + more > MOST_BYTES):
+            yield group
+            group, messages, size = [], 0, 0
+        group.append(work)
+        messages += len(ready)
+        size += more
+    if group:
+        yield group
 
 
 class RedisPriorityOutbound(_RedisOutbound):

@@ -208,6 +208,7 @@ def test_inner_addresses_are_refused_unless_opened(
     outbound = make(url.format(port=service.server.server_port), ())
     outcome = outbound.send([sent(1)])[0]
     assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "address_refused")
+    assert "ROUTING_ALLOWED_NETWORKS" in outcome.reason
     assert service.seen == []
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import random
 import shutil
 import socket
@@ -10,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,7 +20,7 @@ from apps.routing.engine import rules
 from apps.routing.engine.outbounds import registry
 from apps.routing.engine.outbounds.base import DELIVERED, Outbound, Settings, Verdict
 from apps.routing.engine.outbounds.redis_client import connect
-from apps.routing.engine.outbounds.redis_queue import MOST_PRIORITY, read_member
+from apps.routing.engine.outbounds.redis_queue import MOST_PRIORITY, RedisListOutbound, read_member
 from tests.routing.engine.outbounds.targets import (
     PATIENCE_SECONDS,
     RedisListTarget,
@@ -273,3 +276,81 @@ def test_a_login_that_is_refused_holds_items_up(redis_url: str) -> None:
     with contextlib.closing(registry.build(rule, Settings(timeout_seconds=5.0))) as outbound:
         outcome = outbound.send([sent(1)])[0]
     assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "login")
+
+
+# --- several lists of one server ------------------------------------------------------------------
+
+
+def several(target: RedisListTarget, keys: list[str]) -> list[RedisListOutbound]:
+    """Outbounds of these lists."""
+    made = []
+    for key in keys:
+        rule = rules.Outbound(key, target.cls, init={**target.init(), "key": key})
+        outbound = registry.build(rule, Settings())
+        assert isinstance(outbound, RedisListOutbound)
+        made.append(outbound)
+    return made
+
+
+def numbers_in(target: RedisListTarget, key: str) -> list[int]:
+    """Those of the messages of a list, in the order in which they would be taken."""
+    return [json.loads(body)["number"] for body in reversed(target.client.lrange(key, 0, -1))]
+
+
+def test_lists_of_one_server_are_sent_to_in_one_go(plain: RedisListTarget) -> None:
+    keys = [f"{plain.key}:{number}" for number in range(3)]
+    outbounds = several(plain, keys)
+    assert len({outbound.server for outbound in outbounds}) == 1
+    batches = [[sent(1), sent(2, rt=True), sent(3), sent(4, rt=True)], [sent(5)], []]
+    outcomes = outbounds[0].send_with(list(zip(outbounds, batches, strict=True)))
+    assert outcomes == [[DELIVERED] * 4, [DELIVERED], []]
+    assert [numbers_in(plain, key) for key in keys] == [[2, 4, 1, 3], [5], []]
+    # More than one command can carry.
+    many = [[sent(number) for number in range(count)] for count in (300, 300, 700)]
+    outcomes = outbounds[0].send_with(list(zip(outbounds, many, strict=True)))
+    assert [len(mine) for mine in outcomes] == [300, 300, 700]
+    assert {one.verdict for mine in outcomes for one in mine} == {Verdict.DELIVERED}
+    assert numbers_in(plain, keys[2]) == list(range(700))
+
+
+def test_what_is_the_fault_of_one_list_is_the_fault_of_no_other(plain: RedisListTarget) -> None:
+    keys = [f"{plain.key}:{number}" for number in range(3)]
+    outbounds = several(plain, keys)
+    plain.client.set(keys[0], "taken")
+    bad = sent(2, value=float("nan"))
+    batches = [[sent(0)], [sent(1), bad], [sent(3)]]
+    outcomes = outbounds[0].send_with(list(zip(outbounds, batches, strict=True)))
+    assert [[one.verdict.value for one in mine] for mine in outcomes] == [
+        ["away"],
+        ["delivered", "refused"],
+        ["delivered"],
+    ]
+    assert "WRONGTYPE" in outcomes[0][0].reason
+    assert [numbers_in(plain, key) for key in keys[1:]] == [[1], [3]]
+    outbounds[1].close()
+    outcomes = outbounds[0].send_with(list(zip(outbounds[1:], [[sent(4)], [sent(5)]], strict=True)))
+    assert [[one.verdict.value for one in mine] for mine in outcomes] == [["away"], ["delivered"]]
+
+
+def test_a_user_who_may_run_no_scripts_sends_to_each_list(plain: RedisListTarget) -> None:
+    user = f"crawlyard-{os.getpid()}"
+    plain.client.acl_setuser(
+        user, enabled=True, passwords=["+p"], keys=["*"], categories=["+@all", "-@scripting"]
+    )
+    try:
+        address = urlsplit(str(plain.init()["url"]))
+        url = address._replace(netloc=f"{user}:p@{address.hostname}:{address.port}").geturl()
+        outbounds = []
+        for number in range(2):
+            init = {"url": url, "key": f"{plain.key}:{number}"}
+            outbounds.append(
+                registry.build(rules.Outbound("one", plain.cls, init=init), Settings())
+            )
+        first = outbounds[0]
+        assert isinstance(first, RedisListOutbound)
+        batches = [[sent(1)], [sent(2)]]
+        outcomes = first.send_with(list(zip(outbounds, batches, strict=True)))
+        assert outcomes == [[DELIVERED], [DELIVERED]]
+        assert [numbers_in(plain, f"{plain.key}:{number}") for number in range(2)] == [[1], [2]]
+    finally:
+        plain.client.acl_deluser(user)

@@ -17,6 +17,7 @@ from tests.routing.engine.outbounds.examples import DOCUMENT, examples
 
 OWN = [
     "http.HttpOutbound",
+    "jobs.StartRunOutbound",
     "kafka.KafkaOutbound",
     "rabbitmq.RabbitQueueOutbound",
     "redis_queue.RedisListOutbound",
@@ -35,7 +36,8 @@ def check(cls: str, **init: Any) -> list[tuple[str, str]]:
 
 @pytest.mark.covers("S2.24")
 def test_the_names_of_rules_are_known() -> None:
-    assert registry.names() == OWN
+    # Tests of routers bring one of their own.
+    assert [name for name in registry.names() if not name.startswith("test.")] == OWN
     assert registry.parameters(REDIS) == {"url", "key"}
     assert registry.parameters("kafka.KafkaOutbound") == {
         "topic",
@@ -68,7 +70,7 @@ def test_good_rules_have_no_problem() -> None:
     [
         ("redis_queue.RedisListOutbond", "did you mean redis_queue.RedisListOutbound"),
         ("redis.RedisListOutbound", "did you mean redis_queue.RedisListOutbound"),
-        ("", "there are http.HttpOutbound, kafka.KafkaOutbound"),
+        ("", "there are http.HttpOutbound, jobs.StartRunOutbound, kafka.KafkaOutbound"),
         ("os.system", "there are http.HttpOutbound"),
     ],
 )

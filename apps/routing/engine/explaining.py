@@ -1,0 +1,324 @@
+"""What would happen to this item, and why: every question of a person, answered by what decides.
+
+``Life`` itself decides here; what it asks of the rules on its way is listened to, and told. So an
+explanation cannot say anything else than what a router would do with the same rules, the same
+ledger and the same queues. Nothing is sent, written or counted in any book.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from apps.routing.engine.converters.chain import Changed
+from apps.routing.engine.explanations import (
+    MOST_SELECTORS,
+    NO_UUID,
+    InboundExplanation,
+    ItemExplanation,
+    MessageExplanation,
+    OutboundExplanation,
+    Refused,
+    ResultExplanation,
+    Verdict,
+)
+from apps.routing.engine.items import Item, NoItem, check_item, read_item
+from apps.routing.engine.life import (
+    Full,
+    Known,
+    Life,
+    expects_result,
+    status_of,
+    status_text,
+    uuid_of,
+)
+from apps.routing.engine.messages import message
+from apps.routing.engine.outbounds import registry
+from apps.routing.engine.outbounds.base import Outcome, encode
+from apps.routing.engine.outbounds.parameters import masked
+from apps.routing.engine.outcomes import Action, Decision
+from apps.routing.engine.rules import Outbound
+from apps.routing.engine.selecting.conditions import explain_conditions
+from apps.routing.engine.track import Entrance, Track
+
+# Where the classes of outbounds have what their target calls its queue.
+_NAMES: Final = ("key", "queue", "topic", "exchange", "job", "store", "frontier")
+
+# Asked for the ``task_uuid`` of a result: what the ledger knows of it.
+Lookup = Callable[[str], Known | None]
+
+
+class UnknownInbound(LookupError):
+    """The rules have no inbound of this name."""
+
+
+class Event(StrEnum):
+    """What happens to an item that the ledger knows."""
+
+    # No result has come in time.
+    TIMED_OUT = "timed_out"
+    # It is parked, and its outbound is looked at again.
+    OFFERED = "offered"
+
+
+def explain_item(
+    track: Track,
+    raw_or_item: bytes | str | Mapping[str, Any],
+    *,
+    inbound: str | None,
+    known: Known | Lookup | None = None,
+    now: datetime,
+    full: Full = lambda outbound: False,
+) -> ItemExplanation:
+    """What would happen if this came in by ``inbound``; None is none: converted, and accepted.
+
+    ``known`` is what the ledger has of the item, or is asked for it by its ``task_uuid``; it
+    counts for a result alone, as with ``Life``. ``now`` (aware) is the ``submit_time`` of the
+    message, ``full`` says which outbound has no room.
+
+    Raises:
+        UnknownInbound: the rules have none of this name.
+    """
+    entrance = None
+    if inbound is not None:
+        entrance = track.entrances.get(inbound)
+        if entrance is None:
+            raise UnknownInbound(inbound)
+    try:
+        if isinstance(raw_or_item, Mapping):
+            received = dict(raw_or_item)
+            check_item(received)
+        else:
+            received = read_item(raw_or_item)
+    except NoItem as error:
+        refused = Refused(error.code, str(error), error.offset)
+        return _undecided(track, None, refused, _entered(entrance, None), (), None)
+    steps: tuple[Changed, ...] = ()
+    item = received
+    if entrance is not None:
+        chain = entrance.chain.explain(received)
+        steps = chain.steps
+        if chain.item is None:
+            why = chain.error
+            code, text = ("", "") if why is None else (why.code, why.text)
+            refused = Refused(code, text, converter=steps[-1].cls)
+            return _undecided(track, received, refused, _entered(entrance, None), steps, None)
+        item = chain.item
+    entered = _entered(entrance, item)
+    if known is not None and status_of(item) is None:
+        known = None
+    if callable(known):
+        name = uuid_of(item)
+        known = None if name is None else known(name)
+    if known is None and entered is not None and not entered.accepts:
+        return _undecided(track, received, None, entered, steps, item)
+    heard = _Heard(track, full)
+    decision = heard.life.decide(item, known)
+    return ItemExplanation(
+        version=track.version,
+        received=received,
+        refused=None,
+        inbound=entered,
+        steps=steps,
+        converted=item,
+        known=known,
+        result=None if known is None else _result(track, decision, known),
+        decision=decision,
+        outbounds=heard.outbounds(decision, known),
+        message=_message(track, decision, known, now),
+    )
+
+
+def explain_known(
+    track: Track,
+    known: Known,
+    event: Event,
+    *,
+    now: datetime,
+    full: Full = lambda outbound: False,
+) -> ItemExplanation:
+    """What would happen to an item of the ledger that is waited for no longer, or is offered."""
+    heard = _Heard(track, full)
+    decide = heard.life.timed_out if event is Event.TIMED_OUT else heard.life.offer
+    decision = decide(known)
+    return ItemExplanation(
+        version=track.version,
+        received=known.item,
+        refused=None,
+        inbound=None,
+        steps=(),
+        converted=known.item,
+        known=known,
+        result=None,
+        decision=decision,
+        outbounds=heard.outbounds(decision, known),
+        message=_message(track, decision, known, now),
+    )
+
+
+def _undecided(
+    track: Track,
+    received: Item | None,
+    refused: Refused | None,
+    inbound: InboundExplanation | None,
+    steps: tuple[Changed, ...],
+    item: Item | None,
+) -> ItemExplanation:
+    outbounds = () if item is None else _Heard(track).told(item, {})
+    return ItemExplanation(
+        version=track.version,
+        received=received,
+        refused=refused,
+        inbound=inbound,
+        steps=steps,
+        converted=item,
+        known=None,
+        result=None,
+        decision=None,
+        outbounds=outbounds,
+        message=None,
+    )
+
+
+def _entered(entrance: Entrance | None, item: Item | None) -> InboundExplanation | None:
+    if entrance is None:
+        return None
+    rule = entrance.rule
+    if item is None:
+        return InboundExplanation(rule.name, rule.cls, rule.disable, None, ())
+    texts = rule.selector[:MOST_SELECTORS]
+    selectors = tuple(explain_conditions(text, item) for text in texts)
+    return InboundExplanation(rule.name, rule.cls, rule.disable, entrance.accepts(item), selectors)
+
+
+class _Heard:
+    """A ``Life`` whose questions to the rules and the queues are listened to."""
+
+    def __init__(self, track: Track, full: Full = lambda outbound: False) -> None:
+        self._track = track
+        self._ask_full = full
+        self._skipped: set[int] | None = None
+        self._full: set[str] = set()
+        self.life = Life(track.rules, self._first, self._is_full)
+
+    def _first(self, item: Item, skip: frozenset[int]) -> int | None:
+        self._skipped = {*(self._skipped or ()), *skip}
+        return self._track.ways.first(item, skip)
+
+    def _is_full(self, outbound: Outbound) -> bool:
+        is_full = self._ask_full(outbound)
+        if is_full:
+            self._full.add(outbound.name)
+        return is_full
+
+    def outbounds(self, decision: Decision, known: Known | None) -> tuple[OutboundExplanation, ...]:
+        """Every outbound, by what was asked on the way to this decision."""
+        goes = {Action.DISPATCH: Verdict.TAKEN, Action.HOLD: Verdict.HELD}.get(decision.action)
+        decided = {} if goes is None else {decision.outbound: goes}
+        return self.told(decision.item, decided, "" if known is None else known.outbound)
+
+    def told(
+        self, item: Item, decided: Mapping[str, Verdict], was_at: str = ""
+    ) -> tuple[OutboundExplanation, ...]:
+        """Every outbound, with the verdicts that are ``decided``."""
+        fits = frozenset(self._track.ways.all(item))
+        left = MOST_SELECTORS
+        told = []
+        for index, outbound in enumerate(self._track.rules.outbounds):
+            selectors = None
+            left -= len(outbound.selector)
+            if left >= 0 or outbound.name in decided:
+                selectors = tuple(explain_conditions(text, item) for text in outbound.selector)
+            told.append(
+                OutboundExplanation(
+                    place=index + 1,
+                    name=outbound.name,
+                    cls=outbound.cls,
+                    verdict=decided.get(outbound.name) or self._verdict(index, index in fits),
+                    matches=index in fits,
+                    disabled=outbound.disable,
+                    was_here=outbound.name == was_at,
+                    selectors=selectors,
+                )
+            )
+        return tuple(told)
+
+    def _verdict(self, index: int, matches: bool) -> Verdict:
+        outbound = self._track.rules.outbounds[index]
+        if outbound.disable:
+            return Verdict.DISABLED
+        if outbound.name in self._full:
+            return Verdict.FULL
+        if self._skipped is None:
+            return Verdict.NOT_ASKED
+        if index in self._skipped:
+            return Verdict.PASSED_OVER
+        if matches:
+            return Verdict.LATER
+        return Verdict.NOT_MATCHED if outbound.selector else Verdict.NO_SELECTOR
+
+
+def _result(track: Track, decision: Decision, known: Known) -> ResultExplanation:
+    status = decision.status
+    outbound = track.outbounds.get(known.outbound)
+    back = track.outbounds.get(outbound.failback) if outbound is not None else None
+    return ResultExplanation(
+        status=status,
+        outbound=known.outbound,
+        outbound_exists=outbound is not None,
+        terminal=_among(status, track.rules.terminal_codes),
+        dont_retry=outbound is not None and _among(status, outbound.dont_retry_status),
+        direct_failback=outbound is not None and _among(status, outbound.direct_failback_status),
+        retry_times=known.counters.retry_times,
+        retry_limits=0 if outbound is None else outbound.retry_limits,
+        failback="" if outbound is None else outbound.failback,
+        failback_usable=back is not None and back is not outbound and not back.disable,
+        routed_count=known.counters.routed_count,
+        most_routings=track.rules.most_routings,
+    )
+
+
+def _among(status: str, codes: tuple[int | str, ...]) -> bool:
+    return any(status_text(code) == status for code in codes)
+
+
+def _message(
+    track: Track, decision: Decision, known: Known | None, now: datetime
+) -> MessageExplanation | None:
+    if decision.action not in (Action.DISPATCH, Action.HOLD):
+        return None
+    outbound = track.outbounds[decision.outbound]
+    body = message(
+        outbound,
+        decision.item,
+        uuid=NO_UUID if known is None else known.uuid,
+        counters=decision.counters,
+        submit_time=now,
+    )
+    written = encode(body)
+    waits = outbound.expects_result
+    # Rules may name what only the host of the router has.
+    with suppress(registry.UnknownOutbound, ImportError):
+        waits = expects_result(outbound, registry.find(outbound.cls).default_expects_result)
+    return MessageExplanation(
+        outbound=outbound.name,
+        cls=outbound.cls,
+        target=_target(outbound),
+        message=body,
+        waits_for_result=waits,
+        result_timeout_seconds=outbound.result_timeout_seconds,
+        token_scope=outbound.token_scope,
+        token_per_second=outbound.token_per_second,
+        refused=written.reason if isinstance(written, Outcome) else "",
+    )
+
+
+def _target(outbound: Outbound) -> dict[str, str]:
+    """Where it goes, without what is secret."""
+    found = {name: outbound.init.get(name) for name in _NAMES}
+    told = {name: value for name, value in found.items() if isinstance(value, str) and value}
+    url = outbound.init.get("url")
+    return told | ({"url": masked(url)} if isinstance(url, str) else {})

@@ -1,0 +1,304 @@
+"""The file that failed items are written to (seed S2.13): a line of JSON each.
+
+Several routers of a host write the same file. Each call takes the lock beside it, so that its
+lines stand together, a full disk can be undone, and a file is set aside while nobody writes it:
+``failures.jsonl`` becomes ``failures.jsonl.000001``, and ``failures.jsonl.000001.gz`` afterwards
+where it is to be packed. Numbers only rise; the highest are the newest.
+
+A process that dies leaves half a line at most. Nobody was told that it had been written, so the
+next one takes it away: every line of every file can be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import gzip
+import json
+import os
+import re
+import shutil
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from apps.routing.engine.confined import Confined, Outside, open_regular
+from yardkit import failpoints
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+KEPT: Final = 10
+LOCK_SECONDS: Final = 10.0
+# A process that is to stop has less than a second left for all that it closes.
+CLOSE_SECONDS: Final = 0.3
+_POLL_SECONDS: Final = 0.02
+_BLOCK_BYTES: Final = 64 * 1024
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+_encoder: Final = msgspec.json.Encoder()
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """One item that has ended without success, as its line says it."""
+
+    task_uuid: str
+    # The slug of its project.
+    project: str
+    inbound: str
+    outbound: str
+    state: str
+    # Code and words, such as "retry_limits" and the text of it.
+    reason: str
+    detail: str
+    # Its task_result, as text.
+    status: str
+    # Aware.
+    at: datetime
+    # The item; of what was none, the text that came in.
+    item: Any
+
+
+class FailureFileError(Exception):
+    """Nothing of this batch was written; ``code`` says why in a word.
+
+    The text never shows the path: it may hold the value of a placeholder.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class FailureFile:
+    """Appends to one file. Threads may share it, and processes may each have one.
+
+    ``folders``: it stands below one of these, and a relative ``path`` below the first. It is set
+    aside before it would be larger than ``most_bytes``; ``kept`` such files stay.
+
+    Raises ``FailureFileError`` for a path that is in none of the folders.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        folders: Sequence[Path],
+        compress: bool = False,
+        most_bytes: int = MOST_BYTES,
+        kept: int = KEPT,
+        lock_seconds: float = LOCK_SECONDS,
+    ) -> None:
+        try:
+            self._place = Confined(path, folders)
+        except Outside as error:
+            raise FailureFileError("outside", f"the failure file: {error}") from None
+        self._compress = compress
+        self._most_bytes = most_bytes
+        self._kept = kept
+        self._lock_seconds = lock_seconds
+        self._mutex = threading.Lock()
+        self._closed = False
+        self._tidied = False
+        # Why files that were set aside are not packed or dropped now; "" when they are.
+        self.problem = ""
+
+    def write(self, records: Sequence[Failed]) -> None:
+        """All of them or none: when this returns they are on the disk.
+
+        Raises ``FailureFileError``.
+        """
+        lines = b"".join(map(_line, records))
+        if not lines:
+            return
+        with self._mutex:
+            try:
+                with self._place.folder() as folder:
+                    with self._lock(folder, self._lock_seconds):
+                        set_aside = self._append(folder, lines)
+                    if set_aside or not self._tidied:
+                        self._tidy(folder)
+            except OSError as error:
+                raise _why(error) from None
+
+    def close(self) -> None:
+        """No batch is begun any more, and none waits for another process.
+
+        One that is being written is waited for, but for no disk that hangs.
+        """
+        self._closed = True
+        if self._mutex.acquire(timeout=CLOSE_SECONDS):
+            self._mutex.release()
+
+    def _append(self, folder: int, lines: bytes) -> bool:
+        """Write at the end of the last whole line; True when a file was set aside before."""
+        set_aside = False
+        descriptor = self._open(folder)
+        try:
+            size = _mend(descriptor)
+            if size and size + len(lines) > self._most_bytes:
+                os.close(descriptor)
+                descriptor = -1
+                self._set_aside(folder)
+                set_aside = True
+                descriptor, size = self._open(folder), 0
+            if not size:
+                os.fsync(folder)
+            try:
+                _write(descriptor, lines)
+                os.fsync(descriptor)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, size)
+                raise
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+        return set_aside
+
+    def _open(self, folder: int) -> int:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT
+        return open_regular(self._place.name, flags, folder)
+
+    def _set_aside(self, folder: int) -> None:
+        number = max((number for number, _ in self._older(folder)), default=0) + 1
+        aside = f"{self._place.name}.{number:06}"
+        os.rename(self._place.name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+        failpoints.hit("routing.failures_set_aside")
+
+    def _tidy(self, folder: int) -> None:
+        """Pack what was set aside, and drop the oldest; also what a crash has left of that.
+
+        The lines of the batch are safe already: what fails here is told, and tried again with the
+        next file.
+        """
+        try:
+            # Whoever holds it does the same.
+            with self._lock(folder, 0.0, ".pack"):
+                older = self._older(folder)
+                newest = sorted({number for number, _ in older}, reverse=True)[: self._kept]
+                gone = [each for each in older if each[0] not in newest or each[1].endswith(".tmp")]
+                for _, name in gone:
+                    os.unlink(name, dir_fd=folder)
+                for each in older if self._compress else ():
+                    if each not in gone and not each[1].endswith(".gz"):
+                        _pack(folder, each[1])
+        except FailureFileError:
+            return
+        except OSError as error:
+            self.problem = str(_why(error))
+            return
+        self._tidied, self.problem = True, ""
+
+    def _older(self, folder: int) -> list[tuple[int, str]]:
+        """Number and name of each file that was set aside, and of what is being packed."""
+        pattern = re.compile(re.escape(self._place.name) + r"\.([0-9]{6,})(?:\.gz(?:\.tmp)?)?")
+        found = (pattern.fullmatch(name) for name in os.listdir(folder))
+        return sorted((int(match[1]), match[0]) for match in found if match)
+
+    @contextlib.contextmanager
+    def _lock(self, folder: int, seconds: float, suffix: str = "") -> Iterator[None]:
+        name = f".{self._place.name}{suffix}.lock"
+        descriptor = open_regular(name, os.O_RDWR | os.O_CREAT, folder)
+        try:
+            deadline = time.monotonic() + seconds
+            while self._closed or not _locked(descriptor):
+                if self._closed:
+                    raise FailureFileError("closed", "the failure file is closed")
+                if time.monotonic() >= deadline:
+                    text = f"another process has held the failure file for {seconds:g} seconds"
+                    raise FailureFileError("locked", text)
+                time.sleep(_POLL_SECONDS)
+            yield
+        finally:
+            # Which lets go of it.
+            os.close(descriptor)
+
+
+def _line(failed: Failed) -> bytes:
+    failed = msgspec.structs.replace(failed, at=failed.at.astimezone(UTC))
+    try:
+        return _encoder.encode(failed) + b"\n"
+    except (TypeError, ValueError, OverflowError):
+        # No item, but what came instead of one: half a pair of surrogates is written as \ud800.
+        plain = {
+            name: value if isinstance(value, str) else repr(value)
+            for name, value in msgspec.structs.asdict(failed).items()
+        }
+        return json.dumps(plain | {"at": failed.at.isoformat()}).encode("ascii") + b"\n"
+
+
+def _mend(descriptor: int) -> int:
+    """Take away half a line at the end; the size of what stays."""
+    size = os.fstat(descriptor).st_size
+    if size and os.pread(descriptor, 1, 0) != b"{":
+        text = "the failure file cannot be written: what stands at its path holds other things"
+        raise FailureFileError("not_a_file", text)
+    end = size
+    while end:
+        begin = max(0, end - _BLOCK_BYTES)
+        found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            end = begin + found + 1
+            break
+        end = begin
+    if end < size:
+        os.ftruncate(descriptor, end)
+    return end
+
+
+def _write(descriptor: int, lines: bytes) -> None:
+    left = memoryview(lines)
+    while left:
+        left = left[os.write(descriptor, left) :]
+
+
+def _pack(folder: int, name: str) -> None:
+    """``name`` becomes ``name.gz``: at each moment at least one of them is whole."""
+    packed = f"{name}.gz"
+    new = f"{packed}.tmp"
+    try:
+        descriptor = open_regular(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC, folder)
+        with (
+            open(open_regular(name, os.O_RDONLY, folder), "rb") as source,
+            open(descriptor, "wb") as target,
+        ):
+            with gzip.GzipFile(filename="", fileobj=target, mode="wb", compresslevel=6) as zipped:
+                shutil.copyfileobj(source, zipped, _BLOCK_BYTES)
+            target.flush()
+            # Readers go by the age of what they find.
+            found = os.fstat(source.fileno())
+            os.utime(target.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+            os.fsync(target.fileno())
+        failpoints.hit("routing.failures_packed")
+        os.rename(new, packed, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+        failpoints.hit("routing.failures_renamed")
+        os.unlink(name, dir_fd=folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(new, dir_fd=folder)
+        raise
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _why(error: OSError) -> FailureFileError:
+    if error.errno in _FULL:
+        text = "the failure file cannot be written: the disk is full"
+        return FailureFileError("disk_full", text)
+    if isinstance(error, IsADirectoryError | NotADirectoryError) or error.errno == errno.ELOOP:
+        text = "the failure file cannot be written: a link, or no regular file, stands at its path"
+        return FailureFileError("not_a_file", text)
+    why = (error.strerror or "an error").lower()
+    return FailureFileError("unwritable", f"the failure file cannot be written: {why}")

@@ -1,0 +1,146 @@
+"""The conditions that a selector puts together by ``and`` and ``or``: which held, which failed it.
+
+What a person asks of a selector is less than its whole tree: the condition that was not met, and
+what the item had there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from apps.routing.engine.selecting.explaining import Explained, Explanation, State, explain
+from apps.routing.engine.selecting.language import parse
+from apps.routing.engine.selecting.tree import Both, Constant, Name, Node, Not, Part, children
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What the item had for a name or a part; ``value`` is as a selector would write it."""
+
+    text: str
+    value: str
+    missing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition, by its place in the selector (characters, from 0)."""
+
+    text: str
+    offset: int
+    state: State
+    # It is why the selector does not hold.
+    failing: bool
+    # Of a type error: what was wrong.
+    note: str
+    values: tuple[Value, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "text": self.text,
+            "offset": self.offset,
+            "state": self.state.value,
+            "failing": self.failing,
+            "note": self.note,
+            "values": [
+                {"text": one.text, "value": one.value, "missing": one.missing}
+                for one in self.values
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SelectorExplanation:
+    """A selector and an item: the whole tree, and its conditions from the left."""
+
+    whole: Explanation
+    conditions: tuple[Condition, ...]
+
+    @property
+    def matches(self) -> bool:
+        """Whether the item fits."""
+        return self.whole.matches
+
+    @property
+    def failing(self) -> tuple[Condition, ...]:
+        """The conditions that it failed by; none when it holds."""
+        return tuple(one for one in self.conditions if one.failing)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON; without the tree, each part of which repeats the text of those in it."""
+        return {
+            "selector": self.whole.selector,
+            "matches": self.whole.matches,
+            "error": self.whole.error,
+            "error_offset": self.whole.error_offset,
+            "conditions": [one.as_dict() for one in self.conditions],
+        }
+
+
+def explain_conditions(text: str, item: dict[str, Any]) -> SelectorExplanation:
+    """Why the item fits a selector that was allowed, or why not."""
+    parsed = parse(text)
+    whole = explain(parsed, item)
+    failing = set() if whole.matches else set(_failing(parsed.root, whole.tree))
+    found = (
+        Condition(
+            told.text,
+            told.offset,
+            told.state,
+            told.offset in failing,
+            _note(told),
+            tuple(_values(node, told)),
+        )
+        for node, told in _leaves(parsed.root, whole.tree)
+    )
+    return SelectorExplanation(whole, tuple(found))
+
+
+def _pairs(node: Node, told: Explained) -> Iterator[tuple[Node, Explained]]:
+    inner = (one for one in children(node) if not isinstance(one, Constant))
+    yield from zip(inner, told.parts, strict=True)
+
+
+def _is_joint(node: Node) -> bool:
+    """Whether it puts conditions together and is none itself."""
+    return isinstance(node, Both) or (isinstance(node, Not) and isinstance(node.operand, Both))
+
+
+def _leaves(node: Node, told: Explained) -> Iterator[tuple[Node, Explained]]:
+    if not _is_joint(node):
+        yield node, told
+        return
+    for inner, part in _pairs(node, told):
+        yield from _leaves(inner, part)
+
+
+def _failing(node: Node, told: Explained, *, wanted: bool = True) -> Iterator[int]:
+    """Where the conditions stand for which this is not what is wanted of it."""
+    if not _is_joint(node):
+        yield told.offset
+        return
+    if isinstance(node, Not):
+        wanted = not wanted
+    for inner, part in _pairs(node, told):
+        if told.state is State.ERROR:
+            is_why = part.state is State.ERROR
+        else:
+            is_why = (part.state is State.TRUE) is not wanted
+        if is_why and part.state is not State.NOT_LOOKED_AT:
+            yield from _failing(inner, part, wanted=wanted)
+
+
+def _note(told: Explained) -> str:
+    return told.note or next((note for one in told.parts if (note := _note(one))), "")
+
+
+def _values(node: Node, told: Explained) -> Iterator[Value]:
+    if isinstance(node, Name | Part):
+        if told.value is not None:
+            yield Value(told.text, told.value, told.state is State.MISSING)
+        return
+    for inner, part in _pairs(node, told):
+        yield from _values(inner, part)

@@ -1,0 +1,45 @@
+"""Failed items, and the lines of the files that hold them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from apps.routing.engine.failures import Failed
+
+AT = datetime(2026, 11, 21, 12, 0, 0, 123000, tzinfo=UTC)
+
+
+def failed(uuid: str = "u", text: str = "", *, item: Any = None) -> Failed:
+    return Failed(
+        task_uuid=uuid,
+        project="ic",
+        inbound="spider_log",
+        outbound="captcha",
+        state="failed",
+        reason="retry_limits",
+        detail="It failed with status 1101.",
+        status="1101",
+        at=AT,
+        item={"company_name": text} if item is None else item,
+    )
+
+
+def files_in(folder: Path, name: str = "failed.jsonl") -> list[str]:
+    """The names of a failure file and of those set aside, the oldest first; no locks."""
+    found = sorted(path.name for path in folder.iterdir() if path.name.startswith(name))
+    return [*(each for each in found if each != name), *(each for each in found if each == name)]
+
+
+def uuids_in(folder: Path) -> list[str]:
+    """Each line of each file, which must be whole: the ``task_uuid`` it tells of, in order."""
+    found = []
+    for name in files_in(folder):
+        raw = (folder / name).read_bytes()
+        text = (gzip.decompress(raw) if name.endswith(".gz") else raw).decode()
+        assert not text or text.endswith("\n")
+        found += [json.loads(line)["task_uuid"] for line in text.splitlines()]
+    return found
