@@ -27,36 +27,58 @@ class RoutedItem(models.Model):
     # Neither constraint nor index: items come by the thousand, and go before their project does.
     project = models.ForeignKey(
         Project,
+        verbose_name=_("project"),
         on_delete=models.DO_NOTHING,
         db_constraint=False,
         db_index=False,
         related_name="+",
     )
-    task_uuid = models.UUIDField(_("task UUID"), editable=False)
-    # Digest of the inbound and its message; null for what can be told from nothing else.
-    identity = models.UUIDField(null=True, blank=True, editable=False)
+    task_uuid = models.UUIDField(
+        _("task UUID"), editable=False, help_text=_("given by the router, and never changed")
+    )
+    identity = models.UUIDField(
+        _("identity"),
+        null=True,
+        blank=True,
+        editable=False,
+        help_text=_("digest of the inbound and its message, if it can be told from others"),
+    )
     inbound = models.CharField(_("inbound"), max_length=NAME_CHARACTERS)
     outbound = models.CharField(_("outbound"), max_length=NAME_CHARACTERS, blank=True)
     state = models.CharField(_("state"), max_length=10, choices=ItemState.choices)
-    generation = models.PositiveIntegerField(default=1)
-    # How often somebody has begun with it since it last got anywhere.
-    attempts = models.PositiveIntegerField(_("attempts"), default=1)
-    due_at = models.DateTimeField(_("due at"), null=True, blank=True)
+    generation = models.PositiveIntegerField(
+        _("generation"), default=1, help_text=_("grows with every move and every claim")
+    )
+    attempts = models.PositiveIntegerField(
+        _("attempts"),
+        default=1,
+        help_text=_("how often a router has begun with it since it last got anywhere"),
+    )
+    due_at = models.DateTimeField(
+        _("due at"), null=True, blank=True, help_text=_("when a router looks at it again")
+    )
     received_at = models.DateTimeField(_("received at"))
     changed_at = models.DateTimeField(_("changed at"))
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
-    routed_count = models.PositiveIntegerField(_("times routed"), default=0)
-    retry_times = models.PositiveIntegerField(_("retries"), default=0)
-    group_retry_times = models.PositiveIntegerField(_("retries of the group"), default=0)
-    # The version of the rules that it was last routed by; 0 is none.
-    rules_version = models.PositiveBigIntegerField(_("rules version"), default=0)
+    routed_count = models.PositiveIntegerField(
+        _("times routed"), default=0, help_text=_("by a rule or as a failback")
+    )
+    retry_times = models.PositiveIntegerField(
+        _("retries"), default=0, help_text=_("in the outbound where it is now")
+    )
+    group_retry_times = models.PositiveIntegerField(
+        _("retries of the group"), default=0, help_text=_("wherever it was sent again")
+    )
+    rules_version = models.PositiveBigIntegerField(
+        _("rules version"), default=0, help_text=_("that it was last routed by; 0 is none")
+    )
     reason = models.CharField(_("reason"), max_length=40, blank=True)
     detail = models.CharField(_("detail"), max_length=500, blank=True)
     # The JSON as it is: no database has to understand it, and 1.0 stays 1.0.
     item = models.TextField(_("item"))
     # See engine/steps.py; appended to without being read.
     steps = models.TextField(_("steps"), blank=True)
-    step_count = models.PositiveIntegerField(default=0)
+    step_count = models.PositiveIntegerField(_("number of steps"), default=0)
     # The two ends of a resubmission, by task_uuid: either may outlive the other.
     resubmit_of = models.UUIDField(_("resubmits"), null=True, blank=True, editable=False)
     replaced_by = models.UUIDField(_("resubmitted as"), null=True, blank=True, editable=False)
@@ -84,7 +106,9 @@ class RoutedItem(models.Model):
         # meets, so each is as small as what asks for it.
         indexes = [
             models.Index(
-                fields=["due_at"], name="routing_item_due", condition=Q(due_at__isnull=False)
+                fields=["state", "due_at"],
+                name="routing_item_due",
+                condition=Q(due_at__isnull=False),
             ),
             models.Index(
                 fields=["project", "outbound", "id"],
@@ -123,16 +147,17 @@ class Tally(models.Model):
 
     project = models.ForeignKey(
         Project,
+        verbose_name=_("project"),
         on_delete=models.DO_NOTHING,
         db_constraint=False,
         db_index=False,
         related_name="+",
     )
-    inbound = models.CharField(max_length=NAME_CHARACTERS)
-    outbound = models.CharField(max_length=NAME_CHARACTERS, blank=True)
-    # A state, or one of the words of ``Counted``.
-    what = models.CharField(max_length=12)
-    amount = models.BigIntegerField()
+    inbound = models.CharField(_("inbound"), max_length=NAME_CHARACTERS)
+    outbound = models.CharField(_("outbound"), max_length=NAME_CHARACTERS, blank=True)
+    # Or one of the words of ``Counted``.
+    what = models.CharField(_("what is counted"), max_length=12, help_text=_("a state or an event"))
+    amount = models.BigIntegerField(_("amount"))
 
     objects: ClassVar[models.Manager[Tally]] = models.Manager()
 
@@ -152,17 +177,17 @@ class ValuePage(models.Model):
 
     project = models.ForeignKey(
         Project,
+        verbose_name=_("project"),
         on_delete=models.DO_NOTHING,
         db_constraint=False,
         db_index=False,
         related_name="+",
     )
-    # When it was written, or last seen to be of use.
-    at = models.DateTimeField()
-    # Ids of the items, eight bytes each, little-endian.
-    items = models.BinaryField()
-    item_count = models.PositiveIntegerField()
-    fingerprints = models.BinaryField()
+    at = models.DateTimeField(_("at"), help_text=_("written, or last seen to be of use"))
+    # Ids, eight bytes each, little-endian.
+    items = models.BinaryField(_("items"))
+    item_count = models.PositiveIntegerField(_("number of items"))
+    fingerprints = models.BinaryField(_("fingerprints of values"))
 
     objects = ValuePageQuerySet.as_manager()
 
@@ -173,3 +198,65 @@ class ValuePage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.item_count} items"
+
+
+class RouterReport(models.Model):
+    """What one router last said of the inbounds and outbounds of one project."""
+
+    # Of the router's process: see runtime's Daemon.
+    router = models.CharField(_("router"), max_length=200)
+    project = models.ForeignKey(
+        Project,
+        verbose_name=_("project"),
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
+    )
+    rules_version = models.PositiveBigIntegerField(_("rules version"), default=0)
+    at = models.DateTimeField(_("at"))
+    # See engine/reports.py.
+    reports = models.JSONField(_("reports"), default=dict)
+
+    objects: ClassVar[models.Manager[RouterReport]] = models.Manager()
+
+    class Meta:
+        verbose_name = _("router report")
+        verbose_name_plural = _("router reports")
+        constraints = [
+            models.UniqueConstraint(fields=["router", "project"], name="routing_report_of_router")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.router} {self.project_id}"
+
+
+class ServerReport(models.Model):
+    """Whether one web process listens where the rules of one project want it to (seed S2.9)."""
+
+    # Host and process id.
+    process = models.CharField(_("process"), max_length=200)
+    project = models.ForeignKey(
+        Project,
+        verbose_name=_("project"),
+        on_delete=models.DO_NOTHING,
+        db_constraint=False,
+        db_index=False,
+        related_name="+",
+    )
+    address = models.CharField(_("address"), max_length=250)
+    # Why it does not listen; "" when it does.
+    problem = models.CharField(_("problem"), max_length=500, blank=True)
+    at = models.DateTimeField(_("at"))
+
+    objects: ClassVar[models.Manager[ServerReport]] = models.Manager()
+
+    class Meta:
+        verbose_name = _("server report")
+        verbose_name_plural = _("server reports")
+        constraints = [
+            models.UniqueConstraint(fields=["process", "project"], name="routing_server_of_process")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.process} {self.address}"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
@@ -42,6 +43,12 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def project() -> Project:
     return make_project(slug="ic")
+
+
+@pytest.fixture(autouse=True)
+def values(settings: LazySettings) -> None:
+    """What the seed's files name."""
+    settings.ROUTING_PLACEHOLDERS = {"kafka_servers": "kafka:9092", "redis_url": "redis://r"}
 
 
 def config(*arguments: Any) -> str:
@@ -90,10 +97,12 @@ def test_a_dry_run_says_what_would_change_and_saves_nothing(project: Project, fo
     change(folder, "retry_limits: 5", "retry_limits: 7")
     change(folder, 'key: "captcha_spider"', 'key: "other"')
     said = config("apply", "routing", folder / "main.yaml", "--project", "ic", "--dry-run")
-    # The seed itself names a key that the router sets.
-    warning, *lines = said.splitlines()
+    # The seed itself names a key that the router sets, and a port that must be allowed first.
+    warning, port, *lines = said.splitlines()
     assert warning.startswith("warning: ")
     assert "'outbound' is a key of the router" in warning
+    assert port.startswith("warning: ")
+    assert "ROUTING_SERVERS" in port
     assert lines == [
         "~ outbound zongju_captcha_ts3: retry_limits: 5 -> 7",
         '~ outbound zongju_captcha_ts3: init.key: "captcha_spider" -> "other"',

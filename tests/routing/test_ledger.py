@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import uuid
+from typing import Any
 
 import pytest
-from django.db import IntegrityError
+from django.db import IntegrityError, connection
+from django.test.utils import CaptureQueriesContext
 
 from apps.projects.models import Project
 from apps.routing.engine.steps import MOST, StepKind, step
@@ -195,6 +198,44 @@ def test_a_lease_that_is_over_gives_the_item_to_another(project: Project) -> Non
     assert len(move_items(moves=[to(e, S.DISPATCHED) for e in claimed], now=later(61)).entries) == 2
 
 
+def test_an_item_tells_that_it_was_taken_over(project: Project) -> None:
+    held, retried, offered = arrive(project, 3)
+    retried = moved(retried, S.RETRYING, due_at=later(60))
+    offered = moved(offered, S.PARKED, outbound="full")
+    ask: dict[str, Any] = {"lease_seconds": 60, "limit": 9}
+    claim_parked(project=project.pk, outbound="full", now=NOW, **ask)
+    assert "taken_over" not in row_of(offered).steps
+    claim_due(now=later(60), **ask)
+    for entry in (held, retried, offered):
+        story = row_of(entry).story
+        assert [each.kind for each in story].count("taken_over") == 1
+        assert (story[-1].kind, story[-1].at) == ("taken_over", later(60))
+        assert row_of(entry).step_count == len(story)
+
+
+def test_an_item_that_is_taken_over_for_ever_does_not_grow_for_ever(project: Project) -> None:
+    steps = (step(NOW, StepKind.MATCHED),) * (MOST - 2)
+    entry = moved(arrive(project)[0], S.RETRYING, due_at=later(60), steps=steps)
+    for number in (1, 2, 3):
+        claim_due(now=later(60 * number), lease_seconds=60, limit=9)
+        assert len(row_of(entry).story) == row_of(entry).step_count <= MOST
+    (gap,) = [each for each in row_of(entry).story if each.kind == StepKind.CUT]
+    kept = row_of(entry).step_count
+    assert kept < MOST
+    assert kept - 1 + int(gap.detail) == MOST - 1 + 3
+
+
+def test_what_the_web_has_stored_is_taken_over_from_nobody(project: Project) -> None:
+    arrivals = [make_arrival(project) for _ in range(2)]
+    stored, retried = receive_items(arrivals=arrivals, now=NOW, lease_seconds=0)
+    sent = moved(retried.entry, S.DISPATCHED, due_at=later(5))
+    moved(sent, S.RETRYING, due_at=NOW)
+    overdue = moved(arrive(project)[0], S.DISPATCHED, due_at=later(5))
+    assert len(claim_due(now=later(9), lease_seconds=60, limit=9)) == 3
+    for entry in (stored.entry, retried.entry, overdue):
+        assert "taken_over" not in row_of(entry).steps
+
+
 def test_claims_keep_to_projects_and_states(project: Project) -> None:
     (entry,) = arrive(project)
     moved(entry, S.DISPATCHED, due_at=later(1))
@@ -207,6 +248,42 @@ def test_claims_keep_to_projects_and_states(project: Project) -> None:
     assert (due.id, due.state) == (entry.id, S.DISPATCHED)
     (theirs,) = claim_due(now=now, lease_seconds=9, limit=9, projects=[other.pk])
     assert theirs.project == other.pk
+
+
+def test_a_claim_passes_over_nothing_that_is_due_in_another_state(project: Project) -> None:
+    entries = arrive(project, 4)
+    for entry in entries[:3]:
+        moved(entry, S.PARKED, due_at=later(1))
+    states = [S.RECEIVED, S.RETRYING, S.DISPATCHED]
+    with CaptureQueriesContext(connection) as said:
+        (due,) = claim_due(now=later(100), lease_seconds=60, limit=9, states=states)
+    assert due.id == entries[3].id
+    asked = [each["sql"] for each in said.captured_queries if "<=" in each["sql"]]
+    assert len(asked) == len(states)
+    for statement in asked:
+        (found,) = [line for line in plan(statement) if "due_at" in line]
+        assert re.search(r"state\b.*=.*AND", found)
+
+
+def plan(statement: str) -> list[str]:
+    """By which columns of which index the database finds the rows of this statement."""
+    with connection.cursor() as cursor:
+        if connection.vendor == "postgresql":
+            # A table of a few rows needs no index.
+            cursor.execute("SET LOCAL enable_seqscan = off")
+            cursor.execute(f"EXPLAIN {statement}")
+            return [line for (line,) in cursor.fetchall() if "Index Cond:" in line]
+        cursor.execute(f"EXPLAIN QUERY PLAN {statement}")
+        return [row[-1] for row in cursor.fetchall() if "USING INDEX" in row[-1]]
+
+
+def test_claims_of_several_states_take_what_waits_longest(project: Project) -> None:
+    first, second, third, last = arrive(project, 4)
+    moved(first, S.DISPATCHED, due_at=later(70))
+    moved(second, S.RETRYING, due_at=later(10))
+    moved(third, S.DISPATCHED, due_at=later(20))
+    claimed = claim_due(now=later(100), lease_seconds=60, limit=3)
+    assert [entry.id for entry in claimed] == [second.id, third.id, last.id]
 
 
 @pytest.mark.covers("S2.38")
@@ -287,3 +364,17 @@ def test_the_database_itself_keeps_open_items_due(project: Project) -> None:
     (entry,) = arrive(project)
     with pytest.raises(IntegrityError):
         RoutedItem.objects.filter(pk=entry.id).update(due_at=None)
+
+
+def test_what_is_brought_again_and_has_no_name_is_a_second_item_that_says_so(
+    project: Project,
+) -> None:
+    again = [make_arrival(project, identity="", redelivered=True) for _ in range(2)]
+    receipts = receive_items(arrivals=again, now=NOW, lease_seconds=9)
+    assert [receipt.new for receipt in receipts] == [True, True]
+    assert [each.kind for each in row_of(receipts[0].entry).story] == ["received", "redelivered"]
+    (known,) = receive_items(arrivals=[make_arrival(project)], now=NOW, lease_seconds=9)
+    assert [each.kind for each in row_of(known.entry).story] == ["received"]
+    book = books(project.pk)
+    assert (book.received, book.redelivered) == (3, 2)
+    assert audit_books(project.pk).holds

@@ -9,6 +9,10 @@ import pytest
 
 from apps.access.models import AuditRecord
 from apps.projects.models import Project
+from apps.routing.admin.item_page import typed_of
+from apps.routing.engine.inbounds.registry import HTTP
+from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
+from apps.routing.engine.track import lay
 from apps.routing.errors import (
     ItemNotOpen,
     ItemNotResubmittable,
@@ -29,6 +33,7 @@ from apps.routing.services import (
 from apps.routing.states import ItemState
 from tests.access.factories import make_project, make_superuser, make_user
 from tests.routing.factories import NOW, arrive, later, moved, row_of, to
+from tests.routing.ruled import activate_rules
 
 pytestmark = pytest.mark.django_db
 
@@ -165,6 +170,38 @@ def test_a_failed_item_is_edited_and_submitted_again(project: Project) -> None:
     assert AuditRecord.objects.filter(action="routing.resubmit_item").count() == 1
     assert books(project.pk).received == 2
     assert audit_books(project.pk).holds
+
+
+def test_what_is_submitted_again_begins_anew(project: Project) -> None:
+    first = {"company_name": "宁乡县", "rt": True, "priority": 7, "task_params": {"city": "gx"}}
+    told = {"outbound": "captcha", "routed_count": 100, "task_uuid": "0", "task_result": 1101}
+    (entry,) = arrive(project, item=first)
+    grown = {**first, **told, "task_params": {"city": "gx", **told}}
+    ended = moved(entry, S.FAILED, item=grown, routed_count=100)
+    new = resubmit_item(item=row_of(ended), actor=None, now=NOW)
+    assert new.item == first
+    rules = RuleSet(
+        project="p", outbounds=(Outbound(name="again", cls="x", selector=("company_name",)),)
+    )
+    decision = lay(rules).life().decide(new.item, None)
+    assert (decision.outbound, decision.counters.routed_count) == ("again", 1)
+    # Somebody who edits it begins there too.
+    assert json.loads(typed_of(row_of(ended))) == first
+
+
+def test_what_was_poison_is_converted_when_it_is_mended(project: Project) -> None:
+    parse = Convert("common.ParseJson", {"keys": ["more"], "wrong": "refuse"})
+    rules = RuleSet(project="p", inbounds=(Inbound(name="logs", cls=HTTP, convert=(parse,)),))
+    activate_rules(project, rules)
+    poison = moved(arrive(project, item={"more": "{"})[0], S.DEAD)
+    with pytest.raises(ItemRefused) as refusal:
+        resubmit_item(item=row_of(poison), actor=None, now=NOW)
+    assert "ParseJson" in refusal.value.fields["item"][0]
+    assert row_of(poison).replaced_by is None
+    mended = {"more": '{"a": 1}'}
+    assert resubmit_item(item=row_of(poison), data=mended, actor=None, now=NOW).item == {
+        "more": {"a": 1}
+    }
 
 
 def test_what_cannot_be_submitted_again(project: Project) -> None:

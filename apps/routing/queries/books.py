@@ -23,6 +23,10 @@ class Counted(StrEnum):
     LATE_RESULT = "late_result"
     # An ended item is no longer kept.
     FORGOTTEN = "forgotten"
+    # An inbound brought something that none of its selectors wants: no item of the router.
+    FILTERED = "filtered"
+    # It brought the result of an item.
+    RESULT = "result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,9 @@ class Books:
     redelivered: int = 0
     late_results: int = 0
     forgotten: int = 0
+    # What inbounds brought beside new items: never wanted, and results of items.
+    filtered: int = 0
+    results: int = 0
 
     @property
     def accounted(self) -> int:
@@ -127,4 +134,6 @@ def _books(totals: dict[str, int]) -> Books:
         redelivered=totals.get(Counted.REDELIVERED, 0),
         late_results=totals.get(Counted.LATE_RESULT, 0),
         forgotten=totals.get(Counted.FORGOTTEN, 0),
+        filtered=totals.get(Counted.FILTERED, 0),
+        results=totals.get(Counted.RESULT, 0),
     )

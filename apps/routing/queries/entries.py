@@ -9,16 +9,17 @@ from typing import Final
 
 import msgspec
 
-from apps.routing.engine.items import Item, read_item
+from apps.routing.engine.items import Item, read_kept
 from apps.routing.models import RoutedItem
 from apps.routing.querysets import RoutedItemQuerySet
 from apps.routing.states import FINAL
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """An item as it stood when it was read: what a router holds while it works on it.
 
-    The order of the fields is that of ``ENTRY_FIELDS``.
+    The order of the fields is that of ``ENTRY_FIELDS``. (It can be in no circle, so the collector
+    need not look at the thousands of them that are held.)
     """
 
     id: int
@@ -42,7 +43,7 @@ class Entry(msgspec.Struct, frozen=True):
     @property
     def item(self) -> Item:
         """The item itself, read anew each time."""
-        return read_item(self.text)
+        return read_kept(self.text)
 
     @property
     def is_final(self) -> bool:

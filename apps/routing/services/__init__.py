@@ -6,10 +6,13 @@ a move by an entry that has become old does nothing and is told, so that two rou
 believe that they have an item.
 """
 
-from apps.routing.services.claiming import claim_due, claim_parked
+from apps.routing.services.claiming import claim_due, claim_parked, spare_items
+from apps.routing.services.listening import report_servers
 from apps.routing.services.moving import Move, Moved, Note, move_items, note_items
-from apps.routing.services.persons import cancel_item, resubmit_item
+from apps.routing.services.persons import cancel_item, offer_parked, resubmit_item
 from apps.routing.services.receiving import Arrival, Receipt, receive_items
+from apps.routing.services.reporting import forget_old_reports, forget_reports, report_lines
+from apps.routing.services.submitting import Fate, Submitted, submit_items
 from apps.routing.services.sweeping import (
     Swept,
     fold_tallies,
@@ -17,23 +20,36 @@ from apps.routing.services.sweeping import (
     merge_pages,
     sweep_ledger,
 )
+from apps.routing.services.taking import Brought, TakenIn, take_in
 
 __all__ = [
     "Arrival",
+    "Brought",
+    "Fate",
     "Move",
     "Moved",
     "Note",
     "Receipt",
+    "Submitted",
     "Swept",
+    "TakenIn",
     "cancel_item",
     "claim_due",
     "claim_parked",
     "fold_tallies",
     "forget_items",
+    "forget_old_reports",
+    "forget_reports",
     "merge_pages",
     "move_items",
     "note_items",
+    "offer_parked",
     "receive_items",
+    "report_lines",
+    "report_servers",
     "resubmit_item",
+    "spare_items",
+    "submit_items",
     "sweep_ledger",
+    "take_in",
 ]

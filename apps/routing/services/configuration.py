@@ -7,21 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from apps.configcenter.engine.diffs import Change, What
 from apps.configcenter.services import Kind, Unreadable
+from apps.routing import placeholders
 from apps.routing.engine import messages
 from apps.routing.engine.converters.registry import build_chain
 from apps.routing.engine.files import diff
 from apps.routing.engine.files.data import Data, from_data, to_data
+from apps.routing.engine.files.placeholders import holds_any
 from apps.routing.engine.files.reading import read_rules
 from apps.routing.engine.files.writing import write_rules
 from apps.routing.engine.inbounds import registry as inbounds
 from apps.routing.engine.outbounds import registry as outbounds
 from apps.routing.engine.rules import Problem, RuleSet
 from apps.routing.engine.selecting import SelectorError, compile_selector
+from apps.routing.engine.servers import refusal
+from apps.routing.texts import told_problem
 
 _ON = {diff.Kind.ENABLED: ("disabled", "enabled"), diff.Kind.DISABLED: ("enabled", "disabled")}
 
@@ -35,11 +40,8 @@ class RoutingKind(Kind):
     media_type: ClassVar[str] = "application/yaml"
 
     def check(self, data: Data) -> Iterable[Problem]:
-        """Of the data, the selectors, and what every class says of its parameters."""
-        rules, problems = from_data(data, check_selector=_selector_problem)
-        yield from problems
-        if rules is not None:
-            yield from problems_of_classes(rules)
+        """Of the data, the selectors, placeholders, and what every class says of its parameters."""
+        yield from map(told_problem, _problems(data))
 
     def diff(self, old: Data, new: Data) -> list[Change]:
         """Entry by entry, in the effective order; passwords are not shown."""
@@ -51,6 +53,10 @@ class RoutingKind(Kind):
             # Written by a release with other rules: the plain comparison still holds.
             return super().diff(old, new)
         return [_change(each) for each in diff.diff_rules(before, after)]
+
+    def public(self, data: Data) -> Data:
+        """Without passwords."""
+        return diff.public_data(data)
 
     def summary(self, data: Data) -> str:
         """How many inbounds and outbounds."""
@@ -78,8 +84,26 @@ class RoutingKind(Kind):
         """taskHUB's YAML, which ``read`` reads back."""
         rules, problems = from_data(data)
         if rules is None:
-            raise Unreadable([each for each in problems if not each.warning])
+            raise Unreadable([told_problem(each) for each in problems if not each.warning])
         return write_rules(rules, with_placeholders=True)
+
+
+def _problems(data: Data) -> Iterator[Problem]:
+    rules, problems = from_data(data, check_selector=_selector_problem)
+    yield from problems
+    yield from placeholders.problems(data)
+    if rules is not None:
+        yield from problems_of_classes(rules)
+        yield from _problems_of_server(rules)
+
+
+def _problems_of_server(rules: RuleSet) -> Iterator[Problem]:
+    """A warning: the rules run all the same, and another installation may allow it."""
+    server = rules.server
+    if server is None or holds_any(server.bind):
+        return
+    if text := refusal(server, settings.ROUTING_SERVERS):
+        yield Problem("server", "server_not_allowed", text, warning=True)
 
 
 def problems_of_classes(rules: RuleSet) -> Iterator[Problem]:
@@ -103,13 +127,13 @@ def _read(source: Path | bytes, name: str) -> Data:
     if rules is not None:
         # Here they still know their lines.
         problems = list(problems_of_classes(rules))
-    errors = [each for each in problems if not each.warning]
+    errors = [told_problem(each) for each in problems if not each.warning]
     if rules is None or errors:
         raise Unreadable(errors)
-    return to_data(_without_places(rules))
+    return to_data(without_places(rules))
 
 
-def _without_places(rules: RuleSet) -> RuleSet:
+def without_places(rules: RuleSet) -> RuleSet:
     """The same rules are the same version, whichever file they come from."""
     return replace(
         rules,

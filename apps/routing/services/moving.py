@@ -27,7 +27,7 @@ from apps.routing.states import FINAL, ItemState, may_move
 from yardkit import failpoints
 
 
-class Move(msgspec.Struct, frozen=True, kw_only=True):
+class Move(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One move of an item; None keeps what the entry says."""
 
     entry: Entry

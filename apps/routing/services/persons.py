@@ -12,8 +12,11 @@ from django.db.models.functions import Concat
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.routing.engine.items import NoItem, check_item, read_item
+from apps.projects.models import Project
+from apps.routing.engine.items import NoItem, check_item, raw_of, read_item
+from apps.routing.engine.messages import anew
 from apps.routing.engine.steps import StepKind, step, write_steps
+from apps.routing.engine.track import Poison
 from apps.routing.engine.uuids import new_task_uuid
 from apps.routing.errors import (
     ItemChanged,
@@ -23,14 +26,17 @@ from apps.routing.errors import (
     ItemResubmitted,
 )
 from apps.routing.models import RoutedItem
-from apps.routing.queries import Entry, read_entry
+from apps.routing.queries import Entry, active_track, read_entry
 from apps.routing.querysets import RESUBMITTABLE
 from apps.routing.services.moving import Move, move_items
 from apps.routing.services.receiving import Arrival, receive_items
+from apps.routing.services.writing import locked
 from apps.routing.states import ItemState
 
 # A router may move the item while a person asks; so often it is looked at again.
 _TRIES = 3
+# One statement changes no more rows; routers are busy with so many for a while.
+MOST_OFFERED = 5000
 
 
 @transaction.atomic
@@ -77,7 +83,7 @@ def resubmit_item(
     now: datetime,
     note: str = "",
 ) -> Entry:
-    """Submit an item again that ended without success, as ``data`` or as it was.
+    """Submit an item again that ended without success, as ``data`` or as it came in.
 
     A new item with a name of its own stands for the old one, which keeps its state: both name
     each other. Any router may take the new one at once.
@@ -85,17 +91,18 @@ def resubmit_item(
     Raises:
         ItemNotResubmittable: it is open, has succeeded, or is no longer kept.
         ItemResubmitted: it was submitted again before.
-        ItemRefused: ``data`` is no item.
+        ItemRefused: ``data`` is no item, or nothing was that came in, or a converter refuses it.
     """
     old = RoutedItem.objects.filter(pk=item.pk).first()
     if old is None or old.state not in RESUBMITTABLE:
         raise ItemNotResubmittable
     edited = data is not None
-    if data is None:
-        data = read_item(old.item)
     try:
+        if data is None:
+            data = _as_it_was(old)
         check_item(data)
-    except NoItem as error:
+        data = _converted(old, data)
+    except (NoItem, Poison) as error:
         raise ItemRefused(fields={"item": [str(error)]}) from error
     new = new_task_uuid(now)
     told = write_steps([step(now, StepKind.RESUBMITTED, "", str(new))])
@@ -128,3 +135,47 @@ def resubmit_item(
         note=note,
     )
     return receipt.entry
+
+
+def _converted(old: RoutedItem, data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What no converter could work on before goes through those of its inbound now.
+
+    All other items have been through them, whatever they are edited to. Raises ``Poison``.
+    """
+    if old.state != ItemState.DEAD or any(e.kind == StepKind.CONVERTED for e in old.story):
+        return data
+    track = active_track(old.project_id)
+    entrance = None if track is None else track.entrances.get(old.inbound)
+    return data if entrance is None else entrance.convert(dict(data))
+
+
+def _as_it_was(old: RoutedItem) -> Mapping[str, Any]:
+    """Its item; of poison that was none the text is read again. Raises ``NoItem``."""
+    item = read_item(old.item)
+    raw = raw_of(item) if old.state == ItemState.DEAD else None
+    return anew(item) if raw is None else read_item(raw)
+
+
+@transaction.atomic
+def offer_parked(
+    *, project: Project, outbound: str, actor: User | None, now: datetime, note: str = ""
+) -> int:
+    """Let routers offer items that are parked for this outbound again at once; how many.
+
+    Those that wait longest, ``MOST_OFFERED`` at most; what a router is busy with is left to it.
+    """
+    rows = RoutedItem.objects.parked(project.pk, outbound).filter(attempts=0, due_at__gt=now)
+    chosen = list(locked(rows, skip=True).values_list("pk", flat=True)[:MOST_OFFERED])
+    if not chosen:
+        return 0
+    offered = RoutedItem.objects.filter(pk__in=chosen, state=ItemState.PARKED, attempts=0).update(
+        due_at=now
+    )
+    record(
+        actor=actor,
+        action="routing.offer_parked",
+        obj=project,
+        after={"outbound": outbound, "items": offered},
+        note=note,
+    )
+    return offered

@@ -15,7 +15,7 @@ from django.db.models.functions import Concat
 
 from apps.routing.engine.items import Item
 from apps.routing.engine.steps import Step, StepKind, step, write_steps
-from apps.routing.engine.uuids import new_task_uuid
+from apps.routing.engine.uuids import new_task_uuids
 from apps.routing.models import NAME_CHARACTERS, RoutedItem
 from apps.routing.queries import Counted, Entry, entries
 from apps.routing.services.statements import Inserted, Name, insert_items
@@ -31,7 +31,7 @@ from apps.routing.states import ItemState
 from yardkit import failpoints
 
 
-class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+class Arrival(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An item that an inbound has brought, already converted."""
 
     project: int
@@ -46,9 +46,12 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     # After the step ``received``, which is written by itself.
     steps: tuple[Step, ...] = ()
     resubmit_of: uuid.UUID | None = None
+    # The inbound says that it brought this before. Without an identity nobody can say as which
+    # item, so it may be a second one: its story says so, and it is counted.
+    redelivered: bool = False
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """What became of an arrival."""
 
     entry: Entry
@@ -58,12 +61,12 @@ class Receipt(msgspec.Struct, frozen=True):
     held: bool
 
 
-def identity_of(project: int, inbound: str, identity: str) -> uuid.UUID | None:
-    """The digest that a delivery is known by; None for none."""
+def identity_of(project: int, inbound: str, identity: str) -> str | None:
+    """The digest that a delivery is known by, a UUID without its hyphens; None for none."""
     if not identity:
         return None
-    said = "\0".join((str(project), inbound, identity)).encode("utf-8", "surrogatepass")
-    return uuid.UUID(bytes=hashlib.blake2b(said, digest_size=16).digest())
+    said = f"{project}\0{inbound}\0{identity}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(said, digest_size=16).hexdigest()
 
 
 def receive_items(
@@ -83,7 +86,8 @@ def receive_items(
 
 def _receive(arrivals: list[Arrival], now: datetime, lease_seconds: float) -> list[Receipt]:
     due_at = now + timedelta(seconds=lease_seconds)
-    named = {n: _row(arrival, now) for n, arrival in enumerate(arrivals)}
+    names = new_task_uuids(now, len(arrivals))
+    named = {n: _row(arrival, names[n], now) for n, arrival in enumerate(arrivals)}
     ids = insert_items(
         list(named.values()),
         {
@@ -111,6 +115,8 @@ def _receive(arrivals: list[Arrival], now: datetime, lease_seconds: float) -> li
             receipts[n] = Receipt(entry, new=True, held=True)
             counted[entry.project, entry.inbound, "", Counted.ARRIVED.value] += 1
             counted[entry.project, entry.inbound, "", entry.state] += 1
+            if _is_perhaps_second(arrivals[n]):
+                counted[entry.project, entry.inbound, "", Counted.REDELIVERED.value] += 1
     file_values(((receipts[n].entry, arrivals[n].item) for n in receipts), now)
     again = {n: row for n, row in named.items() if n not in receipts}
     if again:
@@ -122,11 +128,16 @@ def _receive(arrivals: list[Arrival], now: datetime, lease_seconds: float) -> li
     return [receipts[n] for n in named]
 
 
-def _row(arrival: Arrival, now: datetime) -> Inserted:
-    told = (step(now, StepKind.RECEIVED), *arrival.steps)
+def _is_perhaps_second(arrival: Arrival) -> bool:
+    return arrival.redelivered and not arrival.identity
+
+
+def _row(arrival: Arrival, name: uuid.UUID, now: datetime) -> Inserted:
+    again = (step(now, StepKind.REDELIVERED),) if _is_perhaps_second(arrival) else ()
+    told = (step(now, StepKind.RECEIVED), *again, *arrival.steps)
     return Inserted(
         arrival.project,
-        arrival.task_uuid or new_task_uuid(now),
+        arrival.task_uuid or name,
         identity_of(arrival.project, arrival.inbound, arrival.identity),
         arrival.inbound[:NAME_CHARACTERS],
         "",
@@ -179,12 +190,12 @@ def _known_again(
         step_count=F("step_count") + 1,
     )
     identities = dict(rows.values_list("id", "identity"))
-    by_identity: dict[uuid.UUID, Entry] = {}
+    by_identity: dict[str, Entry] = {}
     by_name: dict[Name, Entry] = {}
     for entry in entries(rows):
         by_name[entry.project, entry.task_uuid] = entry
         if (identity := identities[entry.id]) is not None:
-            by_identity[identity] = entry
+            by_identity[identity.hex] = entry
     receipts = {}
     for n, row in again.items():
         known = by_identity.get(row.identity) if row.identity else None

@@ -1,4 +1,4 @@
-"""The two statements that the hot path stands on, as fast as each database takes them.
+"""The statements that the hot path stands on, as fast as each database takes them.
 
 Without the model: making its objects and looking at each of their fields would take several
 times as long as the database does. All other writes of the ledger go through the ORM.
@@ -9,26 +9,32 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
+import psycopg
 from django.db import connection
+from msgspec.structs import asdict, astuple
+from psycopg.types.json import Json
 
-from apps.routing.models import RoutedItem
+from apps.routing.models import RoutedItem, Tally, ValuePage
 
 _encode: Final = msgspec.json.Encoder().encode
 # A project and a task_uuid.
 Name = tuple[int, uuid.UUID]
 
 _TABLE: Final = RoutedItem._meta.db_table
+_TALLIES: Final = Tally._meta.db_table
+_PAGES: Final = ValuePage._meta.db_table
 
 
-class Inserted(NamedTuple):
+class Inserted(msgspec.Struct, frozen=True, gc=False):
     """What differs between the new items of a batch; the rest is the same for all of them."""
 
     project_id: int
     task_uuid: uuid.UUID
-    identity: uuid.UUID | None
+    # As 32 digits.
+    identity: str | None
     inbound: str
     outbound: str
     rules_version: int
@@ -38,7 +44,27 @@ class Inserted(NamedTuple):
     resubmit_of: uuid.UUID | None
 
 
-class Changed(NamedTuple):
+class Added(msgspec.Struct, frozen=True, gc=False):
+    """A change of a count; the fields are those of ``Tally``."""
+
+    project_id: int
+    inbound: str
+    outbound: str
+    what: str
+    amount: int
+
+
+class Page(msgspec.Struct, frozen=True, gc=False):
+    """What finds some items; the fields are those of ``ValuePage``."""
+
+    project_id: int
+    at: datetime
+    items: bytes
+    item_count: int
+    fingerprints: bytes
+
+
+class Changed(msgspec.Struct, frozen=True, gc=False):
     """How an item stood when it was read, and how it shall stand."""
 
     id: int
@@ -78,6 +104,7 @@ _KINDS: Final = {
     "retry_times": "integer",
     "group_retry_times": "integer",
     "step_count": "integer",
+    "amount": "bigint",
 }
 _SET: Final = (
     "state",
@@ -98,31 +125,31 @@ def insert_items(rows: Sequence[Inserted], same: Mapping[str, Any]) -> dict[Name
 
     Returns the ids of those that are new, by project and task_uuid.
     """
-    names = ", ".join([*Inserted._fields, *same])
+    names = ", ".join([*Inserted.__struct_fields__, *same])
     once = "ON CONFLICT DO NOTHING"
+    if connection.vendor == "postgresql":
+        constants = ", ".join(["%s"] * len(same))
+        made = _by_driver(
+            f"INSERT INTO {_TABLE} ({names}) SELECT new.*, {constants} "  # noqa: S608 - names of our own
+            f"FROM json_to_recordset(%s) AS new({_typed(Inserted.__struct_fields__)}) {once} "
+            "RETURNING project_id, task_uuid, id",
+            [*same.values(), Json(rows, _encode)],
+        )
+        return {(project, name): pk for project, name, pk in made}
+    places = ", ".join(["%s"] * (len(Inserted.__struct_fields__) + len(same)))
+    constant = tuple(map(_adapted, same.values()))
     with connection.cursor() as cursor:
-        if connection.vendor == "postgresql":
-            constants = ", ".join(["%s"] * len(same))
-            cursor.execute(
-                f"INSERT INTO {_TABLE} ({names}) SELECT new.*, {constants} "  # noqa: S608 - names of our own
-                f"FROM json_to_recordset(%s::json) AS new({_typed(Inserted._fields)}) {once} "
-                "RETURNING project_id, task_uuid, id",
-                [*same.values(), _as_json(Inserted._fields, rows)],
-            )
-            return {(project, name): pk for project, name, pk in cursor.fetchall()}
-        places = ", ".join(["%s"] * (len(Inserted._fields) + len(same)))
-        constant = tuple(map(_adapted, same.values()))
         cursor.executemany(
             f"INSERT INTO {_TABLE} ({names}) VALUES ({places}) {once}",  # noqa: S608 - names of our own
-            [(*map(_adapted, row), *constant) for row in rows],
+            [(*map(_adapted, astuple(row)), *constant) for row in rows],
         )
         if cursor.rowcount == 0:
             return {}
     # Nobody else can have brought these names before this transaction.
-    made = RoutedItem.objects.filter(
+    new = RoutedItem.objects.filter(
         task_uuid__in=[row.task_uuid for row in rows], generation=1, received_at=same["received_at"]
     )
-    found = made.values_list("project_id", "task_uuid", "id")
+    found = new.values_list("project_id", "task_uuid", "id")
     return {(project, name): pk for project, name, pk in found}
 
 
@@ -138,19 +165,18 @@ def update_items(rows: Sequence[Changed], *, now: datetime) -> set[int]:
 
 def _update_joined(rows: Sequence[Changed], now: datetime) -> set[int]:
     values = ", ".join(f"{name} = m.{name}" for name in _SET)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            f"UPDATE {_TABLE} AS i SET {values}, "  # noqa: S608 - names of our own
-            "generation = i.generation + 1, attempts = 0, changed_at = %s, "
-            "item = COALESCE(m.item, i.item), "
-            "steps = CASE WHEN m.whole THEN m.steps ELSE i.steps || m.steps END, "
-            "step_count = m.step_count + CASE WHEN m.whole THEN 0 ELSE i.step_count END "
-            f"FROM json_to_recordset(%s::json) AS m({_typed(Changed._fields)}) "
-            "WHERE i.id = m.id AND i.generation = m.from_generation "
-            "AND i.state = m.from_state AND i.outbound = m.from_outbound RETURNING i.id",
-            [now, _as_json(Changed._fields, rows)],
-        )
-        return {pk for (pk,) in cursor.fetchall()}
+    moved = _by_driver(
+        f"UPDATE {_TABLE} AS i SET {values}, "  # noqa: S608 - names of our own
+        "generation = i.generation + 1, attempts = 0, changed_at = %s, "
+        "item = COALESCE(m.item, i.item), "
+        "steps = CASE WHEN m.whole THEN m.steps ELSE i.steps || m.steps END, "
+        "step_count = m.step_count + CASE WHEN m.whole THEN 0 ELSE i.step_count END "
+        f"FROM json_to_recordset(%s) AS m({_typed(Changed.__struct_fields__)}) "
+        "WHERE i.id = m.id AND i.generation = m.from_generation "
+        "AND i.state = m.from_state AND i.outbound = m.from_outbound RETURNING i.id",
+        [now, Json(rows, _encode)],
+    )
+    return {pk for (pk,) in moved}
 
 
 def _update_each(rows: Sequence[Changed], now: datetime) -> set[int]:
@@ -161,8 +187,11 @@ def _update_each(rows: Sequence[Changed], now: datetime) -> set[int]:
             "id", "generation", "state", "outbound"
         )
     }
-    still = [row for row in rows if standing.get(row.id) == row[1:4]]
-    first = Changed._fields.index(_SET[0])
+    still = [
+        row
+        for row in rows
+        if standing.get(row.id) == (row.from_generation, row.from_state, row.from_outbound)
+    ]
     values = ", ".join(f"{name} = %s" for name in _SET)
     with connection.cursor() as cursor:
         cursor.executemany(
@@ -172,7 +201,7 @@ def _update_each(rows: Sequence[Changed], now: datetime) -> set[int]:
             "step_count = %s + CASE WHEN %s THEN 0 ELSE step_count END WHERE id = %s",
             [
                 (
-                    *map(_adapted, row[first : first + len(_SET)]),
+                    *(_adapted(getattr(row, name)) for name in _SET),
                     _adapted(now),
                     row.item,
                     row.whole,
@@ -188,13 +217,47 @@ def _update_each(rows: Sequence[Changed], now: datetime) -> set[int]:
     return {row.id for row in still}
 
 
+def insert_tallies(rows: Sequence[Added]) -> None:
+    """Write these changes of counts down."""
+    if connection.vendor == "postgresql":
+        names = Added.__struct_fields__
+        _by_driver(
+            f"INSERT INTO {_TALLIES} ({', '.join(names)}) "  # noqa: S608 - names of our own
+            f"SELECT * FROM json_to_recordset(%s) AS new({_typed(names)})",
+            [Json(rows, _encode)],
+        )
+    else:
+        Tally.objects.bulk_create(Tally(**asdict(row)) for row in rows)
+
+
+def insert_page(page: Page) -> None:
+    """Write this page down."""
+    if connection.vendor == "postgresql":
+        _by_driver(
+            f"INSERT INTO {_PAGES} ({', '.join(Page.__struct_fields__)}) "  # noqa: S608 - names of our own
+            "VALUES (%s, %s, %s, %s, %s)",
+            astuple(page),
+        )
+    else:
+        ValuePage.objects.create(**asdict(page))
+
+
+def _by_driver(statement: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Run it by the driver's own cursor, in the transaction that is open; the rows it returns.
+
+    That one hands a value to the server as it is. Django's would write half a megabyte of JSON
+    into the text of the statement, with every quotation mark in it looked at on either side.
+    """
+    with (
+        connection.wrap_database_errors,
+        psycopg.Cursor[tuple[Any, ...]](connection.connection) as cursor,
+    ):
+        cursor.execute(statement, values, binary=True)
+        return cursor.fetchall() if cursor.description else []
+
+
 def _typed(names: Iterable[str]) -> str:
     return ", ".join(f"{name} {_KINDS.get(name, 'text')}" for name in names)
-
-
-def _as_json(names: tuple[str, ...], rows: Sequence[tuple[Any, ...]]) -> str:
-    """All rows as one parameter: the driver would quote each text of an array by itself."""
-    return _encode([dict(zip(names, row, strict=True)) for row in rows]).decode()
 
 
 def _adapted(value: Any) -> Any:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
+import msgspec
 from django.db import OperationalError, connection, transaction
 from django.db.models import QuerySet
 
 from apps.routing.engine.fingerprints import fingerprints
-from apps.routing.models import Tally, ValuePage
 from apps.routing.queries import Entry
+from apps.routing.services.statements import Added, Page, insert_page, insert_tallies
 
 T = TypeVar("T")
 Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
@@ -21,28 +22,27 @@ Key = tuple[int, str, str, str]
 
 # How often a batch is tried again that had to give way to another one's locks.
 _TRIES: Final = 4
-_to_json: Final = json.JSONEncoder(
-    ensure_ascii=False, allow_nan=False, separators=(",", ":")
-).encode
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def item_text(item: Mapping[str, Any]) -> str:
     """The item as JSON that any database takes. Raises ``ValueError`` for NaN and infinity."""
-    text = _to_json(item)
     try:
-        text.encode()
+        written = _encode(item)
     except UnicodeEncodeError:
         # Half of a pair, which JSON may name and UTF-8 has no bytes for.
         return json.dumps(item, allow_nan=False, separators=(",", ":"))
-    return text
+    if b"null" in written:
+        # It may stand for what is no number: the slower one knows.
+        return json.dumps(item, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return written.decode()
 
 
 def tally(counted: Mapping[Key, int]) -> None:
-    Tally.objects.bulk_create(
-        Tally(project_id=key[0], inbound=key[1], outbound=key[2], what=key[3], amount=amount)
-        for key, amount in sorted(counted.items())
-        if amount
-    )
+    """Write these changes of counts down, but for those that are none."""
+    rows = [Added(*key, amount) for key, amount in sorted(counted.items()) if amount]
+    if rows:
+        insert_tallies(rows)
 
 
 def file_values(changed: Iterable[tuple[Entry, Mapping[str, Any]]], now: datetime) -> None:
@@ -50,16 +50,10 @@ def file_values(changed: Iterable[tuple[Entry, Mapping[str, Any]]], now: datetim
     by_project: dict[int, list[tuple[int, Mapping[str, Any]]]] = {}
     for entry, item in changed:
         by_project.setdefault(entry.project, []).append((entry.id, item))
-    ValuePage.objects.bulk_create(
-        ValuePage(
-            project_id=project,
-            at=now,
-            items=b"".join(pk.to_bytes(8, "little") for pk, _ in found),
-            item_count=len(found),
-            fingerprints=fingerprints(item for _, item in found),
-        )
-        for project, found in by_project.items()
-    )
+    for project, found in by_project.items():
+        items = b"".join([pk.to_bytes(8, "little") for pk, _ in found])
+        codes = fingerprints([item for _, item in found])
+        insert_page(Page(project, now, items, len(found), codes))
 
 
 def locked(rows: Rows, *, skip: bool = False) -> Rows:
