@@ -1,0 +1,118 @@
+"""What this router tells of its lines, for pages and REST."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from apps.routing.daemon.failing import FailureLine
+from apps.routing.daemon.lines import InLine, Lane
+from apps.routing.daemon.yard import Running, Yard
+from apps.routing.engine.inbounds.registry import check_running
+from apps.routing.engine.reports import FileReport, InboundReport, OutboundReport, Reports
+from apps.routing.services import forget_reports, report_lines
+from yardkit.clock import Clock
+
+REPORT_SECONDS: Final = 2.0
+# Servers are asked how much waits, and whether the threads suit them, so often for each line.
+ASK_SECONDS: Final = 5.0
+
+
+class Reporting:
+    """Writes the reports, and asks servers what is to be said in them."""
+
+    def __init__(self, yard: Yard, clock: Clock, *, router: str) -> None:
+        self._yard = yard
+        self._clock = clock
+        self._router = router
+        self._report_at = 0.0
+        self._ask_at = 0.0
+
+    def turn(self) -> None:
+        """Write the reports where that is due."""
+        now = self._clock.monotonic()
+        if now < self._report_at:
+            return
+        self._report_at = now + REPORT_SECONDS
+        reports = {}
+        for project in self._yard.projects():
+            with self._yard.using(project) as running:
+                if running is not None:
+                    reports[project] = running.version, self._reports(running)
+        report_lines(router=self._router, reports=reports, now=self._clock.now())
+
+    def ask(self) -> None:
+        """Ask servers, where that is due. This may wait for them."""
+        now = self._clock.monotonic()
+        if now < self._ask_at:
+            return
+        self._ask_at = now + ASK_SECONDS
+        for project in self._yard.projects():
+            with self._yard.using(project) as running:
+                if running is None:
+                    continue
+                for name, line in running.lines.items():
+                    line.depth = line.inbound.depth()
+                    rule = running.track.entrances[name].rule
+                    line.warnings = tuple(p.text for p in check_running(line.inbound, rule))
+                for lane in running.lanes.values():
+                    # What was never sent to needs no connection for a number.
+                    if lane.sent and not lane.away:
+                        lane.ask_depth()
+
+    def end(self) -> None:
+        """This router says no more."""
+        forget_reports(router=self._router)
+
+    def _reports(self, running: Running) -> dict[str, object]:
+        now = self._clock.now()
+        errors = zip(running.track.ways.names, running.track.ways.errors, strict=True)
+        told = Reports(
+            inbounds={name: _inbound(line, now) for name, line in running.lines.items()},
+            outbounds={name: _outbound(lane) for name, lane in running.lanes.items()},
+            selector_errors={name: count for name, count in errors if count},
+            failure_file=_failure_file(running.failures),
+        )
+        found: dict[str, object] = msgspec.to_builtins(told)
+        return found
+
+
+def _inbound(line: InLine, now: datetime) -> InboundReport:
+    problem = line.inbound.problem
+    if problem != line.problem:
+        line.problem_at = now if not line.problem or line.problem_at is None else line.problem_at
+        line.problem = problem
+    return InboundReport(
+        problem=problem,
+        problem_at_ms=_milliseconds(line.problem_at) if problem else 0,
+        depth=line.depth,
+        taken=line.taken,
+        filtered=line.filtered,
+        poison=line.poison,
+        late=line.inbound.late,
+        warnings=line.warnings,
+    )
+
+
+def _outbound(lane: Lane) -> OutboundReport:
+    return OutboundReport(
+        problem=lane.away,
+        problem_at_ms=_milliseconds(lane.away_at),
+        depth=lane.depth,
+        full=lane.shows_full,
+        sent=lane.sent,
+        refused=lane.refused,
+        limit_degraded=lane.tokens.degraded,
+    )
+
+
+def _failure_file(line: FailureLine | None) -> FileReport:
+    if line is None or not (problem := line.problem):
+        return FileReport()
+    return FileReport(problem=problem, problem_at_ms=_milliseconds(line.problem_at))
+
+
+def _milliseconds(at: datetime | None) -> int:
+    return 0 if at is None else round(at.timestamp() * 1000)

@@ -1,0 +1,31 @@
+"""The router on PostgreSQL, and on a file of SQLite as several processes share it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.again import run_again
+
+AGAIN = (
+    "test_routing",
+    "test_results",
+    "test_parking",
+    "test_taking",
+    "test_rules",
+    "test_failure_file",
+    "test_long_writes",
+)
+FILES = [Path(__file__).with_name(f"{name}.py") for name in AGAIN]
+
+
+@pytest.mark.services
+@pytest.mark.timeout(400)
+def test_the_router_on_postgresql(postgres_database: str) -> None:
+    run_again(FILES, postgres_database)
+
+
+@pytest.mark.timeout(400)
+def test_the_router_on_a_file(tmp_path: Path) -> None:
+    run_again(FILES[:2], f"sqlite:///{tmp_path / 'again.sqlite3'}")

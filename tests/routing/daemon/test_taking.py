@@ -1,0 +1,153 @@
+"""What inbounds bring: items, poison, what nobody wants, and what came before."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from apps.routing.models import RoutedItem
+from apps.routing.queries import audit_books, books, standing
+from apps.routing.services import Arrival, Move, receive_items
+from apps.routing.services.moving import move_items
+from apps.routing.states import ItemState
+from tests.routing.daemon.routers import Router, inbound, outbound
+
+
+def kinds(item: RoutedItem) -> list[str]:
+    return [each.kind for each in item.story]
+
+
+@pytest.mark.covers("S2.18")
+def test_what_no_condition_of_an_inbound_holds_for_is_counted_and_no_item(router: Router) -> None:
+    router.use(
+        [inbound("in.jsonl", selector=["type == 'a'", "type == 'b'"])], [outbound("o", "True")]
+    )
+    router.put({"type": "a"}, {"type": "c"}, {"type": "b"}, {"other": 1})
+    router.until(lambda: books(router.project.pk).filtered == 2, "the count")
+    router.until(lambda: router.states() == {"dispatched": 2}, "the items")
+    assert books(router.project.pk).received == 2
+
+
+@pytest.mark.covers("S2.22")
+def test_converters_go_before_the_conditions_and_the_converted_item_goes_on(
+    router: Router,
+) -> None:
+    convert = [{"class": "common.ExtractTaskParams"}]
+    router.use(
+        [inbound("in.jsonl", selector=["province == 'HN'"], convert=convert)],
+        [outbound("o", "province == 'HN'", task_params=["province"])],
+    )
+    router.put({"task_params": {"province": "HN"}}, {"task_params": {"province": "GD"}})
+    router.until(lambda: router.states() == {"dispatched": 1}, "the item")
+    assert router.shelf("o").messages[0]["province"] == "HN"
+    (item,) = RoutedItem.objects.all()
+    assert kinds(item) == ["received", "converted", "matched", "dispatched"]
+    assert json.loads(item.item)["province"] == "HN"
+
+
+def test_poison_is_dead_and_keeps_its_text_beside_items_that_go_on(router: Router) -> None:
+    router.use([inbound("in.jsonl")], [outbound("o", "True")])
+    router.put('{"a": 1', '["no", "dict"]', '{"b": NaN}', {"c": 1}, '{"a": 1, "a": 2}')
+    router.until(lambda: router.states() == {"dead": 4, "dispatched": 1}, "all of them")
+    dead = list(RoutedItem.objects.filter(state="dead").order_by("id"))
+    assert [json.loads(each.item)["raw"] for each in dead] == [
+        '{"a": 1',
+        '["no", "dict"]',
+        '{"b": NaN}',
+        '{"a": 1, "a": 2}',
+    ]
+    assert {each.reason for each in dead} == {"poison"}
+    assert [each.detail.partition(":")[0] for each in dead] == [
+        "not_json",
+        "not_a_dict",
+        "bad_number",
+        "duplicate_key",
+    ]
+    assert audit_books(router.project.pk).holds
+
+
+def test_bytes_that_are_no_text_are_kept_as_far_as_a_text_can(router: Router) -> None:
+    router.use([inbound("in.jsonl")], [outbound("o", "True")])
+    with (router.files / "in.jsonl").open("ab") as lines:
+        lines.write(b'{"a": "\xff\x00"}\n')
+    router.until(lambda: router.states() == {"dead": 1}, "the end")
+    (item,) = RoutedItem.objects.all()
+    assert json.loads(item.item)["raw"] == '{"a": "\ufffd\ufffd"}'
+    assert item.detail.startswith("not_utf8")
+
+
+def test_what_the_web_has_stored_is_routed(router: Router) -> None:
+    router.use([], [outbound("o", "n > 0")])
+    arrivals = [
+        Arrival(project=router.project.pk, inbound="http", item={"n": number}) for number in (1, 0)
+    ]
+    receive_items(arrivals=arrivals, now=timezone.now(), lease_seconds=0)
+    router.until(lambda: router.states() == {"dispatched": 1, "rejected": 1}, "both")
+    assert RoutedItem.objects.get(state="dispatched").rules_version == 1
+
+
+def test_a_retry_that_the_web_has_stored_is_sent(router: Router) -> None:
+    router.use([], [outbound("o", "n > 0")])
+    arrival = Arrival(project=router.project.pk, inbound="http", item={"n": 1})
+    (receipt,) = receive_items(arrivals=[arrival], now=timezone.now(), lease_seconds=60)
+    move = Move(
+        entry=receipt.entry,
+        to=ItemState.RETRYING,
+        due_at=timezone.now(),
+        outbound="o",
+        routed_count=1,
+        retry_times=1,
+        group_retry_times=1,
+    )
+    move_items(moves=[move], now=timezone.now())
+    router.until(lambda: router.states() == {"dispatched": 1}, "the retry")
+    (message,) = router.shelf("o").messages
+    assert (message["routed_count"], message["retry_times"]) == (1, 1)
+
+
+def test_items_of_a_router_that_has_gone_are_taken_over_when_its_lease_is_over(
+    router: Router,
+) -> None:
+    router.use([], [outbound("o", "True")])
+    arrival = Arrival(project=router.project.pk, inbound="logs", item={"n": 1})
+    before = timezone.now() - timedelta(seconds=61)
+    receive_items(arrivals=[arrival], now=before, lease_seconds=60)
+    receive_items(arrivals=[arrival], now=timezone.now(), lease_seconds=60)
+    router.until(lambda: router.states() == {"dispatched": 1, "received": 1}, "the first")
+
+
+def test_an_item_that_ends_every_router_is_dead_at_last(router: Router) -> None:
+    router.use([], [outbound("o", "True")])
+    arrival = Arrival(project=router.project.pk, inbound="logs", item={"n": 1})
+    receive_items(arrivals=[arrival], now=timezone.now(), lease_seconds=0)
+    RoutedItem.objects.update(attempts=10)
+    router.until(lambda: router.states() == {"dead": 1}, "the end")
+    assert (
+        "10 routers" in RoutedItem.objects.get().detail or "11" in RoutedItem.objects.get().detail
+    )
+
+
+def test_a_router_tells_of_its_lines(router: Router) -> None:
+    router.use(
+        [inbound("in.jsonl", selector=["n >= 0"])],
+        [outbound("o", "n > 0", max_lag=2), outbound("p", "n > 'a'")],
+    )
+    router.put({"n": 1}, {"n": -1}, "no item", {"n": 2}, {"n": 3})
+    router.until(lambda: router.states().get("parked") == 1, "all of them")
+    router.daemon.reporting._ask_at = router.daemon.reporting._report_at = 0.0
+    router.daemon.step()
+    router.daemon.reporting._report_at = 0.0
+    router.daemon.step()
+    told = standing(router.project.pk, timezone.now())
+    assert [each.rules_version for each in told.routers] == [1]
+    logs = told.inbounds["logs"]
+    assert (logs.taken, logs.filtered, logs.poison, logs.problem) == (5, 1, 1, "")
+    o = told.outbounds["o"]
+    assert (o.sent, o.full, o.depth) == (2, True, 2)
+    assert o.selector_errors == 0
+    router.use([inbound("in.jsonl")], [outbound("p", "n > 'a'")])
+    router.put({"n": 4})
+    router.until(lambda: router.states().get("rejected") == 2, "the last one")
