@@ -102,6 +102,7 @@ class Trigger(TextChoices):
     CRON = "cron", _("its schedule")
     RETRY = "retry", _("a retry")
     LINK = "link", _("another job's end")
+    ITEM = "item", _("a routed item")
 
 
 class Ask(TextChoices):

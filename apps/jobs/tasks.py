@@ -11,18 +11,17 @@ from apps.jobs.services import reap_when_steady
 from apps.jobs.services.planning import forget_planned_runs, plan_due
 from apps.jobs.services.wakeups import PLAN_TASK, mend_wake_ups
 from apps.runtime.queries import database_now
-from yardkit import topology
 
 logger = logging.getLogger(__name__)
 
 
-@shared_task(name=PLAN_TASK, queue=topology.TASKS)
+@shared_task(name=PLAN_TASK)
 def plan(job: int | None = None, **_later: Any) -> None:
     """A job is due: beat says so at each of its planned times."""
     plan_due(now=database_now(), job=job)
 
 
-@shared_task(name="jobs.sweep_schedules", queue=topology.TASKS)
+@shared_task(name="jobs.sweep_schedules")
 def sweep_schedules(**_later: Any) -> None:
     """Whatever is due and reached nobody as a wake-up."""
     decided = plan_due(now=database_now())
@@ -31,7 +30,7 @@ def sweep_schedules(**_later: Any) -> None:
     mend_wake_ups()
 
 
-@shared_task(name="jobs.forget_planned_runs", queue=topology.TASKS)
+@shared_task(name="jobs.forget_planned_runs")
 def forget_old(**_later: Any) -> None:
     """The account of planned runs does not grow for ever."""
     forgotten = forget_planned_runs(now=database_now())
@@ -39,7 +38,7 @@ def forget_old(**_later: Any) -> None:
         logger.info("%d old planned runs are forgotten", forgotten)
 
 
-@shared_task(name="jobs.reap_lost_runs", queue=topology.TASKS)
+@shared_task(name="jobs.reap_lost_runs")
 def reap_lost(**_later: Any) -> None:
     """The runs of hosts that are gone are lost, also when no runner is alive to say so."""
     lost = reap_when_steady(now=database_now())

@@ -38,10 +38,13 @@ def start_run(
     actor: User | None,
     arguments: dict[str, Any] | None = None,
     overlap: str | None = None,
+    trigger: Trigger = Trigger.PERSON,
+    reason: str = "",
 ) -> Run:
-    """Queue a run of ``job`` for a person; ``arguments`` are laid over the job's own.
+    """Queue a run of ``job``, for a person or for what ``trigger`` says.
 
-    ``overlap``: an ``OverlapPolicy``, for this start instead of the job's own.
+    ``arguments`` are laid over the job's own. ``overlap``: an ``OverlapPolicy``, for this start
+    instead of the job's own. ``reason``: noted with the run's first move.
 
     Raises:
         JobDisabled: the job is switched off.
@@ -56,8 +59,9 @@ def start_run(
     run = queue_run(
         job=job,
         now=now,
-        trigger=Trigger.PERSON,
+        trigger=trigger,
         requested_by=actor.get_username() if actor else "",
+        reason=reason,
         arguments=arguments,
         waits_for=make_way(job=job, overlap=overlap or job.overlap, now=now, actor=actor),
     )
