@@ -20,15 +20,16 @@ except EnvError as error:
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 
-from crawlyard.body_limit import WebhookBodyLimit
+from crawlyard.body_limit import BodyLimit
 from crawlyard.lifespan import Lifespan
 from crawlyard.same_origin import SameOrigin
 from crawlyard.websockets import websocket_urlpatterns
 
+http_application = BodyLimit(django_application)
 application = ProtocolTypeRouter(
     {
-        "http": WebhookBodyLimit(django_application),
+        "http": http_application,
         "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
-        "lifespan": Lifespan(),
+        "lifespan": Lifespan(http_application),
     }
 )

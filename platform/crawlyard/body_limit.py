@@ -6,10 +6,13 @@ Django writes a whole body to disk before any view sees it, however long it is.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from django.conf import settings
+
+from apps.routing.engine.submissions import MOST_BYTES
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -17,17 +20,19 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[..., Awaitable[Any]]
 
-PATH: Final = "/webhooks/"
+_WEBHOOKS: Final = "/webhooks/"
+_TASKS: Final = re.compile(r"(?:/projects/[^/]+)?/(?:task|inbound/.+/check_task)/?", re.DOTALL)
+_REST_TASKS: Final = re.compile(r"/api/v1/routing/projects/[0-9]+/task/?")
 
 
 class BodyTooLarge(Exception):
     """More was sent than is allowed, by somebody who did not say so before."""
 
 
-class WebhookBodyLimit:
-    """Answers 413 below ``/webhooks/``: at once where the length is told, else when it is passed.
+class BodyLimit:
+    """Answers 413 where anybody may send: at once where the length is told, else when it is passed.
 
-    The limit is ``WEBHOOK_MAX_BYTES``.
+    Below ``/webhooks/`` the limit is ``WEBHOOK_MAX_BYTES``, for tasks that of a call.
     """
 
     def __init__(self, application: Application) -> None:
@@ -35,12 +40,12 @@ class WebhookBodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        if scope["type"] != "http" or not scope["path"].startswith(PATH):
+        limit = _limit_of(scope["path"]) if scope["type"] == "http" else None
+        if limit is None:
             await self._application(scope, receive, send)
             return
-        limit: int = settings.WEBHOOK_MAX_BYTES
         if _told_length(scope) > limit:
-            await _refuse(send)
+            await _refuse(send, limit)
             return
         read = 0
 
@@ -56,7 +61,16 @@ class WebhookBodyLimit:
             await self._application(scope, counted, send)
         except BodyTooLarge:
             # Raised while the body is read, so nothing has been answered yet.
-            await _refuse(send)
+            await _refuse(send, limit)
+
+
+def _limit_of(path: str) -> int | None:
+    if path.startswith(_WEBHOOKS):
+        limit: int = settings.WEBHOOK_MAX_BYTES
+        return limit
+    if _TASKS.fullmatch(path) or _REST_TASKS.fullmatch(path):
+        return MOST_BYTES
+    return None
 
 
 def _told_length(scope: Scope) -> int:
@@ -66,8 +80,8 @@ def _told_length(scope: Scope) -> int:
     return 0
 
 
-async def _refuse(send: Send) -> None:
-    detail = f"at most {settings.WEBHOOK_MAX_BYTES} bytes"
+async def _refuse(send: Send, limit: int) -> None:
+    detail = f"at most {limit} bytes"
     body = json.dumps({"code": "body_too_large", "detail": detail}).encode()
     headers = [
         (b"content-type", b"application/json"),

@@ -12,36 +12,51 @@ from django.conf import settings
 from apps.dashboard.relay import EventRelay, to_channel_layer
 from apps.runtime.deferring import stop_deferring
 from apps.runtime.services import close_shared_broker, stop_events, stop_relay
+from crawlyard.seed_servers import SeedServers
 
 logger = logging.getLogger(__name__)
 
 # Together below the 5 s in which a process must be gone.
 STOP_RELAY_SECONDS: Final = 1.2
+STOP_SERVERS_SECONDS: Final = 1.5
 FLUSH_SECONDS: Final = 1.0
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[..., Awaitable[Any]]
 
 
 class Lifespan:
-    """The ASGI lifespan: starts the event relay, and lets go of the broker at the end.
+    """The ASGI lifespan: starts the event relay and the ports that rules ask for, and lets go of
+    them and of the broker at the end.
 
     Nothing here may keep the web from starting: without a broker there are no live updates,
     and everything else works.
     """
 
+    def __init__(self, application: Application | None = None) -> None:
+        # What further ports answer with; without it there are none.
+        self._application = application
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         relay: EventRelay | None = None
+        servers: SeedServers | None = None
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                deliver = to_channel_layer(asyncio.get_running_loop())
-                relay = EventRelay(url=settings.BROKER_URL, deliver=deliver)
+                loop = asyncio.get_running_loop()
+                relay = EventRelay(url=settings.BROKER_URL, deliver=to_channel_layer(loop))
                 relay.start()
+                if self._application is not None:
+                    servers = SeedServers(self._application, loop)
+                    servers.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                await asyncio.to_thread(_let_go, relay)
+                ends = [asyncio.to_thread(_let_go, relay)]
+                if servers is not None:
+                    ends.append(asyncio.to_thread(servers.stop, STOP_SERVERS_SECONDS))
+                await asyncio.gather(*ends)
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 

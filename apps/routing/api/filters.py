@@ -1,0 +1,56 @@
+"""Filters of the list of items."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+import django_filters
+from django import forms
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.api.filters import MomentFilter
+from apps.routing.models import RoutedItem
+from apps.routing.queries import list_items
+from apps.routing.querysets import RESUBMITTABLE
+from apps.routing.states import ItemState
+
+
+class _IdFilter(django_filters.NumberFilter):
+    field_class = forms.IntegerField
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
+
+
+class RoutedItemFilter(django_filters.FilterSet):
+    """``?project=1&state=failed&state=expired&outbound=captcha&since=2026-11-21T00:00Z``."""
+
+    project = _IdFilter(field_name="project_id")
+    state = django_filters.MultipleChoiceFilter(choices=ItemState.choices)
+    task_uuid = django_filters.UUIDFilter()
+    inbound = django_filters.CharFilter(help_text=_("Exactly this one."))
+    outbound = django_filters.CharFilter(help_text=_("Exactly this one."))
+    since = MomentFilter(method="by_since", help_text=_("Received at this time or later."))
+    until = MomentFilter(method="by_until", help_text=_("Received before this time."))
+    dead = django_filters.BooleanFilter(
+        method="by_dead", help_text=_("Ended without success, and not submitted again.")
+    )
+
+    class Meta:
+        model = RoutedItem
+        fields: ClassVar = ["project", "state", "task_uuid", "inbound", "outbound", "reason"]
+
+    def by_since(self, rows: Any, name: str, value: datetime) -> Any:
+        """Those and later ones."""
+        return list_items(rows, since=value)
+
+    def by_until(self, rows: Any, name: str, value: datetime) -> Any:
+        """Those before."""
+        return list_items(rows, until=value)
+
+    def by_dead(self, rows: Any, name: str, value: bool) -> Any:
+        """Dead letters, or all others."""
+        if value:
+            return rows.dead_letters()
+        return rows.exclude(state__in=RESUBMITTABLE, replaced_by__isnull=True)

@@ -1,0 +1,277 @@
+"""The rules of a project over REST: in effective order, how they stand, and what they would do."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, Final
+
+from django.conf import settings
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiExample, extend_schema
+from rest_framework import status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ReadViewSet
+from apps.access.api.etags import etag_of, not_modified
+from apps.access.api.idempotency import idempotent
+from apps.access.states import Role
+from apps.configcenter.models import Configuration
+from apps.routing.api.bodies import RawJSONParser
+from apps.routing.api.callers import track_of_configuration
+from apps.routing.api.explaining import explained, track_asked_for
+from apps.routing.api.question_serializers import (
+    ExplainSerializer,
+    ExplanationSerializer,
+    ReplayedSerializer,
+    ReplaySerializer,
+)
+from apps.routing.api.rule_serializers import (
+    AuditedBooksSerializer,
+    BooksSerializer,
+    ParkedSerializer,
+    RouterSerializer,
+    RoutingProjectDetailSerializer,
+    RoutingProjectSerializer,
+)
+from apps.routing.api.seed import submitted
+from apps.routing.api.serializers import SubmittedSerializer
+from apps.routing.api.shown import (
+    inbound_shown,
+    inbound_standing,
+    outbound_shown,
+    outbound_standing,
+)
+from apps.routing.engine.rules import RuleSet, Server
+from apps.routing.queries import (
+    Standing,
+    audit_books,
+    books,
+    outbound_counts,
+    replay,
+    server_standing,
+    standing,
+)
+from apps.routing.queries.tracks import KIND
+from apps.routing.states import ItemState
+
+_TASK = {"company_name": "宁乡县老粮仓镇楚江冻库", "data_type": "change", "rt": True}
+# Of an outbound that no living router says anything of.
+_SILENT: Final = {"full": False, "problem": "", "problem_at": None}
+TASK_REQUEST = {
+    "application/json": {
+        "oneOf": [
+            {"type": "object", "additionalProperties": True},
+            {
+                "type": "array",
+                "items": {"type": "object", "additionalProperties": True},
+                "minItems": 1,
+                "maxItems": 1000,
+            },
+        ]
+    }
+}
+
+
+class RoutingProjectViewSet(ReadViewSet[Configuration]):
+    """Projects with routing rules. The id in an address is that of the project."""
+
+    queryset = Configuration.objects.filter(kind=KIND).select_related("active", "project")
+    serializer_class = RoutingProjectSerializer
+    lookup_field = "project_id"
+    lookup_url_kwarg = "pk"
+    required_roles = {"task": Role.OPERATOR, "explain": Role.VIEWER, "replay": Role.VIEWER}
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Two of them are questions, though they are asked by POST."""
+        self.only_reads = self.action in ("explain", "replay")
+        super().initial(request, *args, **kwargs)
+
+    @extend_schema(responses=RoutingProjectDetailSerializer)
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """The active rules in the order in which they are asked, and how each stands.
+
+        Secrets are not shown. What routers say is of the last 15 seconds.
+        """
+        configuration = self.get_object()
+        data = detail_of(configuration)
+        etag = etag_of(configuration, data)
+        if not_modified(request, etag):
+            return Response(status=status.HTTP_304_NOT_MODIFIED, headers={"ETag": etag})
+        return Response(data, headers={"ETag": etag})
+
+    @extend_schema(responses=RouterSerializer(many=True), filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def routers(self, request: Request, pk: str | None = None) -> Response:
+        """Living routers that work for the project, and the version that each runs."""
+        told = standing(self.get_object().project_id, timezone.now())
+        return Response(RouterSerializer(_routers(told), many=True).data)
+
+    @extend_schema(responses=BooksSerializer, filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def books(self, request: Request, pk: str | None = None) -> Response:
+        """What became of all items that ever arrived."""
+        return Response(BooksSerializer(books(self.get_object().project_id)).data)
+
+    @extend_schema(responses=AuditedBooksSerializer, filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def audit(self, request: Request, pk: str | None = None) -> Response:
+        """The books beside a count of the items themselves; reads all of them."""
+        return Response(AuditedBooksSerializer(audit_books(self.get_object().project_id)).data)
+
+    @extend_schema(responses=ParkedSerializer(many=True), filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def parked(self, request: Request, pk: str | None = None) -> Response:
+        """How many items wait for each outbound, and what it lacks; those without any left out."""
+        project = self.get_object().project_id
+        live = standing(project, timezone.now()).outbounds
+        found = []
+        for each in outbound_counts(project):
+            if number := each.by_state.get(ItemState.PARKED.value, 0):
+                now = outbound_standing(live.get(each.outbound)) or _SILENT
+                found.append({"outbound": each.outbound, "parked": number, **now})
+        return Response(ParkedSerializer(found, many=True).data)
+
+    @extend_schema(
+        request=TASK_REQUEST,
+        responses=SubmittedSerializer,
+        examples=[
+            OpenApiExample("One item", value=_TASK, request_only=True),
+            OpenApiExample("Several", value=[_TASK, {"search_key": "9243"}], request_only=True),
+            OpenApiExample(
+                "Taken",
+                value={
+                    "project": "ic",
+                    "rules_version": 3,
+                    "items": [
+                        {
+                            "task_uuid": "019aa4c1-6c5e-7b1e-9d0a-2f6b8f1f3c55",
+                            "fate": "accepted",
+                            "inbound": "http",
+                            "state": "received",
+                            "reason": "",
+                            "text": "",
+                        }
+                    ],
+                },
+                response_only=True,
+            ),
+        ],
+    )
+    @action(detail=True, methods=["post"], parser_classes=[RawJSONParser])
+    @idempotent
+    def task(self, request: Request, pk: str | None = None) -> Response:
+        """Submit one item, or a list of at most 1,000: all of them are taken, or none.
+
+        The same as the seed's `POST /task/`. An answer of 200 says that what was accepted is in
+        the ledger. 422 names what is no item; 409: the project has no active rules.
+        """
+        configuration = self.get_object()
+        track = track_of_configuration(configuration)
+        return submitted(configuration.project_id, configuration.project.slug, track, request)
+
+    @extend_schema(
+        request=ExplainSerializer,
+        responses=ExplanationSerializer,
+        examples=[
+            OpenApiExample("By the active rules", value={"item": _TASK}, request_only=True),
+            OpenApiExample(
+                "As it would come in",
+                value={"text": '{"task_result": 1001}', "inbound": "spider_log", "version": 7},
+                request_only=True,
+            ),
+        ],
+    )
+    @action(detail=True, methods=["post"])
+    def explain(self, request: Request, pk: str | None = None) -> Response:
+        """What would happen to an item, and why. Nothing is stored, sent or counted."""
+        configuration = self.get_object()
+        asked = ExplainSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        values = asked.validated_data
+        track = track_asked_for(configuration, values)
+        raw = values["text"] if "text" in values else values.get("item", {})
+        return explained(configuration.project_id, track, raw, values["inbound"] or None)
+
+    @extend_schema(
+        request=ReplaySerializer,
+        responses=ReplayedSerializer,
+        examples=[
+            OpenApiExample(
+                "A saved version, before it is activated",
+                value={"version": 8, "limit": 1000},
+                request_only=True,
+            )
+        ],
+    )
+    @action(detail=True, methods=["post"])
+    def replay(self, request: Request, pk: str | None = None) -> Response:
+        """What other rules would do with the last items of the ledger; nothing is written.
+
+        Compared are the rules of `base` (by default the active ones) and those of `version` or
+        `draft`. An answer that took too long is cut off and says so.
+        """
+        configuration = self.get_object()
+        asked = ReplaySerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        values = dict(asked.validated_data)
+        base = {"version": values.pop("base")} if "base" in values else {}
+        found = replay(
+            project=configuration.project_id,
+            base=track_asked_for(configuration, base),
+            draft=track_asked_for(configuration, values),
+            limit=values["limit"],
+            **{name: values[name] for name in ReplaySerializer.FILTERS if name in values},
+        )
+        return Response(ReplayedSerializer(found).data)
+
+
+def detail_of(configuration: Configuration) -> dict[str, Any]:
+    """The whole page of a project."""
+    project = configuration.project_id
+    told = standing(project, timezone.now())
+    counts = {each.outbound: each.by_state for each in outbound_counts(project)}
+    track = None if configuration.active_id is None else track_of_configuration(configuration)
+    rules = RuleSet(project="") if track is None else track.rules
+    known = {each.name for each in rules.outbounds}
+    return {
+        **RoutingProjectSerializer(configuration).data,
+        "server": _server(project, rules.server),
+        "routers": _routers(told),
+        "inbounds": [
+            {
+                "place": place,
+                "name": each.name,
+                "disable": each.disable,
+                "rule": inbound_shown(place, each),
+                "standing": inbound_standing(told.inbounds.get(each.name)),
+            }
+            for place, each in enumerate(rules.inbounds, 1)
+        ],
+        "outbounds": [
+            {
+                "place": place,
+                "name": each.name,
+                "disable": each.disable,
+                "rule": outbound_shown(place, each),
+                "standing": outbound_standing(told.outbounds.get(each.name)),
+                "counts": counts.get(each.name, {}),
+            }
+            for place, each in enumerate(rules.outbounds, 1)
+        ],
+        "unrouted": counts.get("", {}),
+        "elsewhere": {name: found for name, found in counts.items() if name and name not in known},
+    }
+
+
+def _routers(told: Standing) -> list[dict[str, Any]]:
+    return [{"name": each.name, "rules_version": each.rules_version} for each in told.routers]
+
+
+def _server(project: int, server: Server | None) -> dict[str, Any] | None:
+    if server is None:
+        return None
+    now = timezone.now()
+    allowed = settings.ROUTING_SERVERS
+    return asdict(server_standing(project=project, server=server, allowed=allowed, now=now))

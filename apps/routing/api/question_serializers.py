@@ -1,0 +1,140 @@
+"""JSON of questions about rules: what would happen to an item, or to the last ones."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.utils.translation import gettext_lazy as _
+from rest_framework import serializers
+
+from apps.routing.queries.replaying import MOST_ITEMS, Difference, Fate
+from apps.routing.states import ItemState
+
+
+class RulesAskedSerializer(serializers.Serializer[Any]):
+    """Which rules: a saved version, or some that nobody has saved yet."""
+
+    version = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=2**31 - 1,
+        help_text=_("number of a saved version; by default the active one"),
+    )
+    draft = serializers.DictField(
+        required=False, help_text=_("instead of a version: rules that nobody has saved yet")
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """One of the two."""
+        if "version" in attrs and "draft" in attrs:
+            raise serializers.ValidationError(_("Give either a version or a draft."))
+        return attrs
+
+
+class ExplainSerializer(RulesAskedSerializer):
+    """What to explain, by which rules."""
+
+    item = serializers.DictField(required=False, help_text=_("by default an empty one"))
+    text = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text=_("instead of item: the bytes as they would come in"),
+    )
+    inbound = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=200,
+        default="",
+        help_text=_("by which it comes in; without one it is taken as it is"),
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """One of each pair."""
+        if "item" in attrs and "text" in attrs:
+            raise serializers.ValidationError(_("Give either an item or a text."))
+        return super().validate(attrs)
+
+
+class ExplanationSerializer(serializers.Serializer[Any]):
+    """What would happen to the item, and why."""
+
+    version = serializers.IntegerField(help_text=_("0: of a draft"))
+    outcome = serializers.CharField(help_text=_("dispatch, hold, end, ignore, filtered, refused"))
+    text = serializers.CharField()
+    received = serializers.DictField(allow_null=True)
+    refused = serializers.DictField(allow_null=True)
+    inbound = serializers.DictField(allow_null=True)
+    steps = serializers.ListField(child=serializers.DictField())
+    converted = serializers.DictField(allow_null=True)
+    known = serializers.DictField(allow_null=True)
+    result = serializers.DictField(allow_null=True)
+    decision = serializers.DictField(allow_null=True)
+    outbounds = serializers.ListField(child=serializers.DictField())
+    message = serializers.DictField(allow_null=True)
+
+
+class ReplaySerializer(RulesAskedSerializer):
+    """Which items to ask about, and by which rules."""
+
+    FILTERS: ClassVar = ("state", "inbound", "outbound", "since", "until")
+
+    base = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=2**31 - 1,
+        help_text=_("number of the version to compare with; by default the active one"),
+    )
+    limit = serializers.IntegerField(
+        min_value=1, max_value=MOST_ITEMS, default=200, help_text=_("so many of the last items")
+    )
+    state = serializers.ChoiceField(choices=ItemState.choices, required=False)
+    inbound = serializers.CharField(required=False, max_length=200)
+    outbound = serializers.CharField(required=False, max_length=200)
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False)
+
+
+class ReplayChoiceSerializer(serializers.Serializer[Any]):
+    """What rules do with an item."""
+
+    fate = serializers.ChoiceField(choices=[each.value for each in Fate])
+    outbound = serializers.CharField()
+
+
+class ReplayGroupSerializer(serializers.Serializer[Any]):
+    """How many items go one way before and another after."""
+
+    before = ReplayChoiceSerializer()
+    after = ReplayChoiceSerializer()
+    difference = serializers.ChoiceField(choices=[each.value for each in Difference])
+    count = serializers.IntegerField()
+
+
+class ReplayRowSerializer(serializers.Serializer[Any]):
+    """One item that would fare otherwise."""
+
+    task_uuid = serializers.UUIDField()
+    received_at = serializers.DateTimeField()
+    inbound = serializers.CharField()
+    state = serializers.ChoiceField(choices=ItemState.choices)
+    before = ReplayChoiceSerializer()
+    after = ReplayChoiceSerializer()
+    difference = serializers.ChoiceField(choices=[each.value for each in Difference])
+
+
+class ReplayedSerializer(serializers.Serializer[Any]):
+    """What would change."""
+
+    base = serializers.IntegerField(help_text=_("0: of a draft"))
+    draft = serializers.IntegerField(help_text=_("0: of a draft"))
+    items = serializers.IntegerField(help_text=_("items that were asked about"))
+    unreadable = serializers.IntegerField()
+    groups = ReplayGroupSerializer(many=True)
+    rows = ReplayRowSerializer(many=True, help_text=_("those that differ, the gravest first"))
+    converters_differ = serializers.ListField(
+        child=serializers.CharField(),
+        help_text=_("inbounds whose converters differ: these were not run again"),
+    )
+    stopped = serializers.BooleanField(help_text=_("it took too long, and was cut off"))
+    seconds = serializers.FloatField()

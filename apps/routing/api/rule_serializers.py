@@ -1,0 +1,174 @@
+"""JSON of a project's rules: what is active, in its effective order, and how it stands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+from rest_framework import serializers
+
+from apps.configcenter.models import Configuration
+
+
+class RoutingProjectSerializer(serializers.ModelSerializer[Configuration]):
+    """A project that has routing rules."""
+
+    project = serializers.IntegerField(source="project_id", read_only=True)
+    slug = serializers.CharField(source="project.slug", read_only=True)
+    active = serializers.IntegerField(
+        source="active.number",
+        allow_null=True,
+        default=None,
+        read_only=True,
+        help_text=_("number of the active version"),
+    )
+
+    class Meta:
+        model = Configuration
+        fields = ("project", "slug", "active", "newest", "changed_at")
+        read_only_fields = fields
+
+
+class _CountsSerializer(serializers.Serializer[Any]):
+    counts = serializers.DictField(
+        child=serializers.IntegerField(), help_text=_("items by state, ended ones included")
+    )
+
+
+class InboundStandingSerializer(serializers.Serializer[Any]):
+    """What living routers say of an inbound; counted since they laid these rules."""
+
+    problem = serializers.CharField()
+    problem_at = serializers.DateTimeField(allow_null=True, help_text=_("since when"))
+    depth = serializers.IntegerField(
+        allow_null=True, help_text=_("items that wait to be taken; null: nobody can say")
+    )
+    taken = serializers.IntegerField()
+    filtered = serializers.IntegerField()
+    poison = serializers.IntegerField()
+    late = serializers.IntegerField()
+    warnings = serializers.ListField(child=serializers.CharField())
+
+
+class OutboundStandingSerializer(serializers.Serializer[Any]):
+    """What living routers say of an outbound; counted since they laid these rules."""
+
+    problem = serializers.CharField()
+    problem_at = serializers.DateTimeField(allow_null=True, help_text=_("since when"))
+    depth = serializers.IntegerField(
+        allow_null=True, help_text=_("messages that wait for a consumer; null: nobody can say")
+    )
+    full = serializers.BooleanField(help_text=_("max_lag messages wait"))
+    sent = serializers.IntegerField()
+    refused = serializers.IntegerField()
+    limit_degraded = serializers.CharField()
+    selector_errors = serializers.IntegerField()
+
+
+class InboundRowSerializer(serializers.Serializer[Any]):
+    """One inbound."""
+
+    place = serializers.IntegerField(help_text=_("from 1, in effective order"))
+    name = serializers.CharField()
+    disable = serializers.BooleanField()
+    rule = serializers.DictField(help_text=_("under the keys of a file, without secrets"))
+    standing = InboundStandingSerializer(
+        allow_null=True, help_text=_("null: no living router says anything of it")
+    )
+
+
+class OutboundRowSerializer(_CountsSerializer):
+    """One outbound."""
+
+    place = serializers.IntegerField(help_text=_("from 1, in effective order"))
+    name = serializers.CharField()
+    disable = serializers.BooleanField()
+    rule = serializers.DictField(help_text=_("under the keys of a file, without secrets"))
+    standing = OutboundStandingSerializer(
+        allow_null=True, help_text=_("null: no living router says anything of it")
+    )
+
+
+class RouterSerializer(serializers.Serializer[Any]):
+    """One living router."""
+
+    name = serializers.CharField()
+    rules_version = serializers.IntegerField()
+
+
+class ListenerSerializer(serializers.Serializer[Any]):
+    """One web process, and whether it listens where the rules want it to."""
+
+    process = serializers.CharField()
+    problem = serializers.CharField(help_text=_("why it does not listen; empty: it does"))
+    at = serializers.DateTimeField()
+
+
+class RulesServerSerializer(serializers.Serializer[Any]):
+    """The seed's own HTTP server of a rule set."""
+
+    address = serializers.CharField()
+    problem = serializers.CharField(help_text=_("why this installation does not allow it"))
+    processes = ListenerSerializer(many=True)
+
+
+class BooksSerializer(serializers.Serializer[Any]):
+    """received = final + in flight + parked."""
+
+    received = serializers.IntegerField()
+    final = serializers.DictField(child=serializers.IntegerField())
+    in_flight = serializers.DictField(child=serializers.IntegerField())
+    parked = serializers.IntegerField()
+    redelivered = serializers.IntegerField()
+    late_results = serializers.IntegerField()
+    forgotten = serializers.IntegerField()
+    filtered = serializers.IntegerField()
+    results = serializers.IntegerField()
+    accounted = serializers.IntegerField(help_text=_("the right side"))
+    balanced = serializers.BooleanField()
+
+
+class AuditedBooksSerializer(serializers.Serializer[Any]):
+    """The counters beside a count of the rows themselves."""
+
+    books = BooksSerializer()
+    rows = serializers.DictField(child=serializers.IntegerField())
+    holds = serializers.BooleanField(help_text=_("both say the same, and the books balance"))
+
+
+class ParkedSerializer(serializers.Serializer[Any]):
+    """Items that wait for an outbound, and why."""
+
+    outbound = serializers.CharField()
+    parked = serializers.IntegerField()
+    full = serializers.BooleanField()
+    problem = serializers.CharField()
+    problem_at = serializers.DateTimeField(allow_null=True, help_text=_("since when"))
+
+
+class RoutingProjectDetailSerializer(RoutingProjectSerializer):
+    """The active rules of a project in their effective order, and how all of it stands."""
+
+    server = RulesServerSerializer(allow_null=True)
+    routers = RouterSerializer(many=True)
+    inbounds = InboundRowSerializer(many=True)
+    outbounds = OutboundRowSerializer(many=True)
+    unrouted = serializers.DictField(
+        child=serializers.IntegerField(), help_text=_("items that never came to an outbound")
+    )
+    elsewhere = serializers.DictField(
+        child=serializers.DictField(child=serializers.IntegerField()),
+        help_text=_("items of outbounds that these rules do not have, by name"),
+    )
+
+    class Meta(RoutingProjectSerializer.Meta):
+        fields = (  # type: ignore[assignment]
+            *RoutingProjectSerializer.Meta.fields,
+            "server",
+            "routers",
+            "inbounds",
+            "outbounds",
+            "unrouted",
+            "elsewhere",
+        )
+        read_only_fields = fields  # type: ignore[assignment]

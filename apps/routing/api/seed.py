@@ -1,0 +1,117 @@
+"""The seed's own paths (S2.6 to S2.8), and the same below /api/v1 for a project by its id.
+
+``POST /task/``, ``POST /inbound/<name>/check_task/`` and ``GET /outbound/<prefix>``, also below
+``/projects/<slug>/``. All of them with and without the last slash.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.authentication import SessionAuthentication
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.authentication import TokenAuthentication
+from apps.access.api.base import ApiView
+from apps.access.api.errors import RETRY_AFTER_SECONDS, error_body
+from apps.access.api.idempotency import idempotent
+from apps.access.states import Role
+from apps.routing.api.bodies import RawJSONParser, items_of, raw_body, refusal
+from apps.routing.api.callers import (
+    InsideScopesOrNetwork,
+    NetworkAuthentication,
+    PerCallerThrottle,
+    Ruled,
+    ruled_project,
+)
+from apps.routing.api.explaining import explained
+from apps.routing.api.shown import outbound_shown
+from apps.routing.engine.track import Track
+from apps.routing.errors import FailuresUnwritable, ItemsRefused
+from apps.routing.services import submit_items
+
+
+def submitted(project: int, slug: str, track: Track, request: Request) -> Response:
+    """Take what the body holds; the answer is given once it is in the ledger."""
+    try:
+        items = items_of(request)
+        found = submit_items(
+            project=project, slug=slug, track=track, items=items, now=timezone.now()
+        )
+    except ItemsRefused as error:
+        return refusal(error)
+    except FailuresUnwritable as error:
+        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+        return Response(error_body(error.code, error), status=error.status, headers=headers)
+    answer = {
+        "project": slug,
+        "rules_version": track.version,
+        "items": [
+            {
+                "task_uuid": each.task_uuid or None,
+                "fate": each.fate.value,
+                "inbound": each.inbound,
+                "state": each.state or None,
+                "reason": each.reason,
+                "text": each.text,
+            }
+            for each in found
+        ],
+    }
+    return Response(answer)
+
+
+@extend_schema(exclude=True)
+class SeedView(ApiView):
+    """Base of the three."""
+
+    authentication_classes = (TokenAuthentication, SessionAuthentication, NetworkAuthentication)
+    permission_classes = (InsideScopesOrNetwork,)
+    throttle_classes = (PerCallerThrottle,)
+    parser_classes = (RawJSONParser,)
+    least_role = Role.VIEWER
+
+    def ruled(self, request: Request, slug: str | None) -> Ruled:
+        """The project that the call means."""
+        return ruled_project(request, self.least_role, slug)
+
+
+class TaskView(SeedView):
+    """``POST /task/``"""
+
+    least_role = Role.OPERATOR
+
+    @idempotent
+    def post(self, request: Request, slug: str | None = None) -> Response:
+        """One item or a list; all of it is taken, or nothing."""
+        ruled = self.ruled(request, slug)
+        return submitted(ruled.project, ruled.slug, ruled.track, request)
+
+
+class CheckTaskView(SeedView):
+    """``POST /inbound/<name>/check_task/``"""
+
+    only_reads = True
+
+    def post(self, request: Request, name: str, slug: str | None = None) -> Response:
+        """What would happen to the item, and why; nothing is kept of it."""
+        ruled = self.ruled(request, slug)
+        return explained(ruled.project, ruled.track, raw_body(request), name)
+
+
+class OutboundsView(SeedView):
+    """``GET /outbound/<prefix>``"""
+
+    def get(self, request: Request, slug: str | None = None, prefix: str = "") -> Response:
+        """Outbounds whose name begins with it, in the order in which rules are asked."""
+        ruled = self.ruled(request, slug)
+        found: list[dict[str, Any]] = [
+            outbound_shown(number, each)
+            for number, each in enumerate(ruled.track.rules.outbounds, 1)
+            if each.name.startswith(prefix)
+        ]
+        answer = {"project": ruled.slug, "rules_version": ruled.track.version, "outbounds": found}
+        return Response(answer)

@@ -1,0 +1,200 @@
+"""JSON of items: in lists, alone with their story, and what people do with them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.access.api.fields import VisibleRelatedField
+from apps.access.states import Role
+from apps.projects.models import Project
+from apps.routing.models import RoutedItem
+from apps.routing.querysets import RESUBMITTABLE
+from apps.routing.services import Fate
+from apps.routing.states import ItemState
+
+MAX_NOTE = 500
+# Of one call that submits dead letters again.
+MOST_RESUBMITTED = 200
+
+
+class RoutedItemSerializer(serializers.ModelSerializer[RoutedItem]):
+    """Where an item is."""
+
+    project = serializers.IntegerField(source="project_id", read_only=True)
+    state = serializers.ChoiceField(choices=ItemState.choices, read_only=True)
+
+    class Meta:
+        model = RoutedItem
+        fields = (
+            "id",
+            "project",
+            "task_uuid",
+            "state",
+            "inbound",
+            "outbound",
+            "reason",
+            "detail",
+            "received_at",
+            "changed_at",
+            "ended_at",
+            "due_at",
+            "routed_count",
+            "retry_times",
+            "group_retry_times",
+            "rules_version",
+            "resubmit_of",
+            "replaced_by",
+        )
+        read_only_fields = fields
+
+
+class ItemStepSerializer(serializers.Serializer[Any]):
+    """One step of an item's story."""
+
+    at = serializers.DateTimeField()
+    kind = serializers.CharField(help_text=_("received, matched, dispatched, result ..."))
+    outbound = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class RoutedItemDetailSerializer(RoutedItemSerializer):
+    """An item with what it holds and all that happened to it."""
+
+    item = serializers.SerializerMethodField()
+    raw = serializers.SerializerMethodField(
+        help_text=_("What came in, where it is no JSON object; otherwise empty.")
+    )
+    story = ItemStepSerializer(many=True, read_only=True)
+
+    class Meta(RoutedItemSerializer.Meta):
+        fields = (*RoutedItemSerializer.Meta.fields, "item", "raw", "story")  # type: ignore[assignment]
+        read_only_fields = fields  # type: ignore[assignment]
+
+    @extend_schema_field(serializers.DictField(allow_null=True))
+    def get_item(self, row: RoutedItem) -> dict[str, Any] | None:
+        """As rules see it."""
+        return _object(row.item)
+
+    def get_raw(self, row: RoutedItem) -> str:
+        """Of poison."""
+        return "" if _object(row.item) is not None else row.item
+
+
+class FoundItemsSerializer(serializers.Serializer[Any]):
+    """What a search for a value has found."""
+
+    results = RoutedItemSerializer(many=True)
+    complete = serializers.BooleanField(
+        help_text=_("false: there may be more; a narrower question finds those")
+    )
+
+
+class FindItemsSerializer(serializers.Serializer[Any]):
+    """What to look for."""
+
+    project = VisibleRelatedField(queryset=Project.objects.all(), required=False)
+    value = serializers.CharField(
+        required=False,
+        max_length=2000,
+        trim_whitespace=False,
+        help_text=_("whole and exact, as text: 7 finds 7 and '7'"),
+    )
+    key = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=256, help_text=_("by default any")
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """A value is looked for in one project."""
+        if "value" in attrs and "project" not in attrs:
+            raise serializers.ValidationError({"project": _("Say in which project to look.")})
+        return attrs
+
+
+class ItemNoteSerializer(serializers.Serializer[Any]):
+    """Why."""
+
+    note = serializers.CharField(max_length=MAX_NOTE, allow_blank=True, default="")
+
+
+class ResubmitSerializer(ItemNoteSerializer):
+    """As it was, or changed."""
+
+    item = serializers.DictField(
+        required=False, help_text=_("what to submit instead; without it the item as it was")
+    )
+
+
+class BulkResubmitSerializer(ItemNoteSerializer):
+    """Which dead letters to submit again: those of ``ids``, or all that fit, the oldest first."""
+
+    project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.OPERATOR)
+    ids = serializers.ListField(
+        child=serializers.IntegerField(min_value=1, max_value=2**63 - 1),
+        required=False,
+        min_length=1,
+        max_length=MOST_RESUBMITTED,
+    )
+    state = serializers.ListField(
+        child=serializers.ChoiceField(choices=sorted(RESUBMITTABLE)),
+        required=False,
+        max_length=len(RESUBMITTABLE),
+    )
+    inbound = serializers.CharField(required=False, max_length=200)
+    outbound = serializers.CharField(required=False, max_length=200)
+    reason = serializers.CharField(required=False, max_length=40)
+    limit = serializers.IntegerField(min_value=1, max_value=MOST_RESUBMITTED, default=100)
+
+
+class ResubmittedSerializer(serializers.Serializer[Any]):
+    """One that was submitted again."""
+
+    id = serializers.IntegerField()
+    task_uuid = serializers.UUIDField(help_text=_("of the new item"))
+
+
+class NotResubmittedSerializer(serializers.Serializer[Any]):
+    """One that was not, and why."""
+
+    id = serializers.IntegerField()
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class BulkResubmittedSerializer(serializers.Serializer[Any]):
+    """What became of each."""
+
+    resubmitted = ResubmittedSerializer(many=True)
+    refused = NotResubmittedSerializer(many=True)
+    more = serializers.BooleanField(help_text=_("others fit too: ask again"))
+
+
+class SubmittedItemSerializer(serializers.Serializer[Any]):
+    """What became of one thing that was sent."""
+
+    task_uuid = serializers.UUIDField(allow_null=True)
+    fate = serializers.ChoiceField(choices=[each.value for each in Fate])
+    inbound = serializers.CharField()
+    state = serializers.ChoiceField(choices=ItemState.choices, allow_null=True)
+    reason = serializers.CharField(help_text=_("of a result: what was decided"))
+    text = serializers.CharField()
+
+
+class SubmittedSerializer(serializers.Serializer[Any]):
+    """All that a call brought, in its order."""
+
+    project = serializers.CharField(help_text=_("its name in addresses"))
+    rules_version = serializers.IntegerField()
+    items = SubmittedItemSerializer(many=True)
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,31 @@
+"""The seed's own paths (S2.6 to S2.8), for one project by its name or for the caller's only one;
+and the pages that explain and replay.
+"""
+
+from __future__ import annotations
+
+from django.contrib import admin
+from django.urls import path, re_path
+
+from apps.routing.admin.explaining import explain_page
+from apps.routing.admin.replaying import replay_page
+from apps.routing.api.seed import CheckTaskView, OutboundsView, TaskView
+
+# Names hold anything but a line break, a slash too.
+_OF_PROJECT = r"^(?:projects/(?P<slug>[-\w]+)/)?"
+
+urlpatterns = [
+    path("routing/explain", admin.site.admin_view(explain_page), name="routing-explain"),
+    path("routing/replay", admin.site.admin_view(replay_page), name="routing-replay"),
+    re_path(rf"{_OF_PROJECT}task/?$", TaskView.as_view(), name="seed-task"),
+    re_path(
+        rf"{_OF_PROJECT}inbound/(?P<name>.+)/check_task/?$",
+        CheckTaskView.as_view(),
+        name="seed-check-task",
+    ),
+    re_path(
+        rf"{_OF_PROJECT}outbound(?:/(?P<prefix>.*?))?/?$",
+        OutboundsView.as_view(),
+        name="seed-outbounds",
+    ),
+]

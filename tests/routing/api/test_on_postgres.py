@@ -1,0 +1,23 @@
+"""The same on PostgreSQL, where many clients are served at the same moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.again import AGAIN_SECONDS, run_again
+
+AGAIN = (
+    "test_seed_paths",
+    "test_seed_results",
+    "test_items_api",
+    "test_projects_api",
+    "submissions_at_once",
+)
+
+
+@pytest.mark.services
+@pytest.mark.timeout(AGAIN_SECONDS + 20)
+def test_routing_over_http_on_postgresql(postgres_database: str) -> None:
+    run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)

@@ -1,0 +1,230 @@
+"""The seed's own bind and port (S2.9), by real web processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.projects.web_process import ROOT, web_environment
+
+# Generous: processes start and ports follow while much else runs.
+PATIENCE_SECONDS = 90
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - as the seed writes it
+pytestmark = pytest.mark.timeout(300)
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(what: Any) -> Any:
+    """What this gives as soon as it is true."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        found = what()
+        if found:
+            return found
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.1)
+
+
+@dataclass
+class House:
+    """One installation: a database, and whoever works with it."""
+
+    data: Path
+    token: str = ""
+
+    def environment(self) -> dict[str, str]:
+        return web_environment(self.data, ALLOWED_HOSTS="127.0.0.1")
+
+    def run(self, *argv: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *argv],
+            env=self.environment(),
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def clerk(self, *words: object) -> str:
+        return self.run("-m", "tests.routing.api.clerk", *map(str, words))
+
+    @contextmanager
+    def web(self) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+        """A web process and its main port."""
+        port = free_port()
+        argv = [sys.executable, str(ROOT / "manage.py"), "run_web", "--port", str(port)]
+        with (self.data / f"web-{port}.log").open("wb") as log:
+            process = subprocess.Popen(argv, env=self.environment(), stderr=log, stdout=log)
+        try:
+            until(lambda: is_open(port))
+            yield port, process
+        finally:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def ask(self, port: int, path: str, body: Any = None, token: bool = True) -> tuple[int, Any]:
+        """Status and JSON; the status is 0 where nobody answers."""
+        headers = {"Content-Type": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        with closing(HTTPConnection("127.0.0.1", port, timeout=30)) as connection:
+            try:
+                method = "GET" if body is None else "POST"
+                raw = None if body is None else json.dumps(body)
+                connection.request(method, path, raw, headers)
+                answer = connection.getresponse()
+                told = answer.read()
+            except (OSError, HTTPException):
+                return 0, None
+        if answer.headers.get_content_type() != "application/json":
+            return answer.status, told
+        return answer.status, json.loads(told)
+
+    def server(self, port: int, project: str) -> Any:
+        """What REST shows of the project's own server."""
+        return self.ask(port, f"/api/v1/routing/projects/{project}")[1]["server"]
+
+
+def is_open(port: int) -> bool:
+    with closing(socket.socket()) as wire:
+        return wire.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> House:
+    made = House(tmp_path_factory.mktemp("data"))
+    made.run(str(ROOT / "manage.py"), "migrate", "-v0")
+    made.token = made.clerk("person")
+    return made
+
+
+@pytest.fixture(scope="module")
+def main(house: House) -> Iterator[int]:
+    """The main port of a web process."""
+    with house.web() as (port, _process):
+        yield port
+
+
+@pytest.mark.covers("S2.9")
+def test_a_port_of_its_own_opens_and_moves_and_closes_with_the_active_rules(
+    house: House, main: int
+) -> None:
+    first, second = free_port(), free_port()
+    assert not is_open(first)
+    project = house.clerk("rules", "ic", "127.0.0.1", first)
+    until(lambda: is_open(first))
+
+    status, told = house.ask(first, "/task/", {"data_type": "change"})
+    assert (status, told["project"], told["items"][0]["fate"]) == (200, "ic", "accepted")
+    assert house.ask(first, "/task/", {}, token=False)[0] == 401
+    assert house.ask(first, "/inbound/http/check_task/", {})[1]["outcome"] == "end"
+    names = [each["name"] for each in house.ask(first, "/outbound/")[1]["outbounds"]]
+    assert names == ["changes", "rest"]
+    # Nothing else of the platform is here.
+    for path in ("/", "/admin/", "/api/v1/me", "/projects/ic/task/", "/static/x", "/taskx"):
+        assert house.ask(first, path)[0] == 404
+    assert house.ask(main, "/api/v1/me")[0] == 200
+    standing = until(lambda: house.server(main, project)["processes"])
+    assert [each["problem"] for each in standing] == [""]
+
+    house.clerk("rules", "ic", "127.0.0.1", second)
+    until(lambda: is_open(second) and not is_open(first))
+    assert house.ask(second, "/task/", {})[0] == 200
+    house.clerk("off", "ic")
+    until(lambda: not is_open(second))
+    assert house.ask(main, "/api/v1/me")[0] == 200
+
+
+def test_a_taken_port_is_told_and_taken_over_once_it_is_free(house: House, main: int) -> None:
+    with closing(socket.socket()) as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        project = house.clerk("rules", "taken", "127.0.0.1", port)
+
+        def problem() -> str:
+            shown = house.server(main, project)["processes"]
+            return str(shown[0]["problem"]) if shown else ""
+
+        assert "in use" in until(problem)
+        assert house.ask(main, "/api/v1/me")[0] == 200
+        other.close()
+        until(lambda: house.ask(port, "/task/", {})[0] == 200)
+        until(lambda: not problem())
+        house.clerk("off", "taken")
+
+
+def test_rules_open_no_port_that_the_installation_does_not_allow(house: House, main: int) -> None:
+    port = free_port()
+    project = house.clerk("rules", "wide", EVERYWHERE, port)
+    told = until(lambda: house.server(main, project)["processes"])
+    assert "ROUTING_SERVERS" in told[0]["problem"]
+    assert "ROUTING_SERVERS" in house.server(main, project)["problem"]
+    assert not is_open(port)
+    assert house.clerk("rules", "wide", "127.0.0.1", 80)
+    until(lambda: house.server(main, project)["address"] == "127.0.0.1:80")
+    assert "ROUTING_SERVERS" in house.server(main, project)["problem"]
+    house.clerk("off", "wide")
+
+
+@pytest.mark.fault
+def test_two_web_processes_share_a_port_and_one_may_die(house: House, main: int) -> None:
+    port = free_port()
+    project = house.clerk("rules", "shared", "127.0.0.1", port)
+    with house.web() as (_other, victim):
+
+        def listening() -> bool:
+            shown = house.server(main, project)["processes"]
+            return [each["problem"] for each in shown] == ["", ""]
+
+        until(listening)
+        os.kill(victim.pid, signal.SIGKILL)
+        victim.wait()
+        for _ in range(20):
+            assert house.ask(port, "/task/", {})[0] == 200
+        # Two projects cannot have one port: the first keeps it.
+        second = house.clerk("rules", "zz", "127.0.0.1", port)
+        shown = until(lambda: house.server(main, second)["processes"])
+        assert "shared" in shown[0]["problem"]
+        assert house.ask(port, "/task/", {})[1]["project"] == "shared"
+        for slug in ("shared", "zz"):
+            house.clerk("off", slug)
+
+
+@pytest.mark.fault
+def test_a_web_process_with_a_port_of_rules_ends_when_it_is_told(house: House, main: int) -> None:
+    port = free_port()
+    project = house.clerk("rules", "ends", "127.0.0.1", port)
+    with house.web() as (_other, process):
+        until(lambda: len(house.server(main, project)["processes"]) == 2)
+        process.terminate()
+        assert process.wait(30) in (0, -signal.SIGTERM)
+        # It has taken back its word, and the other goes on.
+        assert len(house.server(main, project)["processes"]) == 1
+        assert house.ask(port, "/task/", {})[0] == 200
+    house.clerk("off", "ends")
