@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from django.apps import apps
@@ -11,8 +12,22 @@ from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of an app that is no list of a model; who may see the model may see the page."""
+
+    model: str
+    icon: str
+    # The name of its address.
+    view: str
+    title: Promise
+
+
+ROUTER: Final = "routing.RouterReport"
+ITEM: Final = "routing.RoutedItem"
 # (group, [(model, icon)]); what is not registered, or not for this person, is left out.
-GROUPS: Final[list[tuple[Promise, list[tuple[str, str]]]]] = [
+GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
     (
         _("Operate"),
         [
@@ -21,6 +36,17 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str]]]]] = [
             ("jobs.PlannedRun", "event"),
             ("jobs.Host", "storage"),
             ("queuestats.FailedRequest", "report"),
+        ],
+    ),
+    (
+        _("Routing"),
+        [
+            Page(ROUTER, "alt_route", "admin:routing_routerreport_changelist", _("Router")),
+            Page(ROUTER, "rule", "admin:routing_rules", _("Rules")),
+            Page(ITEM, "help", "routing-explain", _("Explain an item")),
+            Page(ITEM, "receipt_long", "admin:routing_routeditem_changelist", _("Items")),
+            Page(ITEM, "hourglass", "admin:routing_parked", _("Parked")),
+            Page(ITEM, "heart_broken", "admin:routing_dead_letters", _("Dead letters")),
         ],
     ),
     (
@@ -73,18 +99,31 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """The groups of links this person may follow; the admin theme calls it."""
     home = {"title": _("Home"), "icon": "dashboard", "link": reverse("admin:index")}
     groups: list[dict[str, Any]] = [{"items": [home]}]
-    for title, models in GROUPS:
-        items = [item for name, icon in models if (item := _item(request, name, icon))]
+    for title, pages in GROUPS:
+        items = [item for page in pages if (item := _item(request, page))]
         if items:
             groups.append({"title": title, "separator": True, "items": items})
+    _mark_here(request.path, [item for group in groups for item in group["items"]])
     return groups
 
 
-def _item(request: HttpRequest, name: str, icon: str) -> dict[str, Any] | None:
+def _mark_here(path: str, items: list[dict[str, Any]]) -> None:
+    """The item whose page is open; of pages below each other only the nearest."""
+    home = reverse("admin:index")
+    above = [each["link"] for each in items if path.startswith(each["link"])]
+    nearest = max((link for link in above if link != home or path == home), key=len, default="")
+    for item in items:
+        item["active"] = item["link"] == nearest
+
+
+def _item(request: HttpRequest, page: tuple[str, str] | Page) -> dict[str, Any] | None:
+    name, icon = (page.model, page.icon) if isinstance(page, Page) else page
     model = apps.get_model(name)
     model_admin = admin.site._registry.get(model)
     if model_admin is None or not model_admin.has_module_permission(request):
         return None
+    if isinstance(page, Page):
+        return {"title": str(page.title), "icon": icon, "link": reverse(page.view)}
     address = f"admin:{model._meta.app_label}_{model._meta.model_name}_changelist"
     title = str(model._meta.verbose_name_plural)
     return {"title": title[:1].upper() + title[1:], "icon": icon, "link": reverse(address)}

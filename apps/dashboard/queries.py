@@ -19,6 +19,7 @@ from apps.jobs.services import explain_run_placement
 from apps.jobs.states import Ask, RunState
 from apps.queuestats.models import FailedRequest
 from apps.queuestats.queries import CenterBooks, RunBooks, books_of, center_books_of
+from apps.routing.queries import ProjectTrouble, projects_in_trouble
 from apps.runtime.models import Daemon, DeadLetter
 from apps.runtime.queries import stale_daemons
 from apps.runtime.states import DeadLetterState
@@ -64,6 +65,7 @@ class HomeView:
     silent: list[AgentView] = field(default_factory=list)
     late: list[Daemon] = field(default_factory=list)
     dead_letters: int = 0
+    routing: list[ProjectTrouble] = field(default_factory=list)
     active: list[RunRow] = field(default_factory=list)
     active_count: int = 0
     ended: list[RunRow] = field(default_factory=list)
@@ -73,7 +75,7 @@ class HomeView:
     @property
     def all_well(self) -> bool:
         """Nothing waits for a person."""
-        return not (self.troubles or self.silent or self.late or self.dead_letters)
+        return not (self.troubles or self.silent or self.late or self.dead_letters or self.routing)
 
 
 def home_view(user: User, now: datetime) -> HomeView:
@@ -95,6 +97,7 @@ def home_view(user: User, now: datetime) -> HomeView:
         # Judged by the database's clock, which also wrote their heartbeats.
         late=list(stale_daemons()),
         dead_letters=_dead_letters(user),
+        routing=projects_in_trouble(user, now),
         active=[RunRow(run, books[run.owner]) for run in active[:SHOWN_RUNS]],
         active_count=runs.active().count() if len(active) > SHOWN_RUNS else len(active),
         ended=[RunRow(run, books[run.owner]) for run in ended],

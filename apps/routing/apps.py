@@ -12,10 +12,15 @@ class RoutingConfig(AppConfig):
     verbose_name = _("Routing")
 
     def ready(self) -> None:
-        """Make the rules a kind of configuration, where configurations are saved.
+        """Add the outbound that the engine must not know; make the rules a kind of configuration.
 
-        That is in the web and in commands; daemons take what was checked there, and start sooner.
+        The latter where configurations are saved, which is in the web and in commands; daemons
+        take what was checked there, and start sooner.
         """
+        from apps.routing.engine.outbounds.registry import register as register_outbound
+        from apps.routing.outbounds_jobs import NAME, StartRunOutbound
+
+        register_outbound(NAME, StartRunOutbound)
         if not apps.is_installed("django.contrib.admin"):
             return
         from apps.configcenter.services import register

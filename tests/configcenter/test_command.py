@@ -124,6 +124,7 @@ def test_wrong_arguments_end_with_status_2(project: Project, file: Path) -> None
     write(file, limit=1)
     shop = ("--project", "shop")
     assert refused("apply", KIND, file, "--project", "none")[1].endswith("no project 'none'")
+    assert refused("apply", KIND, file, "--project", "shpo")[1].endswith("; is shop meant?")
     status, text = refused("apply", "nothing", file, *shop)
     assert status == 2
     assert text.startswith("there is no kind 'nothing'; there are: ")

@@ -18,12 +18,14 @@ from apps.dashboard.backlog import Backlog, QueueLine
 from apps.jobs.models import Run
 from apps.jobs.services import claim_runs, finish_run, mark_running, start_run
 from apps.jobs.states import RunState
+from apps.routing.engine.reports import OutboundReport, Reports
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import register_daemon
 from tests.access.factories import make_superuser, make_user
 from tests.agents.factories import make_agent, make_allocation
 from tests.jobs.factories import make_job, make_project, make_run
 from tests.queuestats.factories import center_report, report
+from tests.routing.admin.pages import report as router_says
 
 pytestmark = pytest.mark.django_db
 
@@ -129,6 +131,21 @@ def test_a_broker_that_is_away_is_said_and_the_page_comes_anyway(
     assert "The broker does not answer." in text
     assert "connection refused" in text
     assert "Nothing. All runs" not in text
+
+
+def test_home_names_what_does_not_answer_the_router() -> None:
+    project, other = make_project(), make_project()
+    broken = OutboundReport(problem="redis://10.0.0.1:6379/0 cannot be reached", problem_at_ms=1)
+    router_says(project, Reports(outbounds={"companies": broken, "details": OutboundReport()}))
+    router_says(other, Reports(outbounds={"fine": OutboundReport()}))
+    text = text_of(logged_in(make_superuser()).get("/admin/"))
+    assert "companies" in text
+    assert "redis://10.0.0.1:6379/0 cannot be reached" in text
+    assert "details" not in text
+    assert "Nothing. All runs" not in text
+    stranger = text_of(logged_in(make_user(roles={other: Role.VIEWER})).get("/admin/"))
+    assert "companies" not in stranger
+    assert "Nothing. All runs" in stranger
 
 
 def test_home_costs_the_same_however_much_there_is(django_assert_max_num_queries: Any) -> None:

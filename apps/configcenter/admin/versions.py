@@ -147,6 +147,7 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
         kind = shown_by(row.kind)
         changes = kind.diff(other.data if other is not None else {}, version.data)
         tally = tallies_of([row])[row.pk]
+        may_edit = row.project_id in projects_of(request, Role.EDITOR)
         context = {
             **self.admin_site.each_context(request),
             "title": f"{kind_title(row.kind)} v{version.number}",
@@ -159,13 +160,13 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
             "active": row.active,
             "runs": tally.count(version.number),
             "tally_text": tally_text(tally),
-            "text": text_of(kind, version.data),
+            "text": text_of(kind, version.data if may_edit else kind.public(version.data)),
             "against": against,
             "choices": list(
                 others.order_by("-number").values_list("number", flat=True)[:MOST_CHOICES]
             ),
             "changes": difference(changes),
-            "may_edit": row.project_id in projects_of(request, Role.EDITOR),
+            "may_edit": may_edit,
             "edit": reverse("admin:configcenter_configuration_add")
             + f"?kind={row.kind}&project={row.project_id}&version={version.number}",
             **(extra_context or {}),

@@ -10,9 +10,12 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.access.api.fields import VisibleRelatedField
+from apps.access.services import has_role
+from apps.access.states import Role
 from apps.configcenter.engine.plain import MAX_BYTES
 from apps.configcenter.models import MAX_NOTE, Activation, Configuration, ConfigVersion
 from apps.configcenter.queries import Tally, tallies_of
+from apps.configcenter.services import shown_by
 
 
 class ConfigKindSerializer(serializers.Serializer[Any]):
@@ -100,13 +103,21 @@ class ConfigVersionSerializer(serializers.ModelSerializer[ConfigVersion]):
 
 
 class ConfigVersionDetailSerializer(ConfigVersionSerializer):
-    """A version with its data."""
+    """A version with its data; what is secret in it is for those who may edit."""
 
-    data = serializers.DictField(read_only=True)  # type: ignore[assignment]
+    data = serializers.SerializerMethodField()  # type: ignore[assignment]
 
     class Meta(ConfigVersionSerializer.Meta):
         fields = (*ConfigVersionSerializer.Meta.fields, "data")  # type: ignore[assignment]
         read_only_fields = fields  # type: ignore[assignment]
+
+    def get_data(self, version: ConfigVersion) -> dict[str, Any]:
+        """By the role of whoever asks."""
+        request = self.context.get("request")
+        project = version.configuration.project_id
+        if request is not None and has_role(request.user, project, Role.EDITOR):
+            return version.data
+        return shown_by(version.configuration.kind).public(version.data)
 
 
 class ConfigSavedSerializer(serializers.Serializer[Any]):

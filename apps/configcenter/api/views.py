@@ -156,7 +156,8 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
             saved = self._save(values, project)
         body = {"version": saved.version, "created": saved.created}
         warnings = [str(each) for each in saved.warnings]
-        data = ConfigSavedSerializer(body | {"warnings": warnings}).data
+        context = self.get_serializer_context()
+        data = ConfigSavedSerializer(body | {"warnings": warnings}, context=context).data
         made = status.HTTP_201_CREATED if saved.created else status.HTTP_200_OK
         return Response(data, status=made)
 

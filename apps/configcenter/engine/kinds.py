@@ -92,6 +92,10 @@ class Kind:
         """What changes from ``old`` to ``new``, in the order of the data."""
         return changes(old, new)
 
+    def public(self, data: Data) -> Data:
+        """The data for those who may look and not edit: without what is secret in it."""
+        return data
+
     def summary(self, data: Data) -> str:
         """A few words for lists: ``3 inbounds, 12 outbounds``."""
         return ", ".join(

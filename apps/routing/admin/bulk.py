@@ -1,0 +1,117 @@
+"""What people do with many items at once: each by itself, and told how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from django.contrib import messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from apps.access.admin.base import person_of
+from apps.access.errors import DomainError
+from apps.access.models import User
+from apps.routing.admin.projects import Choice, number_in
+from apps.routing.models import RoutedItem
+from apps.routing.services import cancel_item, offer_parked, resubmit_item
+
+# Of one page, whatever was sent.
+MOST: Final = 500
+Said = tuple[int, str]
+
+
+@dataclass(slots=True)
+class Done:
+    """How many were done, and why others were not."""
+
+    texts: Callable[[int], str]
+    count: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+    def said(self) -> list[Said]:
+        """For the person, as levels and texts of messages."""
+        found: list[Said] = []
+        if self.count:
+            found.append((messages.SUCCESS, self.texts(self.count)))
+        found += [
+            (messages.WARNING, f"{count} × {text}" if count > 1 else text)
+            for text, count in self.refused.items()
+        ]
+        return found or [(messages.WARNING, _("Nothing was done: no item is ticked."))]
+
+
+def resubmit(request: HttpRequest, choice: Choice, note: str) -> Done:
+    """Submit again what is ticked, each as it was."""
+
+    def one(item: RoutedItem, actor: User | None) -> None:
+        resubmit_item(item=item, actor=actor, now=timezone.now(), note=note)
+
+    return _each(request, choice, one, _resubmitted)
+
+
+def cancel(request: HttpRequest, choice: Choice, note: str) -> Done:
+    """End what is ticked."""
+
+    def one(item: RoutedItem, actor: User | None) -> None:
+        cancel_item(item=item, actor=actor, now=timezone.now(), note=note)
+
+    return _each(request, choice, one, _cancelled)
+
+
+def offer(request: HttpRequest, choice: Choice, note: str) -> list[Said]:
+    """Have what is parked for ``outbound`` offered again at once."""
+    outbound = request.POST.get("outbound", "").replace("\x00", "")
+    count = offer_parked(
+        project=choice.project,
+        outbound=outbound,
+        actor=person_of(request),
+        now=timezone.now(),
+        note=note,
+    )
+    if not count:
+        text = _("Nothing waits for %(outbound)s, or routers are offering it already.")
+        return [(messages.WARNING, text % {"outbound": outbound})]
+    said = ngettext(
+        "%(count)d item is offered to %(outbound)s again.",
+        "%(count)d items are offered to %(outbound)s again.",
+        count,
+    )
+    return [(messages.SUCCESS, said % {"count": count, "outbound": outbound})]
+
+
+def _each(
+    request: HttpRequest,
+    choice: Choice,
+    one: Callable[[RoutedItem, User | None], Any],
+    texts: Callable[[int], str],
+) -> Done:
+    """Each in its own transaction; what was refused is told once for each reason."""
+    sent = [number_in(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
+    ticked = [each for each in sent if each is not None]
+    rows = RoutedItem.objects.filter(project=choice.project, pk__in=ticked)
+    done = Done(texts)
+    actor = person_of(request)
+    for item in rows.defer("item", "steps").order_by("id"):
+        try:
+            one(item, actor)
+            done.count += 1
+        except DomainError as error:
+            done.refused[error.text] = done.refused.get(error.text, 0) + 1
+    return done
+
+
+def _resubmitted(count: int) -> str:
+    text = ngettext(
+        "%(count)d item was submitted again.", "%(count)d items were submitted again.", count
+    )
+    return text % {"count": count}
+
+
+def _cancelled(count: int) -> str:
+    text = ngettext("%(count)d item was cancelled.", "%(count)d items were cancelled.", count)
+    return text % {"count": count}

@@ -1,0 +1,99 @@
+"""The question of the page: an item, and what happens to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, cast
+
+from django import forms
+from django.db.models import TextChoices
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
+
+_MOST_COUNT: Final = 2**31 - 1
+
+
+class Happening(TextChoices):
+    """What happens to the item."""
+
+    ARRIVES = "arrives", _("It comes in, as it is")
+    NEW = "new", _("It comes in as a new item, whatever the ledger knows")
+    RESULT = "result", _("It comes back with a status (task_result)")
+    TIMED_OUT = "timed_out", _("No result comes in time")
+    OFFERED = "offered", _("It is parked, and its queue has room again")
+
+
+# What is asked of an item that is at an outbound already.
+AT_OUTBOUND: Final = frozenset({Happening.RESULT, Happening.TIMED_OUT, Happening.OFFERED})
+
+
+def _count(label: Any) -> forms.IntegerField:
+    return forms.IntegerField(
+        label=label,
+        min_value=0,
+        max_value=_MOST_COUNT,
+        required=False,
+        widget=UnfoldAdminIntegerFieldWidget,
+    )
+
+
+class ExplainForm(forms.Form):
+    """``text`` is only ever posted: an address is written into logs."""
+
+    text = forms.CharField(
+        label=_("Item (JSON)"),
+        strip=False,
+        widget=UnfoldAdminTextareaWidget(
+            {"rows": 12, "class": "cy-editor", "spellcheck": "false", "autocomplete": "off"}
+        ),
+    )
+    inbound = forms.ChoiceField(
+        label=_("Inbound"),
+        required=False,
+        widget=UnfoldAdminSelectWidget,
+        help_text=_("Its converters and selectors come first. An item of the ledger is converted."),
+    )
+    happening = forms.ChoiceField(
+        label=_("What happens to it"), choices=Happening, widget=UnfoldAdminSelectWidget
+    )
+    status = forms.CharField(
+        label=_("Status (task_result)"),
+        max_length=100,
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+    )
+    at = forms.ChoiceField(
+        label=_("The outbound where it is"), required=False, widget=UnfoldAdminSelectWidget
+    )
+    routed_count = _count(_("Routings so far (routed_count)"))
+    retry_times = _count(_("Retries there so far (retry_times)"))
+    group_retry_times = _count(_("Retries in all so far (group_retry_times)"))
+
+    def __init__(
+        self, data: Any, *, inbounds: Iterable[str], outbounds: Iterable[str], **options: Any
+    ) -> None:
+        super().__init__(data, **options)
+        nowhere = ("", _("none: it is converted and accepted"))
+        cast("forms.ChoiceField", self.fields["inbound"]).choices = [
+            nowhere,
+            *((name, name) for name in inbounds),
+        ]
+        cast("forms.ChoiceField", self.fields["at"]).choices = [
+            ("", "–"),
+            *((name, name) for name in outbounds),
+        ]
+
+    def clean(self) -> dict[str, Any]:
+        """What an item at an outbound needs to be said of it."""
+        values = super().clean() or {}
+        happening = values.get("happening")
+        if happening in AT_OUTBOUND and not values.get("at") and "at" not in self.errors:
+            self.add_error("at", _("Say at which outbound it is."))
+        if happening == Happening.RESULT and not values.get("status", "").strip():
+            self.add_error("status", _("Say with which status it comes back."))
+        return values

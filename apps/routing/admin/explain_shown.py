@@ -1,0 +1,329 @@
+"""An explanation as the page lays it out: what happened in lines, selectors in marked pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from apps.routing.admin.explain_words import VERDICTS, decision_text
+from apps.routing.engine.converters.base import ConvertError
+from apps.routing.engine.converters.chain import Changed
+from apps.routing.engine.explanations import (
+    MOST_OF_TEXT,
+    ItemExplanation,
+    OutboundExplanation,
+    Refused,
+    Verdict,
+)
+from apps.routing.engine.outcomes import Action, Decision, State
+from apps.routing.engine.selecting import State as PartState
+from apps.routing.engine.selecting.conditions import Condition, SelectorExplanation
+from apps.routing.engine.shortening import shortened
+from apps.routing.queries.reports import OutboundStanding
+from apps.routing.states import TONES, ItemState
+from apps.routing.texts import ITEMS
+from apps.routing.texts import told as told_text
+
+# Outbounds that do not fit are shown up to here; those that fit always.
+SHOWN_OUTBOUNDS: Final = 100
+# Around the character where JSON goes wrong.
+_AROUND: Final = 60
+_SYMBOLS: Final = {
+    PartState.TRUE: "✓",
+    PartState.FALSE: "✗",
+    PartState.MISSING: "✗",
+    PartState.ERROR: "!",
+    PartState.NOT_LOOKED_AT: "·",
+}
+_STATES: Final[dict[PartState, Promise]] = {
+    PartState.TRUE: gettext_lazy("holds"),
+    PartState.FALSE: gettext_lazy("does not hold"),
+    PartState.MISSING: gettext_lazy("is not there"),
+    PartState.ERROR: gettext_lazy("type error"),
+    PartState.NOT_LOOKED_AT: gettext_lazy("not looked at"),
+}
+_TONES: Final = {
+    Verdict.TAKEN: "good",
+    Verdict.HELD: "wait",
+    Verdict.LATER: "later",
+    Verdict.FULL: "wait",
+    Verdict.PASSED_OVER: "wait",
+}
+_MARKS: Final = {
+    Verdict.TAKEN: "→",
+    Verdict.HELD: "⏸",
+    Verdict.LATER: "✓",
+    Verdict.NOT_MATCHED: "✗",
+    Verdict.DISABLED: "–",
+    Verdict.FULL: "⏸",
+    Verdict.PASSED_OVER: "↷",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The answer in one glance."""
+
+    tone: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of a selector's text; ``state`` is "" between two conditions."""
+
+    text: str
+    state: str = ""
+    symbol: str = ""
+    said: str = ""
+    failing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A selector in pieces, and what the item had where it failed."""
+
+    matches: bool
+    pieces: tuple[Piece, ...]
+    why: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One outbound."""
+
+    place: int
+    name: str
+    cls: str
+    verdict: str
+    tone: str
+    mark: str
+    text: str
+    was_here: bool
+    # The rules would have it, whatever its verdict is.
+    fits: bool
+    # None: not told, there being too many.
+    selectors: tuple[Selector, ...] | None
+    # What routers say is wrong with its target.
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where JSON goes wrong; lines and columns from 1."""
+
+    line: int
+    column: int
+    before: str
+    at: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """What one converter did, as (mark, key, before, after)."""
+
+    cls: str
+    changes: tuple[tuple[str, str, str, str], ...]
+    error: str
+
+
+def outcome_of(told: ItemExplanation) -> Outcome:
+    """What the page says first."""
+    decision = told.decision
+    if told.refused is not None:
+        by = told.refused.converter
+        title = _("%(converter)s refuses it") % {"converter": by} if by else _("It is no item")
+        return Outcome("bad", title, refusal_text(told.refused))
+    if decision is None:
+        return Outcome(
+            "wait",
+            _("The inbound does not want it"),
+            _("None of its selectors holds: it is counted as filtered, and not kept."),
+        )
+    return Outcome(_tone(decision), _title(decision), decision_text(decision))
+
+
+def refusal_text(refused: Refused) -> str:
+    """Why it is poison, with the code for programs."""
+    return f"{told_text(ITEMS, refused.code, refused.text)[:MOST_OF_TEXT]} ({refused.code})"
+
+
+def place_of(refused: Refused | None, text: str) -> Place | None:
+    """Where the text goes wrong."""
+    if refused is None or refused.offset is None or refused.offset > len(text):
+        return None
+    at = refused.offset
+    return Place(
+        text.count("\n", 0, at) + 1,
+        at - text.rfind("\n", 0, at),
+        text[max(0, at - _AROUND) : at],
+        text[at : at + 1],
+        text[at + 1 : at + _AROUND],
+    )
+
+
+def selector_of(told: SelectorExplanation) -> Selector:
+    """A selector for the page."""
+    text = told.whole.selector
+    pieces: list[Piece] = []
+    at = 0
+    for one in sorted(told.conditions, key=lambda each: each.offset):
+        if one.offset > at:
+            pieces.append(Piece(text[at : one.offset]))
+        said = _condition_text(one)
+        state = one.state.value
+        pieces.append(Piece(one.text, state, _SYMBOLS[one.state], said, one.failing))
+        at = one.offset + len(one.text)
+    if at < len(text):
+        pieces.append(Piece(text[at:]))
+    why = tuple(dict.fromkeys(line for one in told.failing for line in _why(one)))
+    return Selector(told.matches, tuple(pieces), why)
+
+
+def lines_of(told: ItemExplanation, said: Mapping[str, OutboundStanding]) -> tuple[list[Line], int]:
+    """The outbounds to show, and how many that do not fit are left out."""
+    shown: list[Line] = []
+    left = 0
+    for one in told.outbounds:
+        quiet = not one.matches and one.verdict in (Verdict.NOT_MATCHED, Verdict.NOT_ASKED)
+        if quiet and len(shown) >= SHOWN_OUTBOUNDS:
+            left += 1
+        else:
+            shown.append(_line(one, said.get(one.name)))
+    return shown, left
+
+
+def converted_of(steps: Iterable[Changed]) -> list[Converted]:
+    """What each converter did."""
+    found = []
+    for step in steps:
+        changes = [
+            *(("+", key, "", short(value)) for key, value in step.added.items()),
+            *(("−", key, short(value), "") for key, value in step.removed.items()),
+            *(("~", key, short(was), short(now)) for key, (was, now) in step.changed.items()),
+        ]
+        error = step.error
+        text = "" if error is None else _error_text(error)
+        found.append(Converted(step.cls, tuple(changes[:SHOWN_OUTBOUNDS]), text))
+    return found
+
+
+def result_facts(told: ItemExplanation) -> list[tuple[str, str]]:
+    """What a result was measured by, in the order in which that is asked."""
+    result = told.result
+    if result is None:
+        return []
+    yes, no = _("yes"), _("no")
+    retries = _("%(done)d of %(limit)d") % {
+        "done": result.retry_times,
+        "limit": max(0, result.retry_limits),
+    }
+    failback = result.failback or _("none")
+    if result.failback and not result.failback_usable:
+        failback = _("%(name)s, which is disabled or gone") % {"name": result.failback}
+    came_from = result.outbound if result.outbound_exists else _gone(result.outbound)
+    return [
+        (_("status"), result.status),
+        (_("came back from"), came_from),
+        (_("ends it well (terminal_codes)"), yes if result.terminal else no),
+        (_("retries so far"), retries),
+        (_("in dont_retry_status"), yes if result.dont_retry else no),
+        (_("in direct_failback_status"), yes if result.direct_failback else no),
+        (_("failback"), failback),
+        (
+            _("routings so far"),
+            _("%(done)d of %(limit)d")
+            % {"done": result.routed_count, "limit": result.most_routings},
+        ),
+    ]
+
+
+def pretty(value: Any) -> str:
+    """JSON for people."""
+    return json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def short(value: Any) -> str:
+    """A value in one line."""
+    return json.dumps(shortened(value, 400, 200)[0], ensure_ascii=False)
+
+
+def counters_text(counters: Mapping[str, int]) -> str:
+    """The counters by the names that messages have for them."""
+    return ", ".join(f"{name} {number}" for name, number in counters.items())
+
+
+def _error_text(error: ConvertError) -> str:
+    return f"{told_text(ITEMS, error.code, error.text)[:MOST_OF_TEXT]} ({error.code})"
+
+
+def _gone(name: str) -> str:
+    return _("%(name)s, which is gone") % {"name": name or "–"}
+
+
+def _tone(decision: Decision) -> str:
+    if decision.action is Action.END:
+        tone = TONES[ItemState(decision.state.value)]
+        return {"success": "good", "warning": "wait"}.get(tone, "bad")
+    return "good" if decision.action is Action.DISPATCH else "wait"
+
+
+def _title(decision: Decision) -> str:
+    if decision.action is Action.DISPATCH:
+        return _("It goes to %(outbound)s") % {"outbound": decision.outbound}
+    if decision.action is Action.HOLD:
+        return _("It waits for %(outbound)s") % {"outbound": decision.outbound}
+    if decision.action is Action.END:
+        return _("It ends as %(state)s") % {"state": _state(decision.state)}
+    return _("Nothing happens: it stays %(state)s") % {"state": _state(decision.state)}
+
+
+def _state(state: State) -> str:
+    return str(ItemState(state.value).label)
+
+
+def _line(one: OutboundExplanation, said: OutboundStanding | None) -> Line:
+    told = one.selectors
+    return Line(
+        one.place,
+        one.name,
+        one.cls,
+        one.verdict.value,
+        _TONES.get(one.verdict, ""),
+        _MARKS.get(one.verdict, "·"),
+        str(VERDICTS[one.verdict]),
+        one.was_here,
+        one.matches and one.verdict not in (Verdict.TAKEN, Verdict.HELD, Verdict.LATER),
+        None if told is None else tuple(selector_of(each) for each in told),
+        "" if said is None else said.problem,
+    )
+
+
+def _condition_text(one: Condition) -> str:
+    values = ", ".join(_value_text(one)) or one.note
+    said = str(_STATES[one.state])
+    return f"{said}: {values}" if values else said
+
+
+def _value_text(one: Condition) -> list[str]:
+    return [
+        _("%(name)s is not there") % {"name": each.text}
+        if each.missing
+        else _("%(name)s is %(value)s") % {"name": each.text, "value": each.value}
+        for each in one.values
+    ]
+
+
+def _why(one: Condition) -> list[str]:
+    lines = _value_text(one)
+    if one.state is PartState.ERROR:
+        lines.append(_("type error: %(what)s") % {"what": one.note})
+    return lines

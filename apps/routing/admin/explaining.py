@@ -1,0 +1,237 @@
+"""The page "Explain an item": what would happen to this one, and why. It changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.forms import Media
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from apps.routing.admin import explain_shown as shown
+from apps.routing.admin.explain_form import AT_OUTBOUND, ExplainForm, Happening
+from apps.routing.admin.projects import Choice, chosen
+from apps.routing.admin.versions import Laid, laid, versions_of
+from apps.routing.engine.explaining import Event, Lookup, explain_item, explain_known
+from apps.routing.engine.explanations import NO_UUID, ItemExplanation
+from apps.routing.engine.items import Item, NoItem, read_item
+from apps.routing.engine.life import Known, uuid_of
+from apps.routing.engine.messages import TASK_RESULT, TASK_UUID, Counters
+from apps.routing.engine.outcomes import State
+from apps.routing.engine.rules import Outbound
+from apps.routing.engine.track import Track
+from apps.routing.queries import Entry, find_items, find_known
+from apps.routing.queries.reports import OutboundStanding, standing
+from apps.routing.states import ItemState
+
+CSS: Final = [
+    "dashboard/dashboard.css",
+    "configcenter/configcenter.css",
+    "routing/routing.css",
+    "routing/explain.css",
+]
+# What a link to the question holds; the item is no part of it, but the name of one may be.
+_ASKED: Final = ("inbound", "happening", "status", "at")
+_COUNTS: Final = ("routed_count", "retry_times", "group_retry_times")
+# What poison is kept as when it is no JSON.
+_RAW: Final = "raw"
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def explain_page(request: HttpRequest) -> HttpResponse:
+    """``?project=&version=&item=<task_uuid>`` and the fields of the form but ``text``."""
+    choice = chosen(request)
+    context = admin.site.each_context(request) | {
+        "title": _("Explain an item"),
+        "subtitle": None if choice is None else str(choice.project),
+        "media": Media(css={"all": CSS}, js=["projects/copy.js"]),
+        "choice": choice,
+    }
+    if choice is not None:
+        context |= _answer(request, choice)
+    return TemplateResponse(request, "admin/routing/explain.html", context)
+
+
+def _answer(request: HttpRequest, choice: Choice) -> dict[str, Any]:
+    given = request.POST if request.method == "POST" else request.GET
+    versions = versions_of(choice.project)
+    number = versions.number(given.get("version", ""))
+    rules = laid(versions, number)
+    name = given.get("item", "").strip()
+    entry = _entry(choice.project.pk, name)
+    fields = ExplainForm.base_fields
+    values = _begin(entry) | {key: text for key, text in given.items() if key in fields}
+    # A text area sends every line end as two characters.
+    posted = request.POST.get("text", "").replace("\r\n", "\n")
+    values["text"] = posted if request.method == "POST" else _text(entry)
+    form = _form(rules, entry, values, ask=bool(values["text"]) or request.method == "POST")
+    context = {
+        "versions": versions,
+        "number": number,
+        "rules": rules,
+        "item": name,
+        "entry": entry,
+        "entry_state": None if entry is None else ItemState(entry.state).label,
+        "form": form,
+        "link": _link(choice, given, entry),
+    }
+    if form.is_bound and form.is_valid() and rules.track is not None:
+        now = timezone.now()
+        said = standing(choice.project.pk, now).outbounds
+        asked = _Asked(choice.project.pk, rules.track, entry, said, now)
+        context |= _told(asked.explain(form.cleaned_data), values["text"], said)
+    return context
+
+
+def _entry(project: int, name: str) -> Entry | None:
+    return find_items(project=project, task_uuids=[name]).get(name) if name else None
+
+
+def _text(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    try:
+        item = entry.item
+    except NoItem:
+        return entry.text
+    raw = item.get(_RAW)
+    if entry.state == State.DEAD and len(item) == 1 and isinstance(raw, str):
+        return raw
+    return shown.pretty(item)
+
+
+def _begin(entry: Entry | None) -> dict[str, Any]:
+    """The question that an item of the ledger begins with."""
+    begin = {"text": "", "inbound": "", "happening": Happening.ARRIVES.value, "routed_count": 1}
+    if entry is None:
+        return begin
+    # Poison was never converted; any other item was.
+    inbound = entry.inbound if entry.state == State.DEAD else ""
+    parked = entry.state == State.PARKED
+    return begin | {
+        "inbound": inbound,
+        "happening": (Happening.OFFERED if parked else Happening.NEW).value,
+        "at": entry.outbound,
+        "routed_count": entry.routed_count,
+        "retry_times": entry.retry_times,
+        "group_retry_times": entry.group_retry_times,
+    }
+
+
+def _form(rules: Laid, entry: Entry | None, values: dict[str, Any], *, ask: bool) -> ExplainForm:
+    track = rules.track
+    inbounds = [] if track is None else list(track.entrances)
+    outbounds = [] if track is None else list(track.outbounds)
+    if entry is not None and entry.outbound and entry.outbound not in outbounds:
+        # It is gone from these rules, which is a question of its own.
+        outbounds.append(entry.outbound)
+    named = {"inbounds": inbounds, "outbounds": outbounds}
+    return ExplainForm(values, **named) if ask else ExplainForm(None, initial=values, **named)
+
+
+def _link(choice: Choice, given: Mapping[str, str], entry: Entry | None) -> str:
+    """The address of this question, without the text of the item."""
+    asked = {"project": str(choice.project.pk), "version": given.get("version", "")}
+    asked |= {"item": "" if entry is None else str(entry.task_uuid)}
+    asked |= {key: given.get(key, "") for key in (*_ASKED, *_COUNTS)}
+    return reverse("routing-explain") + "?" + urlencode({k: v for k, v in asked.items() if v})
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Of which rules, and how things stand now."""
+
+    project: int
+    track: Track
+    entry: Entry | None
+    # What routers say of outbounds.
+    said: Mapping[str, OutboundStanding]
+    now: datetime
+
+    def explain(self, asked: Mapping[str, Any]) -> ItemExplanation:
+        """What would happen, by the answers of the form."""
+        happening, text = asked["happening"], asked["text"]
+        if happening not in AT_OUTBOUND:
+            ledger = partial(find_known, self.project) if happening == Happening.ARRIVES else None
+            return self._coming(text, asked, ledger)
+        try:
+            item = read_item(text)
+        except NoItem:
+            return self._coming(text, asked, None)
+        known = _known(self.entry, item, asked)
+        if happening == Happening.RESULT:
+            back = {TASK_UUID: known.uuid, TASK_RESULT: _status(asked["status"])}
+            back["group_retry_times"] = known.counters.group_retry_times
+            return self._coming(item | back, asked, known)
+        event = Event.TIMED_OUT if happening == Happening.TIMED_OUT else Event.OFFERED
+        return explain_known(self.track, known, event, now=self.now, full=self._is_full)
+
+    def _coming(
+        self, item: str | Item, asked: Mapping[str, Any], known: Known | Lookup | None
+    ) -> ItemExplanation:
+        inbound = asked["inbound"] or None
+        return explain_item(
+            self.track, item, inbound=inbound, known=known, now=self.now, full=self._is_full
+        )
+
+    def _is_full(self, outbound: Outbound) -> bool:
+        found = self.said.get(outbound.name)
+        return found is not None and found.full
+
+
+def _status(text: str) -> int | str:
+    """As a spider logs it: statuses are numbers as a rule."""
+    text = text.strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else text
+
+
+def _known(entry: Entry | None, item: Item, asked: Mapping[str, Any]) -> Known:
+    """The item as if the ledger knew it at that outbound; what is in the ledger comes first."""
+    parked = asked["happening"] == Happening.OFFERED
+    name = uuid_of(item) or NO_UUID
+    # Each retry there is one of all.
+    retries = asked["retry_times"] or 0
+    in_all = max(asked["group_retry_times"] or 0, retries)
+    return Known(
+        uuid=name if entry is None else str(entry.task_uuid),
+        state=State.PARKED if parked else State.DISPATCHED,
+        outbound=asked["at"],
+        counters=Counters(asked["routed_count"] or 0, retries, in_all),
+        item=item,
+    )
+
+
+def _told(told: ItemExplanation, text: str, said: Mapping[str, OutboundStanding]) -> dict[str, Any]:
+    lines, left = shown.lines_of(told, said)
+    parts = told.as_dict()
+    message = told.message
+    return {
+        "told": told,
+        "outcome": shown.outcome_of(told),
+        "place": shown.place_of(told.refused, text),
+        "converted": shown.converted_of(told.steps),
+        "inbound_selectors": [
+            shown.selector_of(each) for each in (told.inbound.selectors if told.inbound else ())
+        ],
+        "facts": shown.result_facts(told),
+        "lines": lines,
+        "left": left,
+        "item_json": shown.pretty(parts["converted"]),
+        "counters": None
+        if told.decision is None
+        else shown.counters_text(parts["decision"]["counters"]),
+        "message": message,
+        "message_json": "" if message is None else shown.pretty(parts["message"]["message"]),
+        "message_cut": message is not None and parts["message"]["cut"],
+        "is_new": message is not None and told.known is None,
+    }

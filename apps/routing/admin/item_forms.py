@@ -1,0 +1,96 @@
+"""What people ask the ledger, and what they type into an item."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import (
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
+
+from apps.routing.engine.items import MAX_BYTES
+from apps.routing.models import NAME_CHARACTERS
+from apps.routing.querysets import RESUBMITTABLE
+from apps.routing.states import ItemState
+
+MOST_VALUE: Final = 1000
+MOST_NOTE: Final = 500
+_MOMENTS: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"]
+
+
+def _moment(label: Any) -> forms.DateTimeField:
+    widget = UnfoldAdminTextInputWidget({"type": "datetime-local", "step": "1"})
+    return forms.DateTimeField(label=label, required=False, widget=widget, input_formats=_MOMENTS)
+
+
+def _name(label: Any, known: str = "", most: int = NAME_CHARACTERS) -> forms.CharField:
+    widget = UnfoldAdminTextInputWidget({"list": known} if known else {})
+    return forms.CharField(label=label, required=False, max_length=most, widget=widget)
+
+
+class ItemFilter(forms.Form):
+    """Which items of the project."""
+
+    state = forms.ChoiceField(
+        label=_("State"),
+        required=False,
+        choices=[("", "–"), *ItemState.choices],
+        widget=UnfoldAdminSelectWidget,
+    )
+    inbound = _name(_("Inbound"), "known-inbounds")
+    outbound = _name(_("Outbound"), "known-outbounds")
+    since = _moment(_("Received since"))
+    until = _moment(_("Received before"))
+
+
+class DeadFilter(forms.Form):
+    """Which dead letters."""
+
+    state = forms.ChoiceField(
+        label=_("State"),
+        required=False,
+        choices=[("", "–"), *[each for each in ItemState.choices if each[0] in RESUBMITTABLE]],
+        widget=UnfoldAdminSelectWidget,
+    )
+    reason = _name(_("Reason"), "known-reasons", 40)
+    outbound = _name(_("Outbound"), "known-outbounds")
+
+
+class ParkedFilter(forms.Form):
+    """Which parked items."""
+
+    outbound = _name(_("Outbound"), "known-outbounds")
+
+
+class FindForm(forms.Form):
+    """One item by its UUID, or all that hold a value."""
+
+    value = forms.CharField(
+        label=_("Task UUID or value"),
+        required=False,
+        max_length=MOST_VALUE,
+        widget=UnfoldAdminTextInputWidget({"placeholder": _("whole and exact")}),
+    )
+    key = _name(_("Only under the key"))
+
+
+class EditItemForm(forms.Form):
+    """An item as JSON, to be submitted again."""
+
+    item = forms.CharField(
+        label=_("Item"),
+        max_length=2 * MAX_BYTES,
+        strip=False,
+        widget=UnfoldAdminTextareaWidget({"rows": 24, "class": "cy-editor", "spellcheck": "false"}),
+    )
+    note = forms.CharField(
+        label=_("Note"),
+        required=False,
+        max_length=MOST_NOTE,
+        widget=UnfoldAdminTextInputWidget,
+        help_text=_("Why; kept in the audit trail."),
+    )

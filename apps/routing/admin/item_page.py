@@ -1,0 +1,96 @@
+"""The page of one item: where it stands, how it came there, what it holds."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from datetime import datetime
+from typing import Any, Final
+
+from django.http import HttpResponse
+from django.urls import reverse
+
+from apps.routing.admin.words import told, why
+from apps.routing.engine.items import raw_of
+from apps.routing.engine.messages import anew
+from apps.routing.models import RoutedItem
+from apps.routing.querysets import RESUBMITTABLE
+from apps.routing.states import TONES, ItemState
+
+# More of an item is not shown, but can be fetched.
+SHOWN_CHARACTERS: Final = 60_000
+
+
+def item_page(item: RoutedItem, now: datetime) -> dict[str, Any]:
+    """What the template shows. One query, for the items that this one names."""
+    state = ItemState(item.state)
+    asked = {"project": item.project_id, "item": str(item.task_uuid)}
+    reason, detail = why(item.reason, item.detail)
+    raw = raw_text(item)
+    text = pretty(item.item) if raw is None else raw
+    story = told(item.story)
+    known = _relatives(item, [each.other for each in story if each.other])
+    return {
+        "item": item,
+        "state": state,
+        "tone": TONES[state],
+        "explain": reverse("routing-explain", query=asked),
+        "reason": reason,
+        "detail": detail,
+        # Each step with the id of the item that it names, where that is still kept.
+        "story": [(each, known.get(each.other)) for each in story],
+        "is_raw": raw is not None,
+        "text": text[:SHOWN_CHARACTERS],
+        "cut": len(text) > SHOWN_CHARACTERS,
+        "size": len(item.item.encode("utf-8", "surrogatepass")),
+        "is_late": item.due_at is not None and item.due_at <= now,
+        "is_open": not item.is_final,
+        "is_resubmittable": item.state in RESUBMITTABLE and item.replaced_by is None,
+        "origin": known.get(str(item.resubmit_of)),
+        "successor": known.get(str(item.replaced_by)),
+        "seconds": ((item.ended_at or now) - item.received_at).total_seconds(),
+    }
+
+
+def pretty(text: str) -> str:
+    """JSON as people read it; what cannot be read stays as it is."""
+    try:
+        return json.dumps(json.loads(text), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        return text
+
+
+def raw_text(item: RoutedItem) -> str | None:
+    """The text that an inbound has brought where that is no item at all."""
+    if item.state != ItemState.DEAD:
+        return None
+    try:
+        return raw_of(json.loads(item.item))
+    except (ValueError, RecursionError, AttributeError):
+        return item.item
+
+
+def typed_of(item: RoutedItem) -> str:
+    """What somebody begins with who edits it."""
+    raw = raw_text(item)
+    if raw is not None:
+        return raw
+    return json.dumps(anew(json.loads(item.item)), ensure_ascii=False, indent=2)
+
+
+def whole_item(item: RoutedItem) -> HttpResponse:
+    """The JSON as a file: no browser takes it for a page."""
+    answer = HttpResponse(item.item, content_type="application/json; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{item.task_uuid}.json"'
+    answer["X-Content-Type-Options"] = "nosniff"
+    return answer
+
+
+def _relatives(item: RoutedItem, named: list[str]) -> dict[str, int]:
+    """Ids of the items that this one names, by task_uuid; those no longer kept are left out."""
+    wanted = {each for each in (item.resubmit_of, item.replaced_by) if each is not None}
+    wanted |= {uuid.UUID(each) for each in named}
+    if not wanted:
+        return {}
+    rows = RoutedItem.objects.filter(project=item.project_id, task_uuid__in=wanted)
+    return {str(name): pk for name, pk in rows.values_list("task_uuid", "pk")}

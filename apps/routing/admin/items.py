@@ -1,0 +1,240 @@
+"""The ledger in the admin: lists that never count, the story of an item, what people may do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_GET, require_POST
+
+from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.read_only import ReadOnly
+from apps.access.errors import DomainError
+from apps.access.states import Role
+from apps.routing.admin import bulk, lists
+from apps.routing.admin.item_forms import MOST_NOTE, EditItemForm
+from apps.routing.admin.item_page import item_page, typed_of, whole_item
+from apps.routing.admin.projects import Choice, chosen, number_in
+from apps.routing.admin.router import MEDIA
+from apps.routing.engine.items import NoItem, read_item
+from apps.routing.models import RoutedItem
+from apps.routing.services import cancel_item, resubmit_item
+
+
+@admin.register(RoutedItem)
+class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
+    """Items are moved by routers; people look, cancel, submit again and offer again."""
+
+    class Media:
+        css = {"all": MEDIA}
+
+    def get_urls(self) -> list[URLPattern]:
+        """The lists beside the main one, and the buttons."""
+        view = self.admin_site.admin_view
+        get, post = require_GET, require_POST
+        return [
+            path("find", view(get(self.find_view)), name="routing_find"),
+            path("dead-letters", view(get(self.dead_view)), name="routing_dead_letters"),
+            path("parked", view(get(self.parked_view)), name="routing_parked"),
+            path("resubmit", view(post(self.bulk_view)), {"verb": "resubmit"}, "routing_resubmit"),
+            path("cancel", view(post(self.bulk_view)), {"verb": "cancel"}, "routing_cancel"),
+            path("offer", view(post(self.offer_view)), name="routing_offer"),
+            path("<int:pk>/item.json", view(get(self.whole_view)), name="routing_item_json"),
+            path("<int:pk>/cancel", view(post(self.cancel_view)), name="routing_item_cancel"),
+            path("<int:pk>/resubmit", view(post(self.resubmit_view)), name="routing_item_resubmit"),
+            path("<int:pk>/edit", view(self.edit_view), name="routing_item_edit"),
+            *super().get_urls(),
+        ]
+
+    # --- lists ----------------------------------------------------------------------------------
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Items of ``?project=``, the newest first."""
+        return self._list(request, lists.items, _("Items"))
+
+    def dead_view(self, request: HttpRequest) -> HttpResponse:
+        """Items that ended without success, and for which no other stands."""
+        return self._list(request, lists.dead_letters, _("Dead letters"))
+
+    def parked_view(self, request: HttpRequest) -> HttpResponse:
+        """Items that wait for their outbound."""
+        return self._list(request, lists.parked, _("Parked"))
+
+    def find_view(self, request: HttpRequest) -> HttpResponse:
+        """The item of a UUID, or all that hold a value."""
+        choice = self._chosen(request)
+        if choice is not None:
+            found = lists.by_uuid(choice, request.GET.get("value", ""))
+            if found is not None:
+                return HttpResponseRedirect(_address(found.pk))
+        return self._list(request, lists.found, _("Find items"))
+
+    def _list(self, request: HttpRequest, make: lists.Make, title: object) -> HttpResponse:
+        choice = self._chosen(request)
+        context = self._context(request, choice, title)
+        if choice is None:
+            return TemplateResponse(request, "admin/routing/items.html", context)
+        listed = make(request, choice)
+        context |= {"listed": listed}
+        return TemplateResponse(request, listed.template, context)
+
+    # --- many at once ---------------------------------------------------------------------------
+
+    def bulk_view(self, request: HttpRequest, *, verb: str) -> HttpResponse:
+        """Cancel or submit again all that are ticked."""
+        choice = self._operated(request)
+        work = bulk.resubmit if verb == "resubmit" else bulk.cancel
+        done = work(request, choice, _typed_note(request))
+        for level, text in done.said():
+            messages.add_message(request, level, text)
+        return HttpResponseRedirect(_back(request))
+
+    def offer_view(self, request: HttpRequest) -> HttpResponse:
+        """Have the items that are parked for an outbound offered again at once."""
+        choice = self._operated(request)
+        for level, text in bulk.offer(request, choice, _typed_note(request)):
+            messages.add_message(request, level, text)
+        return HttpResponseRedirect(_back(request))
+
+    # --- one item -------------------------------------------------------------------------------
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """What an item is, and what happened to it."""
+        item = self._item(request, number_in(object_id))
+        context = self._context(request, None, _("Item")) | item_page(item, timezone.now())
+        context |= {
+            "subtitle": str(item.project),
+            "may_operate": self._may_operate(request, item),
+            "max_note": MOST_NOTE,
+        }
+        return TemplateResponse(request, "admin/routing/item.html", context)
+
+    def whole_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The item as it is, to be kept as a file."""
+        return whole_item(self._item(request, pk))
+
+    def cancel_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """End an open item."""
+        item = self._operable(request, pk)
+        try:
+            cancel_item(
+                item=item, actor=person_of(request), now=timezone.now(), note=_typed_note(request)
+            )
+        except DomainError as error:
+            messages.error(request, error.text)
+        else:
+            messages.success(request, gettext("The item is cancelled."))
+        return HttpResponseRedirect(_address(pk))
+
+    def resubmit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Submit it again as it was."""
+        item = self._operable(request, pk)
+        try:
+            self._resubmit(request, item, None, _typed_note(request))
+        except DomainError as error:
+            messages.error(request, error.text)
+        return HttpResponseRedirect(_address(pk))
+
+    def edit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Submit it again with changes."""
+        item = self._operable(request, pk)
+        form = EditItemForm(request.POST if request.method == "POST" else None)
+        if request.method != "POST":
+            form = EditItemForm(initial={"item": typed_of(item)})
+        elif form.is_valid():
+            try:
+                data = read_item(form.cleaned_data["item"])
+                self._resubmit(request, item, data, form.cleaned_data["note"])
+                return HttpResponseRedirect(_address(pk))
+            except NoItem as error:
+                form.add_error("item", str(error))
+            except DomainError as error:
+                form.add_error("item", error.text)
+        context = self._context(request, None, _("Edit and submit again"))
+        context |= {"item": item, "form": form, "subtitle": str(item.project)}
+        return TemplateResponse(request, "admin/routing/item_edit.html", context)
+
+    def _resubmit(
+        self, request: HttpRequest, item: RoutedItem, data: dict[str, Any] | None, note: str
+    ) -> None:
+        entry = resubmit_item(
+            item=item, data=data, actor=person_of(request), now=timezone.now(), note=note
+        )
+        said = gettext("Submitted again as %(uuid)s.") % {"uuid": entry.task_uuid}
+        messages.success(request, said)
+
+    # --- who may what ---------------------------------------------------------------------------
+
+    def _chosen(self, request: HttpRequest) -> Choice | None:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return chosen(request)
+
+    def _operated(self, request: HttpRequest) -> Choice:
+        choice = self._chosen(request)
+        if choice is None:
+            raise Http404
+        if not choice.may_operate:
+            raise PermissionDenied
+        return choice
+
+    def _item(self, request: HttpRequest, pk: int | None) -> RoutedItem:
+        rows = RoutedItem.objects.visible_to(request.user).select_related("project")
+        item = None if pk is None else rows.filter(pk=pk).first()
+        if item is None:
+            raise Http404(_("There is no such item, it is no longer kept, or it is not yours."))
+        return item
+
+    def _operable(self, request: HttpRequest, pk: int) -> RoutedItem:
+        item = self._item(request, pk)
+        if not self._may_operate(request, item):
+            raise PermissionDenied
+        return item
+
+    def _may_operate(self, request: HttpRequest, item: Model) -> bool:
+        return item.project_id in projects_of(request, Role.OPERATOR)  # type: ignore[attr-defined]
+
+    def _context(
+        self, request: HttpRequest, choice: Choice | None, title: object
+    ) -> dict[str, Any]:
+        return {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "subtitle": None if choice is None else str(choice.project),
+            "media": self.media,
+            "choice": choice,
+        }
+
+
+def _address(pk: int) -> str:
+    return reverse("admin:routing_routeditem_change", args=[pk])
+
+
+def _typed_note(request: HttpRequest) -> str:
+    """No database takes the character 0."""
+    return request.POST.get("note", "").replace("\x00", "")[:MOST_NOTE]
+
+
+def _back(request: HttpRequest) -> str:
+    """The list that the button was on: one of ours, with its filters."""
+    names = ("routing_dead_letters", "routing_parked", "routing_routeditem_changelist")
+    wanted = request.POST.get("back", "")
+    for name in names:
+        address = reverse(f"admin:{name}")
+        if wanted == address or wanted.startswith(f"{address}?"):
+            return wanted
+    return reverse("admin:routing_routeditem_changelist")

@@ -1,0 +1,365 @@
+"""What the page of the router shows: the books, what is wrong, every line in and out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from django.conf import settings
+from django.db.models import Q, Subquery, Sum
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from apps.configcenter.admin.shown import tally_text
+from apps.configcenter.models import Configuration, ConfigVersion
+from apps.configcenter.queries import Runner, tallies_of
+from apps.configcenter.queries import Tally as Followers
+from apps.projects.models import Project
+from apps.routing.engine.files.data import from_data
+from apps.routing.engine.rules import Inbound, Outbound, RuleSet
+from apps.routing.models import RoutedItem, Tally
+from apps.routing.queries import (
+    Books,
+    Counted,
+    InboundStanding,
+    OutboundStanding,
+    Standing,
+    books,
+    outbound_counts,
+    server_standing,
+    standing,
+)
+from apps.routing.queries.tracks import KIND
+from apps.routing.states import ItemState
+
+SHOWN_DRAFTS: Final = 5
+# The oldest parked item is looked up for so many outbounds.
+MOST_PARKED: Final = 50
+SHOWN_NAMES: Final = 5
+# Which server a class of outbounds talks to.
+_SERVERS: Final = {"redis_queue": "Redis", "rabbitmq": "RabbitMQ", "kafka": "Kafka"}
+_BAD: Final = (ItemState.FAILED, ItemState.EXPIRED, ItemState.REJECTED, ItemState.DEAD)
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that a person should know first."""
+
+    tone: str
+    icon: str
+    text: str
+    since: datetime | None = None
+    # As the machine says it.
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InboundLine:
+    """One inbound: its rule, what came by it ever, and how it is now."""
+
+    number: int
+    rule: Inbound | None
+    name: str
+    now: InboundStanding | None
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def depth(self) -> int | None:
+        """Messages that wait; None when nobody can say."""
+        return None if self.now is None else self.now.depth
+
+
+@dataclass(frozen=True, slots=True)
+class OutboundLine:
+    """One outbound: its rule, where its items stand, and how it is now."""
+
+    number: int
+    rule: Outbound | None
+    name: str
+    now: OutboundStanding | None
+    counts: dict[str, int] = field(default_factory=dict)
+    oldest: RoutedItem | None = None
+
+    @property
+    def depth(self) -> int | None:
+        """Messages that wait; None when nobody can say."""
+        return None if self.now is None else self.now.depth
+
+    @property
+    def total(self) -> int:
+        """All items that stand here or ended here."""
+        return sum(self.counts.values())
+
+    @property
+    def more_selectors(self) -> int:
+        """How many conditions there are besides the first."""
+        return 0 if self.rule is None else len(self.rule.selector) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class InState:
+    """How many items are in one state."""
+
+    name: str
+    label: str
+    count: int
+    bad: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything on the page."""
+
+    project: Project
+    books: Books
+    standing: Standing
+    configuration: Configuration | None
+    followers: Followers
+    drafts: list[ConfigVersion]
+    inbounds: list[InboundLine]
+    outbounds: list[OutboundLine]
+    # Items that never came to an outbound.
+    nowhere: dict[str, int]
+    rules: RuleSet | None
+    troubles: list[Trouble] = field(default_factory=list)
+
+    @property
+    def active(self) -> ConfigVersion | None:
+        """The version that routers shall run."""
+        return None if self.configuration is None else self.configuration.active
+
+    @property
+    def runs(self) -> str:
+        """``2 of 2 on v7``."""
+        return tally_text(self.followers)
+
+    @property
+    def routers(self) -> tuple[Runner, ...]:
+        """Living routers that follow the rules, and what each runs."""
+        return self.followers.runners
+
+    @property
+    def ends(self) -> list[InState]:
+        """What became of all that have ended."""
+        return _in_states(self.books.final)
+
+    @property
+    def nowhere_states(self) -> list[InState]:
+        """Items that never came to an outbound."""
+        return [each for each in _in_states(self.nowhere) if each.count]
+
+    @property
+    def final(self) -> int:
+        """All that have ended."""
+        return sum(self.books.final.values())
+
+    @property
+    def in_flight(self) -> int:
+        """All that are under way, parked ones apart."""
+        return sum(self.books.in_flight.values())
+
+
+def overview(project: Project, now: datetime) -> Overview:
+    """The page of one project: a fixed number of queries, none of which counts items."""
+    configuration = (
+        Configuration.objects.filter(kind=KIND, project=project)
+        .select_related("active", "project")
+        .first()
+    )
+    active = None if configuration is None else configuration.active
+    rules = None if active is None else from_data(active.data)[0]
+    said = standing(project.pk, now)
+    counts = {each.outbound: each.by_state for each in outbound_counts(project.pk)}
+    found = Overview(
+        project=project,
+        books=books(project.pk),
+        standing=said,
+        configuration=configuration,
+        followers=_followers(configuration),
+        drafts=_drafts(configuration),
+        inbounds=_inbounds(project, rules, said),
+        outbounds=_outbounds(project, rules, said, counts),
+        nowhere=counts.get("", {}),
+        rules=rules,
+    )
+    found.troubles.extend([*_troubles(found), *_port_troubles(found, now)])
+    return found
+
+
+def _in_states(counts: dict[str, int]) -> list[InState]:
+    return [
+        InState(state.value, str(state.label), counts[state.value], state in _BAD)
+        for state in ItemState
+        if state.value in counts
+    ]
+
+
+def _followers(configuration: Configuration | None) -> Followers:
+    return Followers(0) if configuration is None else tallies_of([configuration])[configuration.pk]
+
+
+def _drafts(configuration: Configuration | None) -> list[ConfigVersion]:
+    """Versions that are newer than the active one, the newest first."""
+    if configuration is None:
+        return []
+    above = 0 if configuration.active is None else configuration.active.number
+    rows = configuration.versions.filter(number__gt=above).defer("content")
+    return list(rows.order_by("-number")[:SHOWN_DRAFTS])
+
+
+def _inbounds(project: Project, rules: RuleSet | None, said: Standing) -> list[InboundLine]:
+    counts: dict[str, dict[str, int]] = {}
+    brought = [Counted.ARRIVED, Counted.FILTERED, Counted.RESULT, Counted.REDELIVERED]
+    rows = (
+        Tally.objects.filter(project=project, what__in=brought)
+        .values_list("inbound", "what")
+        .annotate(total=Sum("amount"))
+    )
+    for name, what, total in rows:
+        counts.setdefault(name, {})[what] = total
+    ruled = {} if rules is None else {each.name: each for each in rules.inbounds}
+    names = [*ruled, *sorted({*counts, *said.inbounds} - ruled.keys())]
+    return [
+        InboundLine(number, ruled.get(name), name, said.inbounds.get(name), counts.get(name, {}))
+        for number, name in enumerate(names, 1)
+    ]
+
+
+def _outbounds(
+    project: Project, rules: RuleSet | None, said: Standing, counts: dict[str, dict[str, int]]
+) -> list[OutboundLine]:
+    ruled = {} if rules is None else {each.name: each for each in rules.outbounds}
+    names = [*ruled, *sorted(({*counts, *said.outbounds} - ruled.keys()) - {""})]
+    parked = [name for name in names if counts.get(name, {}).get(ItemState.PARKED)]
+    oldest = oldest_parked(project.pk, parked)
+    return [
+        OutboundLine(
+            number,
+            ruled.get(name),
+            name,
+            said.outbounds.get(name),
+            counts.get(name, {}),
+            oldest.get(name),
+        )
+        for number, name in enumerate(names, 1)
+    ]
+
+
+def oldest_parked(project: int, outbounds: list[str]) -> dict[str, RoutedItem]:
+    """The item that is parked for longest, by outbound. One query, by the index of parked items."""
+    if not outbounds:
+        return {}
+    wanted = Q()
+    for name in outbounds[:MOST_PARKED]:
+        first = RoutedItem.objects.parked(project, name).values("pk")[:1]
+        wanted |= Q(pk=Subquery(first))
+    rows = RoutedItem.objects.filter(wanted).defer("item", "steps")
+    return {row.outbound: row for row in rows}
+
+
+def _troubles(found: Overview) -> list[Trouble]:
+    troubles = [*_router_troubles(found), *_target_troubles(found), *_limit_troubles(found)]
+    for line in found.inbounds:
+        if line.now is not None and line.now.problem:
+            text = _("Inbound %(name)s cannot be read.") % {"name": line.name}
+            troubles.append(
+                Trouble("danger", "cloud_off", text, line.now.problem_since, line.now.problem)
+            )
+    if found.standing.file_problem:
+        text = _(
+            "The failure file cannot be written. Items that would end there wait, and end by "
+            "themselves when it can be; nothing is lost."
+        )
+        since, problem = found.standing.file_problem_since, found.standing.file_problem
+        troubles.append(Trouble("danger", "save", text, since, problem))
+    if not found.books.balanced:
+        difference = found.books.received - found.books.accounted
+        text = ngettext(
+            "The books do not balance: %(count)d item is unaccounted for.",
+            "The books do not balance: %(count)d items are unaccounted for.",
+            abs(difference),
+        )
+        troubles.insert(0, Trouble("danger", "warning", text % {"count": difference}))
+    return troubles
+
+
+def _router_troubles(found: Overview) -> list[Trouble]:
+    """No router, no rules, or a router that runs others."""
+    if found.configuration is None or found.active is None:
+        return []
+    if not found.standing.routers:
+        text = _("No router works for this project. What arrives waits where it is.")
+        return [Trouble("danger", "heart_broken", text, found.standing.last_at)]
+    return [
+        Trouble(
+            "danger",
+            "sync_problem",
+            _("Router %(name)s could not apply the active version and goes on with v%(number)d.")
+            % {"name": each.name, "number": each.number},
+            each.applied_at,
+            each.problem,
+        )
+        for each in found.followers.runners
+        if each.problem
+    ]
+
+
+def _target_troubles(found: Overview) -> list[Trouble]:
+    """Targets that are away, those with the same reason together: it is one server that is gone."""
+    by_reason: dict[tuple[str, str], list[OutboundLine]] = {}
+    for line in found.outbounds:
+        if line.now is not None and line.now.problem:
+            family = "" if line.rule is None else line.rule.cls.partition(".")[0]
+            by_reason.setdefault((family, line.now.problem), []).append(line)
+    troubles = []
+    for (family, reason), lines in by_reason.items():
+        parked = sum(line.counts.get(ItemState.PARKED, 0) for line in lines)
+        since = [line.now.problem_since for line in lines if line.now and line.now.problem_since]
+        gone = _("%(server)s does not answer: %(names)s.") % {
+            "server": _SERVERS.get(family) or _("The target"),
+            "names": _names([line.name for line in lines]),
+        }
+        kept = ngettext(
+            "%(count)d item is parked and goes out by itself when it is back; nothing is lost.",
+            "%(count)d items are parked and go out by themselves when it is back; nothing is lost.",
+            parked,
+        ) % {"count": parked}
+        first = min(since, default=None)
+        troubles.append(Trouble("danger", "cloud_off", f"{gone} {kept}", first, reason))
+    return troubles
+
+
+def _limit_troubles(found: Overview) -> list[Trouble]:
+    """Rate limits that each router keeps by itself, because what they share is gone."""
+    by_reason: dict[str, list[str]] = {}
+    for line in found.outbounds:
+        if line.now is not None and line.now.limit_degraded:
+            by_reason.setdefault(line.now.limit_degraded, []).append(line.name)
+    return [
+        Trouble(
+            "warning",
+            "speed",
+            _("Rate limits are kept by each router alone: %(names)s.") % {"names": _names(names)},
+            detail=reason,
+        )
+        for reason, names in by_reason.items()
+    ]
+
+
+def _port_troubles(found: Overview, now: datetime) -> list[Trouble]:
+    """The port that the rules ask for, where a web process cannot open it."""
+    server = None if found.rules is None else found.rules.server
+    if server is None:
+        return []
+    said = server_standing(
+        project=found.project.pk, server=server, allowed=settings.ROUTING_SERVERS, now=now
+    )
+    if not said.why_closed:
+        return []
+    text = _("Port %(address)s of these rules is not open.") % {"address": said.address}
+    return [Trouble("warning", "lan", text, detail=said.why_closed)]
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN_NAMES]) + (" …" if len(names) > SHOWN_NAMES else "")

@@ -1,0 +1,71 @@
+"""Which project a page is about: all pages of the router show one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.http import Http404, HttpRequest
+
+from apps.access.admin.base import projects_of
+from apps.access.states import Role
+from apps.configcenter.models import Configuration
+from apps.projects.models import Project
+from apps.routing.queries.tracks import KIND
+
+_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The project that was asked for, and those that the person may ask for."""
+
+    project: Project
+    projects: list[Project]
+    request: HttpRequest
+
+    @property
+    def query(self) -> str:
+        """What the addresses of its pages end in."""
+        return f"?project={self.project.pk}"
+
+    def may(self, role: Role) -> bool:
+        """Whether the person has this role in the project."""
+        return self.project.pk in projects_of(self.request, role)
+
+    @property
+    def may_operate(self) -> bool:
+        """Cancel, submit again, offer again."""
+        return self.may(Role.OPERATOR)
+
+    @property
+    def may_edit(self) -> bool:
+        """Save and activate rules."""
+        return self.may(Role.EDITOR)
+
+
+def number_in(text: str) -> int | None:
+    """A number as an address may hold one; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+
+
+def chosen(request: HttpRequest) -> Choice | None:
+    """The project of ``?project=``; without, the first that has rules. None: there is none.
+
+    Raises ``Http404`` for one that is not there, or not for this person.
+    """
+    projects = list(Project.objects.visible_to(request.user).order_by("name"))
+    asked = request.GET.get("project") or request.POST.get("project") or ""
+    if asked:
+        found = next((each for each in projects if each.pk == number_in(asked)), None)
+        if found is None:
+            raise Http404
+    else:
+        found = _first(projects)
+    return None if found is None else Choice(found, projects, request)
+
+
+def _first(projects: list[Project]) -> Project | None:
+    ruled = set(
+        Configuration.objects.filter(kind=KIND, newest__gte=1).values_list("project_id", flat=True)
+    )
+    return next((each for each in projects if each.pk in ruled), next(iter(projects), None))

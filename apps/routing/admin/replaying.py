@@ -1,0 +1,178 @@
+"""The page "Replay": what a saved version would do with the last items. It changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from django import forms
+from django.contrib import admin
+from django.forms import Media
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_safe
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextInputWidget,
+)
+
+from apps.routing.admin.explain_words import DIFFERENCES, choice_text
+from apps.routing.admin.explaining import CSS
+from apps.routing.admin.projects import Choice, chosen
+from apps.routing.admin.versions import Laid, Versions, laid, versions_of
+from apps.routing.models import NAME_CHARACTERS
+from apps.routing.queries.replaying import MOST_ITEMS, Difference, Group, Replay, Row, replay
+from apps.routing.states import ItemState
+
+FIRST_LIMIT: Final = 1_000
+SHOWN_ROWS: Final = 200
+SHOWN_GROUPS: Final = 100
+_TONES: Final = {
+    Difference.NEWLY_REJECTED: "bad",
+    Difference.NEWLY_TAKEN: "good",
+    Difference.MOVED: "wait",
+    Difference.MESSAGE: "wait",
+}
+
+
+class ReplayForm(forms.Form):
+    """Which items, and by which rules. An empty ``base`` is the active version."""
+
+    version = forms.TypedChoiceField(
+        label=gettext_lazy("Version to try"), coerce=int, widget=UnfoldAdminSelectWidget
+    )
+    base = forms.TypedChoiceField(
+        label=gettext_lazy("Compared with"),
+        coerce=int,
+        empty_value=None,
+        required=False,
+        widget=UnfoldAdminSelectWidget,
+    )
+    limit = forms.IntegerField(
+        label=gettext_lazy("Last items"),
+        min_value=1,
+        max_value=MOST_ITEMS,
+        widget=UnfoldAdminIntegerFieldWidget,
+    )
+    inbound = forms.CharField(
+        label=gettext_lazy("Only of the inbound"),
+        max_length=NAME_CHARACTERS,
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+    )
+    outbound = forms.CharField(
+        label=gettext_lazy("Only at the outbound"),
+        max_length=NAME_CHARACTERS,
+        required=False,
+        widget=UnfoldAdminTextInputWidget,
+    )
+    state = forms.ChoiceField(
+        label=gettext_lazy("Only in the state"), required=False, widget=UnfoldAdminSelectWidget
+    )
+
+    def __init__(self, versions: Versions, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        numbers = [(number, f"v{number}") for number in versions.numbers]
+        active = _("the active version") if versions.active is None else _active(versions.active)
+        cast("forms.ChoiceField", self.fields["version"]).choices = numbers
+        cast("forms.ChoiceField", self.fields["base"]).choices = [("", active), *numbers]
+        cast("forms.ChoiceField", self.fields["state"]).choices = [
+            ("", _("any")),
+            *(each for each in ItemState.choices if each[0] != ItemState.DEAD),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A group or an item, in words."""
+
+    tone: str
+    difference: str
+    before: str
+    after: str
+    # A group or a row of the replay.
+    of: Any
+    state: str = ""
+
+
+@require_safe
+def replay_page(request: HttpRequest) -> HttpResponse:
+    """``?project=&version=``, and the other fields of the form."""
+    choice = chosen(request)
+    context = admin.site.each_context(request) | {
+        "title": _("Replay"),
+        "subtitle": None if choice is None else str(choice.project),
+        "media": Media(css={"all": CSS}),
+        "choice": choice,
+        "most": MOST_ITEMS,
+    }
+    if choice is not None:
+        context |= _answer(request, choice)
+    return TemplateResponse(request, "admin/routing/replay.html", context)
+
+
+def _answer(request: HttpRequest, choice: Choice) -> dict[str, Any]:
+    versions = versions_of(choice.project)
+    first = {"version": _draft(versions), "limit": FIRST_LIMIT}
+    if "version" not in request.GET:
+        return {"versions": versions, "form": ReplayForm(versions, initial=first)}
+    form = ReplayForm(versions, {"limit": FIRST_LIMIT} | request.GET.dict())
+    context: dict[str, Any] = {"versions": versions, "form": form}
+    if not form.is_valid():
+        return context
+    asked = form.cleaned_data
+    base = versions.active if asked["base"] is None else asked["base"]
+    one, other = laid(versions, base), laid(versions, asked["version"])
+    context |= {"base": one, "draft": other}
+    if one.track is None or other.track is None:
+        return context | {"problems": [each for each in (one, other) if each.track is None]}
+    found = replay(
+        project=choice.project.pk,
+        base=one.track,
+        draft=other.track,
+        limit=asked["limit"],
+        **{name: asked[name] for name in ("inbound", "outbound", "state") if asked[name]},
+    )
+    return context | _told(found, other)
+
+
+def _draft(versions: Versions) -> int | None:
+    """The newest version, unless it is active already and there is another."""
+    return next(
+        (number for number in versions.numbers if number != versions.active),
+        next(iter(versions.numbers), None),
+    )
+
+
+def _active(number: int) -> str:
+    return _("the active version, v%(number)d") % {"number": number}
+
+
+def _told(found: Replay, draft: Laid) -> dict[str, Any]:
+    return {
+        "found": found,
+        "counts": [
+            (_TONES[each], DIFFERENCES[each], found.count(each))
+            for each in Difference
+            if each is not Difference.NONE
+        ],
+        "groups": [_shown(group) for group in found.groups[:SHOWN_GROUPS]],
+        "more_groups": max(0, len(found.groups) - SHOWN_GROUPS),
+        "rows": [_shown(row) for row in found.rows[:SHOWN_ROWS]],
+        "more_rows": found.different - min(len(found.rows), SHOWN_ROWS),
+        "seconds": f"{found.seconds:.2f}",
+    }
+
+
+def _shown(each: Group | Row) -> Shown:
+    return Shown(
+        _TONES.get(each.difference, ""),
+        str(DIFFERENCES[each.difference]),
+        choice_text(each.before),
+        choice_text(each.after),
+        each,
+        str(ItemState(each.state).label) if isinstance(each, Row) else "",
+    )

@@ -1,0 +1,98 @@
+"""The router of a project in the admin: how it is now, and the rules that it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_GET, require_POST
+
+from apps.access.admin.base import ProjectScopedAdmin
+from apps.access.admin.read_only import ReadOnly
+from apps.routing.admin import rules
+from apps.routing.admin.overview import overview
+from apps.routing.admin.projects import Choice, chosen
+from apps.routing.models import RouterReport
+
+MEDIA = ["dashboard/dashboard.css", "configcenter/configcenter.css", "routing/routing.css"]
+
+
+@admin.register(RouterReport)
+class RouterAdmin(ReadOnly, ProjectScopedAdmin):
+    """Pages about a project instead of a list of rows: what routers report is one of them."""
+
+    class Media:
+        css = {"all": MEDIA}
+
+    def get_urls(self) -> list[URLPattern]:
+        """The overview, what refreshes it, and the editor of the rules."""
+        view = self.admin_site.admin_view
+        return [
+            path("live", view(require_GET(self.live_view)), name="routing_routerreport_live"),
+            path("rules/", view(require_GET(self.rules_view)), name="routing_rules"),
+            path("rules/check", view(require_POST(self.check_view)), name="routing_rules_check"),
+            path("rules/save", view(require_POST(self.save_view)), name="routing_rules_save"),
+            *super().get_urls(),
+        ]
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> None:
+        """No report has a page of its own."""
+
+    # --- how it is now --------------------------------------------------------------------------
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The router of ``?project=``."""
+        choice = self._chosen(request)
+        context = self._context(request, choice, _("Router")) | _overview(choice)
+        return TemplateResponse(request, "admin/routing/router.html", context)
+
+    def live_view(self, request: HttpRequest) -> HttpResponse:
+        """The changing part of it."""
+        choice = self._chosen(request)
+        context = {"choice": choice} | _overview(choice)
+        return TemplateResponse(request, "admin/routing/router_live.html", context)
+
+    # --- its rules ------------------------------------------------------------------------------
+
+    def rules_view(self, request: HttpRequest) -> HttpResponse:
+        """The rules of ``?project=&version=``, to read or to edit."""
+        choice = self._chosen(request)
+        context = self._context(request, choice, _("Routing rules"))
+        return rules.page(request, choice, context)
+
+    def check_view(self, request: HttpRequest) -> HttpResponse:
+        """What is wrong with an entry that is being edited."""
+        return rules.check(request, self._chosen(request))
+
+    def save_view(self, request: HttpRequest) -> HttpResponse:
+        """Keep the draft of the page as a new version."""
+        return rules.save(request, self._chosen(request))
+
+    def _chosen(self, request: HttpRequest) -> Choice | None:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return chosen(request)
+
+    def _context(
+        self, request: HttpRequest, choice: Choice | None, title: object
+    ) -> dict[str, Any]:
+        return {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "subtitle": None if choice is None else str(choice.project),
+            "media": self.media,
+            "choice": choice,
+        }
+
+
+def _overview(choice: Choice | None) -> dict[str, Any]:
+    now = timezone.now()
+    return {"view": None if choice is None else overview(choice.project, now), "now": now}

@@ -1,0 +1,76 @@
+"""Which version of a project's rules a page asks: the active one, or any that was saved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from django.http import Http404
+
+from apps.configcenter.models import Configuration
+from apps.projects.models import Project
+from apps.routing.admin.projects import number_in
+from apps.routing.engine.rules import Problem, RuleSet
+from apps.routing.engine.track import BadRules, Track, lay
+from apps.routing.queries.tracks import KIND, track_of
+from apps.routing.texts import told_problem
+
+SHOWN_VERSIONS: Final = 100
+_MOST_NUMBER: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The versions of one project; numbers, the newest first."""
+
+    configuration: Configuration | None
+    active: int | None
+    numbers: list[int]
+
+    def number(self, asked: str) -> int | None:
+        """The version that an address names, "" being the active one; None when there is none.
+
+        Raises ``Http404`` for one that is not there.
+        """
+        if not asked:
+            return self.active
+        number = number_in(asked)
+        if self.configuration is None or number is None or number > _MOST_NUMBER:
+            raise Http404
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Laid:
+    """A version made ready, or why it cannot be."""
+
+    number: int
+    track: Track | None
+    problems: tuple[Problem, ...] = ()
+
+
+def versions_of(project: Project) -> Versions:
+    """The versions of this project."""
+    row = (
+        Configuration.objects.filter(kind=KIND, project=project, newest__gte=1)
+        .select_related("active")
+        .defer("active__content")
+        .first()
+    )
+    if row is None:
+        return Versions(None, None, [])
+    numbers = row.versions.order_by("-number").values_list("number", flat=True)[:SHOWN_VERSIONS]
+    return Versions(row, None if row.active is None else row.active.number, list(numbers))
+
+
+def laid(versions: Versions, number: int | None) -> Laid:
+    """This version made ready; None is a project without rules. Raises ``Http404``."""
+    if number is None or versions.configuration is None:
+        return Laid(0, lay(RuleSet(project="")))
+    pk = versions.configuration.versions.filter(number=number).values_list("pk", flat=True).first()
+    if pk is None:
+        raise Http404
+    try:
+        return Laid(number, track_of(pk))
+    except BadRules as error:
+        return Laid(number, None, tuple(told_problem(each) for each in error.problems))

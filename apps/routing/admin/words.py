@@ -1,0 +1,168 @@
+"""The words of items for people: why one stands where it stands, and what happened to it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext
+
+from apps.routing import texts
+from apps.routing.admin.explain_words import DECISIONS
+from apps.routing.engine.outcomes import TEXTS, Reason
+from apps.routing.engine.steps import Step, StepKind
+
+_K = StepKind
+_TITLES: Final[dict[str, Promise]] = {
+    _K.RECEIVED: gettext_lazy("received"),
+    _K.REDELIVERED: gettext_lazy("brought again by the inbound"),
+    _K.TAKEN_OVER: gettext_lazy("taken over from a router that came to no end with it"),
+    _K.CONVERTED: gettext_lazy("converted"),
+    _K.MATCHED: gettext_lazy("matched"),
+    _K.NOT_MATCHED: gettext_lazy("no rule takes it"),
+    _K.PARKED: gettext_lazy("parked"),
+    _K.DISPATCHED: gettext_lazy("dispatched"),
+    _K.RESULT: gettext_lazy("result"),
+    _K.LATE_RESULT: gettext_lazy("late result, of no consequence"),
+    _K.OVERDUE: gettext_lazy("no result in time"),
+    _K.RETRIED: gettext_lazy("retried"),
+    _K.ENDED: gettext_lazy("ended"),
+    _K.CANCELLED: gettext_lazy("cancelled"),
+    _K.RESUBMITTED: gettext_lazy("submitted again"),
+}
+_TONES: Final[dict[str, str]] = {
+    _K.NOT_MATCHED: "bad",
+    _K.OVERDUE: "bad",
+    _K.CANCELLED: "bad",
+    _K.PARKED: "wait",
+    _K.RETRIED: "wait",
+    _K.LATE_RESULT: "wait",
+    _K.REDELIVERED: "wait",
+    _K.TAKEN_OVER: "wait",
+    _K.DISPATCHED: "good",
+    _K.MATCHED: "good",
+}
+# By the word that programs know; what others write stays the word that it is.
+REASONS: Final[dict[str, Promise]] = {
+    Reason.MATCHED: gettext_lazy("a rule takes it"),
+    Reason.RETRY: gettext_lazy("sent once more"),
+    Reason.FAILBACK: gettext_lazy("goes to the failback"),
+    Reason.ROUTED_AGAIN: gettext_lazy("routed again by the rules"),
+    Reason.OUTBOUND_GONE: gettext_lazy("its outbound is gone"),
+    Reason.OUTBOUND_DISABLED: gettext_lazy("its outbound is disabled"),
+    Reason.NEXT: gettext_lazy("the queue before is full"),
+    Reason.ROOM: gettext_lazy("there is room for it"),
+    Reason.QUEUE_FULL: gettext_lazy("the queue is full"),
+    Reason.SENT: gettext_lazy("sent, its result is waited for"),
+    Reason.TERMINAL: gettext_lazy("its status ends it well"),
+    Reason.DELIVERED: gettext_lazy("delivered, no result is expected"),
+    Reason.NO_RULE: gettext_lazy("no rule takes it"),
+    Reason.RETRY_LIMITS: gettext_lazy("no retry is left"),
+    Reason.NO_FAILBACK: gettext_lazy("there is no failback"),
+    Reason.ROUTING_LIMITS: gettext_lazy("routed as often as an item may be"),
+    Reason.OVERFLOW: gettext_lazy("the queue is full, and its rule says to fail"),
+    Reason.NO_RESULT: gettext_lazy("no result came in time"),
+    "target_away": gettext_lazy("the target does not answer"),
+    "rate_limit": gettext_lazy("its rate is used up"),
+    "in_line": gettext_lazy("it waits behind others"),
+    "postponed": gettext_lazy("the router had no time left"),
+    "poison": gettext_lazy("it can never be routed"),
+    "refused": gettext_lazy("the target refuses it"),
+    "cancelled": gettext_lazy("cancelled by a person"),
+}
+# The engine's sentences, with what it has filled in.
+_SENTENCES: Final = {
+    reason.value: re.compile(re.sub(r"%\\\((\w+)\\\)s", r"(?P<\1>.*)", re.escape(text)), re.DOTALL)
+    for reason, text in TEXTS.items()
+}
+_UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One step of an item, in words."""
+
+    at: datetime
+    title: str
+    tone: str
+    outbound: str
+    detail: str
+    # Since the step before.
+    after: timedelta | None
+    # The item that the step names.
+    other: str = ""
+
+
+def reason_text(reason: str) -> str:
+    """Why, in a few words."""
+    return str(REASONS.get(reason, reason))
+
+
+def why(reason: str, detail: str) -> tuple[str, str]:
+    """Why an item stands where it stands: words, and what else was said about it.
+
+    The engine's own sentence is said in the person's language, and once; what a target has said
+    stands behind it.
+    """
+    if reason == Reason.POISON:
+        code, _colon, text = detail.partition(": ")
+        return reason_text(reason), (
+            texts.told(texts.ITEMS, code, text) if code in texts.ITEMS else detail
+        )
+    pattern = _SENTENCES.get(reason)
+    said = None if pattern is None else pattern.match(detail)
+    if said is None or reason not in DECISIONS:
+        return reason_text(reason), detail
+    sentence = str(DECISIONS[Reason(reason)]) % {"outbound": "", "status": "", **said.groupdict()}
+    return sentence, detail[said.end() :].strip()
+
+
+def told(steps: Iterable[Step]) -> list[Told]:
+    """The story of an item, the oldest step first."""
+    found = []
+    before: datetime | None = None
+    for step in steps:
+        other = _UUID.search(step.detail) if step.kind == StepKind.RESUBMITTED else None
+        found.append(
+            Told(
+                step.at,
+                _title(step),
+                _TONES.get(step.kind, ""),
+                step.outbound,
+                _detail(step),
+                None if before is None else step.at - before,
+                "" if other is None else other[0],
+            )
+        )
+        before = step.at
+    return found
+
+
+def _title(step: Step) -> str:
+    if step.kind == StepKind.CUT:
+        count = int(step.detail) if step.detail.isdigit() else 0
+        text = ngettext(
+            "%(count)d step is no longer kept", "%(count)d steps are no longer kept", count
+        )
+        return text % {"count": count}
+    return str(_TITLES.get(step.kind, step.kind))
+
+
+def _detail(step: Step) -> str:
+    if step.kind == StepKind.CUT:
+        return ""
+    if step.kind == StepKind.CANCELLED and step.detail:
+        return _("by %(person)s") % {"person": step.detail}
+    # A word for programs, and what belongs to it: a status, or what the target said.
+    word, _blank, rest = step.detail.partition(" ")
+    if word not in REASONS:
+        return step.detail
+    if word == Reason.POISON:
+        code, _blank, text = rest.partition(" ")
+        rest = texts.told(texts.ITEMS, code, text) if code in texts.ITEMS else rest
+    return f"{REASONS[word]}: {rest}" if rest else str(REASONS[word])
