@@ -1,0 +1,123 @@
+"""A process with the router's settings that answers a test's questions, one JSON line each.
+
+Starting Django for each question would take longer than most of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+
+def _project(slug: str) -> Any:
+    from apps.projects.models import Project
+
+    return Project.objects.get(slug=slug)
+
+
+def use(*, slug: str, rules: dict[str, Any]) -> None:
+    """A project with these rules, which are active from now on."""
+    from django.utils import timezone
+
+    from apps.configcenter.services import activate, save_version
+    from apps.projects.models import Project
+
+    project = Project.objects.create(slug=slug, name=slug)
+    data = {"version": 1, "needs": 1, "project": slug} | rules
+    now = timezone.now()
+    saved = save_version(kind="routing", project_id=project.pk, data=data, actor=None, now=now)
+    activate(version=saved.version, actor=None, now=now)
+
+
+def submit(*, slug: str, items: list[dict[str, Any]]) -> None:
+    """Take these in as the web does: any router may have them at once."""
+    from django.utils import timezone
+
+    from apps.routing.services import Arrival, receive_items
+
+    project = _project(slug).pk
+    arrivals = [Arrival(project=project, inbound="web", item=item) for item in items]
+    receive_items(arrivals=arrivals, now=timezone.now(), lease_seconds=0)
+
+
+def end_leases(*, slug: str) -> int:
+    """As if so much time had passed: whatever is only received is due; how many items."""
+    from django.utils import timezone
+
+    from apps.routing.models import RoutedItem
+    from apps.routing.services.writing import in_short_transaction
+
+    rows = RoutedItem.objects.filter(project=_project(slug), state="received")
+    # Routers move the same rows meanwhile, in an order of their own.
+    return in_short_transaction(lambda: rows.update(due_at=timezone.now()))
+
+
+def books(*, slug: str) -> dict[str, Any]:
+    """The counters, compared with the rows."""
+    from apps.routing.queries import audit_books
+
+    audit = audit_books(_project(slug).pk)
+    found = audit.books
+    return {
+        "holds": audit.holds,
+        "received": found.received,
+        "redelivered": found.redelivered,
+        "parked": found.parked,
+        "states": {
+            state: count for state, count in (found.final | found.in_flight).items() if count
+        },
+    }
+
+
+def problems(*, slug: str) -> list[str]:
+    """What its routers say of its outbounds now."""
+    from apps.routing.models import RouterReport
+
+    reports = RouterReport.objects.filter(project=_project(slug)).values_list("reports", flat=True)
+    return [
+        said
+        for report in reports
+        for line in report.get("outbounds", {}).values()
+        if (said := line.get("problem"))
+    ]
+
+
+def repeats(*, slug: str, names: list[str]) -> int:
+    """How many of these items have a step that says why they were sent again."""
+    from apps.routing.models import RoutedItem
+
+    rows = RoutedItem.objects.filter(project=_project(slug), task_uuid__in=names)
+    return sum(any(step.kind == "redelivered" for step in row.story) for row in rows)
+
+
+def cut() -> int:
+    """End every other connection to this database; how many there were."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        (count,) = cursor.fetchone()
+    return int(count)
+
+
+QUESTIONS = {
+    each.__name__: each for each in (use, submit, end_leases, books, problems, repeats, cut)
+}
+
+
+def main() -> None:
+    import django
+
+    django.setup()
+    for line in sys.stdin:
+        question, arguments = json.loads(line)
+        sys.stdout.write(json.dumps(QUESTIONS[question](**arguments)) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

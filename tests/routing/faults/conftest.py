@@ -1,0 +1,23 @@
+"""The yard that the tests of faults share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from tests.plugins.stores import lend_postgres_database
+from tests.routing.faults.yard import Yard
+
+
+@pytest.fixture(scope="module")
+def yard(
+    tmp_path_factory: pytest.TempPathFactory, rabbit_vhost: str, redis_url: str
+) -> Iterator[Yard]:
+    """One for all tests of a file: they have projects, queues and lists of their own."""
+    with (
+        lend_postgres_database() as database,
+        closing(Yard(tmp_path_factory.mktemp("yard"), database, rabbit_vhost, redis_url)) as made,
+    ):
+        yield made

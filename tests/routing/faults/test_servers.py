@@ -1,0 +1,173 @@
+"""Servers that go and come back while a router works, and routers that are frozen."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.e2e.demo_process import free_port
+from tests.e2e.rabbit_node import SERVER, RabbitNode
+from tests.routing.faults.yard import FULL, IN_HAND, ITEMS, UNROUTED, Traffic, Yard
+from yardkit.broker import QueueSpec, connect
+
+pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(400)]
+
+AWAY_SECONDS = 30.0 if FULL else 8.0
+REDIS = shutil.which("redis-server") or ""
+
+
+class RedisServer:
+    """One of the test's own, which keeps what it has confirmed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns once it answers."""
+        self._process = subprocess.Popen(
+            [
+                *(REDIS, "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""),
+                *("--appendonly", "yes", "--appendfsync", "always", "--dir", str(self.folder)),
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + 60
+        with redis.Redis(port=self.port) as client:
+            while True:
+                with contextlib.suppress(redis.RedisError):
+                    if client.ping():
+                        return
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+
+    def kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def redis_server(tmp_path: Path) -> Iterator[RedisServer]:
+    assert REDIS, "redis-server is not installed"
+    server = RedisServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+def routed(items: int) -> int:
+    """How many of so many items a rule takes."""
+    return items - -(-items // UNROUTED)
+
+
+def test_while_redis_is_gone_items_are_parked_and_then_keep_their_order(
+    yard: Yard, redis_server: RedisServer
+) -> None:
+    traffic = yard.project(redis_url=redis_server.url)
+    name = traffic.start(ROUTING_WORKERS="1")
+    traffic.publish(range(500))
+    traffic.until_settled(500)
+    redis_server.kill()
+    traffic.publish(range(500, ITEMS))
+    waiting = routed(ITEMS) - routed(500)
+    yard.until(lambda: traffic.books()["parked"] == waiting, "all others are parked")
+    said = yard.until(lambda: yard.ask("problems", slug=traffic.slug), "the report says so")
+    assert any("cannot be reached" in each for each in said), said
+    assert traffic.books()["holds"]
+    # The outage itself is what is tried: it outlasts the pauses between the probes.
+    time.sleep(AWAY_SECONDS)
+    assert traffic.books()["parked"] == waiting
+    redis_server.start()
+    traffic.until_settled(ITEMS)
+    traffic.check(ITEMS)
+    yard.until(lambda: not yard.ask("problems", slug=traffic.slug), "the report says so")
+    for kind in (0, 1):
+        came = [one["n"] for one in traffic.messages() if one["n"] % 2 == kind]
+        first = list(dict.fromkeys(came))
+        assert first == sorted(first)
+    traffic.stop(name)
+
+
+def test_cut_from_its_database_in_the_middle_it_goes_on(yard: Yard) -> None:
+    traffic = yard.project()
+    name = traffic.start()
+    cuts = 0
+    step = ITEMS // 5
+    for at in range(0, ITEMS, step):
+        traffic.publish(range(at, at + step))
+        yard.until(lambda at=at: traffic.books()["received"] > at, "more is received")
+        cuts += yard.ask("cut")
+    assert cuts >= 5
+    # Whose answer was lost has its lease to wait for.
+    yard.ask("end_leases", slug=traffic.slug)
+    yard.until(lambda: _due_again(traffic), "every item settled")
+    traffic.until_settled(ITEMS)
+    traffic.check(ITEMS, most_twice=5 * IN_HAND)
+    traffic.stop(name)
+
+
+def _due_again(traffic: Traffic) -> bool:
+    traffic.yard.ask("end_leases", slug=traffic.slug)
+    return traffic.settled(ITEMS)
+
+
+def test_a_frozen_router_that_wakes_does_nothing_twice(yard: Yard) -> None:
+    traffic = yard.project()
+    # It has sent a batch when it freezes, and has not written that down.
+    frozen = traffic.start("frozen", FAILPOINTS="router.sent=stop:12@1", ROUTING_WORKERS="1")
+    traffic.publish(range(ITEMS))
+    yard.until(lambda: traffic.count() > 0, "the first batch is sent")
+    other = traffic.start("other")
+    # Another one takes over what the frozen one had received, as soon as its lease is over.
+    yard.until(lambda: yard.ask("end_leases", slug=traffic.slug) >= 0, "the lease ends")
+    yard.until(lambda: _due_again(traffic), "every item settled")
+    traffic.until_settled(ITEMS)
+    repeats = traffic.check(ITEMS)
+    # Woken, it finds that its items have gone on without it.
+    process = yard.daemons.processes[frozen]
+    yard.until(lambda: _is_awake(process.pid), "it wakes")
+    traffic.until_settled(ITEMS)
+    assert traffic.check(ITEMS) == repeats
+    traffic.stop(frozen)
+    traffic.stop(other)
+    traffic.until_settled(ITEMS)
+    assert yard.broker.depth(traffic.queue).ready == 0
+
+
+def _is_awake(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return state not in "Tt"
+
+
+@pytest.mark.skipif(not FULL, reason="a RabbitMQ node of its own takes long: make test-faults")
+@pytest.mark.skipif(not SERVER, reason="rabbitmq-server is not installed")
+def test_rabbitmq_stopped_and_started_costs_nothing(yard: Yard, tmp_path: Path) -> None:
+    node = RabbitNode(tmp_path)
+    node.start()
+    try:
+        traffic = yard.project(broker_url=node.url)
+        broker = connect(node.url, name="test", timeout=60)
+        broker.declare(QueueSpec(traffic.queue))
+        name = traffic.start()
+        traffic.publish(range(ITEMS), broker)
+        yard.until(lambda: traffic.count() > 0, "it routes")
+        broker.close()
+        node.stop()
+        node.start()
+        traffic.until_settled(ITEMS)
+        traffic.check(ITEMS)
+        traffic.stop(name)
+    finally:
+        node.stop()

@@ -1,0 +1,17 @@
+"""On PostgreSQL, which refuses other texts, and where two really write at the same moment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.again import run_again
+
+AGAIN = ("test_start_run", "test_strange_items")
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_items_start_runs_and_strange_ones_have_their_end(postgres_database: str) -> None:
+    run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)
