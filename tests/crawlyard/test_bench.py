@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.daemon_processes import Daemons
+from tests.plugins import needs
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(180)]
 
@@ -17,8 +18,8 @@ pytestmark = [pytest.mark.bench, pytest.mark.timeout(180)]
 def bench(tmp_path: Path) -> Any:
     """Run a bench on embedded stores; its JSON."""
 
-    def run(*arguments: str) -> dict[str, Any]:
-        daemons = Daemons(tmp_path)
+    def run(*arguments: str, **stores: str) -> dict[str, Any]:
+        daemons = Daemons(tmp_path, **stores)
         folder = {"CRAWLYARD_BENCH_DATA": str(tmp_path / "bench")}
         done = daemons.manage("bench", *arguments, "--json", **folder)
         result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -70,3 +71,37 @@ def test_download_tells_what_the_center_adds(bench: Any) -> None:
     assert set(ours["cpu_us_per_page"]) == workers
     assert result["peer"] is None
     assert result["limit_ratio"] == round(ours["center_ms"]["p50"] / 10, 3)
+
+
+def test_seeds_are_counted(bench: Any) -> None:
+    # It fails by itself when a seed is lost. The peer is installed for benches only.
+    result = bench("seeds", "--seeds", "20000", "--scale", "1", "--no-peer")
+    ours = result["ours"]
+    assert (ours["seeds"], ours["new"], ours["lost"]) == (20_000, 8000, 0)
+    assert result["peer"] is None
+    assert 0 < ours["filter_bytes_per_seed"] < result["limit"]["filter_bytes_per_seed"]
+
+
+@pytest.mark.services
+@pytest.mark.covers("S2.1")
+def test_router_counts_every_item_beside_its_peer(bench: Any) -> None:
+    # It fails by itself when an item is missing or the books do not balance.
+    stores = {
+        "DATABASE_URL": needs.POSTGRES_URL,
+        "BROKER_URL": needs.BROKER_URL,
+        "REDIS_URL": needs.REDIS_URL,
+    }
+    small = ("--engines", "configured", "--items", "5000", "--scale", "1")
+    result = bench("router", *small, **stores)
+    for side in (result["ours"], result["peer"]):
+        assert side["items"] == 5000
+        assert side["items_per_cpu_second"] > 0
+        assert side["peak_rss_mb"] > 0
+    theirs = result["peer"]["items_per_cpu_second"]
+    assert result["ratio"] == round(result["ours"]["items_per_cpu_second"] / theirs, 2)
+    assert [one["items"] for one in result["growth"]["steps"]] == [5000]
+
+
+def test_router_says_what_it_needs(tmp_path: Path) -> None:
+    done = Daemons(tmp_path).manage("bench", "router", "--items", "10", status=1)
+    assert "DATABASE_URL must be postgres" in done.stderr

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -75,14 +75,22 @@ def module(name: str, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def helper(argv: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+def helper(
+    argv: Sequence[str], others: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """A process that works until its input closes, which it is told by the end of the block.
+
+    ``others`` are settings of its own.
 
     Raises:
         BenchFailed: it did not end then.
     """
     process = subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment(), text=True
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment() | dict(others or {}),
+        text=True,
     )
     assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - pipes
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crawlyard.benches import dispatch, download, heartbeats, routing
+from crawlyard.benches import dispatch, download, heartbeats, router, routing, seeds
 from crawlyard.benches.measuring import BenchFailed
 
 # What is multiplied when nobody says by how much: cost per unit must not grow with it.
@@ -21,16 +21,18 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """What to measure and how big."""
-        parser.add_argument("name", choices=("download", "heartbeats", "dispatch", "routing"))
+        parser.add_argument(
+            "name", choices=("download", "heartbeats", "dispatch", "routing", "router", "seeds")
+        )
         parser.add_argument("--json", action="store_true", help="one JSON object")
         parser.add_argument(
             "--scale",
             type=int,
-            help="multiply the pages (1), or the agents or routed items (1, 3 and 10 in turn)",
+            help="multiply the pages (1), or agents, routed items or seeds (1, 3 and 10 in turn)",
         )
         parser.add_argument("--pages", type=int, default=3000, help="download: pages of the site")
         parser.add_argument(
-            "--no-peer", action="store_true", help="download, routing: only our side"
+            "--no-peer", action="store_true", help="all but heartbeats and dispatch: ours alone"
         )
         parser.add_argument("--agents", type=int, default=1000, help="heartbeats: at scale 1")
         parser.add_argument(
@@ -47,7 +49,11 @@ class Command(BaseCommand):
             help="dispatch: how many runs, and how many agents a run; routing: outbounds",
         )
         parser.add_argument(
-            "--items", type=int, default=routing.ITEMS, help="routing: items at scale 1"
+            "--items", type=int, default=routing.ITEMS, help="routing, router: items at scale 1"
+        )
+        parser.add_argument("--seeds", type=int, default=seeds.SEEDS, help="seeds: adds at scale 1")
+        parser.add_argument(
+            "--store", default="", help="seeds: address of an empty store (RocksDB of its own)"
         )
         parser.add_argument(
             "--policies",
@@ -70,7 +76,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure and print."""
-        numbers = ("scale", "pages", "agents", "seconds", "rate", "items")
+        numbers = ("scale", "pages", "agents", "seconds", "rate", "items", "seeds")
         if any(options[one] is not None and options[one] <= 0 for one in numbers):
             raise CommandError("sizes must be above 0", returncode=2)
         if any(size < 1 for size in options["sizes"]):
@@ -113,6 +119,19 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
             sizes=options["sizes"],
             items=options["items"],
             scales=[scale] if scale else GROWTH,
+            peer=not options["no_peer"],
+        )
+    if options["name"] == "router":
+        return router.run(
+            items=options["items"],
+            scales=[scale] if scale else GROWTH,
+            peer=not options["no_peer"],
+        )
+    if options["name"] == "seeds":
+        return seeds.run(
+            seeds=options["seeds"],
+            scales=[scale] if scale else GROWTH,
+            store=options["store"],
             peer=not options["no_peer"],
         )
     return download.run(pages=options["pages"] * (scale or 1), peer=not options["no_peer"])

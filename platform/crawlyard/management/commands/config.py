@@ -6,6 +6,7 @@ import getpass
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -247,7 +248,9 @@ def _project(name: str) -> Project:
     if found is None and name.isascii() and name.isdigit() and len(name) < 19:
         found = Project.objects.filter(pk=int(name)).first()
     if found is None:
-        raise CommandError(f"--project: there is no project {name!r}", returncode=BAD_INPUT)
+        near = get_close_matches(name, Project.objects.values_list("slug", flat=True), n=1)
+        meant = f"; is {near[0]} meant?" if near else ""
+        raise CommandError(f"--project: there is no project {name!r}{meant}", returncode=BAD_INPUT)
     return found
 
 
