@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import redis
@@ -14,9 +16,12 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 
+from apps.configcenter.models import Configuration
 from apps.jobs.models import Schedule
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
+from apps.routing.placeholders import placeholders, problems
+from apps.routing.queries.tracks import KIND
 from apps.runtime.queries import live_daemons
 from yardkit.broker import BrokerError, connect
 from yardkit.env import EnvError
@@ -52,6 +57,9 @@ def diagnose() -> list[Finding]:
         _cache,
         _runner,
         _celery,
+        _routers,
+        _placeholders,
+        _failure_folders,
     ]
     return [check() for check in checks]
 
@@ -168,3 +176,54 @@ def _celery() -> Finding:
         detail=f"workers: {workers}, beats: {beats}, jobs with a schedule: {schedules}",
         how="manage.py up starts both; without it, run manage.py run_worker and run_beat",
     )
+
+
+def _routers() -> Finding:
+    try:
+        routers = live_daemons(kind="router").count()
+        rules = Configuration.objects.filter(kind=KIND, active__isnull=False).count()
+    except DatabaseError:
+        return Finding("Router", "", ok=True, detail="not known: see DATABASE_URL")
+    return Finding(
+        "Router",
+        "",
+        ok=bool(routers) or not rules,
+        detail=f"routers: {routers}, projects with active rules: {rules}",
+        how="manage.py up starts one; without it, run manage.py run_router",
+    )
+
+
+def _placeholders() -> Finding:
+    """Names alone: a value may be a password."""
+    name, shown = "ROUTING_PLACEHOLDERS", ", ".join(sorted(placeholders("project")))
+    rules = Configuration.objects.filter(kind=KIND).select_related("active", "project")
+    try:
+        found = [
+            f"project {each.project.slug}: {problem}"
+            for each in rules
+            if each.active
+            for problem in problems(each.active.data)
+        ]
+    except DatabaseError:
+        return Finding(name, shown, ok=True, detail="rules not known: see DATABASE_URL")
+    if found:
+        return Finding(
+            name, shown, ok=False, detail=found[0], how="or mend the rules of the project"
+        )
+    return Finding(name, shown, ok=True, detail="all that active rules name have a value")
+
+
+def _failure_folders() -> Finding:
+    shown = ", ".join(map(str, settings.ROUTING_FAILURE_DIRS))
+    bad = [each for each in settings.ROUTING_FAILURE_DIRS if not _may_write(_nearest(each))]
+    how = f"let this user write to {bad[0]}" if bad else ""
+    return Finding("ROUTING_FAILURE_DIRS", shown, ok=not bad, detail="failure files", how=how)
+
+
+def _may_write(folder: Path) -> bool:
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the first above it that is there: the rest is made when it is needed."""
+    return next(each for each in (folder, *folder.parents) if each.exists())

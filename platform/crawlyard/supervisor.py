@@ -24,9 +24,9 @@ from yardkit.stop import DIE_WITH_PARENT
 HEALTHY_SECONDS: Final = 30.0
 FIRST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 15.0
-# Everything is over within 5 s: the first ones may take 3.2, the rest 1.2 more.
+# Everything is over within 5 s: the first ones may take 3.2, the rest what is left of 4.4.
 FIRST_GRACE_SECONDS: Final = 3.2
-REST_GRACE_SECONDS: Final = 1.2
+GRACE_SECONDS: Final = 4.4
 # What a daemon answers to a setting that no restart can mend. One that has run already had good
 # settings, and says the same of a database or a broker that is away just now.
 BAD_SETTING_STATUS: Final = 2
@@ -98,11 +98,12 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop all children, those that ``stops_first`` first; kill what does not listen."""
+        began = time.monotonic()
         family = [one for child in self._children for one in _descendants(child)]
         first = [child for child in self._children if child.unit.stops_first]
         rest = [child for child in self._children if not child.unit.stops_first]
-        self._terminate(first, FIRST_GRACE_SECONDS)
-        self._terminate(rest, REST_GRACE_SECONDS)
+        self._terminate(first, began + FIRST_GRACE_SECONDS)
+        self._terminate(rest, began + GRACE_SECONDS)
         self._copy_logs(0.0)
         for child in self._children:
             self._close(child)
@@ -200,11 +201,10 @@ class Supervisor:
             child.last_line = text
             self._write_line(child.unit.name, text)
 
-    def _terminate(self, children: list[_Child], grace: float) -> None:
+    def _terminate(self, children: list[_Child], deadline: float) -> None:
         running = [c for c in children if c.process is not None and c.process.poll() is None]
         for child in running:
             _signal(child, signal.SIGTERM)
-        deadline = time.monotonic() + grace
         while time.monotonic() < deadline and any(_alive(child) for child in running):
             self._copy_logs(0.02)
         for child in running:

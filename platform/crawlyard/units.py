@@ -27,6 +27,7 @@ def box(
         Unit("center", manage("run_center")),
         # Runs are stopped while the center, the agents and the statistics still listen.
         Unit("runner", manage("run_runner"), stops_first=True),
+        Unit("router", manage("run_router")),
         Unit("statistics", manage("run_statistics")),
         *_workers(builds_apart=builds_apart),
         Unit("beat", manage("run_beat")),

@@ -13,6 +13,7 @@ import pytest
 from tests.e2e.daemon_processes import ROOT, Daemons
 
 DAEMONS = ["run_center", "run_worker", "run_beat", "run_runner", "run_statistics", "run_agent"]
+DAEMONS += ["run_router"]
 
 
 @pytest.fixture
@@ -29,14 +30,14 @@ def refused(daemons: Daemons, *arguments: str, **environment: str) -> str:
 
 @pytest.mark.parametrize("command", [*DAEMONS, "up"])
 def test_a_wrong_broker_address_is_named(daemons: Daemons, command: str) -> None:
-    daemons.manage("migrate", "-v0")
+    daemons.migrate()
     line = refused(daemons, command, BROKER_URL="carrier-pigeon://x")
     assert "BROKER_URL" in line
     assert "carrier-pigeon" in line
 
 
 def test_a_broker_that_is_not_there_is_named(daemons: Daemons) -> None:
-    daemons.manage("migrate", "-v0")
+    daemons.migrate()
     line = refused(daemons, "up", "--port", "0", BROKER_URL="amqp://guest:secret@127.0.0.1:9/")
     assert "BROKER_URL" in line
     assert "127.0.0.1:9" in line
@@ -45,7 +46,7 @@ def test_a_broker_that_is_not_there_is_named(daemons: Daemons) -> None:
 
 @pytest.mark.services
 def test_a_wrong_broker_password_is_named_and_not_shown(daemons: Daemons) -> None:
-    daemons.manage("migrate", "-v0")
+    daemons.migrate()
     line = refused(daemons, "run_center", BROKER_URL="amqp://guest:canary@127.0.0.1:5672/")
     assert "BROKER_URL" in line
     assert "canary" not in line

@@ -43,7 +43,7 @@ DUE = WAKE.replace('defer("jobs.plan"', 'str("").format("jobs.plan"')
 @pytest.fixture
 def daemons(tmp_path: Path) -> Iterator[Daemons]:
     started = Daemons(tmp_path)
-    started.manage("migrate", "-v0")
+    started.migrate()
     yield started
     started.end()
 

@@ -9,6 +9,18 @@ import pytest
 
 from tests.e2e.daemon_processes import Daemons
 
+RULES = """
+from apps.configcenter.services import activate, save_version
+from apps.projects.models import Project
+from django.utils import timezone
+project = Project.objects.create(slug="ic", name="ic")
+data = {"version": 1, "needs": 1, "project": "ic"}
+saved = save_version(
+    kind="routing", project_id=project.pk, data=data, actor=None, now=timezone.now()
+)
+activate(version=saved.version, actor=None, now=timezone.now())
+"""
+
 
 @pytest.fixture
 def daemons(tmp_path: Path) -> Daemons:
@@ -56,6 +68,14 @@ def test_real_servers_are_connected_to(
         "BROKER_URL": rabbit_vhost,
         "REDIS_URL": redis_url,
     }
-    daemons.manage("migrate", "-v0", **environment)
     done = daemons.manage("doctor", "--json", **environment)
     assert all(row["ok"] for row in json.loads(done.stdout))
+
+
+def test_active_rules_need_a_router(daemons: Daemons) -> None:
+    daemons.manage("migrate", "-v0")
+    daemons.manage("shell", "-v0", "-c", RULES)
+    findings = json.loads(daemons.manage("doctor", "--json", status=1).stdout)
+    (said,) = [row for row in findings if not row["ok"]]
+    assert said["setting"] == "Router"
+    assert "run_router" in said["how"]

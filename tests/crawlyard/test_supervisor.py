@@ -20,6 +20,12 @@ DEAF = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
     "print('up', flush=True); time.sleep(60)"
 )
+SLOW = (
+    "import signal, sys, time;"
+    "end = lambda *_: (time.sleep(2), print('done', flush=True), sys.exit());"
+    "signal.signal(signal.SIGTERM, end); "
+    "print('up', flush=True); time.sleep(60)"
+)
 FAMILY = (
     "import subprocess, sys, time;"
     "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
@@ -182,6 +188,13 @@ def test_as_the_first_process_of_a_container_it_buries_the_orphans() -> None:
     path = os.pathsep.join(sys.path)
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, timeout=60, check=False)
     assert done.returncode == 0
+
+
+def test_the_last_to_stop_have_the_time_that_the_first_left_over(box: Box) -> None:
+    supervisor = box.start(unit("slow", SLOW), unit("first", FAMILY, stops_first=True))
+    box.until(lambda: len({name for name, _ in box.lines}) == 2)
+    supervisor.stop()
+    assert ("slow", "done") in box.lines
 
 
 def test_stop_ends_every_child_and_its_children_within_five_seconds(box: Box) -> None:

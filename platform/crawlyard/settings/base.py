@@ -15,6 +15,8 @@ from crawlyard.settings.paths import (
     key_from_file,
     new_secret_key,
 )
+from crawlyard.settings.placeholders import read_placeholders
+from crawlyard.settings.routing import anonymous_networks, routing_servers
 from crawlyard.settings.tasks import HOUSEKEEPING, celery_broker
 from yardkit import topology
 from yardkit.env import Env, EnvError
@@ -65,6 +67,31 @@ HOST_REQUESTS_PER_SECOND = env.float("HOST_REQUESTS_PER_SECOND", default=10.0, m
 HOST_CONCURRENCY = env.int("HOST_CONCURRENCY", default=8, minimum=0)
 ROBOTS_CACHE_SECONDS = env.float("ROBOTS_CACHE_SECONDS", default=3600.0, minimum=0.0)
 HELD_LIMIT = env.int("HELD_LIMIT", default=10_000, minimum=1)
+
+# --- routing --------------------------------------------------------------------------------
+
+# {name} in rules -> its value; below the built-in ones of apps.routing.placeholders.
+ROUTING_PLACEHOLDERS = read_placeholders(env.secret("ROUTING_PLACEHOLDERS", default="{}"))
+# Failure files of rules stand below these, and nowhere else.
+ROUTING_FAILURE_DIRS = [
+    Path(folder)
+    for folder in env.list("ROUTING_FAILURE_DIRS", default=[str(DATA_DIR / "failures")])
+]
+if not all(folder.is_absolute() for folder in ROUTING_FAILURE_DIRS):
+    raise EnvError("ROUTING_FAILURE_DIRS: a path is not whole; use ones such as /var/lib/failures")
+
+# Threads of a router that take batches; one on SQLite, which has one writer at a time.
+ROUTING_WORKERS = env.int("ROUTING_WORKERS", default=2, minimum=1, maximum=32)
+# File inbounds read below this folder, and nowhere else.
+ROUTING_FILES_DIR: Path = env.path("ROUTING_FILES_DIR", default=DATA_DIR / "routing" / "files")
+# Networks, as CIDR, that HTTP outbounds may reach besides public addresses.
+ROUTING_ALLOWED_NETWORKS = env.list("ROUTING_ALLOWED_NETWORKS", default=[])
+# Items are kept so long after their end; the books keep counting them.
+ROUTING_LEDGER_DAYS = env.int("ROUTING_LEDGER_DAYS", default=7, minimum=1, maximum=3650)
+# Networks whose clients may use taskHUB's own paths without a token.
+COMPAT_ANONYMOUS_FROM = anonymous_networks(env)
+# Where the ``server`` of a rule set may listen.
+ROUTING_SERVERS = routing_servers(env)
 
 # --- projects, webhooks, builds ---------------------------------------------------------------
 
@@ -184,6 +211,7 @@ INSTALLED_APPS = [
     "apps.queuestats",
     "apps.agents",
     "apps.jobs",
+    "apps.seeds",
     "apps.projects",
     "apps.configcenter",
     "apps.access",
@@ -303,6 +331,7 @@ SPECTACULAR_SETTINGS = {
         "DownloadPolicyEnum": "apps.jobs.models.DownloadPolicy",
         "AgentModeEnum": "apps.agents.states.AgentMode",
         "ImportModeEnum": "apps.jobs.services.portable.Mode",
+        "ItemStateEnum": "apps.routing.states.ItemState",
     },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from pathlib import Path
 
 from yardkit.env import EnvError
@@ -45,7 +46,7 @@ def _read_when_written(path: Path) -> str:
         if value:
             return value
         # Another process created the file a moment ago and is about to fill it.
-        os.sched_yield() if hasattr(os, "sched_yield") else None
+        time.sleep(0.01)
     raise EnvError(f"{path} is empty; delete it, and a new key is made (old secrets are then lost)")
 
 

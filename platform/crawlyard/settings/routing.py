@@ -1,0 +1,30 @@
+"""Settings of the router's HTTP side, read whole or refused."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from apps.routing.engine.servers import LOOPBACK_ONLY, Ports, read_ports
+from yardkit.env import Env, EnvError
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def anonymous_networks(env: Env) -> tuple[Network, ...]:
+    """Whose clients may use the seed's own paths without a token."""
+    try:
+        texts = env.list("COMPAT_ANONYMOUS_FROM", default=[])
+        return tuple(ipaddress.ip_network(text) for text in texts)
+    except ValueError as error:
+        raise EnvError(
+            "COMPAT_ANONYMOUS_FROM", str(error), "use networks such as 10.8.0.0/16"
+        ) from error
+
+
+def routing_servers(env: Env) -> tuple[Ports, ...]:
+    """Where rules may listen."""
+    texts = env.list("ROUTING_SERVERS", default=[])
+    try:
+        return tuple(read_ports(text) for text in texts) or LOOPBACK_ONLY
+    except ValueError as error:
+        raise EnvError(f"ROUTING_SERVERS: {error}") from error
