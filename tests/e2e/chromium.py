@@ -47,6 +47,10 @@ def watch(page: Page, problems: list[str]) -> None:
 def field(page: Page, name: str) -> Locator:
     """A field of an admin form, on whichever of its tabs."""
     found = page.locator(f"#id_{name}")
+    # A click that leads here waits until the page begins, not until it is all there; its tabs
+    # work once its scripts have run.
+    found.wait_for(state="attached")
+    page.wait_for_load_state("domcontentloaded")
     tab = page.locator("div.tab-wrapper").filter(has=found)
     if tab.count():
         slug = (tab.get_attribute("x-show") or "").partition("'")[2].rstrip("'")

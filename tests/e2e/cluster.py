@@ -44,7 +44,7 @@ class Cluster:
 
     def start(self) -> None:
         """Returns when all of it serves."""
-        self.daemons.manage("migrate", "-v0")
+        self.daemons.migrate()
         for name in ("statistics", "runner", "center"):
             self.start_daemon(name)
         for name in ("statistics", "runner", "center"):

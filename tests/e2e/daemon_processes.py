@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.plugins.migrated import fill_data_folder
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -40,6 +42,11 @@ class Daemons:
         )
         assert done.returncode == status, f"{arguments}: {done.stdout}{done.stderr}"
         return done
+
+    def migrate(self) -> None:
+        """The database as ``manage.py migrate`` leaves it; one on loan from a server is so."""
+        if "DATABASE_URL" not in self.environment:
+            fill_data_folder(Path(self.environment["CRAWLYARD_DATA"]))
 
     def start(self, name: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start ``manage.py`` with the arguments."""

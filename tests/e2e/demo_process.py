@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from tests.plugins.migrated import fill_data_folder
+
 ROOT = Path(__file__).resolve().parents[2]
 STORES = ("DATABASE_URL", "BROKER_URL", "REDIS_URL")
 
@@ -27,9 +29,16 @@ def free_port() -> int:
 
 
 class Demo:
-    """A running demo. Always ``end()`` it."""
+    """A running demo. Always ``end()`` it.
 
-    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+    Args:
+        folder: where its data and what it prints go.
+        is_first: it finds no database and makes one; that takes it a while.
+    """
+
+    def __init__(
+        self, folder: Path, *arguments: str, is_first: bool = False, **environment: str
+    ) -> None:
         self.folder = folder
         self.port = free_port()
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("CRAWLYARD_")}
@@ -37,6 +46,8 @@ class Demo:
         self.stderr_path = folder / "stderr.txt"
         self.stdout_path = folder / "stdout.txt"
         folder.mkdir(parents=True, exist_ok=True)
+        if not is_first:
+            fill_data_folder(folder / "data")
         with self.stdout_path.open("wb") as out, self.stderr_path.open("wb") as err:
             self.process = subprocess.Popen(
                 [

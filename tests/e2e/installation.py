@@ -53,16 +53,23 @@ class Installation:
 
     def start(self, *, agents: int = 2) -> None:
         """Returns when all of it serves."""
+        daemons = ("center", "runner", "statistics", "log_ingester", "beat")
+        self.start_some(*daemons, "worker", agents=agents)
+
+    def start_some(self, *names: str, agents: int = 0) -> None:
+        """The web and these daemons; returns when all of them serve."""
         daemons = self.daemons
-        daemons.manage("migrate", "-v0")
+        daemons.migrate()
         made = daemons.manage("shell", "-v0", "-c", _ADMIN)
         self.rest = Rest(self.address, json.loads(made.stdout), self.explain)
         ready: dict[str, str] = {}
-        for name in ("center", "runner", "statistics", "log_ingester", "beat"):
-            daemons.start(name, f"run_{name}", "--name", self.name)
-            ready[name] = "is running"
-        # It takes what was sent before it came as well.
-        daemons.start("worker", "run_worker")
+        for name in names:
+            if name == "worker":
+                # It takes what was sent before it came as well.
+                daemons.start("worker", "run_worker")
+            else:
+                daemons.start(name, f"run_{name}", "--name", self.name)
+                ready[name] = "is running"
         for number in range(1, agents + 1):
             agent = f"agent-{number}"
             daemons.start(agent, "run_agent", "--id", agent, "--name", agent)

@@ -41,11 +41,11 @@ def daemons(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemons]
     if request.param == "services":
         environment = {
             "DATABASE_URL": request.getfixturevalue("postgres_database"),
-            "BROKER_URL": request.getfixturevalue("rabbit_vhost"),
+            "BROKER_URL": request.getfixturevalue("new_rabbit_vhost"),
             "REDIS_URL": request.getfixturevalue("redis_url"),
         }
     daemons = Daemons(tmp_path, **environment)
-    daemons.manage("migrate", "-v0")
+    daemons.migrate()
     yield daemons
     daemons.end()
 

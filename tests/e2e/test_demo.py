@@ -24,8 +24,9 @@ StartDemo = Callable[..., Demo]
 def start(tmp_path: Path) -> Iterator[StartDemo]:
     demos: list[Demo] = []
 
-    def start(*arguments: str, **environment: str) -> Demo:
-        demo = Demo(tmp_path / f"demo-{len(demos)}", *arguments, **environment)
+    def start(*arguments: str, is_first: bool = False, **environment: str) -> Demo:
+        folder = tmp_path / f"demo-{len(demos)}"
+        demo = Demo(folder, *arguments, is_first=is_first, **environment)
         demos.append(demo)
         return demo
 
@@ -41,7 +42,7 @@ def engines(request: pytest.FixtureRequest) -> Engines:
         return {}
     return {
         "DATABASE_URL": request.getfixturevalue("postgres_database"),
-        "BROKER_URL": request.getfixturevalue("rabbit_vhost"),
+        "BROKER_URL": request.getfixturevalue("new_rabbit_vhost"),
         "REDIS_URL": request.getfixturevalue("redis_url"),
     }
 
@@ -77,7 +78,7 @@ def test_every_page_is_fetched_once_by_both_agents_and_the_books_balance(
 
 
 def test_the_bundled_site_without_failures(start: StartDemo) -> None:
-    demo = start("--exit", "--json")
+    demo = start("--exit", "--json", is_first=True)
     assert demo.wait() == 0, demo.explain()
     report = demo.report()
     check_books(report)

@@ -99,11 +99,11 @@ def daemons(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemons]
         names.insert(0, "center-2")
         environment = {
             "DATABASE_URL": request.getfixturevalue("postgres_database"),
-            "BROKER_URL": request.getfixturevalue("rabbit_vhost"),
+            "BROKER_URL": request.getfixturevalue("new_rabbit_vhost"),
             "REDIS_URL": request.getfixturevalue("redis_url"),
         }
     daemons = Daemons(tmp_path, **environment)
-    daemons.manage("migrate", "-v0")
+    daemons.migrate()
     try:
         for name in names:
             command = [f"run_{name.partition('-')[0]}", "--name", name]

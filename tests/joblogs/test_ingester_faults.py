@@ -40,10 +40,10 @@ def daemons(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemons]
     if request.param == "services":
         environment = {
             "DATABASE_URL": request.getfixturevalue("postgres_database"),
-            "BROKER_URL": request.getfixturevalue("rabbit_vhost"),
+            "BROKER_URL": request.getfixturevalue("new_rabbit_vhost"),
         }
     daemons = Daemons(tmp_path, **environment)
-    daemons.manage("migrate", "-v0")
+    daemons.migrate()
     yield daemons
     daemons.end()
 

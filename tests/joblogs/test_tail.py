@@ -65,7 +65,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         url = f"sqlite:///{folder / 'broker.sqlite3'}"
         self.daemons = Daemons(folder, BROKER_URL=url)
-        self.daemons.manage("migrate", "-v0")
+        self.daemons.migrate()
         words = self.daemons.manage("shell", "-v0", "-c", WORLD).stdout.splitlines()[-1].split()
         self.runs, self.session = list(map(int, words[:3])), words[3]
         self.port = free_port()
@@ -251,11 +251,11 @@ def test_a_long_log_is_followed_read_and_searched(
     expect(page.locator(".cy-log-line").nth(shown + 400)).to_be_attached()
     assert lines.evaluate("e => e.scrollTop") > 0
     # Pause, and go on.
-    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Stop following").click()
     site.write(run, "written while paused")
     site.until_stored(page, run, "written while paused")
     assert "written while paused" not in lines.inner_text()
-    page.get_by_role("button", name="Go on").click()
+    page.get_by_role("button", name="Follow log").click()
     expect(lines).to_contain_text("written while paused")
     # Only what is looked for.
     page.locator("[data-contains]").fill("NEEDLE")

@@ -41,8 +41,12 @@ STARTS = tuple(
 )  # fmt: skip
 
 
-def numbers(field: str, first: int, last: int) -> set[int]:
-    """The values of a field, by the book: written anew, for the tests alone."""
+def numbers(field: str, first: int, last: int, end: int | None = None) -> set[int]:
+    """The values of a field, by the book: written anew, for the tests alone.
+
+    ``end`` is where ``n/step`` ends, if not at ``last``: a week that begins on a Monday has a
+    Sunday too, the day 7.
+    """
     found = set()
     for term in field.split(","):
         span, _slash, step = term.partition("/")
@@ -52,7 +56,7 @@ def numbers(field: str, first: int, last: int) -> set[int]:
         elif dash:
             found |= set(range(int(low), int(high) + 1, int(step or 1)))
         else:
-            found |= set(range(int(low), (last if step else int(low)) + 1, int(step or 1)))
+            found |= set(range(int(low), ((end or last) if step else int(low)) + 1, int(step or 1)))
     return found
 
 
@@ -61,7 +65,7 @@ def brute_force(expression: str, zone: str, after: datetime, through: datetime) 
     minute, hour, day, month, weekday = expression.split()
     minutes, hours = numbers(minute, 0, 59), numbers(hour, 0, 23)
     days, months = numbers(day, 1, 31), numbers(month, 1, 12)
-    weekdays = {each % 7 for each in numbers(weekday, 0, 6)}
+    weekdays = {each % 7 for each in numbers(weekday, 0, 6, 7)}
     both = day.startswith("*") or weekday.startswith("*")
     named = not minute.startswith("*") and not hour.startswith("*")
 

@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ import pytest
 
 from tests.e2e.daemon_processes import Daemons
 from tests.jobs.test_cron import brute_force
-from tests.plugins.stores import lend_postgres_database
 
 HOURS = 48
 STEP = timedelta(minutes=30)
@@ -53,7 +52,7 @@ for zone in {zones!r}:
         )
         sync_schedule(job=job, now=start)
         number += 1
-every = IntervalSchedule.objects.create(every=200_000, period="microseconds")
+every = IntervalSchedule.objects.create(every=50_000, period="microseconds")
 PeriodicTask.objects.create(
     name="sweep", task="jobs.sweep_schedules", interval=every, queue="celery.tasks"
 )
@@ -112,12 +111,6 @@ class World:
         self.daemons.end()
 
 
-@pytest.fixture
-def database() -> Iterator[str]:
-    with lend_postgres_database() as url:
-        yield url
-
-
 @pytest.mark.services
 @pytest.mark.fault
 @pytest.mark.timeout(900)
@@ -132,11 +125,11 @@ def database() -> Iterator[str]:
     ids=["spring", "autumn"],
 )
 def test_two_days_with_a_change_of_clocks(
-    tmp_path: Path, database: str, rabbit_vhost: str, start: datetime
+    tmp_path: Path, postgres_database: str, new_rabbit_vhost: str, start: datetime
 ) -> None:
-    world = World(tmp_path, database, rabbit_vhost, start)
+    world = World(tmp_path, postgres_database, new_rabbit_vhost, start)
     try:
-        world.daemons.manage("migrate", "-v0")
+        world.daemons.migrate()
         script = PREPARE.format(
             root=str(HERE.parents[1]),
             start=start.isoformat(),

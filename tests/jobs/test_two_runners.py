@@ -20,10 +20,10 @@ CAPACITY = {"one": 2, "two": 3}
 
 @pytest.fixture
 def yard(
-    tmp_path_factory: pytest.TempPathFactory, postgres_database: str, rabbit_vhost: str
+    tmp_path_factory: pytest.TempPathFactory, postgres_database: str, new_rabbit_vhost: str
 ) -> Iterator[Yard]:
     yard = Yard(
-        tmp_path_factory.mktemp("two"), DATABASE_URL=postgres_database, BROKER_URL=rabbit_vhost
+        tmp_path_factory.mktemp("two"), DATABASE_URL=postgres_database, BROKER_URL=new_rabbit_vhost
     )
     yield yard
     yard.end()

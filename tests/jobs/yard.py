@@ -30,7 +30,7 @@ class Yard:
             **({"RUNNER_URL": "docker://"} if image else {}),
             **environment,
         )
-        self.daemons.manage("migrate", "-v0")
+        self.daemons.migrate()
         self._clerk: subprocess.Popen[str] | None = None
 
     # --- the runner -----------------------------------------------------------------------------

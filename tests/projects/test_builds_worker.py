@@ -78,7 +78,7 @@ class Yard:
         self.repository = git_server.make_repository(self.slug)
         self._workers = 0
         self._clerk: subprocess.Popen[str] | None = None
-        self.daemons.manage("migrate", "-v0")
+        self.daemons.migrate()
         self.owner = self.ask(OWNER)
 
     def ask(self, code: str, **values: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.migrated import fill_data_folder
 from tests.projects.web_process import ROOT, START_SECONDS, web_environment, web_process
 from tests.projects.webhooks import SECRET, Signed, github, tag_push
 
@@ -30,13 +31,13 @@ POINTS = ["stored", "before_commit", "committed"]
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    for arguments in (["migrate", "--verbosity=0"], ["shell", "--verbosity=0", "-c", MAKE]):
-        subprocess.run(
-            [sys.executable, str(ROOT / "manage.py"), *arguments],
-            env=web_environment(folder, DJANGO_SETTINGS_MODULE="crawlyard.settings.base"),
-            check=True,
-            timeout=200,
-        )
+    fill_data_folder(folder)
+    subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "shell", "--verbosity=0", "-c", MAKE],
+        env=web_environment(folder, DJANGO_SETTINGS_MODULE="crawlyard.settings.base"),
+        check=True,
+        timeout=200,
+    )
     return folder
 
 

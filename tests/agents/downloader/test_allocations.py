@@ -333,6 +333,12 @@ async def test_it_says_what_it_can_make(start: Start, other: OtherSide, tmp_path
         ({"cut": [CutRule(), CutRule(pattern="(")]}, "cut rule 2: bad pattern: missing )"),
         ({"encoding": "klingon"}, "encoding 'klingon' is unknown"),
         ({"cookies": {"a b": "c"}}, "cookies: Illegal key 'a b'"),
+        ({"cookies": {"a": "s3cret\r\nX: y"}}, "cookies: control characters in 'a'"),
+        ({"cookies": {"a\x7f": "s3cret"}}, "cookies: control characters in 'a\\x7f'"),
+        (
+            {"cookies": {"a": "s3cret\x00"}, "type": DownloaderType.IMPERSONATE},
+            "cookies: control characters in 'a'",
+        ),
         ({"timeout_seconds": float("nan")}, "timeout_seconds is nan"),
     ],
 )
@@ -348,5 +354,6 @@ async def test_settings_that_cannot_work_are_refused_with_a_reason(
     ready = await other.allocate(**settings)
     assert not ready.ok
     assert reason in ready.reason
+    assert "s3cret" not in ready.reason
     assert not running.agent.downloaders
     assert not folder.exists()

@@ -111,8 +111,11 @@ async def test_strange_values_in_a_good_command_fail_what_they_are_in(
     assert failures == dict.fromkeys(failures, FailureKind.BAD_REQUEST)
     await other.emptied()
     await until(lambda: running.agent.counters.unroutable == len(items) + 1)
-    settings = DownloaderSettings(allowed_networks=LOOPBACK, cookies={"a": "\x00\r\nX: y"})
-    other.send(AllocateDownloader(run=-8, reply_to="gone\x00", settings=settings))
+    good_settings = DownloaderSettings(allowed_networks=LOOPBACK)
+    strange = DownloaderSettings(allowed_networks=LOOPBACK, cookies={"a": "\x00\r\nX: y"})
+    other.send(AllocateDownloader(run=-9, reply_to="gone\x00", settings=strange))
+    other.send(AllocateDownloader(run=-8, reply_to="gone\x00", settings=good_settings))
     await until(lambda: -8 in running.agent.downloaders)
+    assert -9 not in running.agent.downloaders
     await other.emptied()
     assert (await other.allocate()).ok

@@ -13,7 +13,7 @@ from apps.agents.downloader.fetchers.redial import Redialer
 from apps.agents.downloader.fetchers.switching import Engine, SwitchingFetcher
 from yardkit.addresses import parse_networks
 from yardkit.clock import Clock, SystemClock
-from yardkit.fetching import Fetched, Fetcher
+from yardkit.fetching import Fetched, Fetcher, check_cookies
 from yardkit.protocol import DownloaderSettings, DownloaderType, DownloadRequest
 
 _REMEDIES: Final = {
@@ -146,3 +146,4 @@ def _check(settings: DownloaderSettings) -> None:
         value = getattr(settings, name)
         if value < least:
             raise ValueError(f"{name} is {value}; use {least} or more")
+    check_cookies(settings.cookies)
