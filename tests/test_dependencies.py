@@ -13,7 +13,7 @@ from tools.requirement_marks import ROOT
 
 OWN = frozenset({"apps", "crawlyard", "yardkit", "yardspider", "tools"})
 # The peers of benches, of the dependency group "bench".
-OPTIONAL = frozenset({"scrapy", "simpleeval"})
+OPTIONAL = frozenset({"scrapy", "scrapy_redis", "simpleeval"})
 
 
 def _imported(source: str) -> Iterator[str]:

@@ -134,6 +134,8 @@ print(" ".join(loaded))
         "apps.agents.downloader",
         "apps.agents.center",
         "apps.routing.engine",
+        "apps.seeds.engine",
+        "apps.seeds.stores",
     ],
 )
 def test_plain_python_stays_free_of_django(package: str) -> None:

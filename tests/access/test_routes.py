@@ -26,6 +26,8 @@ from tests.configcenter.factories import make_activation, make_version
 from tests.joblogs.factories import make_build
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.building import make_image
+from tests.routing.api.ruled import ruled
+from tests.routing.factories import arrive, row_of
 
 pytestmark = pytest.mark.django_db
 
@@ -39,6 +41,8 @@ ASKING = {
     "api/v1/config/{pk}/check",
     "api/v1/jobs/schedule/preview",
     "api/v1/projects/{pk}/tags/preview",
+    "api/v1/routing/projects/{pk}/explain",
+    "api/v1/routing/projects/{pk}/replay",
 }
 # What belongs to a person, or to nobody, instead of a project.
 OWN = "api/v1/tokens"
@@ -103,6 +107,8 @@ MAKERS: dict[str, Callable[[World], Model]] = {
         decided_at=timezone.now(),
     ),
     "api/v1/projects/{pk}": lambda world: world.project,
+    "api/v1/routing/items/{pk}": lambda world: row_of(arrive(world.project)[0]),
+    "api/v1/routing/projects/{pk}": lambda world: ruled(world.project),
     "api/v1/runs/{pk}": lambda world: make_run(job=make_job(project=world.project)),
     "api/v1/runs/{run}": lambda world: make_run(job=make_job(project=world.project)),
     "api/v1/tokens/{pk}": lambda world: make_token(world.owner).token,
@@ -248,6 +254,12 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/run-hosts/{pk}", "delete", Role.ADMIN),
         ("api/v1/run-hosts/{pk}/drain", "post", Role.ADMIN),
         ("api/v1/jobs/{job}/placement", "get", Role.VIEWER),
+        ("api/v1/routing/projects/{pk}/task", "post", Role.OPERATOR),
+        ("api/v1/routing/projects/{pk}/explain", "post", Role.VIEWER),
+        ("api/v1/routing/projects/{pk}/replay", "post", Role.VIEWER),
+        ("api/v1/routing/items/{pk}/cancel", "post", Role.OPERATOR),
+        ("api/v1/routing/items/{pk}/resubmit", "post", Role.OPERATOR),
+        ("api/v1/routing/items/resubmit", "post", Role.OPERATOR),
     ],
 )
 @pytest.mark.parametrize("held", list(Role))

@@ -28,13 +28,13 @@ AGAIN = (
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_everything_holds_on_postgresql_and_rabbitmq(
-    postgres_database: str, rabbit_vhost: str
+    postgres_database: str, new_rabbit_vhost: str
 ) -> None:
     environment = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "tests.runtime.settings_alone",
         "DATABASE_URL": postgres_database,
-        "CRAWLYARD_TEST_RUNTIME_BROKER_URL": rabbit_vhost,
+        "CRAWLYARD_TEST_RUNTIME_BROKER_URL": new_rabbit_vhost,
     }
     files = [str(FOLDER / f"{name}.py") for name in AGAIN]
     done = subprocess.run(
