@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.daemon_processes import Daemons
 
 # A busy machine takes its time to start a process, and each test starts some.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(600)
 PATIENCE_SECONDS = 200.0
 
 # A job that was due at this minute, and the wake-up that says so.

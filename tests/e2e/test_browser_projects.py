@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.services,
     pytest.mark.docker,
     pytest.mark.browser,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(600),
 ]
 # The daemons of a whole installation share the machine with the browser.
 SLOW = 120_000

@@ -28,7 +28,7 @@ from tests.plugins.git_server import GitServer, Repository
 pytestmark = [
     pytest.mark.services,
     pytest.mark.docker,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(600),
 ]
 
 

@@ -113,7 +113,7 @@ class World:
 
 @pytest.mark.services
 @pytest.mark.fault
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 @pytest.mark.covers("S1.3", "S1.12")
 @pytest.mark.parametrize(
     "start",
