@@ -1,4 +1,4 @@
-"""Signed tokens of runs: what a spider shows the center to speak for its run."""
+"""Signed tokens: what a spider shows to speak for its run, its frontier, its project's pools."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hmac
 from typing import Final
 
 _PREFIX: Final = "r1."
+_SCOPE_PREFIX: Final = "s1."
 # 128 bits: short enough for every message, far beyond guessing.
 _HEX_CHARACTERS: Final = 32
 
@@ -23,4 +24,34 @@ def verify_run_token(secret: str, run: int, token: str) -> bool:
     """Whether ``token`` is the one of ``run``; takes as long for a wrong one as for a right one."""
     return hmac.compare_digest(
         sign_run_token(secret, run).encode(), token.encode("utf-8", "surrogatepass")
+    )
+
+
+def frontier_scope(frontier: int) -> str:
+    """To add, lease, finish and look up the seeds of one frontier."""
+    return f"frontier:{frontier}"
+
+
+def manage_scope(frontier: int) -> str:
+    """To manage one frontier: drop segments, move seeds, take all of it away."""
+    return f"manage-frontier:{frontier}"
+
+
+def pools_scope(project: int) -> str:
+    """To lease the resources of one project's pools."""
+    return f"pools:{project}"
+
+
+def sign_scope(secret: str, scope: str) -> str:
+    """The token of a scope, such as ``s1.9ab1...``. Raises ``ValueError`` without a secret."""
+    if not secret:
+        raise ValueError("a token needs a secret")
+    digest = hmac.new(secret.encode(), f"crawlyard.scope-token.v1:{scope}".encode(), hashlib.sha256)
+    return _SCOPE_PREFIX + digest.hexdigest()[:_HEX_CHARACTERS]
+
+
+def verify_scope(secret: str, scope: str, token: str) -> bool:
+    """Whether ``token`` is the one of ``scope``; takes as long for a wrong one."""
+    return hmac.compare_digest(
+        sign_scope(secret, scope).encode(), token.encode("utf-8", "surrogatepass")
     )

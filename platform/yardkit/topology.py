@@ -32,6 +32,7 @@ RUNNERS = QueueSpec("runners")
 STATISTICS = QueueSpec("statistics")
 LIFECYCLE_ANSWERS = QueueSpec("lifecycle.answers")
 LOGS = QueueSpec("logs")
+SEEDS = QueueSpec("seeds")
 
 SHARED = (
     CENTER_REGISTER,
@@ -41,6 +42,7 @@ SHARED = (
     STATISTICS,
     LIFECYCLE_ANSWERS,
     LOGS,
+    SEEDS,
 )
 # AMQP limits a routing key to 255 bytes; a longer name ends in a digest of itself.
 _TOPIC_CHARACTERS = 180

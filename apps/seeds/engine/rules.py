@@ -16,6 +16,8 @@ from apps.seeds.engine.seeds import (
     MAX_KEY_BYTES,
     MAX_RETRY,
     MAX_RETRY_LIMIT,
+    TIMELESS_DUE,
+    URGENT_DUE,
     ResolvedSeed,
     Seed,
     check_ext,
@@ -51,7 +53,7 @@ class FrontierRules:
         """
         data = check_text("data", seed.data, self.max_data_bytes)
         key = self._key(data)
-        segment, due = self._place(seed.active_at)
+        segment, due = self._place(seed)
         most = self.max_retry if seed.max_retry is None else seed.max_retry
         if not 0 <= most <= MAX_RETRY_LIMIT:
             raise BadSeed("bad_retry", f"max_retry {most} is outside 0 to {MAX_RETRY_LIMIT}")
@@ -79,10 +81,13 @@ class FrontierRules:
             return key
         return check_text("key", key, self.max_key_bytes)
 
-    def _place(self, active_at: int | None) -> tuple[int, int]:
+    def _place(self, seed: Seed) -> tuple[int, int]:
         """Segment and due time; a custom segment may begin after ``active_at``."""
+        active_at = seed.active_at
         if active_at is None:
-            return DEFAULT_SEGMENT, 0
+            return DEFAULT_SEGMENT, URGENT_DUE if seed.urgent else TIMELESS_DUE
+        if seed.urgent:
+            raise BadSeed("bad_time", "an urgent seed is due at once, and has no active_at")
         if not FIRST_TIME <= active_at < LAST_TIME:
             raise BadSeed("bad_time", f"active_at {active_at} is not in ms between 1973 and 2100")
         try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from enum import IntEnum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from apps.seeds.engine.errors import BadSeed
+from yardkit.protocol.seeds import Seed, SeedOutcome, SeedState
 
 # Tries of a seed until it has failed (seed S3.11).
 MAX_RETRY: Final = 3
@@ -27,42 +27,21 @@ DEFAULT_SEGMENT: Final = 0
 FIRST_TIME: Final = 94_694_400_000  # 1973
 LAST_TIME: Final = 4_102_444_800_000  # 2100
 
+# When seeds without a time are due: the urgent ones before all others.
+URGENT_DUE: Final = 0
+TIMELESS_DUE: Final = 1
+
+__all__ = ["Outcome", "ResolvedSeed", "Seed", "State", "after", "check_ext", "check_text"]
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-class State(IntEnum):
-    """0 to 4 are VSCrawler's (seed S3.11); for ``IGNORED`` it has a flag instead."""
-
-    INIT = 0
-    SUCCEEDED = 1
-    FAILED = 2
-    RETRY = 3
-    RUNNING = 4
-    IGNORED = 5
-
+# One class each, on the wire and in the stores.
+State: TypeAlias = SeedState
+Outcome: TypeAlias = SeedOutcome
 
 PENDING: Final = frozenset({State.INIT, State.RETRY})
 FINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.IGNORED})
-
-
-class Outcome(IntEnum):
-    """What came of a leased seed."""
-
-    SUCCESS = 1
-    # Tried again while it has retries left.
-    FAILURE = 2
-    # Failed, and another try would not help.
-    GIVEN_UP = 3
-    IGNORED = 4
-
-
-class Seed(msgspec.Struct, frozen=True):
-    """What somebody adds. ``active_at``: not to be crawled before, ms since 1970."""
-
-    data: str
-    active_at: int | None = None
-    max_retry: int | None = None
-    ext: dict[str, Any] | None = None
 
 
 class ResolvedSeed(msgspec.Struct, frozen=True):

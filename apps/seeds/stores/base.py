@@ -9,15 +9,27 @@ books of a segment balance whenever they are read: ``added = pending + leased + 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
 from apps.seeds.engine.errors import BadCall, ClockBack
 from apps.seeds.engine.filters import FilterSettings, FilterState
-from apps.seeds.engine.seeds import DEFAULT_SEGMENT, FINAL, LAST_TIME, Outcome, ResolvedSeed, State
+from apps.seeds.engine.seeds import DEFAULT_SEGMENT, FINAL, LAST_TIME, ResolvedSeed, State
+from yardkit.protocol.seeds import (
+    MAX_SEEDS,
+    KnownSeed,
+    LeasedSeed,
+    SeedFinish,
+    SeedFinished,
+)
 
-MAX_BATCH: Final = 10_000
+# What travels is what is stored: one class each.
+Finish: TypeAlias = SeedFinish
+Finished: TypeAlias = SeedFinished
+Known: TypeAlias = KnownSeed
+
+MAX_BATCH: Final = MAX_SEEDS
 MAX_OWNER: Final = 200
 MAX_LEASE_SECONDS: Final = 24 * 3600
 # How far clocks of several processes may differ, or one be corrected.
@@ -32,17 +44,6 @@ class Added(msgspec.Struct, frozen=True):
     state: State
 
 
-class LeasedSeed(msgspec.Struct, frozen=True):
-    """A seed handed out. ``retry``: tries that have failed before."""
-
-    segment: int
-    key: str
-    data: str
-    retry: int
-    max_retry: int
-    ext: dict[str, Any] | None = None
-
-
 class Lease(msgspec.Struct, frozen=True):
     """Seeds handed out together, in the order to crawl them; empty: nothing is due.
 
@@ -54,45 +55,6 @@ class Lease(msgspec.Struct, frozen=True):
     owner: str
     deadline: int
     seeds: list[LeasedSeed]
-
-
-class Finish(msgspec.Struct, frozen=True):
-    """What came of one leased seed."""
-
-    segment: int
-    key: str
-    generation: int
-    outcome: Outcome
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """The answer to one ``Finish``. ``state``: that of the seed now, None where there is none.
-
-    ``code``: ``finished``, ``retried`` (pending again), or what was refused and changed nothing:
-    ``late`` (leased anew or expired since), ``repeated`` (finished by this lease before),
-    ``wrong_lease`` (no lease of this owner), ``unknown_key``.
-    """
-
-    code: str
-    state: State | None
-
-
-class Known(msgspec.Struct, frozen=True):
-    """All that is stored about a seed. ``owner`` and ``deadline``: of its lease."""
-
-    segment: int
-    key: str
-    data: str
-    state: State
-    retry: int
-    max_retry: int
-    added_at: int
-    changed_at: int
-    due: int
-    generation: int
-    ext: dict[str, Any] | None = None
-    owner: str | None = None
-    deadline: int | None = None
 
 
 class Books(msgspec.Struct):

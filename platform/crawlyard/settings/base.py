@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zoneinfo
 from pathlib import Path
+from urllib.parse import quote
 
 import dj_database_url
 from django.utils.translation import gettext_lazy as _
@@ -49,6 +50,12 @@ if REDIS_URL and not REDIS_URL.startswith(("redis://", "rediss://", "unix://")):
     raise EnvError("REDIS_URL: not understood; use redis://host:6379/0")
 REDIS_PREFIX = env.str("REDIS_PREFIX", default="crawlyard")
 RUNNER_URL = env.str("RUNNER_URL", default="process://")
+
+# --- seeds ----------------------------------------------------------------------------------
+
+SEEDS_URL = env.secret("SEEDS_URL", default=f"rocksdb://{quote(str(DATA_DIR / 'seeds'))}")
+if not SEEDS_URL.startswith(("rocksdb:///", "postgresql://", "postgres://")):
+    raise EnvError("SEEDS_URL: not understood; use rocksdb:///folder or postgresql://host/name")
 
 # --- agents ---------------------------------------------------------------------------------
 

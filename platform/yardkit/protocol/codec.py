@@ -41,6 +41,7 @@ from yardkit.protocol.runs import (
     RunCounters,
     RunQueued,
 )
+from yardkit.protocol.seeds import SeedCall, SeedReply
 
 AnyMessage = (
     Register
@@ -68,6 +69,8 @@ AnyMessage = (
     | LifecycleAnswer
     | LogBatch
     | Event
+    | SeedCall
+    | SeedReply
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -14,6 +14,7 @@ from apps.seeds.engine.seeds import (
     DEFAULT_SEGMENT,
     MAX_EXT_BYTES,
     MAX_RETRY,
+    TIMELESS_DUE,
     Outcome,
     ResolvedSeed,
     Seed,
@@ -30,7 +31,7 @@ MIDNIGHT_UTC = 1_780_012_800_000
 @pytest.mark.covers("S3.3", "S3.4", "S3.10", "S3.11")
 def test_a_seed_without_a_time_goes_to_the_default_segment() -> None:
     assert RULES.resolve(Seed("a")) == ResolvedSeed(
-        DEFAULT_SEGMENT, "a", key_hash("a"), 0, MAX_RETRY, "a"
+        DEFAULT_SEGMENT, "a", key_hash("a"), TIMELESS_DUE, MAX_RETRY, "a"
     )
 
 

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from apps.seeds.engine.errors import WrongLease
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import Outcome, State, after
-from apps.seeds.stores.base import Books, Finish, Finished, Lease, LeasedSeed, refusal
+from apps.seeds.stores.base import Books, Finish, Finished, Lease, refusal
 from apps.seeds.stores.bodies import unpack_body
 from apps.seeds.stores.postgres.database import Cursor, Database, Row, move, next_turns, one
+from yardkit.protocol import LeasedSeed
 
 # So many leases are taken back in one transaction.
 _EXPIRE = 10

@@ -7,7 +7,7 @@ from itertools import islice
 
 from apps.seeds.engine.keys import HASH_BYTES, key_hash
 from apps.seeds.engine.seeds import Outcome, State, after
-from apps.seeds.stores.base import MAX_BATCH, Finish, Finished, Lease, LeasedSeed, refusal
+from apps.seeds.stores.base import MAX_BATCH, Finish, Finished, Lease, refusal
 from apps.seeds.stores.bodies import unpack_body
 from apps.seeds.stores.rocks.kernel import Change, Kernel, move, pending_scan
 from apps.seeds.stores.rocks.layout import (
@@ -19,6 +19,7 @@ from apps.seeds.stores.rocks.layout import (
     place,
     read_status,
 )
+from yardkit.protocol import LeasedSeed
 
 
 def lease(

@@ -1,0 +1,119 @@
+"""Pools of what may be used by one at a time: accounts, tokens, proxies (seed S3.21)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from apps.projects.models import Project
+from apps.runtime.fields import SecretTextField
+from apps.seeds.states import ResourceState
+
+_DAY = 24 * 3600
+
+
+class ResourcePool(models.Model):
+    """How the resources of a pool are handed out and judged."""
+
+    project = models.ForeignKey(
+        Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="resource_pools"
+    )
+    name = models.CharField(
+        _("name"),
+        max_length=100,
+        validators=[
+            RegexValidator(
+                r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z",
+                _("Letters, digits, '.', '_' and '-' only, and no mark at the beginning."),
+            )
+        ],
+    )
+    description = models.CharField(_("description"), max_length=500, blank=True)
+    rotation_percent = models.PositiveSmallIntegerField(
+        _("rotation zone"),
+        default=70,
+        validators=[MinValueValidator(1), MaxValueValidator(100)],
+        help_text=_("percent of the free ones, the best by score, that take turns"),
+    )
+    lease_seconds = models.PositiveIntegerField(
+        _("lease"),
+        default=4 * 3600,
+        validators=[MinValueValidator(1), MaxValueValidator(7 * _DAY)],
+        help_text=_("seconds; who has not given it back by then has lost it"),
+    )
+    rest_seconds = models.PositiveIntegerField(
+        _("rest after use"), default=0, validators=[MaxValueValidator(7 * _DAY)]
+    )
+    cool_down_seconds = models.PositiveIntegerField(
+        _("cool-down after a failure"),
+        default=60,
+        validators=[MaxValueValidator(7 * _DAY)],
+        help_text=_("seconds; doubled by each further failure in a row, up to a day"),
+    )
+    ban_after = models.PositiveSmallIntegerField(
+        _("ban after"),
+        default=0,
+        help_text=_("failures in a row; 0 is never"),
+    )
+    is_enabled = models.BooleanField(_("enabled"), default=True)
+    created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
+    updated_at = models.DateTimeField(_("updated at"), auto_now=True)
+
+    class Meta:
+        verbose_name = _("resource pool")
+        verbose_name_plural = _("resource pools")
+        ordering: ClassVar = ["project", "name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["project", "name"], name="seeds_pool_one_a_name"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Resource(models.Model):
+    """One account, token or proxy; ``secret`` is sealed and goes to whoever leases it."""
+
+    pool = models.ForeignKey(
+        ResourcePool, verbose_name=_("pool"), on_delete=models.CASCADE, related_name="resources"
+    )
+    name = models.CharField(_("name"), max_length=200)
+    secret = SecretTextField(
+        _("secret"), help_text=_("a JSON object of texts, such as a user name and a password")
+    )
+    state = models.CharField(
+        _("state"), max_length=10, choices=ResourceState.choices, default=ResourceState.FREE
+    )
+    score = models.FloatField(
+        _("score"), default=1.0, help_text=_("moving average of the last ten or so uses, 0 to 1")
+    )
+    lease = models.PositiveBigIntegerField(_("lease number"), default=0)
+    leased_by = models.CharField(_("leased by"), max_length=200, blank=True)
+    leased_until = models.DateTimeField(_("leased until"), null=True, blank=True)
+    available_at = models.DateTimeField(_("available at"), default=timezone.now)
+    last_used_at = models.DateTimeField(_("last used at"), null=True, blank=True)
+    used_count = models.PositiveBigIntegerField(_("uses"), default=0)
+    succeeded_count = models.PositiveBigIntegerField(_("successes"), default=0)
+    failed_count = models.PositiveBigIntegerField(_("failures"), default=0)
+    expired_count = models.PositiveBigIntegerField(_("leases that ran out"), default=0)
+    failures_in_a_row = models.PositiveIntegerField(_("failures in a row"), default=0)
+    banned_at = models.DateTimeField(_("banned at"), null=True, blank=True)
+    reason = models.CharField(_("reason"), max_length=500, blank=True)
+
+    class Meta:
+        verbose_name = _("resource")
+        verbose_name_plural = _("resources")
+        ordering: ClassVar = ["pool", "name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["pool", "name"], name="seeds_resource_one_a_name"),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["pool", "state", "available_at"], name="seeds_resource_free"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name

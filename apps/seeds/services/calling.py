@@ -1,0 +1,29 @@
+"""Clients of the seed service for processes that hold the installation's secret."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from apps.runtime.services import shared_broker
+from apps.seeds.models import Frontier
+from yardkit.seeds import SeedClient
+from yardkit.tokens import frontier_scope, manage_scope, sign_scope
+
+
+def client_of(
+    frontier: Frontier, *, owner: str = "", timeout: float = 10.0, patience: float = 0.0
+) -> SeedClient:
+    """To add, lease, finish and look up, as a spider does.
+
+    ``patience``: as ``SeedClient``; a web request asks once.
+    """
+    token = sign_scope(settings.SECRET_KEY, frontier_scope(frontier.pk))
+    return SeedClient(
+        shared_broker(), frontier.pk, token, owner=owner, timeout=timeout, patience=patience
+    )
+
+
+def manager_of(frontier: Frontier, *, timeout: float = 10.0, patience: float = 0.0) -> SeedClient:
+    """For ``manage`` alone."""
+    token = sign_scope(settings.SECRET_KEY, manage_scope(frontier.pk))
+    return SeedClient(shared_broker(), frontier.pk, token, timeout=timeout, patience=patience)

@@ -1,0 +1,68 @@
+"""Single steps on a frontier's seeds, asked of the seed service.
+
+Each may raise ``yardkit.seeds.SeedServiceAway`` and ``CallRefused``, whose ``code`` is that of the
+engine's errors: ``unknown_key``, ``unknown_segment``, ``seed_in_use``, ``seed_not_final``, ...
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from apps.seeds.models import Frontier
+from apps.seeds.services.calling import client_of, manager_of
+from apps.seeds.stores.base import Books, Reopened, Segment
+from apps.seeds.stores.operations import (
+    RESULTS,
+    AnyOperation,
+    DropSegment,
+    Forget,
+    Reopen,
+    ReopenFailed,
+    ShowSegments,
+)
+from yardkit.protocol import Seed, SeedLookedUp
+
+# Of operations that go through a whole segment.
+LONG_SECONDS = 120.0
+
+
+def manage(frontier: Frontier, operation: AnyOperation, *, timeout: float = 10.0) -> Any:
+    """Have one done; what it gives."""
+    raw = msgspec.Raw(msgspec.msgpack.encode(operation))
+    result = manager_of(frontier, timeout=timeout).manage(raw)
+    return msgspec.msgpack.decode(result, type=RESULTS[type(operation)])
+
+
+def show_segments(frontier: Frontier, *, timeout: float = 10.0) -> list[Segment]:
+    """All segments as they are now; pages read ``SegmentReport`` instead."""
+    segments: list[Segment] = manage(frontier, ShowSegments(), timeout=timeout)
+    return segments
+
+
+def reopen(frontier: Frontier, segment: int, key: str) -> None:
+    """Let an ended seed be crawled again."""
+    manage(frontier, Reopen(segment, key))
+
+
+def forget(frontier: Frontier, segment: int, key: str) -> None:
+    """Take a seed away, so that its key is new again."""
+    manage(frontier, Forget(segment, key))
+
+
+def reopen_failed(frontier: Frontier, source: int, target: int | None = None) -> Reopened:
+    """Add the failed seeds of a segment to that of now, or to ``target``."""
+    reopened: Reopened = manage(frontier, ReopenFailed(source, target), timeout=LONG_SECONDS)
+    return reopened
+
+
+def drop_segment(frontier: Frontier, segment: int, *, leased_too: bool = False) -> Books:
+    """Take a whole segment away; its last books."""
+    books: Books = manage(frontier, DropSegment(segment, leased_too), timeout=LONG_SECONDS)
+    return books
+
+
+def look_up(frontier: Frontier, seed: Seed) -> SeedLookedUp:
+    """Would this seed be new, and if not, since when?"""
+    return client_of(frontier).look_up(seed)

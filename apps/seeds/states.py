@@ -1,0 +1,41 @@
+"""The states of what the seed service keeps in the database."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import TextChoices
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+
+class OperationKind(TextChoices):
+    """What may take long, and shows how far it is."""
+
+    REOPEN_FAILED = "reopen_failed", _("reopen failed seeds")
+    DROP = "drop", _("drop a segment")
+    WIPE = "wipe", _("wipe the frontier")
+    MOVE = "move", _("move seeds to other segments")
+    IMPORT = "import", _("import seeds")
+
+
+class OperationState(TextChoices):
+    """How far an operation is. The last three are final."""
+
+    WAITING = "waiting", _("waiting")
+    RUNNING = "running", _("running")
+    DONE = "done", pgettext_lazy("operation", "done")
+    FAILED = "failed", _("failed")
+    CANCELLED = "cancelled", _("cancelled")
+
+
+ACTIVE_OPERATIONS: Final = (OperationState.WAITING, OperationState.RUNNING)
+
+
+class ResourceState(TextChoices):
+    """Whether a resource can be had."""
+
+    FREE = "free", pgettext_lazy("resource", "free")
+    LEASED = "leased", pgettext_lazy("resource", "leased")
+    BANNED = "banned", pgettext_lazy("resource", "banned")
+    DISABLED = "disabled", pgettext_lazy("resource", "disabled")

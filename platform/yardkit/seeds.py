@@ -1,0 +1,236 @@
+"""The asker's side of the seed service: spiders, rules and the control plane use the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+import msgspec
+
+from yardkit import topology
+from yardkit.broker.base import Broker, BrokerUnavailable, Outgoing
+from yardkit.protocol import (
+    AddSeeds,
+    ExtendLease,
+    FinishSeeds,
+    GiveBackLease,
+    GrabSeed,
+    LeaseExtended,
+    LeaseGivenBack,
+    LeaseSeeds,
+    LookUpSeed,
+    ManageSeeds,
+    Seed,
+    SeedAnswer,
+    SeedCall,
+    SeedFinish,
+    SeedFinished,
+    SeedGrabbed,
+    SeedLookedUp,
+    SeedsAdded,
+    SeedsFinished,
+    SeedsLeased,
+    SeedsManaged,
+    SeedsRefused,
+    decode,
+    encode,
+)
+from yardkit.protocol.seeds import MAX_SEEDS
+from yardkit.stop import Stop
+
+# A message is no larger than this unless one seed alone is.
+MAX_CALL_BYTES: Final = 8 * 1024 * 1024
+_ASK_AGAIN_SECONDS: Final = 0.5
+# What a seed takes beside its text.
+_SEED_BYTES: Final = 32
+_T = TypeVar("_T")
+
+
+class SeedServiceAway(Exception):
+    """No answer in time: whether it was done is unknown, and the same call may be made again."""
+
+
+class CallRefused(Exception):
+    """The service answered that it does nothing of the kind. ``code``: see ``SeedsRefused``."""
+
+    def __init__(self, code: str, text: str, retry_seconds: float = 0.0) -> None:
+        super().__init__(text)
+        self.code = code
+        self.retry_seconds = retry_seconds
+
+
+class SeedClient:
+    """Calls about one frontier. Thread-safe; each waits for its answer.
+
+    A call that gets none is made again, and so is one that is refused for the moment, for up to
+    ``patience`` seconds in all: adding and finishing twice changes nothing.
+
+    Args:
+        owner: who leases, such as ``run:7:3f2a``; needed for ``lease`` and what follows it.
+        token: ``sign_scope(secret, frontier_scope(frontier))``; for ``manage`` that of its scope.
+        timeout: seconds that one question waits for its answer.
+        stop: gives up between two questions when it is requested.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        frontier: int,
+        token: str,
+        *,
+        owner: str = "",
+        timeout: float = 10.0,
+        patience: float = 30.0,
+        stop: Stop | None = None,
+    ) -> None:
+        self._broker = broker
+        self._timeout = timeout
+        self._patience = patience
+        self._stop = stop
+        self._token = token
+        self.frontier = frontier
+        self.owner = owner
+        broker.declare(topology.SEEDS)
+
+    def add(self, seeds: Iterable[Seed]) -> list[SeedAnswer]:
+        """One answer for each, in order.
+
+        Raises:
+            SeedServiceAway: those before may have been added.
+            CallRefused
+        """
+        answers: list[SeedAnswer] = []
+        for batch in batches(seeds):
+            answers += self._ask(self._add_call(batch), SeedsAdded).answers
+        return answers
+
+    def lease(
+        self,
+        limit: int,
+        *,
+        seconds: float = 0.0,
+        wait_seconds: float = 0.0,
+        holds: Sequence[int] = (),
+    ) -> SeedsLeased:
+        """Up to ``limit`` seeds; empty when none became due in ``wait_seconds`` (at most 30).
+
+        ``holds``: generations of the leases that this owner works on. Raises as ``add``.
+        """
+        call = LeaseSeeds(
+            frontier=self.frontier,
+            token=self._token,
+            owner=self.owner,
+            limit=limit,
+            seconds=seconds,
+            wait_seconds=wait_seconds,
+            holds=list(holds),
+        )
+        return self._ask(call, SeedsLeased, self._timeout + wait_seconds)
+
+    def finish(self, finishes: Sequence[SeedFinish], found: Iterable[Seed] = ()) -> SeedsFinished:
+        """End leased seeds, then add those found meanwhile. Raises as ``add``."""
+        ended: list[SeedFinished] = []
+        for start in range(0, len(finishes), MAX_SEEDS):
+            call = FinishSeeds(
+                frontier=self.frontier,
+                token=self._token,
+                owner=self.owner,
+                finishes=list(finishes[start : start + MAX_SEEDS]),
+            )
+            ended += self._ask(call, SeedsFinished).answers
+        return SeedsFinished(answers=ended, added=self.add(found))
+
+    def extend(self, generation: int, *, seconds: float = 0.0) -> int:
+        """The new deadline, ms since 1970. Raises as ``add``; ``wrong_lease`` where it is over."""
+        call = ExtendLease(
+            frontier=self.frontier,
+            token=self._token,
+            owner=self.owner,
+            generation=generation,
+            seconds=seconds,
+        )
+        return self._ask(call, LeaseExtended).deadline
+
+    def give_back(self, generation: int) -> int:
+        """How many seeds are pending again. Raises as ``add``; ``wrong_lease`` where it is over."""
+        call = GiveBackLease(
+            frontier=self.frontier, token=self._token, owner=self.owner, generation=generation
+        )
+        return self._ask(call, LeaseGivenBack).count
+
+    def look_up(self, seed: Seed) -> SeedLookedUp:
+        """Would it be new? Raises as ``add``, and ``CallRefused`` with the code of a bad seed."""
+        call = LookUpSeed(frontier=self.frontier, token=self._token, seed=seed)
+        return self._ask(call, SeedLookedUp)
+
+    def grab(self, seed: Seed, *, timeout: float, again: bool = False) -> SeedGrabbed | None:
+        """What came of it; None when nothing did in ``timeout`` seconds. Raises ``CallRefused``."""
+        call = GrabSeed(frontier=self.frontier, token=self._token, seed=seed, again=again)
+        try:
+            return self._ask_once(call, SeedGrabbed, timeout)
+        except (TimeoutError, BrokerUnavailable):
+            return None
+
+    def manage(self, operation: msgspec.Raw, *, timeout: float | None = None) -> msgspec.Raw:
+        """What only a manager's token may do. Raises as ``add``."""
+        call = ManageSeeds(frontier=self.frontier, token=self._token, operation=operation)
+        return self._ask(call, SeedsManaged, timeout).result
+
+    def _add_call(self, seeds: list[Seed]) -> AddSeeds:
+        return AddSeeds(frontier=self.frontier, token=self._token, seeds=seeds)
+
+    def _ask(self, call: SeedCall, kind: type[_T], timeout: float | None = None) -> _T:
+        timeout = self._timeout if timeout is None else timeout
+        give_up = time.monotonic() + max(self._patience, timeout)
+        while True:
+            try:
+                return self._ask_once(call, kind, timeout)
+            except CallRefused as refusal:
+                pause = refusal.retry_seconds
+                if not pause or time.monotonic() + pause > give_up:
+                    raise
+            except (TimeoutError, BrokerUnavailable) as error:
+                pause = _ASK_AGAIN_SECONDS
+                if time.monotonic() + pause > give_up:
+                    raise SeedServiceAway(f"the seed service does not answer: {error}") from error
+            if self._pause(pause):
+                raise SeedServiceAway("stopped before the seed service had answered")
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait; whether to stop instead."""
+        if self._stop is not None:
+            return self._stop.wait(seconds)
+        time.sleep(seconds)
+        return False
+
+    def _ask_once(self, call: SeedCall, kind: type[_T], timeout: float) -> _T:
+        question = Outgoing(encode(call), key=topology.SEEDS.name, persistent=False)
+        answer = decode(self._broker.request(question, timeout).body)
+        if isinstance(answer, SeedsRefused):
+            raise CallRefused(answer.code, answer.text, answer.retry_seconds)
+        if not isinstance(answer, kind):
+            raise CallRefused("bad_answer", f"{type(answer).__name__} is no answer to this call")
+        return answer
+
+
+def batches(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
+    """``seeds`` as they fit into calls, in order."""
+    batch: list[Seed] = []
+    size = 0
+    for seed in seeds:
+        takes = seed_bytes(seed)
+        if batch and (len(batch) == MAX_SEEDS or size + takes > MAX_CALL_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(seed)
+        size += takes
+    if batch:
+        yield batch
+
+
+def seed_bytes(seed: Seed) -> int:
+    """About what a seed takes in a message."""
+    # No character has more than four bytes.
+    text = 4 * len(seed.data) if isinstance(seed.data, str) else 0
+    return _SEED_BYTES + text + (len(msgspec.msgpack.encode(seed.ext)) if seed.ext else 0)
