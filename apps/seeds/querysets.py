@@ -1,4 +1,4 @@
-"""Whose frontiers, and what hangs on them."""
+"""Whose frontiers and pools, and what hangs on them."""
 
 from __future__ import annotations
 
@@ -17,3 +17,15 @@ class OfFrontierQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """What belongs to a frontier."""
 
     project_path = "frontier__project"
+
+
+class ResourcePoolQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Pools of resources."""
+
+    project_path = "project"
+
+
+class ResourceQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """What pools hand out."""
+
+    project_path = "pool__project"
