@@ -110,7 +110,7 @@ def _lease(
     pool: ResourcePool, owner: str, now: datetime, until: datetime, key: str
 ) -> Leased | NoneFree | None:
     """None: others were quicker with every one."""
-    release_expired(now=now, pool=pool)
+    _release_expired(Resource.objects.filter(pool=pool), now)
     if key and (known := Resource.objects.filter(pool=pool, lease_key=key).first()):
         return _again(known, owner)
     free = Resource.objects.filter(pool=pool, state=ResourceState.FREE, available_at__lte=now)
@@ -265,15 +265,17 @@ def _free(held: Resource, state: ResourceState) -> None:
 
 
 @transaction.atomic
-def release_expired(*, now: datetime, pool: ResourcePool | None = None) -> int:
-    """Take back what nobody has given back in time; how many it were.
+def release_expired(*, now: datetime) -> int:
+    """Take back, from all pools, what nobody has given back in time; how many it were.
 
     It says nothing about the resource: the score stays. Its old owner's word will be late.
     """
-    rows = Resource.objects.filter(state=ResourceState.LEASED, leased_until__lte=now)
-    if pool is not None:
-        rows = rows.filter(pool=pool)
-    released = _take_back(rows, now)
+    return _release_expired(Resource.objects.all(), now)
+
+
+def _release_expired(rows: QuerySet[Resource], now: datetime) -> int:
+    expired = rows.filter(state=ResourceState.LEASED, leased_until__lte=now)
+    released = _take_back(expired, now)
     for each in released:
         each.expired_count += 1
         each.save(update_fields=_KEPT)

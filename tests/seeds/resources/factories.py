@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -16,6 +16,7 @@ from tests.access.factories import make_project
 _numbers = count(1)
 # What no page, no log line and no error may show.
 PASSWORD = "hunter2-top-secret"
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def make_pool(project: Project | None = None, **fields: Any) -> ResourcePool:
@@ -29,6 +30,7 @@ def make_resource(pool: ResourcePool | None = None, **fields: Any) -> Resource:
     name = fields.setdefault("name", f"account{next(_numbers):04}")
     used = fields.get("last_used_at")
     fields.setdefault("rank", rank(fields.get("score", 1.0), used and used.timestamp()))
+    fields.setdefault("available_at", LONG_AGO)
     fields.setdefault("secret", json.dumps({"user": name, "password": PASSWORD}))
     return Resource.objects.create(pool=pool or make_pool(), **fields)
 

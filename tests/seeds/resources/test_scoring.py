@@ -174,9 +174,7 @@ class Pool:
         if chosen is None:
             return None
         standing = self.standings.get(chosen.name, Standing())
-        verdict = judge(
-            standing, self.rules, succeeded=dice.random() < self.chances[chosen.name]
-        )
+        verdict = judge(standing, self.rules, succeeded=dice.random() < self.chances[chosen.name])
         self.standings[chosen.name] = verdict.standing
         self.used[chosen.name] = self.now
         self.free_at[chosen.name] = self.now + verdict.pause_seconds
