@@ -113,7 +113,7 @@ def _lease(
     _release_expired(Resource.objects.filter(pool=pool), now)
     if key and (known := Resource.objects.filter(pool=pool, lease_key=key).first()):
         return _again(known, owner)
-    free = Resource.objects.filter(pool=pool, state=ResourceState.FREE, available_at__lte=now)
+    free = Resource.objects.filter(pool=pool).at_hand(now)
     count = free.count()
     if not count:
         return NoneFree(next_available(pool))
@@ -274,8 +274,7 @@ def release_expired(*, now: datetime) -> int:
 
 
 def _release_expired(rows: QuerySet[Resource], now: datetime) -> int:
-    expired = rows.filter(state=ResourceState.LEASED, leased_until__lte=now)
-    released = _take_back(expired, now)
+    released = _take_back(rows.overdue(now), now)
     for each in released:
         each.expired_count += 1
         each.save(update_fields=_KEPT)
