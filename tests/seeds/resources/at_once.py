@@ -13,7 +13,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
-from apps.seeds.errors import SeedsError
+from apps.seeds.errors import SeedsRefusal
 from apps.seeds.models import Resource
 from apps.seeds.services.resources import Leased, give_back, lease, release_expired
 from apps.seeds.states import ResourceState
@@ -46,7 +46,7 @@ def together(work: Callable[[int], Any]) -> list[Any]:
     for thread in threads:
         thread.join(120)
     wrong = [each for each in results if isinstance(each, Exception)]
-    assert not [each for each in wrong if not isinstance(each, SeedsError)], wrong
+    assert not [each for each in wrong if not isinstance(each, SeedsRefusal)], wrong
     return results
 
 
