@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from yardkit.protocol import Lifecycle, LifecycleAnswer, RunAction
+from yardspider.errors import BadInput
 from yardspider.transports.base import Transport
 
 log = logging.getLogger("yardspider")
@@ -25,6 +27,9 @@ class Orders(Protocol):
     def resume(self) -> None: ...
 
     def stop(self, reason: str) -> None: ...
+
+    def tune(self, settings: Mapping[str, Any]) -> str:
+        """What it comes to, for people. Raises ``BadInput``."""
 
     def on_their_way(self) -> int:
         """Requests that are sent and have not come back."""
@@ -61,7 +66,8 @@ class Commands:
             self._answer(message, accepted=False, reason="a later command came before it")
             return
         self._newest = max(self._newest, number)
-        self._settle_pause()
+        if message.action is not RunAction.TUNE:
+            self._settle_pause()
         log.info("told to %s%s", message.action, f": {message.reason}" if message.reason else "")
         self._carry_out(message, now)
 
@@ -75,6 +81,14 @@ class Commands:
         elif message.action is RunAction.RESUME:
             self._orders.resume()
             self._answer(message)
+        elif message.action is RunAction.TUNE:
+            try:
+                told = self._orders.tune(message.settings)
+            except BadInput as error:
+                self._answer(message, accepted=False, reason=str(error))
+            else:
+                log.info("tuned: %s", told)
+                self._answer(message, reason=told)
         else:
             self._orders.stop(f"exit message{f', {message.reason}' if message.reason else ''}")
             self._answer(message)
