@@ -47,7 +47,8 @@ class Commands:
         self._orders = orders
         # By command; None while a pause has not settled.
         self._answers: OrderedDict[int, LifecycleAnswer | None] = OrderedDict()
-        self._newest = 0
+        # The number of the newest one: of those that move the run, and of those that tune it.
+        self._newest = {False: 0, True: 0}
         self._pausing: Lifecycle | None = None
         self._settle_by = 0.0
 
@@ -62,11 +63,12 @@ class Commands:
             if answered is not None:
                 transport.answer_command(answered)
             return
-        if number and number < self._newest:
+        tunes = message.action is RunAction.TUNE
+        if number and number < self._newest[tunes]:
             self._answer(message, accepted=False, reason="a later command came before it")
             return
-        self._newest = max(self._newest, number)
-        if message.action is not RunAction.TUNE:
+        self._newest[tunes] = max(self._newest[tunes], number)
+        if not tunes:
             self._settle_pause()
         log.info("told to %s%s", message.action, f": {message.reason}" if message.reason else "")
         self._carry_out(message, now)
