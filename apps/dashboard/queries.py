@@ -177,6 +177,18 @@ class RunView:
         return [one for one in self.run.allowed if one != Ask.FREEZE or unanswered]
 
     @property
+    def pace(self) -> dict[str, Any]:
+        """By what the run goes: what its job says, and what it was tuned to since it started."""
+        pace: dict[str, Any] = {
+            "concurrency": self.run.job.concurrency,
+            "speed": self.run.job.speed,
+        }
+        for one in self.commands:
+            if one.command.boot == self.run.boot and one.command.accepted:
+                pace |= one.command.settings
+        return pace
+
+    @property
     def waits_for_answer(self) -> bool:
         """Something was asked a moment ago: the page looks again when it counts as unanswered."""
         return any(one.standing == "asked" for one in self.commands)
