@@ -17,6 +17,7 @@ from apps.seeds.engine.keys import key_resolver
 from apps.seeds.engine.rules import FrontierRules
 from apps.seeds.engine.seeds import MAX_RETRY, MAX_RETRY_LIMIT
 from apps.seeds.engine.segments import segment_resolver, time_zone
+from apps.seeds.querysets import FrontierQuerySet
 
 MAX_LEASE_SECONDS = 24 * 3600
 
@@ -116,6 +117,8 @@ class Frontier(models.Model):
     is_frozen = models.BooleanField(_("frozen"), default=False, editable=False)
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
     updated_at = models.DateTimeField(_("updated at"), auto_now=True)
+
+    objects = FrontierQuerySet["Frontier"].as_manager()
 
     class Meta:
         verbose_name = _("frontier")

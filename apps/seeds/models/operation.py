@@ -10,6 +10,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from apps.seeds.models.frontier import Frontier
+from apps.seeds.querysets import OfFrontierQuerySet
 from apps.seeds.states import OperationKind, OperationState
 
 
@@ -33,6 +34,8 @@ class Operation(models.Model):
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
     beat_at = models.DateTimeField(_("last sign of life"), null=True, blank=True)
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+
+    objects = OfFrontierQuerySet["Operation"].as_manager()
 
     class Meta:
         verbose_name = _("operation on seeds")

@@ -8,6 +8,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from apps.seeds.models.frontier import Frontier
+from apps.seeds.querysets import OfFrontierQuerySet
 
 
 class SegmentReport(models.Model):
@@ -36,6 +37,8 @@ class SegmentReport(models.Model):
     filter_fill = models.FloatField(_("filter filled"), null=True)
     filter_rate = models.FloatField(_("estimated rate of false positives"), null=True)
     reported_at = models.DateTimeField(_("reported at"))
+
+    objects = OfFrontierQuerySet["SegmentReport"].as_manager()
 
     class Meta:
         verbose_name = _("segment")
