@@ -26,7 +26,6 @@ from apps.seeds.stores.base import (
     Known,
     Moved,
     Page,
-    Reopened,
     ReopenedSlice,
     SeedStore,
     Segment,
@@ -77,15 +76,11 @@ class Forget(Operation, frozen=True, tag="forget"):
     key: str
 
 
-class ReopenFailed(Operation, frozen=True, tag="reopen_failed"):
-    """``Reopened``. ``target`` None: the segment of now."""
-
-    source: int
-    target: int | None = None
-
-
 class ReopenFailedSlice(Operation, frozen=True, tag="reopen_failed_slice"):
-    """``ReopenedSlice``: the same for the next ``limit`` seeds behind the hash ``after``."""
+    """``ReopenedSlice``: failed ones among the next ``limit`` seeds behind the hash ``after``.
+
+    ``target`` None: the segment of now.
+    """
 
     source: int
     target: int | None = None
@@ -148,7 +143,6 @@ AnyOperation: TypeAlias = (
     ShowSegments
     | Reopen
     | Forget
-    | ReopenFailed
     | ReopenFailedSlice
     | DropSegment
     | ReadSegment
@@ -162,7 +156,6 @@ RESULTS: dict[type[Operation], Any] = {
     ShowSegments: list[Segment],
     Reopen: None,
     Forget: None,
-    ReopenFailed: Reopened,
     ReopenFailedSlice: ReopenedSlice,
     DropSegment: Books,
     ReadSegment: Page,
@@ -196,10 +189,6 @@ def perform(
             return store.reopen(frontier, segment, key, now=now)
         case Forget(segment, key):
             return store.forget(frontier, segment, key, now=now)
-        case ReopenFailed(source, target):
-            if target is None:
-                target = rules.segments(now)
-            return store.reopen_failed(frontier, source, target, now=now)
         case ReopenFailedSlice(source, target, after, limit):
             if target is None:
                 target = rules.segments(now)
