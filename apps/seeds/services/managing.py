@@ -17,21 +17,25 @@ from apps.seeds.stores.operations import (
     RESULTS,
     AnyOperation,
     DropSegment,
+    FindSeed,
     Forget,
     Reopen,
     ReopenFailed,
     ShowSegments,
 )
 from yardkit.protocol import Seed, SeedLookedUp
+from yardkit.protocol.seeds import KnownSeed
 
 # Of operations that go through a whole segment.
 LONG_SECONDS = 120.0
 
 
-def manage(frontier: Frontier, operation: AnyOperation, *, timeout: float = 10.0) -> Any:
+def manage(
+    frontier: Frontier, operation: AnyOperation, *, timeout: float = 10.0, patience: float = 0.0
+) -> Any:
     """Have one done; what it gives."""
     raw = msgspec.Raw(msgspec.msgpack.encode(operation))
-    result = manager_of(frontier, timeout=timeout).manage(raw)
+    result = manager_of(frontier, timeout=timeout, patience=patience).manage(raw)
     return msgspec.msgpack.decode(result, type=RESULTS[type(operation)])
 
 
@@ -39,6 +43,12 @@ def show_segments(frontier: Frontier, *, timeout: float = 10.0) -> list[Segment]
     """All segments as they are now; pages read ``SegmentReport`` instead."""
     segments: list[Segment] = manage(frontier, ShowSegments(), timeout=timeout)
     return segments
+
+
+def find_seed(frontier: Frontier, segment: int, key: str) -> KnownSeed | None:
+    """What is stored under a key; None: nothing."""
+    known: KnownSeed | None = manage(frontier, FindSeed(segment, key))
+    return known
 
 
 def reopen(frontier: Frontier, segment: int, key: str) -> None:
