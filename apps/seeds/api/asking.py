@@ -24,8 +24,6 @@ from apps.seeds.models import Frontier
 from apps.seeds.services import client_of
 from yardkit.seeds import CallRefused, SeedClient, SeedServiceAway
 
-# What one question to the service may take.
-ANSWER_SECONDS: Final = 10.0
 # Calls of this process that wait for seeds at the same time; each has a thread.
 MAX_WAITING: Final = 64
 MAX_NAME: Final = 40
@@ -66,10 +64,10 @@ class AsksService:
         """The answer to whatever was raised."""
         answer = answer_to(exc)
         if answer is None:
-            answer = super().handle_exception(exc)  # type: ignore[misc]
+            other: Response = super().handle_exception(exc)  # type: ignore[misc]
             if isinstance(exc, TooManyWait):
-                answer.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-            return answer
+                other.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+            return other
         set_rollback()
         answer.exception = True
         return answer
@@ -109,7 +107,7 @@ def _answer(code: str, text: str, http_status: int, retry_seconds: float) -> Res
 
 def asker(frontier: Frontier, owner: str = "", *, patience: float = 0.0) -> SeedClient:
     """A client that asks once, for as long as a web request may take, unless it has patience."""
-    return client_of(frontier, owner=owner, timeout=ANSWER_SECONDS, patience=patience)
+    return client_of(frontier, owner=owner, patience=patience)
 
 
 def owner_of(request: Request, name: str) -> str:

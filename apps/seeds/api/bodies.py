@@ -199,7 +199,7 @@ def _object_with(text: str, key: str) -> int:
             raise
 
     reader = json.JSONDecoder(object_pairs_hook=_object)
-    reader.parse_object = read
+    reader.parse_object = read  # type: ignore[attr-defined]
     reader.scan_once = scanner.py_make_scanner(reader)  # type: ignore[attr-defined]
     with suppress(_Twice, ValueError):
         reader.decode(text)

@@ -73,7 +73,9 @@ def _anything(text: Any) -> serializers.JSONField:
 class SeedSerializer(serializers.Serializer[Any]):
     """A seed."""
 
-    data = serializers.CharField(help_text=_("Nearly always a URL; 64 KiB at most."))
+    data = serializers.CharField(  # type: ignore[assignment]  # the wire name is fixed
+        help_text=_("Nearly always a URL; 64 KiB at most.")
+    )
     active_at = MomentField(
         required=False,
         allow_null=True,
@@ -97,13 +99,11 @@ SEEDS_REQUEST: Final = {
     "application/json": {
         "oneOf": [
             {"type": "string"},
-            {"$ref": "#/components/schemas/SeedRequest"},
+            {"$ref": "#/components/schemas/Seed"},
             {
                 "type": "array",
                 "maxItems": MAX_SEEDS,
-                "items": {
-                    "oneOf": [{"type": "string"}, {"$ref": "#/components/schemas/SeedRequest"}]
-                },
+                "items": {"oneOf": [{"type": "string"}, {"$ref": "#/components/schemas/Seed"}]},
             },
         ]
     }
@@ -154,7 +154,7 @@ class LeasedSeedSerializer(serializers.Serializer[Any]):
 
     segment = serializers.IntegerField(help_text=_("When it begins, ms since 1970; 0: default."))
     key = serializers.CharField()
-    data = serializers.CharField()
+    data = serializers.CharField()  # type: ignore[assignment]
     retry = serializers.IntegerField(help_text=_("Tries that have failed before."))
     max_retry = serializers.IntegerField()
     ext = serializers.DictField(allow_null=True)
@@ -243,7 +243,7 @@ class GivenBackSerializer(serializers.Serializer[Any]):
 class LookUpSerializer(serializers.Serializer[Any]):
     """A seed as it would be added, or as it is known."""
 
-    data = serializers.CharField(required=False, trim_whitespace=False)
+    data = serializers.CharField(required=False, trim_whitespace=False)  # type: ignore[assignment]
     active_at = MomentField(required=False, allow_null=True)
     segment = MomentField(required=False)
     key = serializers.CharField(required=False, trim_whitespace=False)
@@ -255,7 +255,7 @@ class KnownSeedSerializer(serializers.Serializer[Any]):
     segment = serializers.IntegerField()
     begins_at = serializers.DateTimeField(allow_null=True)
     key = serializers.CharField()
-    data = serializers.CharField()
+    data = serializers.CharField()  # type: ignore[assignment]
     state = serializers.ChoiceField(choices=STATES)
     retry = serializers.IntegerField()
     max_retry = serializers.IntegerField()
@@ -285,18 +285,27 @@ class LookUpsSerializer(serializers.Serializer[Any]):
     results = LookedUpSerializer(many=True)
 
 
+_TIME: Final = {"oneOf": [{"type": "string", "format": "date-time"}, {"type": "integer"}]}
+_LOOK_UP: Final = {
+    "oneOf": [
+        {"type": "string"},
+        {
+            "type": "object",
+            "properties": {"data": {"type": "string"}, "active_at": _TIME},
+            "required": ["data"],
+        },
+        {
+            "type": "object",
+            "properties": {"segment": _TIME, "key": {"type": "string"}},
+            "required": ["key"],
+        },
+    ]
+}
 LOOK_UP_REQUEST: Final = {
     "application/json": {
         "oneOf": [
-            {"type": "string"},
-            {"$ref": "#/components/schemas/LookUpRequest"},
-            {
-                "type": "array",
-                "maxItems": MAX_LOOK_UPS,
-                "items": {
-                    "oneOf": [{"type": "string"}, {"$ref": "#/components/schemas/LookUpRequest"}]
-                },
-            },
+            *_LOOK_UP["oneOf"],
+            {"type": "array", "maxItems": MAX_LOOK_UPS, "items": _LOOK_UP},
         ]
     }
 }
@@ -308,7 +317,7 @@ LOOK_UP_REQUEST: Final = {
 class GrabSerializer(serializers.Serializer[Any]):
     """A seed to be crawled now, before all others."""
 
-    data = serializers.CharField(trim_whitespace=False)
+    data = serializers.CharField(trim_whitespace=False)  # type: ignore[assignment]
     max_retry = serializers.IntegerField(
         required=False, allow_null=True, min_value=0, max_value=1000
     )

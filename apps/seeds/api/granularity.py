@@ -48,12 +48,14 @@ class GroupingSerializer(serializers.Serializer[Any]):
     ignored_parameters = serializers.ListField(child=serializers.CharField(), allow_null=True)
 
 
-class _RangeSerializer(serializers.Serializer[Any]):
+class BetweenSerializer(serializers.Serializer[Any]):
+    """A number that is not known exactly."""
+
     at_least = serializers.IntegerField()
     at_most = serializers.IntegerField()
 
 
-class TargetSerializer(serializers.Serializer[Any]):
+class MoveTargetSerializer(serializers.Serializer[Any]):
     """Some seeds of a segment go into another one."""
 
     segment = serializers.IntegerField()
@@ -61,7 +63,7 @@ class TargetSerializer(serializers.Serializer[Any]):
     seeds = serializers.IntegerField()
 
 
-class SegmentPreviewSerializer(serializers.Serializer[Any]):
+class MoveSegmentSerializer(serializers.Serializer[Any]):
     """A segment of now, and where its seeds would go."""
 
     segment = serializers.IntegerField()
@@ -70,10 +72,10 @@ class SegmentPreviewSerializer(serializers.Serializer[Any]):
     leased = serializers.IntegerField()
     ended = serializers.IntegerField()
     looked_at = serializers.IntegerField()
-    targets = TargetSerializer(many=True)
+    targets = MoveTargetSerializer(many=True)
 
 
-class PreviewSerializer(serializers.Serializer[Any]):
+class MovePreviewSerializer(serializers.Serializer[Any]):
     """What other rules would do."""
 
     changes = serializers.BooleanField()
@@ -81,17 +83,17 @@ class PreviewSerializer(serializers.Serializer[Any]):
     leased = serializers.IntegerField()
     looked_at = serializers.IntegerField()
     exact = serializers.BooleanField(help_text="Every seed was looked at.")
-    meeting = _RangeSerializer(help_text="Seeds that meet another one of their key, and go.")
-    new_again = _RangeSerializer(help_text="Seeds that would be new if none was moved.")
-    kept = _RangeSerializer(help_text="Seeds that keep a key which the new rules refuse.")
-    segments = SegmentPreviewSerializer(many=True)
+    meeting = BetweenSerializer(help_text="Seeds that meet another one of their key, and go.")
+    new_again = BetweenSerializer(help_text="Seeds that would be new if none was moved.")
+    kept = BetweenSerializer(help_text="Seeds that keep a key which the new rules refuse.")
+    segments = MoveSegmentSerializer(many=True)
 
 
 class GranularityAnswerSerializer(serializers.Serializer[Any]):
     """Rules, and what they would do where others were asked for."""
 
     rules = GroupingSerializer()
-    preview = PreviewSerializer(allow_null=True)
+    preview = MovePreviewSerializer(allow_null=True)
 
 
 class GranularityMixin:
@@ -107,7 +109,7 @@ class GranularityMixin:
         Exact up to 200,000 seeds; of a larger frontier so many are looked at.
         """
         frontier = self.get_object()
-        asked = {
+        asked: dict[str, Any] = {
             name: request.query_params[name] for name in _NAMES if name in request.query_params
         }
         if "ignored_parameters" in asked:

@@ -99,7 +99,7 @@ class _LinesParser(BaseParser):
 
     plain = False
 
-    def parse(
+    def parse(  # type: ignore[override]  # nothing is parsed before it is worked on
         self,
         stream: IO[Any],
         media_type: str | None = None,

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.idempotency import idempotent, repeatable
+from apps.access.models import User
 from apps.access.services import record
 from apps.seeds import services
 from apps.seeds.api.bodies import checked
@@ -23,7 +24,7 @@ from apps.seeds.api.serializers import (
     WipeSerializer,
 )
 from apps.seeds.api.shapes import checked_key
-from apps.seeds.models import Operation
+from apps.seeds.models import Frontier, Operation
 from apps.seeds.states import OperationKind
 
 
@@ -35,14 +36,14 @@ class ManagingMixin:
     @repeatable
     def reopen(self: Any, request: Request, pk: str | None = None) -> Response:
         """Let an ended seed be crawled again, with all its tries. 409 `seed_not_final`."""
-        return self._with_seed(request, services.reopen, "init")
+        return _with_seed(self, request, services.reopen, "init")
 
     @extend_schema(request=OneSeedSerializer, responses=SeedStateSerializer)
     @action(detail=True, methods=["post"])
     @repeatable
     def forget(self: Any, request: Request, pk: str | None = None) -> Response:
         """Take a seed away, so that its key is new again. 409 `seed_in_use` while it is leased."""
-        return self._with_seed(request, services.forget, None)
+        return _with_seed(self, request, services.forget, None)
 
     @extend_schema(request=ReopenFailedSerializer, responses={202: OperationSerializer})
     @action(detail=True, methods=["post"], url_path="reopen-failed")
@@ -52,7 +53,7 @@ class ManagingMixin:
         frontier = self.get_object()
         values = checked(ReopenFailedSerializer, request.data)
         arguments = {"source": values["segment"], "target": values["target"]}
-        return self._begun(frontier, OperationKind.REOPEN_FAILED, arguments)
+        return _begun(self.person, frontier, OperationKind.REOPEN_FAILED, arguments)
 
     @extend_schema(request=DropSegmentSerializer, responses={202: OperationSerializer})
     @action(detail=True, methods=["post"], url_path="drop-segment")
@@ -61,7 +62,7 @@ class ManagingMixin:
         """Take a whole segment away; its keys are new again."""
         frontier = self.get_object()
         values = checked(DropSegmentSerializer, request.data)
-        return self._begun(frontier, OperationKind.DROP, values)
+        return _begun(self.person, frontier, OperationKind.DROP, values)
 
     @extend_schema(request=WipeSerializer, responses={202: OperationSerializer})
     @action(detail=True, methods=["post"])
@@ -73,7 +74,9 @@ class ManagingMixin:
         if values["confirm"] != frontier.name:
             text = _("This is not the name of the frontier.")
             raise serializers.ValidationError({"confirm": [text]})
-        return self._begun(frontier, OperationKind.WIPE, {"leased_too": values["leased_too"]})
+        return _begun(
+            self.person, frontier, OperationKind.WIPE, {"leased_too": values["leased_too"]}
+        )
 
     @extend_schema(responses=OperationSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], filterset_class=None)
@@ -81,17 +84,19 @@ class ManagingMixin:
         """What was done to many of its seeds, the newest first."""
         rows: Any = Operation.objects.filter(frontier=self.get_object())
         page = self.paginate_queryset(rows.select_related("frontier"))
-        return self.get_paginated_response(OperationSerializer(page, many=True).data)
+        response: Response = self.get_paginated_response(OperationSerializer(page, many=True).data)
+        return response
 
-    def _with_seed(self: Any, request: Request, do: Any, state: str | None) -> Response:
-        frontier = self.get_object()
-        values = checked(OneSeedSerializer, request.data)
-        segment, key = values["segment"], checked_key(values["key"])
-        do(frontier, segment, key)
-        seed = {"segment": segment, "key": key}
-        record(actor=self.person, action=f"seeds.{self.action}", obj=frontier, after=seed)
-        return Response({**seed, "state": state})
 
-    def _begun(self: Any, frontier: Any, kind: str, arguments: dict[str, Any]) -> Response:
-        begun = services.start_operation(frontier, kind, arguments, actor=self.person)
-        return Response(OperationSerializer(begun).data, status=status.HTTP_202_ACCEPTED)
+def _with_seed(view: Any, request: Request, do: Any, state: str | None) -> Response:
+    frontier = view.get_object()
+    values = checked(OneSeedSerializer, request.data)
+    seed = {"segment": values["segment"], "key": checked_key(values["key"])}
+    do(frontier, **seed)
+    record(actor=view.person, action=f"seeds.{view.action}", obj=frontier, after=seed)
+    return Response({**seed, "state": state})
+
+
+def _begun(person: User, frontier: Frontier, kind: str, arguments: dict[str, Any]) -> Response:
+    begun = services.start_operation(frontier, kind, arguments, actor=person)
+    return Response(OperationSerializer(begun).data, status=status.HTTP_202_ACCEPTED)

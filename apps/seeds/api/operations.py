@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import django_filters
-from django import forms
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -15,28 +13,9 @@ from apps.access.api.base import ReadViewSet
 from apps.access.api.idempotency import idempotent
 from apps.access.states import Role
 from apps.seeds import services
+from apps.seeds.api.filters import OperationFilter
 from apps.seeds.api.serializers import OperationSerializer
 from apps.seeds.models import Operation
-
-
-class IdFilter(django_filters.NumberFilter):
-    """By the id of something related: whole, and of a size that a database can compare with."""
-
-    field_class = forms.IntegerField
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
-
-
-class OperationFilter(django_filters.FilterSet):
-    """``?frontier=7&kind=move&state=running``."""
-
-    project = IdFilter(field_name="frontier__project_id")
-    frontier = IdFilter(field_name="frontier_id")
-
-    class Meta:
-        model = Operation
-        fields: ClassVar = ["project", "frontier", "kind", "state"]
 
 
 class OperationViewSet(ReadViewSet[Operation]):

@@ -91,7 +91,7 @@ class FrontierSerializer(serializers.ModelSerializer[Frontier]):
 # --- standing -------------------------------------------------------------------------------------
 
 
-class BooksSerializer(serializers.Serializer[Any]):
+class SeedBooksSerializer(serializers.Serializer[Any]):
     """Counters: `added` is `pending + leased + succeeded + failed + ignored + forgotten`."""
 
     added = serializers.IntegerField()
@@ -107,7 +107,7 @@ class BooksSerializer(serializers.Serializer[Any]):
     late = serializers.IntegerField()
 
 
-class FilterSerializer(serializers.Serializer[Any]):
+class SeedFilterSerializer(serializers.Serializer[Any]):
     """What answers most questions for a key without the store."""
 
     expected = serializers.IntegerField(help_text=_("Seeds that it was made for."))
@@ -123,10 +123,10 @@ class SegmentSerializer(serializers.Serializer[Any]):
 
     segment = serializers.IntegerField(help_text=_("When it begins, ms since 1970; 0: default."))
     begins_at = serializers.DateTimeField(allow_null=True)
-    books = BooksSerializer()
+    books = SeedBooksSerializer()
     balances = serializers.BooleanField(help_text=_("Is every seed in exactly one place?"))
     size_bytes = serializers.IntegerField()
-    filter = FilterSerializer(allow_null=True)
+    filter = SeedFilterSerializer(allow_null=True)
     reported_at = serializers.DateTimeField()
 
 
@@ -134,7 +134,7 @@ class StatsSerializer(serializers.Serializer[Any]):
     """How a frontier stands."""
 
     live = serializers.BooleanField(help_text=_("Asked of the service in this moment."))
-    totals = BooksSerializer(help_text=_("Of all segments."))
+    totals = SeedBooksSerializer(help_text=_("Of all segments."))
     balances = serializers.BooleanField()
     segments_in_all = serializers.IntegerField()
     results = SegmentSerializer(many=True, help_text=_("The default segment, then by time."))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import django_filters
 from rest_framework import status
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,23 +16,12 @@ from apps.seeds.api.asking import AsksService
 from apps.seeds.api.bodies import SeedsJSONParser
 from apps.seeds.api.calls import SeedCallsMixin
 from apps.seeds.api.files import SeedFilesMixin
+from apps.seeds.api.filters import FrontierFilter
 from apps.seeds.api.granularity import GranularityMixin
 from apps.seeds.api.managing import ManagingMixin
-from apps.seeds.api.operations import IdFilter
 from apps.seeds.api.serializers import FrontierSerializer
 from apps.seeds.api.standing import StandingMixin
 from apps.seeds.models import Frontier
-
-
-class FrontierFilter(django_filters.FilterSet):
-    """``?project=1&name=news&is_paused=true``."""
-
-    project = IdFilter(field_name="project_id")
-    name = django_filters.CharFilter(lookup_expr="icontains")
-
-    class Meta:
-        model = Frontier
-        fields: ClassVar = ["project", "name", "is_paused", "is_frozen"]
 
 
 class FrontierViewSet(

@@ -31,7 +31,11 @@ LONG_SECONDS = 120.0
 
 
 def manage(
-    frontier: Frontier, operation: AnyOperation, *, timeout: float = 10.0, patience: float = 0.0
+    frontier: Frontier,
+    operation: AnyOperation,
+    *,
+    timeout: float | None = None,
+    patience: float = 0.0,
 ) -> Any:
     """Have one done; what it gives."""
     raw = msgspec.Raw(msgspec.msgpack.encode(operation))
@@ -39,7 +43,7 @@ def manage(
     return msgspec.msgpack.decode(result, type=RESULTS[type(operation)])
 
 
-def show_segments(frontier: Frontier, *, timeout: float = 10.0) -> list[Segment]:
+def show_segments(frontier: Frontier, *, timeout: float | None = None) -> list[Segment]:
     """All segments as they are now; pages read ``SegmentReport`` instead."""
     segments: list[Segment] = manage(frontier, ShowSegments(), timeout=timeout)
     return segments
