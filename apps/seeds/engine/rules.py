@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from apps.seeds.engine.errors import BadSeed
@@ -28,6 +29,15 @@ from apps.seeds.engine.segments import DEFAULT, SegmentResolver, segment_resolve
 
 def _by_day() -> SegmentResolver:
     return segment_resolver(DEFAULT, ZoneInfo("UTC"))
+
+
+class NewPlace(NamedTuple):
+    """Where a stored seed belongs. ``kept``: its key or its segment is still the old one."""
+
+    segment: int
+    key: str
+    due: int
+    kept: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +80,25 @@ class FrontierRules:
             except BadSeed as refusal:
                 answers.append(refusal)
         return answers
+
+    def regroup(self, segment: int, key: str, data: str, due: int) -> NewPlace:
+        """Where a seed belongs that was stored under other rules.
+
+        What these rules refuse stays as it is: no seed is lost to them. A seed is in time what
+        ``due`` says; one without a time stays without.
+        """
+        kept = False
+        try:
+            key = self._key(data)
+        except BadSeed:
+            kept = True
+        if due < FIRST_TIME:
+            return NewPlace(segment, key, due, kept or segment != DEFAULT_SEGMENT)
+        try:
+            segment, due = self._place(Seed(data, active_at=due))
+        except BadSeed:
+            kept = True
+        return NewPlace(segment, key, due, kept)
 
     def _key(self, data: str) -> str:
         try:

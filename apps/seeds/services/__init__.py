@@ -1,6 +1,9 @@
 """What may be done to frontiers, and how the seed service is asked."""
 
 from apps.seeds.services.calling import client_of, manager_of
+from apps.seeds.services.frontiers import create_frontier, delete_frontier, update_frontier
+from apps.seeds.services.granularity import change as change_granularity
+from apps.seeds.services.granularity import preview as preview_granularity
 from apps.seeds.services.managing import (
     drop_segment,
     forget,
@@ -9,14 +12,29 @@ from apps.seeds.services.managing import (
     reopen_failed,
     show_segments,
 )
+from apps.seeds.services.operations import (
+    cancel_operation,
+    start_operation,
+    sweep_operations,
+    work_on_operation,
+)
 
 __all__ = [
+    "cancel_operation",
+    "change_granularity",
     "client_of",
+    "create_frontier",
+    "delete_frontier",
     "drop_segment",
     "forget",
     "look_up",
     "manager_of",
+    "preview_granularity",
     "reopen",
     "reopen_failed",
     "show_segments",
+    "start_operation",
+    "sweep_operations",
+    "update_frontier",
+    "work_on_operation",
 ]

@@ -8,13 +8,14 @@ books of a segment balance whenever they are read: ``added = pending + leased + 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
 from apps.seeds.engine.errors import BadCall, ClockBack
 from apps.seeds.engine.filters import FilterSettings, FilterState
+from apps.seeds.engine.rules import NewPlace
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, FINAL, LAST_TIME, ResolvedSeed, State
 from yardkit.protocol.seeds import (
     MAX_SEEDS,
@@ -29,7 +30,12 @@ Finish: TypeAlias = SeedFinish
 Finished: TypeAlias = SeedFinished
 Known: TypeAlias = KnownSeed
 
+# Where a stored seed belongs by other rules, asked with its segment, key, data and due time.
+Regroup: TypeAlias = Callable[[int, str, str, int], NewPlace]
+
 MAX_BATCH: Final = MAX_SEEDS
+# What a page of ``read`` holds of keys, data and ext, unless one seed alone has more.
+MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
 MAX_OWNER: Final = 200
 MAX_LEASE_SECONDS: Final = 24 * 3600
 # How far clocks of several processes may differ, or one be corrected.
@@ -114,6 +120,35 @@ class Reopened(msgspec.Struct, frozen=True):
 
     reopened: int
     duplicates: int
+
+
+class ReopenedSlice(msgspec.Struct, frozen=True):
+    """The same for one slice. ``after``: where the next one begins; None: it was the last."""
+
+    reopened: int
+    duplicates: int
+    after: bytes | None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some seeds of a segment by their hashes. ``after``: of the next page; None: the last one."""
+
+    seeds: list[Known]
+    after: bytes | None
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What became of one slice of a segment that is moved.
+
+    ``moved``: seeds in their new place; ``met``: those whose place was taken, now counted there as
+    duplicates; ``kept``: of the moved ones, those that keep a key or segment which the new rules
+    refuse. ``after``: of the next slice; None: the segment is empty and gone.
+    """
+
+    moved: int
+    met: int
+    kept: int
+    after: bytes | None
 
 
 class SeedStore(Protocol):
@@ -204,6 +239,62 @@ class SeedStore(Protocol):
             BadCall: ``target`` is no segment.
         """
 
+    def reopen_failed_slice(
+        self, frontier: int, source: int, target: int, *, after: bytes, limit: int, now: int
+    ) -> ReopenedSlice:
+        """The same for the next ``limit`` seeds of any state; ``after``: b"", then as answered.
+
+        Raises:
+            UnknownSegment, BadCall, ClockBack
+        """
+
+    def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[Added]:
+        """Add seeds with their state, retries and times; one answer for each, as ``add`` gives.
+
+        Pending ones wait behind those that have the same due time already. One that was leased is
+        pending. All of them are stored, or none.
+
+        Raises:
+            BadCall: more than ``MAX_BATCH``, or a segment that can be none.
+            ClockBack
+        """
+
+    def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> Page:
+        """Up to ``limit`` seeds as they are now, in the order of their hashes.
+
+        What changes between two pages may be seen or not. A segment that is not there is empty.
+
+        Raises:
+            BadCall: no seeds or more than ``MAX_BATCH`` are asked for.
+        """
+
+    def move(
+        self,
+        frontier: int,
+        segment: int,
+        target: int,
+        regroup: Regroup,
+        *,
+        after: bytes,
+        limit: int,
+        now: int,
+    ) -> Moved:
+        """Take up to ``limit`` seeds out of a segment, and put each where ``regroup`` says.
+
+        ``target``: another frontier. Both happen at once: a seed is in one of the two, whenever
+        the process dies. States, times, tries and the order in the queue stay. When the segment is
+        empty it goes, and what its books counted beside its seeds goes to the segment of its
+        beginning, so that the sums over all segments stay.
+
+        Raises:
+            UnknownSegment
+            SeedInUse: seeds are leased.
+            BadCall, ClockBack
+        """
+
+    def leases(self, frontier: int, owner: str) -> list[int]:
+        """Generations of the leases that ``owner`` has now."""
+
     def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
         """Take a whole segment away; its last books. Its leases find unknown keys then.
 
@@ -276,6 +367,31 @@ def check_seconds(seconds: float) -> None:
     """Raises ``BadCall``."""
     if not 0 < seconds <= MAX_LEASE_SECONDS:
         raise BadCall(f"a lease for {seconds} s: above 0, at most {MAX_LEASE_SECONDS} can be")
+
+
+def check_limit(limit: int) -> None:
+    """Raises ``BadCall``."""
+    if not 1 <= limit <= MAX_BATCH:
+        raise BadCall(f"{limit} seeds at once: 1 to {MAX_BATCH} can be")
+
+
+def rest_of(books: Books) -> Books:
+    """What the books of an empty segment still count; it balances by itself."""
+    return Books(
+        added=books.forgotten,
+        forgotten=books.forgotten,
+        duplicates=books.duplicates,
+        retried=books.retried,
+        expired=books.expired,
+        late=books.late,
+    )
+
+
+def pending_state(known: Known) -> State:
+    """The state of a seed that is brought in: nobody has it leased."""
+    if known.state in FINAL:
+        return known.state
+    return State.RETRY if known.retry else State.INIT
 
 
 def check_batch(items: Sequence[object]) -> None:

@@ -17,8 +17,12 @@ _decoder = msgspec.msgpack.Decoder(_Body)
 
 def pack_body(seed: ResolvedSeed) -> bytes:
     """Key, data and ext of a seed."""
-    key = None if seed.key == seed.data else seed.key
-    return _encoder.encode((seed.data, key, seed.ext))
+    return pack_parts(seed.key, seed.data, seed.ext)
+
+
+def pack_parts(key: str, data: str, ext: dict[str, Any] | None) -> bytes:
+    """The same from its parts."""
+    return _encoder.encode((data, None if key == data else key, ext))
 
 
 def unpack_body(body: bytes) -> tuple[str, str, dict[str, Any] | None]:

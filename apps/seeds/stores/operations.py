@@ -1,23 +1,66 @@
-"""What those who manage a frontier ask of its store, as it travels to the process that has it."""
+"""What those who manage a frontier ask of its store, as it travels to the process that has it.
+
+None takes long: whatever goes through many seeds does so in slices, one call each.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from apps.seeds.engine.errors import BadCall
-from apps.seeds.engine.rules import FrontierRules
-from apps.seeds.stores.base import Books, Reopened, SeedStore, Segment
+from apps.seeds.engine.errors import BadCall, BadSeed
+from apps.seeds.engine.keys import key_hash, key_resolver
+from apps.seeds.engine.rules import FrontierRules, NewPlace
+from apps.seeds.engine.seeds import (
+    FIRST_TIME,
+    LAST_TIME,
+    MAX_RETRY_LIMIT,
+    URGENT_DUE,
+    Seed,
+)
+from apps.seeds.engine.segments import segment_resolver, time_zone
+from apps.seeds.stores.base import (
+    Books,
+    Known,
+    Moved,
+    Page,
+    Reopened,
+    ReopenedSlice,
+    SeedStore,
+    Segment,
+)
+from yardkit.protocol import SeedAnswer
+
+# Where the seeds of a frontier are while they are moved: beside it, under a number of their own.
+_STAGING: Final = 1 << 31
 
 
 class Operation(msgspec.Struct, frozen=True, tag_field="operation"):
     """Base of all; the tag names it."""
 
 
+class Grouping(msgspec.Struct, frozen=True):
+    """What of a frontier's rules says where a seed belongs, in the words of its form."""
+
+    segments: str
+    time_zone: str
+    keys: str
+    ignored_parameters: list[str] | None = None
+
+    def rules(self) -> FrontierRules:
+        """Raises ``BadSetting``."""
+        return FrontierRules(
+            segments=segment_resolver(self.segments, time_zone(self.time_zone)),
+            keys=key_resolver(self.keys, self.ignored_parameters),
+        )
+
+
 class ShowSegments(Operation, frozen=True, tag="segments"):
-    """``list[Segment]``: all of them, now."""
+    """``list[Segment]``: all of them, now. ``staged``: those that are on their way in a move."""
+
+    staged: bool = False
 
 
 class Reopen(Operation, frozen=True, tag="reopen"):
@@ -41,14 +84,78 @@ class ReopenFailed(Operation, frozen=True, tag="reopen_failed"):
     target: int | None = None
 
 
+class ReopenFailedSlice(Operation, frozen=True, tag="reopen_failed_slice"):
+    """``ReopenedSlice``: the same for the next ``limit`` seeds behind the hash ``after``."""
+
+    source: int
+    target: int | None = None
+    after: bytes = b""
+    limit: int = 1000
+
+
 class DropSegment(Operation, frozen=True, tag="drop_segment"):
     """``Books``: the last ones of the segment."""
 
     segment: int
     leased_too: bool = False
+    staged: bool = False
 
 
-AnyOperation: TypeAlias = ShowSegments | Reopen | Forget | ReopenFailed | DropSegment
+class ReadSegment(Operation, frozen=True, tag="read"):
+    """``Page``: the next ``limit`` seeds behind the hash ``after``."""
+
+    segment: int
+    after: bytes = b""
+    limit: int = 1000
+
+
+class Restore(Operation, frozen=True, tag="restore"):
+    """``list[SeedAnswer]``: seeds with their state and times, placed by the frontier's rules."""
+
+    seeds: list[Known]
+
+
+class RegroupSlice(Operation, frozen=True, tag="regroup"):
+    """``Regrouped``: where the next seeds of a segment would belong by other rules."""
+
+    segment: int
+    grouping: Grouping
+    after: bytes = b""
+    limit: int = 1000
+
+
+class MoveSlice(Operation, frozen=True, tag="move"):
+    """``Moved``: a slice goes beside the frontier, to its place by ``grouping``.
+
+    ``grouping`` None: it comes back from there.
+    """
+
+    segment: int
+    grouping: Grouping | None
+    after: bytes = b""
+    limit: int = 1000
+
+
+class Regrouped(msgspec.Struct, frozen=True):
+    """New segment, new and old hash of each seed; ``kept``: see ``Moved``."""
+
+    places: list[tuple[int, bytes, bytes]]
+    kept: int
+    after: bytes | None
+
+
+AnyOperation: TypeAlias = (
+    ShowSegments
+    | Reopen
+    | Forget
+    | ReopenFailed
+    | ReopenFailedSlice
+    | DropSegment
+    | ReadSegment
+    | Restore
+    | RegroupSlice
+    | MoveSlice
+)
 
 # What each gives.
 RESULTS: dict[type[Operation], Any] = {
@@ -56,7 +163,12 @@ RESULTS: dict[type[Operation], Any] = {
     Reopen: None,
     Forget: None,
     ReopenFailed: Reopened,
+    ReopenFailedSlice: ReopenedSlice,
     DropSegment: Books,
+    ReadSegment: Page,
+    Restore: list[SeedAnswer],
+    RegroupSlice: Regrouped,
+    MoveSlice: Moved,
 }
 _decoder: msgspec.msgpack.Decoder[AnyOperation] = msgspec.msgpack.Decoder(AnyOperation)
 
@@ -78,8 +190,8 @@ def perform(
         SeedError: what the store refuses.
     """
     match operation:
-        case ShowSegments():
-            return store.segments(frontier)
+        case ShowSegments(staged):
+            return store.segments(_number(frontier, staged))
         case Reopen(segment, key):
             return store.reopen(frontier, segment, key, now=now)
         case Forget(segment, key):
@@ -88,8 +200,83 @@ def perform(
             if target is None:
                 target = rules.segments(now)
             return store.reopen_failed(frontier, source, target, now=now)
-        case DropSegment(segment, leased_too):
-            return store.drop_segment(frontier, segment, leased_too=leased_too)
+        case ReopenFailedSlice(source, target, after, limit):
+            if target is None:
+                target = rules.segments(now)
+            return store.reopen_failed_slice(
+                frontier, source, target, after=after, limit=limit, now=now
+            )
+        case DropSegment(segment, leased_too, staged):
+            return store.drop_segment(_number(frontier, staged), segment, leased_too=leased_too)
+        case ReadSegment(segment, after, limit):
+            return store.read(frontier, segment, after=after, limit=limit)
+        case Restore(seeds):
+            return _restore(store, frontier, rules, seeds, now)
+        case RegroupSlice(segment, grouping, after, limit):
+            return _regroup(store, frontier, segment, grouping, after, limit)
+        case MoveSlice(segment, grouping, after, limit):
+            source, target = _number(frontier, grouping is None), _number(frontier, bool(grouping))
+            regroup = _as_it_is if grouping is None else grouping.rules().regroup
+            return store.move(source, segment, target, regroup, after=after, limit=limit, now=now)
+
+
+def _number(frontier: int, staged: bool) -> int:
+    return frontier | _STAGING if staged else frontier
+
+
+def _as_it_is(segment: int, key: str, _data: str, due: int) -> NewPlace:
+    return NewPlace(segment, key, due, kept=False)
+
+
+def _regroup(
+    store: SeedStore, frontier: int, segment: int, grouping: Grouping, after: bytes, limit: int
+) -> Regrouped:
+    regroup = grouping.rules().regroup
+    page = store.read(frontier, segment, after=after, limit=limit)
+    places = []
+    kept = 0
+    for one in page.seeds:
+        new = regroup(segment, one.key, one.data, one.due)
+        old_hash = key_hash(one.key)
+        new_hash = old_hash if new.key == one.key else key_hash(new.key)
+        places.append((new.segment, new_hash, old_hash))
+        kept += new.kept
+    return Regrouped(places, kept, page.after)
+
+
+def _restore(
+    store: SeedStore, frontier: int, rules: FrontierRules, seeds: list[Known], now: int
+) -> list[SeedAnswer]:
+    """Each to its place by the rules; what they refuse keeps no other out."""
+    answers: list[SeedAnswer | None] = []
+    taken = []
+    for one in seeds:
+        try:
+            taken.append(_replaced(rules, one))
+            answers.append(None)
+        except BadSeed as refusal:
+            answers.append(SeedAnswer(refusal.code, text=str(refusal)))
+    stored = iter(store.restore(frontier, taken, now=now))
+    return [one if one is not None else _answer(next(stored)) for one in answers]
+
+
+def _answer(added: Any) -> SeedAnswer:
+    return SeedAnswer("new" if added.new else "duplicate", added.since, added.state)
+
+
+def _replaced(rules: FrontierRules, one: Known) -> Known:
+    """Raises ``BadSeed``."""
+    if not 0 <= one.retry <= MAX_RETRY_LIMIT:
+        raise BadSeed("bad_retry", f"retry {one.retry} is outside 0 to {MAX_RETRY_LIMIT}")
+    for name, time_of in (("added_at", one.added_at), ("changed_at", one.changed_at)):
+        if not 0 <= time_of < LAST_TIME:
+            raise BadSeed("bad_time", f"{name} {time_of} is not in ms between 1970 and 2100")
+    active_at = one.due if one.due >= FIRST_TIME else None
+    urgent = one.due == URGENT_DUE
+    resolved = rules.resolve(Seed(one.data, active_at, one.max_retry, one.ext, urgent))
+    return msgspec.structs.replace(
+        one, segment=resolved.segment, key=resolved.key, due=resolved.due, ext=resolved.ext
+    )
 
 
 def now_ms() -> int:

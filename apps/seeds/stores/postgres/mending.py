@@ -9,7 +9,7 @@ from psycopg import sql
 
 from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed, UnknownSegment
 from apps.seeds.engine.keys import key_hash
-from apps.seeds.engine.seeds import FINAL, State
+from apps.seeds.engine.seeds import FINAL, TIMELESS_DUE, State
 from apps.seeds.stores.base import BOOKS_FIELDS, Books
 from apps.seeds.stores.postgres.adding import Row, insert
 from apps.seeds.stores.postgres.database import Cursor, Database, move, next_turns, partition
@@ -21,10 +21,14 @@ _SUMS = sql.SQL(", ").join(
 _BOOKS = sql.SQL(
     "SELECT segment, {} FROM books WHERE frontier = %s GROUP BY segment ORDER BY segment"
 ).format(_SUMS)
+_NEXT = """
+SELECT hash, state FROM seeds
+WHERE frontier = %s AND segment = %s AND hash > %s ORDER BY hash LIMIT %s
+"""
 _FAILED = """
 SELECT hash, max_retry, body FROM seeds
-WHERE frontier = %s AND segment = %s AND state = 2 AND hash > %s
-ORDER BY hash LIMIT %s FOR UPDATE
+WHERE frontier = %s AND segment = %s AND hash = ANY(%b) AND state = 2
+ORDER BY hash FOR UPDATE
 """
 
 
@@ -83,10 +87,15 @@ def forget(database: Database, cursor: Cursor, frontier: int, segment: int, key:
 
 def failed(
     cursor: Cursor, frontier: int, segment: int, after: bytes, most: int
-) -> Sequence[tuple[bytes, int, bytes]]:
-    """Hash, max_retry and body of the next ``most`` failed seeds."""
-    cursor.execute(_FAILED, [frontier, segment, after, most])
-    return [(row[0], row[1], row[2]) for row in cursor.fetchall()]
+) -> tuple[Sequence[tuple[bytes, int, bytes]], bytes | None]:
+    """Hash, max_retry and body of failed seeds among the next ``most``; the last hash of these."""
+    cursor.execute(_NEXT, [frontier, segment, after, most])
+    rows = cursor.fetchall()
+    found = [one for one, state in rows if state == State.FAILED]
+    if found:
+        cursor.execute(_FAILED, [frontier, segment, found])
+        found = [(row[0], row[1], row[2]) for row in cursor.fetchall()]
+    return found, rows[-1][0] if len(rows) == most else None
 
 
 def reopen_slice(
@@ -108,7 +117,7 @@ def reopen_slice(
         books = Books(failed=-len(seeds), pending=len(seeds))
         database.book(cursor, frontier, source, books)
         return len(seeds)
-    rows = [Row(one, target, max_retry, body) for one, max_retry, body in seeds]
+    rows = [Row(one, target or TIMELESS_DUE, max_retry, body) for one, max_retry, body in seeds]
     fresh = len(insert(cursor, frontier, target, rows, now))
     books = Books(added=fresh, pending=fresh, duplicates=len(seeds) - fresh)
     database.book(cursor, frontier, target, books)

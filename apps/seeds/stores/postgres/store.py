@@ -16,15 +16,20 @@ from apps.seeds.stores.base import (
     Guard,
     Known,
     Lease,
+    Moved,
+    Page,
+    Regroup,
     Reopened,
+    ReopenedSlice,
     Segment,
     check_batch,
+    check_limit,
     check_owner,
     check_seconds,
     check_segment,
 )
 from apps.seeds.stores.bodies import unpack_body
-from apps.seeds.stores.postgres import adding, leasing, mending
+from apps.seeds.stores.postgres import adding, leasing, mending, moving
 from apps.seeds.stores.postgres.database import (
     SCHEMA,
     Cursor,
@@ -191,27 +196,113 @@ class PostgresStore:
         )
 
     def reopen_failed(self, frontier: int, source: int, target: int, *, now: int) -> Reopened:
-        check_segment(target)
-        self._guard.time(now)
-        self._database.run("lookup", lambda cursor: mending.known(cursor, frontier, source))
         reopened = duplicates = 0
-        after = b""
-
-        def work(cursor: Cursor) -> tuple[int, int, bytes]:
-            seeds = mending.failed(cursor, frontier, source, after, _SLICE)
-            if not seeds:
-                return 0, 0, after
-            fresh = mending.reopen_slice(
-                self._database, cursor, frontier, source, target, seeds, now
+        after: bytes | None = b""
+        while after is not None:
+            done = self.reopen_failed_slice(
+                frontier, source, target, after=after, limit=_SLICE, now=now
             )
-            return fresh, len(seeds) - fresh, seeds[-1][0]
+            reopened += done.reopened
+            duplicates += done.duplicates
+            after = done.after
+        return Reopened(reopened, duplicates)
 
+    def reopen_failed_slice(
+        self, frontier: int, source: int, target: int, *, after: bytes, limit: int, now: int
+    ) -> ReopenedSlice:
+        check_segment(target)
+        check_limit(limit)
+        self._guard.time(now)
+
+        def work(cursor: Cursor) -> ReopenedSlice:
+            mending.known(cursor, frontier, source)
+            seeds, end = mending.failed(cursor, frontier, source, after, limit)
+            fresh = 0
+            if seeds:
+                fresh = mending.reopen_slice(
+                    self._database, cursor, frontier, source, target, seeds, now
+                )
+            return ReopenedSlice(fresh, len(seeds) - fresh, end)
+
+        # No table for the target unless there is a source.
+        self._database.run("lookup", lambda cursor: mending.known(cursor, frontier, source))
+        return self._database.run("reopen_failed", work, [(frontier, target)])
+
+    def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[Added]:
+        check_batch(seeds)
+        self._guard.time(now)
+        for seed in seeds:
+            check_segment(seed.segment)
+        places = {(frontier, seed.segment) for seed in seeds}
+        return self._database.run(
+            "restore",
+            lambda cursor: moving.restore(self._database, cursor, frontier, seeds),
+            places,
+        )
+
+    def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> Page:
+        check_limit(limit)
+
+        def work(cursor: Cursor) -> Page:
+            end, last = moving.page_end(cursor, frontier, segment, after, limit)
+            cursor.execute(
+                f"{_KNOWN} AND s.hash > %s AND s.hash <= %s ORDER BY s.hash",
+                [frontier, segment, after, end],
+            )
+            seeds = [_known(segment, row) for row in cursor.fetchall()]
+            return Page(seeds, None if last else end)
+
+        return self._database.run("read", work)
+
+    def move(
+        self,
+        frontier: int,
+        segment: int,
+        target: int,
+        regroup: Regroup,
+        *,
+        after: bytes,
+        limit: int,
+        now: int,
+    ) -> Moved:
+        check_limit(limit)
+        self._guard.time(now)
+        ready: set[tuple[int, int]] = set()
         while True:
-            fresh, known, after = self._database.run("reopen_failed", work, [(frontier, target)])
-            if not fresh + known:
-                return Reopened(reopened, duplicates)
-            reopened += fresh
-            duplicates += known
+            try:
+                done = self._database.run(
+                    "move",
+                    lambda cursor: moving.move(
+                        self._database,
+                        cursor,
+                        frontier,
+                        segment,
+                        target,
+                        regroup,
+                        after,
+                        limit,
+                        ready,
+                    ),
+                    ready,
+                )
+            except moving.NeedPlaces as needed:
+                ready.update(needed.places)
+                continue
+            if done.after is None:
+                self._database.forget_partition(frontier, segment)
+                self._hints.drop(frontier, segment)
+            return done
+
+    def leases(self, frontier: int, owner: str) -> list[int]:
+        def work(cursor: Cursor) -> list[int]:
+            cursor.execute(
+                "SELECT generation FROM grants WHERE frontier = %s AND owner = %s "
+                "ORDER BY generation",
+                [frontier, owner],
+            )
+            return [row[0] for row in cursor.fetchall()]
+
+        return self._database.run("leases", work)
 
     def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
         books = self._database.run(

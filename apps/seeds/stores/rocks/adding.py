@@ -61,8 +61,12 @@ def known_since(
     asked = list(dict.fromkeys(hashes))
     if shelved.ready:
         asked = shelved.filter.maybe_seen(asked)
-    prefix = b"s" + place(frontier, segment)
-    found = kernel.get([prefix + one for one in asked])
+    return stored(kernel, place(frontier, segment), asked)
+
+
+def stored(kernel: Kernel, where: bytes, asked: Sequence[bytes]) -> dict[bytes, Added]:
+    """The answer for each of ``asked`` that the store has."""
+    found = kernel.get([b"s" + where + one for one in asked])
     known = {}
     for one, raw in zip(asked, found, strict=True):
         if raw is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,13 @@ def pending_scan(kernel: Kernel, where: bytes, end: bytes) -> Iterator[tuple[byt
 def all_states(where: bytes) -> tuple[bytes, bytes]:
     """Begin and end of a segment in the table ``s``."""
     return b"s" + where, beyond(b"s" + where)
+
+
+def next_states(kernel: Kernel, where: bytes, after: bytes, most: int) -> list[tuple[bytes, bytes]]:
+    """Up to ``most`` keys and values of the table ``s`` behind a hash; b"": from the first on."""
+    first, end = all_states(where)
+    start = first + after + b"\0" if after else first
+    return list(islice(kernel.scan(start, end), most))
 
 
 def move(ledger: Ledger, old: int | None, new: int | None) -> None:

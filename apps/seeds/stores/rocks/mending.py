@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed
 from apps.seeds.engine.keys import key_hash
-from apps.seeds.engine.seeds import FINAL, State
+from apps.seeds.engine.seeds import FINAL, TIMELESS_DUE, State
 from apps.seeds.stores.base import Books
 from apps.seeds.stores.rocks.adding import SEED_BYTES, Row, insert, known_since
-from apps.seeds.stores.rocks.kernel import Change, Kernel, all_states, move
+from apps.seeds.stores.rocks.kernel import Change, Kernel, move, next_states
 from apps.seeds.stores.rocks.layout import (
     PLACE_END,
     Status,
@@ -76,17 +75,16 @@ def forget(kernel: Kernel, change: Change, frontier: int, segment: int, key: str
 
 
 def failed(
-    kernel: Kernel, frontier: int, segment: int, start: bytes, most: int
+    kernel: Kernel, frontier: int, segment: int, after: bytes, most: int
 ) -> tuple[list[tuple[bytes, Status]], bytes | None]:
-    """Failed seeds among the next ``most`` from ``start``; where to go on, None at the end."""
-    first, end = all_states(place(frontier, segment))
-    entries = list(islice(kernel.scan(start or first, end), most))
+    """Failed seeds among the next ``most`` behind a hash; the last of them, None at the end."""
+    entries = next_states(kernel, place(frontier, segment), after, most)
     found = []
     for key, raw in entries:
         status = read_status(raw)
         if status.state == State.FAILED:
             found.append((key[PLACE_END:], status))
-    return found, entries[-1][0] + b"\0" if len(entries) == most else None
+    return found, entries[-1][0][PLACE_END:] if len(entries) == most else None
 
 
 def reopen_slice(
@@ -107,7 +105,7 @@ def reopen_slice(
     where = place(frontier, source)
     bodies = kernel.get([b"b" + where + one for one, _ in fresh])
     rows = [
-        Row(one, target, status.max_retry, body)
+        Row(one, target or TIMELESS_DUE, status.max_retry, body)
         for (one, status), body in zip(fresh, bodies, strict=True)
         if body is not None
     ]

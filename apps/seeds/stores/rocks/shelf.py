@@ -62,6 +62,10 @@ class Shelf:
         self._filters.move_to_end(where)
         return found
 
+    def in_memory(self, frontier: int, segment: int) -> Shelved | None:
+        """The filter, if no file has to be read for it."""
+        return self._filters.get((frontier, segment))
+
     def state(self, frontier: int, segment: int) -> FilterState | None:
         """Of a filter that is in memory."""
         found = self._filters.get((frontier, segment))

@@ -18,15 +18,20 @@ from apps.seeds.stores.base import (
     Finished,
     Known,
     Lease,
+    Moved,
+    Page,
+    Regroup,
     Reopened,
+    ReopenedSlice,
     Segment,
     check_batch,
+    check_limit,
     check_owner,
     check_seconds,
     check_segment,
 )
 from apps.seeds.stores.bodies import unpack_body
-from apps.seeds.stores.rocks import adding, leasing, mending
+from apps.seeds.stores.rocks import adding, leasing, mending, moving
 from apps.seeds.stores.rocks.kernel import Kernel, all_states
 from apps.seeds.stores.rocks.layout import (
     Grant,
@@ -164,22 +169,75 @@ class RocksStore:
             mending.forget(self._kernel, change, frontier, segment, key)
 
     def reopen_failed(self, frontier: int, source: int, target: int, *, now: int) -> Reopened:
+        reopened = duplicates = 0
+        after: bytes | None = b""
+        while after is not None:
+            done = self.reopen_failed_slice(
+                frontier, source, target, after=after, limit=_SLICE, now=now
+            )
+            reopened += done.reopened
+            duplicates += done.duplicates
+            after = done.after
+        return Reopened(reopened, duplicates)
+
+    def reopen_failed_slice(
+        self, frontier: int, source: int, target: int, *, after: bytes, limit: int, now: int
+    ) -> ReopenedSlice:
         kernel = self._kernel
         check_segment(target)
-        reopened = duplicates = 0
-        start: bytes | None = b""
-        while start is not None:
-            with kernel.change("reopen_failed") as change:
-                kernel.guard.time(now)
-                kernel.known(frontier, source)
-                seeds, start = mending.failed(kernel, frontier, source, start, _SLICE)
-                if seeds:
-                    fresh = mending.reopen_slice(
-                        kernel, change, frontier, source, target, seeds, now
-                    )
-                    reopened += fresh
-                    duplicates += len(seeds) - fresh
-        return Reopened(reopened, duplicates)
+        check_limit(limit)
+        with kernel.change("reopen_failed") as change:
+            kernel.guard.time(now)
+            kernel.known(frontier, source)
+            seeds, end = mending.failed(kernel, frontier, source, after, limit)
+            fresh = 0
+            if seeds:
+                fresh = mending.reopen_slice(kernel, change, frontier, source, target, seeds, now)
+            return ReopenedSlice(fresh, len(seeds) - fresh, end)
+
+    def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[Added]:
+        check_batch(seeds)
+        with self._kernel.change("restore") as change:
+            self._kernel.guard.time(now)
+            return moving.restore(self._kernel, change, frontier, seeds)
+
+    def read(self, frontier: int, segment: int, *, after: bytes = b"", limit: int) -> Page:
+        check_limit(limit)
+        kernel = self._kernel
+        with kernel.reading():
+            if segment not in kernel.ledgers.get(frontier, {}):
+                return Page([], None)
+            found, end = moving.page(kernel, frontier, segment, after, limit)
+            seeds = [_known(segment, raw, body, kernel.grants) for raw, body in found]
+            return Page(seeds, end)
+
+    def move(
+        self,
+        frontier: int,
+        segment: int,
+        target: int,
+        regroup: Regroup,
+        *,
+        after: bytes,
+        limit: int,
+        now: int,
+    ) -> Moved:
+        check_limit(limit)
+        kernel = self._kernel
+        with kernel.change("move") as change:
+            kernel.guard.time(now)
+            done = moving.move(kernel, change, frontier, segment, target, regroup, after, limit)
+            if done.after is None:
+                kernel.shelf.drop(frontier, segment)
+            return done
+
+    def leases(self, frontier: int, owner: str) -> list[int]:
+        with self._kernel.reading():
+            return [
+                generation
+                for generation, grant in self._kernel.grants.items()
+                if (grant.frontier, grant.owner) == (frontier, owner)
+            ]
 
     def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
         kernel = self._kernel

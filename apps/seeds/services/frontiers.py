@@ -1,0 +1,150 @@
+"""Every write of frontiers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from django.db import transaction
+from django.db.models import ProtectedError
+from django.db.models.deletion import Collector
+
+from apps.access.models import User
+from apps.access.services import changes, record, snapshot
+from apps.seeds.errors import (
+    FrontierHasSeeds,
+    FrontierInUse,
+    OperationRunning,
+    RulesNeedMove,
+    SeedsLeased,
+)
+from apps.seeds.models import Frontier, Operation
+from apps.seeds.services.granularity import GROUPING_FIELDS
+from apps.seeds.services.managing import manage
+from apps.seeds.services.stepping import SETTLE_SECONDS, freeze, unfreeze
+from apps.seeds.states import ACTIVE_OPERATIONS, OperationKind
+from apps.seeds.stores.operations import DropSegment, ShowSegments
+
+
+@transaction.atomic
+def create_frontier(
+    *, actor: User | None, values: Mapping[str, Any], actor_label: str = ""
+) -> Frontier:
+    """Make one from validated ``values``."""
+    frontier = Frontier.objects.create(**values)
+    record(
+        actor=actor,
+        action="seeds.add_frontier",
+        obj=frontier,
+        after=snapshot(frontier),
+        actor_label=actor_label,
+    )
+    return frontier
+
+
+@transaction.atomic
+def update_frontier(
+    *, actor: User | None, frontier: Frontier, values: Mapping[str, Any], actor_label: str = ""
+) -> Frontier:
+    """Change the given validated fields; nothing is written when nothing differs.
+
+    Raises:
+        RulesNeedMove: segments, time zone or keys would be others; see ``granularity.change``.
+    """
+    # What the form began with may be old by now.
+    locked = Frontier.objects.select_for_update().get(pk=frontier.pk)
+    for name in GROUPING_FIELDS:
+        if name in values and values[name] != getattr(locked, name):
+            raise RulesNeedMove(fields={name: [RulesNeedMove.detail]})
+    before = snapshot(locked)
+    for name, value in values.items():
+        setattr(locked, name, value)
+        setattr(frontier, name, value)
+    old, new = changes(before, snapshot(locked))
+    if old or new:
+        locked.save(update_fields=[*values, "updated_at"])
+        frontier.updated_at = locked.updated_at
+        record(
+            actor=actor,
+            action="seeds.change_frontier",
+            obj=locked,
+            before=old,
+            after=new,
+            actor_label=actor_label,
+        )
+    return frontier
+
+
+def delete_frontier(
+    *, actor: User | None, frontier: Frontier, wipe: bool = False, actor_label: str = ""
+) -> None:
+    """Delete a frontier that has no seeds, or with them when ``wipe`` says so.
+
+    The seed service is asked first, and answers within seconds; nothing is deleted without it.
+
+    Raises:
+        FrontierInUse: jobs use it.
+        OperationRunning: it is being moved.
+        FrontierHasSeeds: and ``wipe`` is not set.
+        SeedsLeased: some are being crawled now.
+        SeedServiceAway, CallRefused
+    """
+    refuse_used(frontier)
+    running = Operation.objects.filter(
+        frontier=frontier, kind=OperationKind.MOVE, state__in=ACTIVE_OPERATIONS
+    )
+    if running.exists():
+        raise OperationRunning
+    was_frozen = frontier.is_frozen
+    segments = _segments(frontier)
+    if any(one.books.added > one.books.forgotten for one in segments) and not wipe:
+        raise FrontierHasSeeds
+    if any(one.books.leased for one in segments):
+        raise SeedsLeased
+    freeze(frontier.pk)
+    try:
+        # What is added until the service has heard of it would be left in the store.
+        time.sleep(SETTLE_SECONDS)
+        _wipe(frontier)
+    except BaseException:
+        if not was_frozen:
+            unfreeze(frontier.pk)
+        raise
+    _delete(actor, frontier, actor_label)
+
+
+@transaction.atomic
+def _delete(actor: User | None, frontier: Frontier, actor_label: str) -> None:
+    record(
+        actor=actor,
+        action="seeds.delete_frontier",
+        obj=frontier,
+        before=snapshot(frontier),
+        actor_label=actor_label,
+    )
+    try:
+        frontier.delete()
+    except ProtectedError as error:
+        raise FrontierInUse from error
+
+
+def refuse_used(frontier: Frontier) -> None:
+    """Raise ``FrontierInUse`` where rows of others point to it; nothing is deleted."""
+    try:
+        Collector(using="default", origin=frontier).collect([frontier])
+    except ProtectedError as error:
+        raise FrontierInUse from error
+
+
+def _segments(frontier: Frontier) -> list[Any]:
+    return [
+        *manage(frontier, ShowSegments()),
+        *manage(frontier, ShowSegments(staged=True)),
+    ]
+
+
+def _wipe(frontier: Frontier) -> None:
+    for staged in (False, True):
+        for one in manage(frontier, ShowSegments(staged=staged)):
+            manage(frontier, DropSegment(one.segment, leased_too=True, staged=staged))

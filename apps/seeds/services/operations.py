@@ -1,0 +1,247 @@
+"""Operations on many seeds: begun as rows, worked on in slices, cancelled, taken up again.
+
+The row says how far an operation is, so that whoever comes next goes on from there: a worker, the
+sweep after a worker's death, or somebody's own terminal. A slice that is done twice changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+from django.utils.translation import gettext as _
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.runtime.deferring import defer
+from apps.runtime.services import database_now
+from apps.seeds.errors import MoveUnderWay, OperationEnded, OperationRunning
+from apps.seeds.models import Frontier, Operation
+from apps.seeds.services.stepping import STEPS, Refused, read_arguments, unfreeze
+from apps.seeds.states import ACTIVE_OPERATIONS, OperationKind, OperationState
+from yardkit import failpoints, topology
+from yardkit.seeds import CallRefused, SeedServiceAway
+
+OPERATION_TASK: Final = "seeds.work_on_operation"
+# A worker goes on with something else after so long, and comes back.
+SLOT_SECONDS: Final = 20.0
+# Who has said nothing for so long is taken for dead.
+STALE_SECONDS: Final = 30.0
+# What waits longer is told to the workers again.
+WAKE_SECONDS: Final = 10.0
+# So many workers may die of an operation before it is given up.
+MAX_ATTEMPTS: Final = 5
+_LOOK_SECONDS: Final = 0.5
+
+# Told after each slice.
+Told = Callable[[Operation], None]
+
+
+@transaction.atomic
+def start_operation(
+    frontier: Frontier,
+    kind: str,
+    arguments: Mapping[str, Any] | None = None,
+    requested_by: str = "",
+    *,
+    actor: User | None = None,
+) -> Operation:
+    """Begin one; a worker takes it up at the commit.
+
+    ``arguments``: of ``reopen_failed`` ``source`` and ``target`` (None: the segment of now), of
+    ``drop`` ``segment`` and ``leased_too``, of ``wipe`` ``leased_too``. A ``move`` begins by
+    ``granularity.change``, an ``import`` by ``portable.import_seeds``.
+
+    Raises:
+        BadArguments
+        OperationRunning: the frontier is being moved or, for a move, anything else is done to it.
+    """
+    now = database_now()
+    # Two at once wait for each other here.
+    frontier = Frontier.objects.select_for_update().get(pk=frontier.pk)
+    active = Operation.objects.filter(frontier=frontier, state__in=ACTIVE_OPERATIONS)
+    if kind != OperationKind.MOVE:
+        active = active.filter(kind=OperationKind.MOVE)
+    if active.exists():
+        raise OperationRunning
+    operation = Operation(
+        frontier=frontier,
+        kind=kind,
+        arguments=read_arguments(frontier, kind, arguments or {}, now),
+        requested_by=(requested_by or (actor.get_username() if actor else ""))[:150],
+        created_at=now,
+    )
+    try:
+        with transaction.atomic():
+            operation.save(force_insert=True)
+    except IntegrityError:
+        raise OperationRunning from None
+    record(
+        actor=actor,
+        action=f"seeds.{kind}",
+        obj=frontier,
+        after=dict(arguments or {}),
+        actor_label="" if actor else operation.requested_by,
+    )
+    defer(OPERATION_TASK, queue=topology.TASKS, operation=operation.pk)
+    return operation
+
+
+@transaction.atomic
+def cancel_operation(operation: Operation, *, actor: User | None = None) -> Operation:
+    """End it after the slice that is being done; what is done stays done.
+
+    Raises:
+        OperationEnded
+        MoveUnderWay: seeds are between their places.
+    """
+    now = database_now()
+    locked = Operation.objects.select_for_update().get(pk=operation.pk)
+    if locked.state not in ACTIVE_OPERATIONS:
+        raise OperationEnded
+    if locked.kind == OperationKind.MOVE:
+        if locked.arguments.get("phase") not in ("freeze", "leases"):
+            raise MoveUnderWay
+        unfreeze(locked.frontier_id)
+    locked.state, locked.ended_at = OperationState.CANCELLED, max(now, locked.created_at)
+    locked.save(update_fields=["state", "ended_at"])
+    record(actor=actor, action="seeds.cancel_operation", obj=locked, project=_project(locked))
+    return locked
+
+
+def work_on_operation(
+    operation_id: int, *, seconds: float = SLOT_SECONDS, told: Told | None = None
+) -> str | None:
+    """Go on with one that waits, for about ``seconds``; its state then, None if it is not ours.
+
+    One that has not ended waits again, and a worker is told of it.
+    """
+    operation = _claim(operation_id)
+    if operation is None:
+        return None
+    failpoints.hit("seeds.operation.claimed")
+    end = time.monotonic() + seconds
+    try:
+        while not STEPS[OperationKind(operation.kind)](operation):
+            failpoints.hit("seeds.operation.slice")
+            if not _beat(operation):
+                return None
+            if told is not None:
+                told(operation)
+            if time.monotonic() > end:
+                return _release(operation)
+    except SeedServiceAway as error:
+        # The sweep comes back to it.
+        return _release(operation, error=str(error), wake=False)
+    except CallRefused as error:
+        if error.retry_seconds:
+            return _release(operation, error=str(error), wake=False)
+        return _end(operation, OperationState.FAILED, str(error))
+    except Refused as error:
+        return _end(operation, OperationState.FAILED, str(error))
+    ended = _end(operation, OperationState.DONE)
+    if told is not None:
+        told(operation)
+    return ended
+
+
+def follow_operation(operation: Operation, told: Told) -> Operation:
+    """Work on it here until it has ended, or look on while somebody else does."""
+    while True:
+        work_on_operation(operation.pk, told=told)
+        operation.refresh_from_db()
+        told(operation)
+        if operation.state not in ACTIVE_OPERATIONS:
+            return operation
+        if operation.state != OperationState.WAITING or operation.error:
+            time.sleep(_LOOK_SECONDS)
+
+
+def sweep_operations(*, now: datetime) -> int:
+    """Take those of dead workers back, and wake the workers for those that wait; how many."""
+    stale = Operation.objects.filter(
+        state=OperationState.RUNNING, beat_at__lt=now - timedelta(seconds=STALE_SECONDS)
+    )
+    for operation in stale:
+        attempts = int(operation.arguments.get("attempts", 0)) + 1
+        if attempts >= MAX_ATTEMPTS:
+            text = _("%(count)d workers died of it") % {"count": attempts}
+            _end(operation, OperationState.FAILED, text)
+            continue
+        operation.arguments["attempts"] = attempts
+        _mine(operation).update(state=OperationState.WAITING, arguments=operation.arguments)
+    woken = 0
+    for pk in Operation.objects.filter(
+        state=OperationState.WAITING, created_at__lt=now - timedelta(seconds=WAKE_SECONDS)
+    ).values_list("pk", flat=True):
+        defer(OPERATION_TASK, queue=topology.TASKS, operation=pk)
+        woken += 1
+    return woken
+
+
+def _claim(operation_id: int) -> Operation | None:
+    now = database_now()
+    operation = Operation.objects.select_related("frontier").filter(pk=operation_id).first()
+    if operation is None or operation.state != OperationState.WAITING:
+        return None
+    started_at = operation.started_at or max(now, operation.created_at)
+    claimed = Operation.objects.filter(
+        pk=operation.pk, state=OperationState.WAITING, beat_at=operation.beat_at
+    ).update(state=OperationState.RUNNING, beat_at=now, started_at=started_at, error="")
+    if not claimed:
+        return None
+    operation.state, operation.beat_at = OperationState.RUNNING, now
+    operation.started_at, operation.error = started_at, ""
+    return operation
+
+
+def _beat(operation: Operation) -> bool:
+    """Write how far it is. False when it is no longer this worker's."""
+    now = database_now()
+    operation.arguments.pop("attempts", None)
+    if not _mine(operation).update(beat_at=now, **_progress(operation)):
+        return False
+    operation.beat_at = now
+    return True
+
+
+def _release(operation: Operation, *, error: str = "", wake: bool = True) -> str:
+    with transaction.atomic():
+        _mine(operation).update(
+            state=OperationState.WAITING, error=error[:1000], **_progress(operation)
+        )
+        if wake:
+            defer(OPERATION_TASK, queue=topology.TASKS, operation=operation.pk)
+    return OperationState.WAITING
+
+
+def _end(operation: Operation, state: OperationState, error: str = "") -> str:
+    now = database_now()
+    _mine(operation).update(
+        state=state,
+        error=error[:1000],
+        ended_at=max(now, operation.created_at),
+        **_progress(operation),
+    )
+    operation.state, operation.error, operation.ended_at = state, error[:1000], now
+    return state
+
+
+def _progress(operation: Operation) -> dict[str, Any]:
+    names = ("done", "total", "result", "arguments")
+    return {name: getattr(operation, name) for name in names}
+
+
+def _mine(operation: Operation) -> Any:
+    """The row, as long as nobody else has taken it, cancelled or given it up."""
+    return Operation.objects.filter(
+        pk=operation.pk, state=OperationState.RUNNING, beat_at=operation.beat_at
+    )
+
+
+def _project(operation: Operation) -> int:
+    return operation.frontier.project_id

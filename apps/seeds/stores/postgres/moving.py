@@ -1,0 +1,224 @@
+"""Seeds that come with what has become of them: read in pages, restored, moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from psycopg import sql
+
+from apps.seeds.engine.errors import SeedInUse
+from apps.seeds.engine.keys import key_hash
+from apps.seeds.engine.seeds import State
+from apps.seeds.stores.base import (
+    MAX_PAGE_BYTES,
+    Added,
+    Books,
+    Known,
+    Moved,
+    Regroup,
+    pending_state,
+    rest_of,
+)
+from apps.seeds.stores.bodies import pack_parts, unpack_body
+from apps.seeds.stores.postgres.adding import known_since
+from apps.seeds.stores.postgres.database import (
+    Cursor,
+    Database,
+    TryAgain,
+    next_turns,
+    partition,
+)
+from apps.seeds.stores.postgres.database import (
+    move as book_move,
+)
+from apps.seeds.stores.postgres.mending import known
+
+_SIZES = """
+SELECT hash, octet_length(body) FROM seeds
+WHERE frontier = %s AND segment = %s AND hash > %s ORDER BY hash LIMIT %s
+"""
+_TAKE = """
+SELECT hash, state, retry, max_retry, generation, added_at, changed_at, due, turn, body FROM seeds
+WHERE frontier = %s AND segment = %s AND hash > %s ORDER BY hash LIMIT %s FOR UPDATE
+"""
+_PUT = """
+INSERT INTO seeds (frontier, segment, hash, state, retry, max_retry, generation, added_at,
+                   changed_at, due, turn, body)
+SELECT %s, %s, u.* FROM unnest(%b::bytea[], %b::smallint[], %b::smallint[], %b::smallint[],
+    %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[]) AS u
+ORDER BY 3
+ON CONFLICT DO NOTHING
+RETURNING hash
+"""
+
+
+class Whole(msgspec.Struct, array_like=True):
+    """A seed about to be stored as it is: the columns of its row."""
+
+    hash: bytes
+    state: int
+    retry: int
+    max_retry: int
+    generation: int
+    added_at: int
+    changed_at: int
+    due: int
+    turn: int
+    body: bytes
+
+
+class NeedPlaces(Exception):
+    """Seeds go to segments that have no table yet."""
+
+    def __init__(self, places: set[tuple[int, int]]) -> None:
+        super().__init__()
+        self.places = places
+
+
+def page_end(
+    cursor: Cursor, frontier: int, segment: int, after: bytes, limit: int
+) -> tuple[bytes, bool]:
+    """The last hash of the next page, ``after`` where it is empty; is it the last page?"""
+    cursor.execute(_SIZES, [frontier, segment, after, limit])
+    rows = cursor.fetchall()
+    size = 0
+    for count, (one, takes) in enumerate(rows):
+        if count and size + takes > MAX_PAGE_BYTES:
+            return after, False
+        size += takes
+        after = one
+    return after, len(rows) < limit
+
+
+def restore(
+    database: Database, cursor: Cursor, frontier: int, seeds: Sequence[Known]
+) -> list[Added]:
+    """Store those that are new; one answer for each."""
+    segments: dict[int, list[int]] = {}
+    for index, seed in enumerate(seeds):
+        segments.setdefault(seed.segment, []).append(index)
+    answers: dict[int, Added] = {}
+    books: dict[int, Books] = {}
+    for segment, places in sorted(segments.items()):
+        hashes = [key_hash(seeds[index].key) for index in places]
+        turns = next_turns(cursor, len(places))
+        rows: dict[bytes, Whole] = {}
+        for index, one, turn in zip(places, hashes, turns, strict=True):
+            rows.setdefault(one, _whole(one, seeds[index], turn))
+        inserted = put(cursor, frontier, segment, list(rows.values()))
+        there = known_since(cursor, frontier, segment, [one for one in rows if one not in inserted])
+        if len(there) + len(inserted) != len(rows):
+            # Forgotten between the two: it is new after all.
+            raise TryAgain
+        changed = books[segment] = Books(added=len(inserted))
+        changed.duplicates = len(places) - len(inserted)
+        for one in inserted:
+            book_move(changed, None, rows[one].state)
+        for index, one in zip(places, hashes, strict=True):
+            mine = rows[one]
+            answers[index] = there.get(one) or Added(True, mine.added_at, State(mine.state))
+            there.setdefault(one, Added(False, mine.added_at, State(mine.state)))
+    for segment, changed in books.items():
+        database.book(cursor, frontier, segment, changed)
+    return [answers[index] for index in range(len(seeds))]
+
+
+def _whole(one: bytes, seed: Known, turn: int) -> Whole:
+    body = pack_parts(seed.key, seed.data, seed.ext)
+    times = seed.added_at, seed.changed_at, seed.due
+    return Whole(one, pending_state(seed), seed.retry, seed.max_retry, 0, *times, turn, body)
+
+
+def put(cursor: Cursor, frontier: int, segment: int, rows: Sequence[Whole]) -> set[bytes]:
+    """Store those that the segment does not have; their hashes."""
+    if not rows:
+        return set()
+    columns = list(map(list, zip(*map(msgspec.structs.astuple, rows), strict=True)))
+    cursor.execute(_PUT, [frontier, segment, *columns])
+    return {row[0] for row in cursor.fetchall()}
+
+
+def move(
+    database: Database,
+    cursor: Cursor,
+    frontier: int,
+    segment: int,
+    target: int,
+    regroup: Regroup,
+    after: bytes,
+    limit: int,
+    ready: set[tuple[int, int]],
+) -> Moved:
+    """A slice of a segment goes to another frontier. ``ready``: places that have a table.
+
+    Raises:
+        NeedPlaces: to be called again when they have.
+    """
+    books = known(cursor, frontier, segment)
+    if books.leased:
+        raise SeedInUse(f"{books.leased} seeds of segment {segment} are leased")
+    cursor.execute(_TAKE, [frontier, segment, after, limit])
+    rows = [Whole(*row) for row in cursor.fetchall()]
+    if not rows:
+        return _close(database, cursor, frontier, segment, target, regroup)
+    coming, kept = _regrouped(rows, segment, regroup)
+    needed = {(target, place) for place in coming} - ready
+    if needed:
+        raise NeedPlaces(needed)
+    changed: dict[tuple[int, int], Books] = {(frontier, segment): Books(added=-len(rows))}
+    for row in rows:
+        book_move(changed[frontier, segment], row.state, None)
+    met = 0
+    for place, those in sorted(coming.items()):
+        # Of two that meet here the first one stays.
+        distinct = {row.hash: row for row in reversed(those)}
+        inserted = put(cursor, target, place, list(distinct.values()))
+        arrived = changed[target, place] = Books(added=len(inserted))
+        arrived.duplicates = len(those) - len(inserted)
+        for one in inserted:
+            book_move(arrived, None, distinct[one].state)
+        met += arrived.duplicates
+    cursor.execute(
+        "DELETE FROM seeds WHERE frontier = %s AND segment = %s AND hash = ANY(%b)",
+        [frontier, segment, [row.hash for row in rows]],
+    )
+    for (whose, place), books in sorted(changed.items()):
+        database.book(cursor, whose, place, books)
+    return Moved(len(rows) - met, met, kept, rows[-1].hash)
+
+
+def _regrouped(
+    rows: Sequence[Whole], segment: int, regroup: Regroup
+) -> tuple[dict[int, list[Whole]], int]:
+    """By new segment, with their new keys; how many keep what the rules refuse."""
+    coming: dict[int, list[Whole]] = {}
+    kept = 0
+    for row in rows:
+        key, data, ext = unpack_body(row.body)
+        new = regroup(segment, key, data, row.due)
+        kept += new.kept
+        changes = {} if new.key == key else {"hash": key_hash(new.key)}
+        moved = msgspec.structs.replace(row, due=new.due, **changes)
+        if new.key != key:
+            moved.body = pack_parts(new.key, data, ext)
+        coming.setdefault(new.segment, []).append(moved)
+    return coming, kept
+
+
+def _close(
+    database: Database, cursor: Cursor, frontier: int, segment: int, target: int, regroup: Regroup
+) -> Moved:
+    """An empty segment goes; what its books counted beside seeds goes where it began."""
+    table = sql.Identifier(partition(frontier, segment))
+    # Its table first: whoever else works in the segment holds that before its books.
+    cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
+    books = known(cursor, frontier, segment)
+    if books.added > books.forgotten:
+        # They came meanwhile, and lie before.
+        return Moved(0, 0, 0, b"")
+    cursor.execute(sql.SQL("DROP TABLE {}").format(table))
+    cursor.execute("DELETE FROM books WHERE frontier = %s AND segment = %s", [frontier, segment])
+    home = regroup(segment, "", "home", segment).segment
+    database.book(cursor, target, home, rest_of(books))
+    return Moved(0, 0, 0, None)

@@ -1,0 +1,214 @@
+"""Seeds that come with what has become of them: read in pages, restored, moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from apps.seeds.engine.errors import SeedInUse
+from apps.seeds.engine.keys import key_hash
+from apps.seeds.engine.rules import NewPlace
+from apps.seeds.engine.seeds import PENDING
+from apps.seeds.stores.base import (
+    MAX_PAGE_BYTES,
+    Added,
+    Books,
+    Known,
+    Moved,
+    Regroup,
+    check_segment,
+    pending_state,
+    rest_of,
+)
+from apps.seeds.stores.bodies import pack_parts, unpack_body
+from apps.seeds.stores.rocks.adding import SEED_BYTES, stored
+from apps.seeds.stores.rocks.kernel import Change, Kernel, next_states
+from apps.seeds.stores.rocks.kernel import move as book_move
+from apps.seeds.stores.rocks.layout import (
+    PLACE_END,
+    Status,
+    beyond,
+    pack_status,
+    pending_key,
+    place,
+    read_status,
+)
+
+
+class Whole(msgspec.Struct):
+    """A seed about to be stored as it is."""
+
+    hash: bytes
+    status: Status
+    body: bytes
+
+
+def page(
+    kernel: Kernel, frontier: int, segment: int, after: bytes, limit: int
+) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+    """Status and body of the next seeds; the hash of the last one, None at the end."""
+    where = place(frontier, segment)
+    states = next_states(kernel, where, after, limit)
+    last = len(states) < limit
+    found = []
+    size = 0
+    for start in range(0, len(states), 100):
+        some = states[start : start + 100]
+        bodies = kernel.get([b"b" + key[1:] for key, _ in some])
+        for (key, raw), body in zip(some, bodies, strict=True):
+            if body is None:
+                continue
+            if found and size + len(body) > MAX_PAGE_BYTES:
+                return found, after
+            size += len(body)
+            found.append((raw, body))
+            after = key[PLACE_END:]
+    return found, None if last else after
+
+
+def restore(kernel: Kernel, change: Change, frontier: int, seeds: Sequence[Known]) -> list[Added]:
+    """Store those that are new; one answer for each."""
+    segments: dict[int, list[int]] = {}
+    for index, seed in enumerate(seeds):
+        check_segment(seed.segment)
+        segments.setdefault(seed.segment, []).append(index)
+    answers: dict[int, Added] = {}
+    for segment, places in segments.items():
+        hashes = [key_hash(seeds[index].key) for index in places]
+        known = _known_since(kernel, frontier, segment, hashes)
+        turn = kernel.next_turns(len(places))
+        rows = []
+        for index, one in zip(places, hashes, strict=True):
+            answer = known.get(one)
+            if answer is None:
+                seed = seeds[index]
+                state = pending_state(seed)
+                answers[index] = Added(True, seed.added_at, state)
+                known[one] = Added(False, seed.added_at, state)
+                times = seed.added_at, seed.changed_at, seed.due
+                status = Status(state, seed.retry, seed.max_retry, 0, *times, turn)
+                rows.append(Whole(one, status, pack_parts(seed.key, seed.data, seed.ext)))
+                turn += 1
+            else:
+                answers[index] = answer
+        put(kernel, change, frontier, segment, rows)
+        change.ledger(frontier, segment).books.duplicates += len(places) - len(rows)
+    return [answers[index] for index in range(len(seeds))]
+
+
+def _known_since(
+    kernel: Kernel, frontier: int, segment: int, hashes: Sequence[bytes]
+) -> dict[bytes, Added]:
+    """The answer for each hash that the segment has, by its filter only where that is at hand."""
+    if segment not in kernel.ledgers.get(frontier, {}):
+        return {}
+    shelved = kernel.shelf.in_memory(frontier, segment)
+    asked = list(dict.fromkeys(hashes))
+    if shelved is not None and shelved.ready:
+        asked = shelved.filter.maybe_seen(asked)
+    return stored(kernel, place(frontier, segment), asked)
+
+
+def put(kernel: Kernel, change: Change, frontier: int, segment: int, rows: Sequence[Whole]) -> None:
+    """Store seeds that the segment does not have."""
+    if not rows:
+        return
+    # Before the write: a filter may hold too many keys, never too few. One that is not in memory
+    # is built again when it is wanted: a move may go to more segments than there are filters.
+    shelved = kernel.shelf.in_memory(frontier, segment)
+    if shelved is not None:
+        shelved.filter.add(row.hash for row in rows)
+        shelved.saved = False
+    where = place(frontier, segment)
+    ledger = change.ledger(frontier, segment)
+    for row in rows:
+        status = row.status
+        change.batch.put(b"b" + where + row.hash, row.body)
+        if status.state in PENDING:
+            change.push(where, row.hash, status.due, status.turn, pack_status(*status))
+        else:
+            change.batch.put(b"s" + where + row.hash, pack_status(*status))
+        ledger.size += SEED_BYTES + len(row.body)
+        book_move(ledger, None, status.state)
+    ledger.books.added += len(rows)
+    # Never one that a saved filter has: the numbers of these seeds may be old.
+    ledger.mark = kernel.next_turns(1)
+
+
+def move(
+    kernel: Kernel,
+    change: Change,
+    frontier: int,
+    segment: int,
+    target: int,
+    regroup: Regroup,
+    after: bytes,
+    limit: int,
+) -> Moved:
+    """A slice of a segment goes to another frontier."""
+    books = kernel.known(frontier, segment).books
+    if books.leased:
+        raise SeedInUse(f"{books.leased} seeds of segment {segment} are leased")
+    where = place(frontier, segment)
+    entries = next_states(kernel, where, after, limit)
+    if not entries:
+        if books.added > books.forgotten:
+            # They came meanwhile, and lie before.
+            return Moved(0, 0, 0, b"")
+        _close(change, frontier, segment, target, regroup, books)
+        return Moved(0, 0, 0, None)
+    bodies = kernel.get([b"b" + key[1:] for key, _ in entries])
+    source = change.ledger(frontier, segment)
+    coming: dict[int, list[Whole]] = {}
+    kept = 0
+    for (entry, raw), body in zip(entries, bodies, strict=True):
+        assert body is not None  # noqa: S101 - written with the status
+        status = read_status(raw)
+        key, data, ext = unpack_body(body)
+        new = regroup(segment, key, data, status.due)
+        kept += new.kept
+        one = entry[PLACE_END:]
+        if status.state in PENDING:
+            change.batch.delete(pending_key(where, status.due, status.turn))
+        change.batch.delete(entry)
+        change.batch.delete(b"b" + entry[1:])
+        source.size -= SEED_BYTES + len(body)
+        source.books.added -= 1
+        book_move(source, status.state, None)
+        if new.key != key:
+            one, body = key_hash(new.key), pack_parts(new.key, data, ext)
+        row = Whole(one, status._replace(due=new.due), body)
+        coming.setdefault(new.segment, []).append(row)
+    met = 0
+    for place_to, rows in coming.items():
+        known = set(_known_since(kernel, target, place_to, [row.hash for row in rows]))
+        fresh = []
+        for row in rows:
+            if row.hash not in known:
+                known.add(row.hash)
+                fresh.append(row)
+        put(kernel, change, target, place_to, fresh)
+        change.ledger(target, place_to).books.duplicates += len(rows) - len(fresh)
+        met += len(rows) - len(fresh)
+    return Moved(len(entries) - met, met, kept, entries[-1][0][PLACE_END:])
+
+
+def _close(
+    change: Change, frontier: int, segment: int, target: int, regroup: Regroup, books: Books
+) -> None:
+    """An empty segment goes; what its books counted beside seeds goes where it began."""
+    where = place(frontier, segment)
+    for table in (b"s", b"b", b"p"):
+        change.batch.delete_range(table + where, beyond(table + where))
+    change.batch.delete(b"k" + where)
+    change.dropped = frontier, segment
+    rest = rest_of(books)
+    if rest != Books():
+        ledger = change.ledger(target, home_of(segment, regroup).segment)
+        ledger.books = ledger.books.plus(rest)
+
+
+def home_of(segment: int, regroup: Regroup) -> NewPlace:
+    """Where a seed belongs that is due when the segment begins."""
+    return regroup(segment, "", "home", segment)

@@ -1,0 +1,56 @@
+"""A small seed service with each of the stores behind it, and a frontier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from apps.runtime.services import close_shared_broker
+from apps.seeds.models import Frontier
+from apps.seeds.services import stepping
+from apps.seeds.stores.base import SeedStore
+from apps.seeds.stores.postgres import PostgresStore
+from apps.seeds.stores.rocks import RocksStore
+from tests.access.factories import make_project
+from tests.seeds.services.desk import Desk
+
+
+def open_store(request: pytest.FixtureRequest, kind: str, folder: Path) -> SeedStore:
+    """An empty one."""
+    if kind == "rocks":
+        return RocksStore(folder / "seeds", sync=False)
+    url = request.getfixturevalue("postgres_database")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP SCHEMA IF EXISTS crawlyard_seeds CASCADE")
+    return PostgresStore(url)
+
+
+@pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])
+def desk(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Desk]:
+    """The service; what it says holds for each store."""
+    settings.BROKER_URL = f"sqlite:///{tmp_path / 'broker.sqlite3'}"
+    # No other process has to hear of a freeze.
+    monkeypatch.setattr(stepping, "SETTLE_SECONDS", 0.0)
+    store = open_store(request, request.param, tmp_path)
+    desk = Desk(store)
+    yield desk
+    desk.close()
+    store.close()
+    close_shared_broker()
+
+
+@pytest.fixture
+def frontier(desk: Desk, db: None) -> Frontier:
+    """By day, in UTC."""
+    made = Frontier.objects.create(project=make_project(), name="news")
+    desk.follow(made)
+    return made
