@@ -50,6 +50,12 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
         ],
     ),
     (
+        _("Seeds"),
+        [
+            ("seeds.Frontier", "park"),
+        ],
+    ),
+    (
         _("Download"),
         [
             ("agents.Agent", "cloud_download"),

@@ -23,6 +23,7 @@ from apps.routing.queries import ProjectTrouble, projects_in_trouble
 from apps.runtime.models import Daemon, DeadLetter
 from apps.runtime.queries import stale_daemons
 from apps.runtime.states import DeadLetterState
+from apps.seeds.queries import SeedsHome, seeds_home
 from yardkit import topology
 
 TROUBLE_FOR: Final = timedelta(hours=24)
@@ -71,11 +72,20 @@ class HomeView:
     ended: list[RunRow] = field(default_factory=list)
     alive: list[AgentView] = field(default_factory=list)
     has_jobs: bool = False
+    # None: nobody has seeds.
+    seeds: SeedsHome | None = None
 
     @property
     def all_well(self) -> bool:
         """Nothing waits for a person."""
-        return not (self.troubles or self.silent or self.late or self.dead_letters or self.routing)
+        return not (
+            self.troubles
+            or self.silent
+            or self.late
+            or self.dead_letters
+            or self.routing
+            or (self.seeds is not None and self.seeds.needs_a_person)
+        )
 
 
 def home_view(user: User, now: datetime) -> HomeView:
@@ -103,6 +113,7 @@ def home_view(user: User, now: datetime) -> HomeView:
         ended=[RunRow(run, books[run.owner]) for run in ended],
         alive=[view for view in agents if view.alive],
         has_jobs=Job.objects.visible_to(user).exists(),
+        seeds=seeds_home(user, now),
     )
 
 
@@ -175,6 +186,18 @@ class RunView:
         """What the page offers to ask; to freeze only what has not answered."""
         unanswered = any(one.standing == "unanswered" for one in self.commands)
         return [one for one in self.run.allowed if one != Ask.FREEZE or unanswered]
+
+    @property
+    def pace(self) -> dict[str, Any]:
+        """By what the run goes: what its job says, and what it was tuned to since it started."""
+        pace: dict[str, Any] = {
+            "concurrency": self.run.job.concurrency,
+            "speed": self.run.job.speed,
+        }
+        for one in self.commands:
+            if one.command.boot == self.run.boot and one.command.accepted:
+                pace |= one.command.settings
+        return pace
 
     @property
     def waits_for_answer(self) -> bool:

@@ -86,8 +86,8 @@ def django_db_setup(django_db_setup: None, django_db_blocker: Any) -> Iterator[N
         if "plan" not in told:
             connection.creation.deserialize_db_from_string(rows)
 
-    # One of the apps is enough.
-    sender = apps.get_app_config("projects")
+    # One of the apps is enough, and this one is installed wherever there is a database.
+    sender = apps.get_app_config("runtime")
     post_migrate.connect(put_back, sender=sender)
     yield
     post_migrate.disconnect(put_back, sender=sender)

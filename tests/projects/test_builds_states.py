@@ -29,7 +29,7 @@ from apps.projects.services.build_states import (
     succeed_build,
     wake_builds,
 )
-from apps.projects.services.building import _Beat
+from apps.projects.services.building import _Beat, leaving, work_on_build
 from apps.projects.states import BUILD_FINAL, BUILD_MOVES, BuildState, BuildStep
 from apps.projects.tasks import build, sweep_builds
 from tests.access.factories import make_user
@@ -51,7 +51,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
         assert queue == topology.BUILDS
         found.append((name, arguments))
 
-    for module in ("builds", "build_states"):
+    for module in ("builds", "build_states", "building"):
         monkeypatch.setattr(f"apps.projects.services.{module}.defer", defer)
     return found
 
@@ -180,6 +180,20 @@ def test_a_silent_worker_loses_its_build_which_is_tried_once_more(
     # The first worker wakes up: it is too late.
     assert succeed(first) is None
     assert not Image.objects.exists()
+
+
+def test_a_worker_that_leaves_begins_no_build_and_passes_it_on(
+    sent: list[tuple[str, dict[str, Any]]],
+) -> None:
+    row = make_build()
+    leaving.set()
+    try:
+        assert work_on_build(build_id=row.pk, worker="w1") is None
+    finally:
+        leaving.clear()
+    row.refresh_from_db()
+    assert row.state == BuildState.QUEUED
+    assert sent[-1] == ("projects.build", {"build": row.pk})
 
 
 def test_a_stopped_worker_leaves_its_build_to_the_next_without_a_failed_attempt(

@@ -52,6 +52,12 @@ from apps.projects.services import cancel_build
 cancel_build(build=Build.objects.get(pk=PK), now=timezone.now(), actor=None)
 print("ANSWER0")
 """
+FORGET = """
+from apps.projects.models import Build
+from apps.projects.states import BUILD_FINAL
+Build.objects.exclude(state__in=BUILD_FINAL).delete()
+print("ANSWER0")
+"""
 # As if the lease were over: nobody has to wait for it.
 SWEEP = """
 from datetime import timedelta
@@ -135,7 +141,10 @@ class Yard:
             found = self.look(tag)
             if [each["state"] for each in found["builds"]] == list(states):
                 return found
-            assert time.monotonic() < deadline, found
+            assert time.monotonic() < deadline, [
+                (each["state"], each["step"], each["worker"], each["reason"])
+                for each in found["builds"]
+            ]
             time.sleep(0.2)
 
     def until_building(self, tag: str) -> None:
@@ -180,6 +189,15 @@ class Yard:
         label = {"label": f"crawlyard.layer={self.owner}"}
         for image in self.client.images.list(filters=label):
             self.client.images.remove(image.id, force=True)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_over(yard: Yard) -> Iterator[None]:
+    """A test that failed leaves no worker and no build to the next one."""
+    yield
+    for name in list(yard.daemons.processes):
+        yard.kill(name)
+    yard.ask(FORGET)
 
 
 @pytest.fixture(scope="module")

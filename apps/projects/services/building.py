@@ -43,8 +43,10 @@ from apps.projects.services.build_states import (
     state_of_build,
     succeed_build,
 )
+from apps.projects.services.builds import BUILD_TASK
 from apps.projects.services.connection import git_remote
 from apps.projects.states import BuildState, BuildStep
+from apps.runtime.deferring import defer
 from apps.runtime.services import database_now, shared_broker
 from yardkit import failpoints, topology
 from yardkit.broker import BrokerError, Outgoing
@@ -56,11 +58,19 @@ logger = logging.getLogger(__name__)
 LOOK_SECONDS: Final = 1.0
 CONFIRM_SECONDS: Final = 2.0
 LAST_LINES_SECONDS: Final = 10.0
+# Set when this process leaves its builds to others.
+leaving: Final = threading.Event()
 _FOLDER = re.compile(r"(\d{1,18})-([0-9a-f]{8})")
 
 
 def work_on_build(*, build_id: int, worker: str) -> str | None:
-    """Do the build if it still waits; the state it came to, None when there was nothing to do."""
+    """Do the build if it still waits; the state it came to, None when there was nothing to do.
+
+    A process that is ``leaving`` begins none, also in the moment in which it still listens.
+    """
+    if leaving.is_set():
+        defer(BUILD_TASK, queue=topology.BUILDS, build=build_id)
+        return None
     build = claim_build(build_id=build_id, worker=worker, now=database_now())
     if build is None:
         return None

@@ -10,6 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from apps.projects.services.build_states import leave_builds
+from apps.projects.services.building import leaving
 from apps.runtime.daemon import HeartbeatRow
 from apps.runtime.deferring import stop_deferring
 from apps.runtime.management.daemon_command import FLUSH_SECONDS, DaemonCommand
@@ -79,6 +80,7 @@ class Command(DaemonCommand):
         return status
 
     def _last_words(self, row: HeartbeatRow, worker: str) -> None:
+        leaving.set()
         try:
             leave_builds(worker=worker, now=database_now())
         except DatabaseError as error:

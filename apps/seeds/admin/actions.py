@@ -1,0 +1,174 @@
+"""The buttons of a frontier's pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from apps.access.admin.base import person_of
+from apps.access.services import record
+from apps.access.states import Role
+from apps.seeds import services
+from apps.seeds.admin.frontier_page import segment_line
+from apps.seeds.admin.looking import is_segment
+from apps.seeds.admin.refusals import PATIENCE_SECONDS, REFUSALS, text_of
+from apps.seeds.admin.scope import FrontierScope, page_of, rest_of
+from apps.seeds.models import Frontier, Operation, SegmentReport
+from apps.seeds.queries import totals_of
+from apps.seeds.states import OperationKind
+
+
+class FrontierActions(FrontierScope):
+    """Operators look after seeds; editors drop segments; only admins wipe a frontier."""
+
+    # --- handing out ----------------------------------------------------------------------------
+
+    def pause_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """No seed is handed out any more; those that are added are taken."""
+        text = _("Paused: within a second no seed is handed out any more.")
+        return self._hand_out(request, pk, paused=True, text=text)
+
+    def resume_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Seeds are handed out again."""
+        text = _("Seeds are handed out again within a second.")
+        return self._hand_out(request, pk, paused=False, text=text)
+
+    def _hand_out(self, request: HttpRequest, pk: int, *, paused: bool, text: str) -> HttpResponse:
+        frontier = self.frontier(request, pk, Role.OPERATOR)
+
+        def do() -> None:
+            services.update_frontier(
+                frontier=frontier, values={"is_paused": paused}, actor=person_of(request)
+            )
+
+        return self._done(request, do, text, page_of(pk))
+
+    # --- one seed -------------------------------------------------------------------------------
+
+    def reopen_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Let an ended seed be crawled again."""
+        return self._seed(request, pk, services.reopen, "reopen", _("It is crawled again."))
+
+    def forget_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Take a seed away, so that its key is new again."""
+        text = _("It is forgotten: its key is new again.")
+        return self._seed(request, pk, services.forget, "forget", text)
+
+    def _seed(
+        self,
+        request: HttpRequest,
+        pk: int,
+        service: Callable[[Frontier, int, str], None],
+        verb: str,
+        text: str,
+    ) -> HttpResponse:
+        frontier = self.frontier(request, pk, Role.OPERATOR)
+        segment, key = self._segment(request.POST.get("segment", "")), request.POST.get("key", "")
+
+        def do() -> None:
+            service(frontier, segment, key)
+            record(
+                actor=person_of(request),
+                action=f"seeds.{verb}",
+                obj=frontier,
+                after={"segment": segment, "seed": key},
+            )
+
+        return self._done(request, do, text, reverse("admin:seeds_frontier_look_up", args=[pk]))
+
+    # --- many seeds -----------------------------------------------------------------------------
+
+    def reopen_failed_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Add the failed seeds of a segment to that of now."""
+        frontier = self.frontier(request, pk, Role.OPERATOR)
+        arguments = {"source": self._segment(request.POST.get("segment", ""))}
+        return self._start(request, frontier, OperationKind.REOPEN_FAILED, arguments)
+
+    def drop_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Take a whole segment away: first what is in it, then, posted, the doing."""
+        frontier = self.frontier(request, pk, Role.EDITOR)
+        asked = request.POST if request.method == "POST" else request.GET
+        segment = self._segment(asked.get("segment", ""))
+        if request.method == "POST":
+            arguments = {"segment": segment, "leased_too": "leased_too" in request.POST}
+            return self._start(request, frontier, OperationKind.DROP, arguments)
+        report = SegmentReport.objects.filter(frontier=frontier, segment=segment).first()
+        if report is None:
+            raise Http404
+        context = self.page_context(request, frontier, "overview", _("Drop a segment"))
+        context["line"] = segment_line(report, frontier, timezone.now())
+        return TemplateResponse(request, "admin/seeds/frontier/drop.html", context)
+
+    def wipe_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Take all seeds away: its name must be typed."""
+        frontier = self.frontier(request, pk, Role.ADMIN)
+        typed = request.POST.get("name", "").strip()
+        if request.method == "POST" and typed == frontier.name:
+            arguments = {"leased_too": "leased_too" in request.POST}
+            return self._start(request, frontier, OperationKind.WIPE, arguments)
+        context = self.page_context(request, frontier, "overview", _("Wipe the frontier"))
+        context |= {
+            "totals": totals_of([frontier.pk])[frontier.pk],
+            "typed": typed,
+            "is_wrong": request.method == "POST",
+        }
+        return TemplateResponse(request, "admin/seeds/frontier/wipe.html", context)
+
+    def export_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """All seeds, or those of a segment, as a file; a service that is away is said here."""
+        frontier = self.frontier(request, pk)
+        asked = request.GET.get("segment")
+        query = {"gzip": "true"} if asked is None else {"segment": self._segment(asked)}
+        try:
+            services.show_segments(frontier, timeout=PATIENCE_SECONDS)
+        except REFUSALS as error:
+            messages.error(request, text_of(error))
+            return HttpResponseRedirect(page_of(pk))
+        return HttpResponseRedirect(f"{rest_of(frontier, 'export')}?{urlencode(query)}")
+
+    def cancel_view(self, request: HttpRequest, pk: int, operation: int) -> HttpResponse:
+        """End an operation after the slice that is being done."""
+        frontier = self.frontier(request, pk, Role.OPERATOR)
+        row = Operation.objects.filter(frontier=frontier, pk=operation).first()
+        if row is None:
+            raise Http404
+
+        def do() -> None:
+            services.cancel_operation(row, actor=person_of(request))
+
+        return self._done(request, do, _("Cancelled: what is done stays done."), page_of(pk))
+
+    # --- how it is told -------------------------------------------------------------------------
+
+    def _start(
+        self, request: HttpRequest, frontier: Frontier, kind: str, arguments: dict[str, Any]
+    ) -> HttpResponse:
+        def do() -> None:
+            services.start_operation(frontier, kind, arguments, actor=person_of(request))
+
+        text = _("Begun: the page shows how far it is.")
+        return self._done(request, do, text, page_of(frontier.pk))
+
+    def _done(
+        self, request: HttpRequest, do: Callable[[], None], text: str, back: str
+    ) -> HttpResponse:
+        try:
+            do()
+        except REFUSALS as error:
+            messages.error(request, text_of(error))
+        else:
+            messages.success(request, text)
+        return HttpResponseRedirect(back)
+
+    def _segment(self, text: str) -> int:
+        if not is_segment(text):
+            raise Http404
+        return int(text)

@@ -1,0 +1,153 @@
+"""Seeds from a text box: a line each, and what became of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from django import forms
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from unfold.widgets import (
+    UnfoldAdminIntegerFieldWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
+
+from apps.seeds.admin.moments import zone_of
+from apps.seeds.admin.refusals import PATIENCE_SECONDS, code_text
+from apps.seeds.engine.seeds import MAX_RETRY_LIMIT
+from apps.seeds.models import Frontier
+from apps.seeds.services import client_of
+from yardkit.protocol import Seed, SeedAnswer
+from yardkit.protocol.seeds import MAX_SEEDS
+
+SHOWN_REFUSED: Final = 20
+MOMENTS: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"]
+# More is a file.
+MOST_CHARACTERS: Final = 4 * 1024 * 1024
+NOW: Final = "now"
+NEVER_AGAIN: Final = "default"
+LATER: Final = "later"
+URGENT: Final = "urgent"
+WHEN: Final = (
+    (NOW, gettext_lazy("in the segment of now")),
+    (NEVER_AGAIN, gettext_lazy("once for all times (default segment)")),
+    (URGENT, gettext_lazy("once for all times, before all others")),
+    (LATER, gettext_lazy("not before …")),
+)
+
+
+class SeedTimeForm(forms.Form):
+    """When a seed is to be crawled: asked alike wherever seeds are typed in."""
+
+    when = forms.ChoiceField(
+        label=gettext_lazy("Crawl"), choices=WHEN, initial=NOW, widget=UnfoldAdminSelectWidget
+    )
+    not_before = forms.DateTimeField(
+        label=gettext_lazy("Not before"),
+        required=False,
+        widget=UnfoldAdminTextInputWidget({"type": "datetime-local", "step": "1"}),
+        input_formats=MOMENTS,
+    )
+
+    def __init__(self, *args: Any, frontier: Frontier, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.frontier = frontier
+        self.fields["not_before"].help_text = _("By the clocks of %(zone)s.") % {
+            "zone": frontier.time_zone
+        }
+
+    def clean(self) -> dict[str, Any]:
+        """A later time needs to be said."""
+        values = super().clean() or self.cleaned_data
+        lacks = values.get("when") == LATER and not values.get("not_before")
+        if lacks and "not_before" not in self.errors:
+            self.add_error("not_before", _("Say when."))
+        return values
+
+    def seed(self, data: str, now: datetime) -> Seed:
+        """One seed as the form says."""
+        when = self.cleaned_data["when"]
+        most = self.cleaned_data.get("max_retry")
+        if when in (NEVER_AGAIN, URGENT):
+            return Seed(data, max_retry=most, urgent=when == URGENT)
+        moment = now
+        if when == LATER:
+            typed: datetime = self.cleaned_data["not_before"]
+            moment = typed.replace(tzinfo=zone_of(self.frontier.time_zone))
+        return Seed(data, active_at=int(moment.timestamp() * 1000), max_retry=most)
+
+
+class AddSeedsForm(SeedTimeForm):
+    """Many of them."""
+
+    seeds = forms.CharField(
+        label=gettext_lazy("Seeds, one a line"),
+        max_length=MOST_CHARACTERS,
+        widget=UnfoldAdminTextareaWidget(
+            {"rows": 10, "class": "cy-editor", "spellcheck": "false", "autocomplete": "off"}
+        ),
+        help_text=gettext_lazy("URLs as a rule. Empty lines are skipped; 10,000 at once."),
+    )
+    max_retry = forms.IntegerField(
+        label=gettext_lazy("Tries"),
+        required=False,
+        min_value=0,
+        max_value=MAX_RETRY_LIMIT,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text=gettext_lazy("Empty: as the frontier says."),
+    )
+    field_order = ("seeds", "when", "not_before", "max_retry")
+
+    def clean_seeds(self) -> list[str]:
+        """The lines."""
+        lines = [line.strip() for line in self.cleaned_data["seeds"].splitlines()]
+        lines = [line for line in lines if line]
+        if len(lines) > MAX_SEEDS:
+            text = _("%(count)s lines: more than %(most)s are a file. Import it.")
+            raise forms.ValidationError(
+                text % {"count": f"{len(lines):,}", "most": f"{MAX_SEEDS:,}"}
+            )
+        return lines
+
+
+@dataclass(slots=True)
+class Added:
+    """What became of the lines."""
+
+    new: int = 0
+    duplicates: int = 0
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def shown(self) -> list[tuple[str, str]]:
+        """The first of those that were refused, with the reason."""
+        return self.refused[:SHOWN_REFUSED]
+
+    @property
+    def more(self) -> int:
+        """Refused ones that are not shown."""
+        return len(self.refused) - len(self.shown)
+
+
+def add_seeds(frontier: Frontier, seeds: list[Seed]) -> Added:
+    """Add them at once; raises as ``SeedClient.add``."""
+    client = client_of(frontier, timeout=PATIENCE_SECONDS)
+    return counted(seeds, client.add(seeds))
+
+
+def counted(seeds: Iterable[Seed], answers: Iterable[SeedAnswer]) -> Added:
+    """How many are new, how many known, and which were refused."""
+    added = Added()
+    codes: Counter[str] = Counter()
+    for seed, answer in zip(seeds, answers, strict=True):
+        codes[answer.code] += 1
+        if answer.code not in ("new", "duplicate"):
+            added.refused.append((seed.data, code_text(answer.code, answer.text)))
+    added.new, added.duplicates = codes["new"], codes["duplicate"]
+    return added

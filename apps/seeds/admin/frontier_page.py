@@ -1,0 +1,220 @@
+"""The page of a frontier: its books, its segments, what is being done to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from apps.seeds.admin.moments import begins, granularity_of, lasting, zone_of
+from apps.seeds.admin.operation_lines import OperationLine, lines_of
+from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.seeds import DEFAULT_SEGMENT
+from apps.seeds.models import Frontier, SegmentReport
+from apps.seeds.queries import ServiceStanding, Totals, last_report, service_standing, totals_of
+
+# Newest first; older ones are shown where something waits in them.
+SHOWN_NEWEST: Final = 20
+SHOWN_OLDER: Final = 40
+MOST_SHOWN: Final = 5000
+# Above it nearly every add looks into the store.
+HIGH_RATE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentLine:
+    """A segment as a row. ``when``: "default", "past", "now" or "future"."""
+
+    report: SegmentReport
+    begins: str
+    when: str
+    # Of a future one: in how long it becomes due.
+    due_in: str
+
+    @property
+    def is_default(self) -> bool:
+        """Where seeds without a time are."""
+        return self.report.segment == DEFAULT_SEGMENT
+
+    @property
+    def stored(self) -> int:
+        """Seeds that it holds."""
+        return self.report.added - self.report.forgotten
+
+    @property
+    def done(self) -> int:
+        """Ended well, ignored or forgotten."""
+        return self.report.succeeded + self.report.ignored + self.report.forgotten
+
+    @property
+    def fill_percent(self) -> float | None:
+        """How full the filter is."""
+        fill = self.report.filter_fill
+        return None if fill is None else 100 * fill
+
+    @property
+    def rate_text(self) -> str:
+        """The share of new seeds that are looked up in vain, in percent."""
+        percent = 100 * (self.report.filter_rate or 0.0)
+        if percent == 0:
+            return "0"
+        return (
+            "<0.001" if percent < 0.001 else f"{percent:.2g}" if percent < 1 else f"{percent:.0f}"
+        )
+
+    @property
+    def is_crowded(self) -> bool:
+        """More seeds than its filter was made for."""
+        rate = self.report.filter_rate
+        return rate is not None and rate > HIGH_RATE
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What a person should know first."""
+
+    tone: str
+    icon: str
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierView:
+    """Everything on the page."""
+
+    frontier: Frontier
+    totals: Totals
+    lines: list[SegmentLine]
+    segment_count: int
+    service: ServiceStanding
+    reported_at: datetime | None
+    operations: list[OperationLine]
+    troubles: list[Trouble]
+    zone: str
+    granularity: str
+
+    @property
+    def hidden(self) -> int:
+        """Segments that are not among the lines."""
+        return self.segment_count - len(self.lines)
+
+    @property
+    def books(self) -> list[tuple[str, str, int]]:
+        """The right-hand side of the balance: name, title, number."""
+        totals = self.totals
+        return [
+            ("pending", _("pending"), totals.pending),
+            ("leased", _("leased"), totals.leased),
+            ("succeeded", _("succeeded"), totals.succeeded),
+            ("failed", _("failed"), totals.failed),
+            ("ignored", _("ignored"), totals.ignored),
+            ("forgotten", _("forgotten"), totals.forgotten),
+        ]
+
+
+def frontier_view(frontier: Frontier, now: datetime, *, whole: bool = False) -> FrontierView:
+    """The page of ``frontier``; ``whole``: all its segments. Six queries."""
+    totals = totals_of([frontier.pk])[frontier.pk]
+    count = SegmentReport.objects.filter(frontier=frontier).count()
+    service = service_standing(now)
+    zone = zone_of(frontier.time_zone)
+    here = _segment_of_now(frontier, now)
+    lines = [_line(report, here, zone, now) for report in _reports(frontier, whole=whole)]
+    reported = last_report(frontier)
+    operations = lines_of(frontier, now)
+    return FrontierView(
+        frontier=frontier,
+        totals=totals,
+        lines=lines,
+        segment_count=count,
+        service=service,
+        reported_at=reported,
+        operations=operations,
+        troubles=_troubles(frontier, totals, lines, service),
+        zone=frontier.time_zone,
+        granularity=granularity_of(frontier.segments),
+    )
+
+
+def segment_line(report: SegmentReport, frontier: Frontier, now: datetime) -> SegmentLine:
+    """One segment of it."""
+    return _line(report, _segment_of_now(frontier, now), zone_of(frontier.time_zone), now)
+
+
+def _segment_of_now(frontier: Frontier, now: datetime) -> int | None:
+    try:
+        return frontier.rules().segments(int(now.timestamp() * 1000))
+    except BadSetting:
+        return None
+    except Exception:  # noqa: BLE001 - a plug-in may raise anything
+        return None
+
+
+def _reports(frontier: Frontier, *, whole: bool) -> list[SegmentReport]:
+    """The default segment, then the newest, then older ones with something to do."""
+    rows = SegmentReport.objects.filter(frontier=frontier).order_by("-segment")
+    if whole:
+        shown = list(rows[:MOST_SHOWN])
+    else:
+        newest = list(rows[: SHOWN_NEWEST + 1])
+        oldest = newest[-1].segment if len(newest) > SHOWN_NEWEST else DEFAULT_SEGMENT
+        older = rows.filter(segment__lte=oldest).exclude(
+            pending=0, leased=0, segment__gt=DEFAULT_SEGMENT
+        )
+        shown = newest[:SHOWN_NEWEST]
+        known = {each.pk for each in shown}
+        shown += [each for each in older.order_by("segment")[:SHOWN_OLDER] if each.pk not in known]
+    return sorted(shown, key=lambda row: (row.segment != DEFAULT_SEGMENT, -row.segment))
+
+
+def _line(report: SegmentReport, here: int | None, zone: Any, now: datetime) -> SegmentLine:
+    ms = now.timestamp() * 1000
+    when = "past"
+    due_in = ""
+    if report.segment == DEFAULT_SEGMENT:
+        when = "default"
+    elif report.segment > ms:
+        when = "future"
+        due_in = lasting((report.segment - ms) / 1000)
+    elif report.segment == here:
+        when = "now"
+    return SegmentLine(report, begins(report.segment, zone), when, due_in)
+
+
+def _troubles(
+    frontier: Frontier, totals: Totals, lines: list[SegmentLine], service: ServiceStanding
+) -> list[Trouble]:
+    troubles = []
+    if not totals.balances:
+        difference = totals.added - totals.placed
+        text = ngettext(
+            "The books do not balance: %(count)d seed is unaccounted for.",
+            "The books do not balance: %(count)d seeds are unaccounted for.",
+            abs(difference),
+        )
+        wrong = [line.begins for line in lines if not line.report.balances]
+        detail = _("Segments: %(names)s") % {"names": ", ".join(wrong[:10])} if wrong else ""
+        troubles.append(Trouble("danger", "warning", text % {"count": difference}, detail))
+    if not service.alive:
+        troubles.append(
+            Trouble(
+                "danger",
+                "cloud_off",
+                _("The seed service does not answer."),
+                _(
+                    "Nothing is lost: seeds and leases are in its store, and leases are extended "
+                    "when it is back. What stands below is what it said last."
+                ),
+            )
+        )
+    if frontier.is_frozen:
+        text = _("Its seeds are being moved. Until that is done none is taken or handed out.")
+        troubles.append(Trouble("warning", "sync", text))
+    elif frontier.is_paused:
+        text = _("Paused: seeds are taken, none is handed out.")
+        troubles.append(Trouble("warning", "pause_circle", text))
+    return troubles

@@ -1,0 +1,178 @@
+"""Other segments, time zone or keys: first what they would do, then the moving."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from unfold.widgets import UnfoldAdminIntegerFieldWidget
+
+from apps.access.admin.base import person_of
+from apps.access.errors import DomainError
+from apps.seeds import services
+from apps.seeds.admin import fields
+from apps.seeds.admin.frontier_form import RULES
+from apps.seeds.admin.hints import hint_of
+from apps.seeds.admin.moments import begins, zone_of
+from apps.seeds.admin.operation_lines import rules_text
+from apps.seeds.admin.refusals import REFUSALS, text_of
+from apps.seeds.admin.scope import page_of
+from apps.seeds.models import Frontier
+from apps.seeds.services.granularity import Preview
+
+MOST_SEGMENTS: Final = 60
+MOST_TARGETS: Final = 8
+MOST_WAIT_MINUTES: Final = 24 * 60
+
+
+class RulesForm(forms.Form):
+    """The rules as they shall be."""
+
+    segments = forms.CharField(
+        label=gettext_lazy("Segments"),
+        max_length=100,
+        widget=fields.segments_input(),
+        help_text=gettext_lazy("day, hour, days:3, week, month, none, or the name of a plug-in"),
+    )
+    time_zone = forms.CharField(
+        label=gettext_lazy("Time zone"), max_length=50, widget=fields.zone_input()
+    )
+    keys = forms.CharField(
+        label=gettext_lazy("Keys"),
+        max_length=100,
+        widget=fields.keys_input(),
+        help_text=gettext_lazy("whole, page, canonical, or the name of a plug-in"),
+    )
+    ignored_parameters = fields.ParametersField()
+    wait_minutes = forms.IntegerField(
+        label=gettext_lazy("Wait for leased seeds, minutes"),
+        required=False,
+        min_value=0,
+        max_value=MOST_WAIT_MINUTES,
+        widget=UnfoldAdminIntegerFieldWidget,
+        help_text=gettext_lazy(
+            "Seeds that are leased must be finished first. If they are not by then, nothing is "
+            "moved. Empty: do not wait."
+        ),
+    )
+
+    def rules(self) -> dict[str, Any]:
+        """For the services."""
+        return {name: self.cleaned_data[name] for name in RULES}
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewLine:
+    """A segment of now, and where its seeds would go."""
+
+    begins: str
+    pending: int
+    leased: int
+    ended: int
+    looked_at: int
+    targets: list[tuple[str, int]]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The preview as the page shows it."""
+
+    preview: Preview
+    rules: str
+    lines: list[PreviewLine]
+    hidden: int
+
+    @property
+    def meeting(self) -> str:
+        """How many seeds meet another one, or between which two numbers it is."""
+        return _between(self.preview.meeting_at_least, self.preview.meeting_at_most)
+
+    @property
+    def new_again(self) -> str:
+        """How many would be new once more if nothing were moved."""
+        return _between(self.preview.new_again_at_least, self.preview.new_again_at_most)
+
+    @property
+    def kept(self) -> str:
+        """How many the new rules refuse."""
+        return _between(self.preview.kept_at_least, self.preview.kept_at_most)
+
+
+def page(request: HttpRequest, frontier: Frontier, context: dict[str, Any]) -> HttpResponse:
+    """GET: the rules of now. POST: what others would do; with ``apply``, the moving begins."""
+    now_ms = int(timezone.now().timestamp() * 1000)
+    form = RulesForm(initial={name: getattr(frontier, name) for name in RULES})
+    if request.method == "POST":
+        form = RulesForm(request.POST)
+        if form.is_valid():
+            try:
+                if "apply" in request.POST:
+                    return _begin(request, frontier, form)
+                context["shown"] = preview_of(frontier, form)
+            except DomainError as error:
+                _told(form, error)
+            except REFUSALS as error:
+                context["problem"] = text_of(error)
+    typed = form.data if form.is_bound else form.initial
+    shown = {name: str(typed.get(name) or "") for name in RULES[:3]}
+    value = form["ignored_parameters"].value()
+    shown["ignored_parameters"] = form.fields["ignored_parameters"].prepare_value(value) or ""
+    context |= {"form": form, "hint": hint_of(shown, now_ms)}
+    return TemplateResponse(request, "admin/seeds/frontier/granularity.html", context)
+
+
+def _begin(request: HttpRequest, frontier: Frontier, form: RulesForm) -> HttpResponse:
+    minutes = form.cleaned_data["wait_minutes"] or 0
+    services.change_granularity(
+        frontier, **form.rules(), wait_seconds=60.0 * minutes, actor=person_of(request)
+    )
+    text = _(
+        "The seeds are being moved. Until that is done none is taken or handed out; "
+        "whoever asks waits."
+    )
+    messages.success(request, text)
+    return HttpResponseRedirect(page_of(frontier.pk))
+
+
+def _told(form: RulesForm, error: DomainError) -> None:
+    """At the field that it is about."""
+    placed = {name: texts for name, texts in error.fields.items() if name in form.fields}
+    for name, texts in placed.items():
+        for text in texts:
+            form.add_error(name, str(text))
+    if not placed:
+        form.add_error(None, error.text)
+
+
+def preview_of(frontier: Frontier, form: RulesForm) -> Shown:
+    """Ask; raises as ``granularity.preview``."""
+    rules = form.rules()
+    preview = services.preview_granularity(frontier, **rules)
+    old, new = zone_of(frontier.time_zone), zone_of(rules["time_zone"])
+    lines = []
+    for one in preview.segments[:MOST_SEGMENTS]:
+        targets = [(begins(target, new), count) for target, count in one.targets.items()]
+        lines.append(
+            PreviewLine(
+                begins=begins(one.segment, old),
+                pending=one.pending,
+                leased=one.leased,
+                ended=one.ended,
+                looked_at=one.looked_at,
+                targets=targets[:MOST_TARGETS],
+                more=max(0, len(targets) - MOST_TARGETS),
+            )
+        )
+    return Shown(preview, rules_text(rules), lines, len(preview.segments) - len(lines))
+
+
+def _between(least: int, most: int) -> str:
+    return f"{least:,}" if least == most else f"{least:,} – {most:,}"

@@ -1,0 +1,77 @@
+"""The pages of a frontier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from apps.access.states import Role
+from apps.seeds.admin import adding, granularity, looking
+from apps.seeds.admin.frontier_page import frontier_view
+from apps.seeds.admin.refusals import REFUSALS, text_of
+from apps.seeds.admin.scope import FrontierScope, rest_of
+from apps.seeds.models import Frontier
+
+
+class FrontierPages(FrontierScope):
+    """They read, except where seeds are typed in."""
+
+    def page_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Books, segments, operations; live."""
+        frontier = self.frontier(request, pk)
+        context = self.page_context(request, frontier, "overview", _("Frontier"))
+        context |= self._live(request, frontier)
+        return TemplateResponse(request, "admin/seeds/frontier/page.html", context)
+
+    def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The changing part of it."""
+        frontier = self.frontier(request, pk)
+        context = {"frontier": frontier, "tabs": self.tabs(request, frontier, "overview")}
+        context |= self._live(request, frontier)
+        return TemplateResponse(request, "admin/seeds/frontier/live.html", context)
+
+    def _live(self, request: HttpRequest, frontier: Frontier) -> dict[str, Any]:
+        whole = request.GET.get("segments") == "all"
+        return {"view": frontier_view(frontier, timezone.now(), whole=whole), "whole": whole}
+
+    def look_up_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Would this URL be new? The address of the page does not hold it."""
+        frontier = self.frontier(request, pk)
+        context = self.page_context(request, frontier, "look_up", _("Look up a URL"))
+        asked = request.POST if request.method == "POST" else None
+        form = looking.LookUpForm(asked, frontier=frontier)
+        if form.is_bound and form.is_valid():
+            try:
+                context["answer"] = looking.look_up(form, timezone.now())
+            except REFUSALS as error:
+                context["problem"] = text_of(error)
+        context["form"] = form
+        return TemplateResponse(request, "admin/seeds/frontier/look_up.html", context)
+
+    def seeds_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Add seeds that are typed in; a file is imported by another button of the page."""
+        frontier = self.frontier(request, pk, Role.OPERATOR)
+        context = self.page_context(request, frontier, "seeds", _("Add seeds"))
+        asked = request.POST if request.method == "POST" else None
+        form = adding.AddSeedsForm(asked, frontier=frontier)
+        if form.is_bound and form.is_valid():
+            now = timezone.now()
+            seeds = [form.seed(line, now) for line in form.cleaned_data["seeds"]]
+            try:
+                context["added"] = adding.add_seeds(frontier, seeds)
+                form = adding.AddSeedsForm(frontier=frontier)
+            except REFUSALS as error:
+                context["problem"] = text_of(error)
+        context |= {"form": form, "import_to": rest_of(frontier, "import")}
+        return TemplateResponse(request, "admin/seeds/frontier/seeds.html", context)
+
+    def granularity_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Other rules: first what they would do, then the moving."""
+        role = Role.EDITOR if request.method == "POST" else Role.VIEWER
+        frontier = self.frontier(request, pk, role)
+        context = self.page_context(request, frontier, "granularity", _("Rules"))
+        return granularity.page(request, frontier, context)

@@ -1,0 +1,55 @@
+"""What the seed service refuses, in words for people."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from apps.access.errors import DomainError
+from yardkit.broker.base import BrokerUnavailable
+from yardkit.seeds import CallRefused, SeedServiceAway
+
+# A person waits for a page: a service that is well answers within milliseconds.
+PATIENCE_SECONDS: Final = 4.0
+AWAY: Final = (SeedServiceAway, BrokerUnavailable)
+# All that asking may raise.
+REFUSALS: Final = (*AWAY, CallRefused, DomainError)
+
+_TEXTS: Final[dict[str, Any]] = {
+    "unknown_key": gettext_lazy("There is no such seed any more."),
+    "unknown_segment": gettext_lazy("There is no such segment any more."),
+    "seed_in_use": gettext_lazy("The seed is leased: somebody is working on it."),
+    "seed_not_final": gettext_lazy("Only a seed that has ended can be opened again."),
+    "frozen": gettext_lazy("Its seeds are being moved. Try again when that is done."),
+    "unknown_frontier": gettext_lazy("The seed service does not know this frontier yet."),
+    "store_unavailable": gettext_lazy("The store of the seed service cannot be used now."),
+    "stopping": gettext_lazy("The seed service is stopping. Try again."),
+    "empty_data": gettext_lazy("It is empty."),
+    "data_too_large": gettext_lazy("It is too long."),
+    "key_too_large": gettext_lazy("Its key is too long."),
+    "binary_data": gettext_lazy("It holds characters that no URL may hold."),
+    "binary_key": gettext_lazy("Its key holds characters that no URL may hold."),
+    "bad_key": gettext_lazy("The rules of this frontier make no key of it."),
+    "bad_segment": gettext_lazy("The rules of this frontier find no segment for it."),
+    "bad_time": gettext_lazy("Its time is not between 1973 and 2100."),
+}
+
+
+def text_of(error: Exception) -> str:
+    """For the person who asked."""
+    if isinstance(error, DomainError):
+        return error.text
+    if isinstance(error, CallRefused):
+        return code_text(error.code, str(error))
+    return _(
+        "The seed service does not answer. Nothing is lost. Whether this was done is not known; "
+        "doing it again does no harm."
+    )
+
+
+def code_text(code: str, detail: str) -> str:
+    """What a refusal means, and what exactly was said."""
+    known = _TEXTS.get(code)
+    return f"{known} ({detail})" if known else f"{code}: {detail}"

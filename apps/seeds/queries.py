@@ -1,0 +1,125 @@
+"""What pages tell of frontiers, from reports alone: none of them waits for the seed service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Final
+
+from django.db.models import F, Max, Min, Q, Sum
+
+from apps.access.models import User
+from apps.runtime.models import Daemon
+from apps.runtime.queries import is_live
+from apps.seeds.models import Frontier, SegmentReport
+
+# What ``run_seeds`` is registered as.
+KIND: Final = "seeds"
+SHOWN_NAMES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The books of all segments of a frontier together; 0 where nothing is reported yet."""
+
+    added: int = 0
+    duplicates: int = 0
+    pending: int = 0
+    leased: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    ignored: int = 0
+    forgotten: int = 0
+    retried: int = 0
+    expired: int = 0
+    late: int = 0
+    size_bytes: int = 0
+
+    @property
+    def placed(self) -> int:
+        """How many seeds are somewhere: as many as were added, or the books do not balance."""
+        return self.pending + self.leased + self.ended
+
+    @property
+    def ended(self) -> int:
+        """Those that nobody will work on again by itself."""
+        return self.succeeded + self.failed + self.ignored + self.forgotten
+
+    @property
+    def balances(self) -> bool:
+        """Is every seed in exactly one place?"""
+        return self.added == self.placed
+
+
+_SUMS: Final = {each.name: Sum(each.name, default=0) for each in fields(Totals)}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStanding:
+    """Whether a process answers calls, and when one was heard of last. None: never."""
+
+    alive: bool
+    heard_at: datetime | None
+
+
+def service_standing(now: datetime) -> ServiceStanding:
+    """How the seed service is. One query."""
+    daemons = list(Daemon.objects.filter(kind=KIND))
+    return ServiceStanding(
+        alive=any(is_live(each, now=now) for each in daemons),
+        heard_at=max((each.beat_at for each in daemons), default=None),
+    )
+
+
+def totals_of(frontiers: Iterable[int]) -> dict[int, Totals]:
+    """The books of each frontier. One query."""
+    wanted = list(frontiers)
+    rows = SegmentReport.objects.filter(frontier__in=wanted).values("frontier").order_by()
+    found = {row.pop("frontier"): Totals(**row) for row in rows.annotate(**_SUMS)}
+    return {pk: found.get(pk, Totals()) for pk in wanted}
+
+
+def last_report(frontier: Frontier) -> datetime | None:
+    """When the seed service last wrote something new of this frontier."""
+    newest = SegmentReport.objects.filter(frontier=frontier).aggregate(at=Max("reported_at"))
+    at: datetime | None = newest["at"]
+    return at
+
+
+def oldest_pending() -> Min:
+    """For ``annotate`` on frontiers: the first segment in which something waits, in ms."""
+    return Min("reports__segment", filter=Q(reports__pending__gt=0))
+
+
+@dataclass(frozen=True, slots=True)
+class SeedsHome:
+    """The line of the home page."""
+
+    frontiers: int
+    totals: Totals
+    # Those whose books do not balance, by name; at most a few.
+    unbalanced: list[Frontier]
+    service: ServiceStanding
+
+    @property
+    def needs_a_person(self) -> bool:
+        """Nobody serves seeds that somebody may wait for, or books do not balance."""
+        return not self.service.alive or bool(self.unbalanced)
+
+
+def seeds_home(user: User, now: datetime) -> SeedsHome | None:
+    """All frontiers of the person's projects together; None: there is none. Four queries."""
+    visible = Frontier.objects.visible_to(user)
+    count = visible.count()
+    if not count:
+        return None
+    reports = SegmentReport.objects.visible_to(user)
+    ended = F("succeeded") + F("failed") + F("ignored") + F("forgotten")
+    wrong = reports.exclude(added=F("pending") + F("leased") + ended).values("frontier")
+    return SeedsHome(
+        frontiers=count,
+        totals=Totals(**reports.aggregate(**_SUMS)),
+        unbalanced=list(visible.filter(pk__in=wrong)[:SHOWN_NAMES]),
+        service=service_standing(now),
+    )
