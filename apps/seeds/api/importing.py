@@ -85,6 +85,8 @@ def take_in(frontier: Frontier, lines: Lines) -> Tally:
     for number, line in enumerate(lines, 1):
         batch.take(number, line, plain=lines.plain)
     batch.flush()
+    # What the service refuses is known later than what is no seed at all.
+    batch.tally.problems.sort(key=lambda problem: problem["line"])
     return batch.tally
 
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from rest_framework.exceptions import ParseError
 
-from apps.seeds.api.bodies import MAX_BODY_BYTES, MAX_DEPTH, read_json
+from apps.seeds.api.bodies import MAX_DEPTH, read_json
+from apps.seeds.engine.limits import MAX_BODY_BYTES
 from apps.seeds.models import Frontier
 from tests.seeds.api.conftest import Caller
 
