@@ -30,6 +30,7 @@ from tests.projects.building import make_image
 from tests.routing.api.ruled import ruled
 from tests.routing.factories import arrive, row_of
 from tests.seeds.factories import make_frontier, make_operation
+from tests.seeds.resources.factories import make_pool, make_resource
 
 pytestmark = pytest.mark.django_db
 
@@ -113,6 +114,8 @@ MAKERS: dict[str, Callable[[World], Model]] = {
         decided_at=timezone.now(),
     ),
     "api/v1/projects/{pk}": lambda world: world.project,
+    "api/v1/resource-pools/{pk}": lambda world: make_pool(world.project),
+    "api/v1/resources/{pk}": lambda world: make_resource(make_pool(world.project)),
     "api/v1/routing/items/{pk}": lambda world: row_of(arrive(world.project)[0]),
     "api/v1/routing/projects/{pk}": lambda world: ruled(world.project),
     "api/v1/runs/{pk}": lambda world: make_run(job=make_job(project=world.project)),
@@ -292,6 +295,9 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/run-hosts/{pk}", "delete", Role.ADMIN),
         ("api/v1/run-hosts/{pk}/drain", "post", Role.ADMIN),
         ("api/v1/jobs/{job}/placement", "get", Role.VIEWER),
+        ("api/v1/resource-pools/{pk}/lease", "post", Role.EDITOR),
+        ("api/v1/resources/{pk}/return", "post", Role.OPERATOR),
+        ("api/v1/resources/{pk}/ban", "post", Role.OPERATOR),
         ("api/v1/routing/projects/{pk}/task", "post", Role.OPERATOR),
         ("api/v1/routing/projects/{pk}/explain", "post", Role.VIEWER),
         ("api/v1/routing/projects/{pk}/replay", "post", Role.VIEWER),

@@ -26,7 +26,6 @@ from apps.seeds.stores.base import (
     Known,
     Moved,
     Page,
-    Reopened,
     ReopenedSlice,
     SeedStore,
     Segment,
@@ -84,15 +83,11 @@ class Forget(Operation, frozen=True, tag="forget"):
     key: str
 
 
-class ReopenFailed(Operation, frozen=True, tag="reopen_failed"):
-    """``Reopened``. ``target`` None: the segment of now."""
-
-    source: int
-    target: int | None = None
-
-
 class ReopenFailedSlice(Operation, frozen=True, tag="reopen_failed_slice"):
-    """``ReopenedSlice``: the same for the next ``limit`` seeds behind the hash ``after``."""
+    """``ReopenedSlice``: failed ones among the next ``limit`` seeds behind the hash ``after``.
+
+    ``target`` None: the segment of now.
+    """
 
     source: int
     target: int | None = None
@@ -156,7 +151,6 @@ AnyOperation: TypeAlias = (
     | FindSeed
     | Reopen
     | Forget
-    | ReopenFailed
     | ReopenFailedSlice
     | DropSegment
     | ReadSegment
@@ -171,7 +165,6 @@ RESULTS: dict[type[Operation], Any] = {
     FindSeed: Known | None,
     Reopen: None,
     Forget: None,
-    ReopenFailed: Reopened,
     ReopenFailedSlice: ReopenedSlice,
     DropSegment: Books,
     ReadSegment: Page,
@@ -207,10 +200,6 @@ def perform(
             return store.reopen(frontier, segment, key, now=now)
         case Forget(segment, key):
             return store.forget(frontier, segment, key, now=now)
-        case ReopenFailed(source, target):
-            if target is None:
-                target = rules.segments(now)
-            return store.reopen_failed(frontier, source, target, now=now)
         case ReopenFailedSlice(source, target, after, limit):
             if target is None:
                 target = rules.segments(now)
