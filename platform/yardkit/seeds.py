@@ -208,13 +208,16 @@ class SeedClient:
 
     def _ask(self, call: SeedCall, kind: type[_T], timeout: float | None = None) -> _T:
         timeout = self._timeout if timeout is None else timeout
-        give_up = time.monotonic() + (max(self._patience, timeout) if self._patience else 0.0)
+        began = time.monotonic()
+        patient_until = began + self._patience
+        give_up = max(patient_until, began + timeout) if self._patience else began
         while True:
             try:
                 return self._ask_once(call, kind, timeout)
             except CallRefused as refusal:
                 pause = refusal.retry_seconds
-                if not pause or time.monotonic() + pause > give_up:
+                # An answer has come: only who is patient asks again.
+                if not pause or time.monotonic() + pause > patient_until:
                     raise
             except (TimeoutError, BrokerUnavailable) as error:
                 pause = _ASK_AGAIN_SECONDS
