@@ -129,17 +129,29 @@ class SeedClient:
         return self._ask(call, SeedsLeased, self._timeout + wait_seconds)
 
     def finish(self, finishes: Sequence[SeedFinish], found: Iterable[Seed] = ()) -> SeedsFinished:
-        """End leased seeds, then add those found meanwhile. Raises as ``add``."""
+        """End leased seeds, then add those found meanwhile. Raises as ``add``.
+
+        Both travel in one call, so that who is killed after it loses none of those found; what is
+        too much for one is added before.
+        """
+        if not finishes:
+            return SeedsFinished(answers=[], added=self.add(found))
+        *ahead, last = list(batches(found)) or [[]]
+        added = [answer for batch in ahead for answer in self.add(batch)]
         ended: list[SeedFinished] = []
-        for start in range(0, len(finishes), MAX_SEEDS):
+        slices = range(0, len(finishes), MAX_SEEDS)
+        for start in slices:
             call = FinishSeeds(
                 frontier=self.frontier,
                 token=self._token,
                 owner=self.owner,
                 finishes=list(finishes[start : start + MAX_SEEDS]),
+                found=last if start == slices[-1] else [],
             )
-            ended += self._ask(call, SeedsFinished).answers
-        return SeedsFinished(answers=ended, added=self.add(found))
+            reply = self._ask(call, SeedsFinished)
+            ended += reply.answers
+            added += reply.added
+        return SeedsFinished(answers=ended, added=added)
 
     def extend(self, generation: int, *, seconds: float = 0.0) -> int:
         """The new deadline, ms since 1970. Raises as ``add``; ``wrong_lease`` where it is over."""
