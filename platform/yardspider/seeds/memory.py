@@ -138,9 +138,7 @@ class MemoryFrontier:
         self._expire(now)
         return [self._add(seed, now) for seed in seeds]
 
-    async def lease(
-        self, limit: int, *, seconds: float, wait_seconds: float, holds: Sequence[int]
-    ) -> SeedsLeased:
+    async def lease(self, limit: int, *, seconds: float, wait_seconds: float) -> SeedsLeased:
         now = self.now()
         self._expire(now)
         self._generation += 1
