@@ -79,9 +79,7 @@ class SmallSeeds:
             for one in list(self._parked):
                 until, delivery, call = one
                 leased = asyncio.run(
-                    self.frontier.lease(
-                        call.limit, seconds=call.seconds, wait_seconds=0, holds=call.holds
-                    )
+                    self.frontier.lease(call.limit, seconds=call.seconds, wait_seconds=0)
                 )
                 if leased.seeds or time.monotonic() >= until:
                     self._parked.remove(one)
