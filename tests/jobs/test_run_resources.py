@@ -15,7 +15,7 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.covers("S3.21")
-@pytest.mark.parametrize("state", [RunState.SUCCEEDED, RunState.FAILED, RunState.LOST], ids=str)
+@pytest.mark.parametrize("state", [RunState.EXITED, RunState.FAILED, RunState.LOST], ids=str)
 def test_what_it_leased_is_free_again(state: RunState) -> None:
     run = make_run(job=make_job(), state=RunState.RUNNING)
     other = make_run(job=make_job(), state=RunState.RUNNING)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
@@ -17,8 +17,10 @@ from apps.seeds.services.resources import MAX_KEY, MAX_LEASE_SECONDS
 from yardkit.protocol import ResourceOutcome
 from yardkit.protocol.resources import MAX_REASON
 
+FORMATS: Final = tuple((each.value, each.value) for each in FileFormat)
 
-class PoolSerializer(serializers.ModelSerializer[ResourcePool]):
+
+class ResourcePoolSerializer(serializers.ModelSerializer[ResourcePool]):
     """A pool, with how many of its resources are how."""
 
     project = VisibleRelatedField(queryset=Project.objects.all())
@@ -120,7 +122,7 @@ class ResourceSerializer(serializers.ModelSerializer[Resource]):
         return fields
 
 
-class LeaseSerializer(serializers.Serializer[Any]):
+class ResourceLeaseSerializer(serializers.Serializer[Any]):
     """How long, and the name of the call."""
 
     seconds = serializers.FloatField(
@@ -152,14 +154,14 @@ class HandedOutSerializer(serializers.Serializer[Any]):
     secret = OpenedSecretField()
 
 
-class LeasedSerializer(serializers.Serializer[Any]):
+class LeasedResourceSerializer(serializers.Serializer[Any]):
     """A resource, or when there may be one."""
 
     resource = HandedOutSerializer(allow_null=True)
     next_at = serializers.DateTimeField(allow_null=True)
 
 
-class ReturnSerializer(serializers.Serializer[Any]):
+class ResourceReturnSerializer(serializers.Serializer[Any]):
     """Which lease, and how it went."""
 
     lease = serializers.IntegerField(min_value=1, max_value=2**63 - 1)
@@ -167,14 +169,14 @@ class ReturnSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(default="", allow_blank=True, max_length=MAX_REASON)
 
 
-class ReturnedSerializer(serializers.Serializer[Any]):
+class ReturnedResourceSerializer(serializers.Serializer[Any]):
     """What became of it."""
 
     code = serializers.ChoiceField(choices=["returned", "repeated", "late"])
     resource = ResourceSerializer()
 
 
-class BanSerializer(serializers.Serializer[Any]):
+class ResourceBanSerializer(serializers.Serializer[Any]):
     """Why."""
 
     reason = serializers.CharField(default="", allow_blank=True, max_length=MAX_REASON)
@@ -183,15 +185,13 @@ class BanSerializer(serializers.Serializer[Any]):
 class ResourceFileSerializer(serializers.Serializer[Any]):
     """A file of resources."""
 
-    format = serializers.ChoiceField(
-        choices=[each.value for each in FileFormat], default=FileFormat.CSV.value
-    )
+    format = serializers.ChoiceField(choices=FORMATS, default=FileFormat.CSV.value)
     text = serializers.CharField(
         trim_whitespace=False, max_length=MAX_BYTES, help_text=_("The file itself.")
     )
 
 
-class ImportedSerializer(serializers.Serializer[Any]):
+class ImportedResourcesSerializer(serializers.Serializer[Any]):
     """What an import did."""
 
     added = serializers.IntegerField()
