@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
@@ -16,8 +16,6 @@ from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.services.resources import MAX_KEY, MAX_LEASE_SECONDS
 from yardkit.protocol import ResourceOutcome
 from yardkit.protocol.resources import MAX_REASON
-
-FORMATS: Final = tuple((each.value, each.value) for each in FileFormat)
 
 
 class ResourcePoolSerializer(serializers.ModelSerializer[ResourcePool]):
@@ -185,7 +183,9 @@ class ResourceBanSerializer(serializers.Serializer[Any]):
 class ResourceFileSerializer(serializers.Serializer[Any]):
     """A file of resources."""
 
-    format = serializers.ChoiceField(choices=FORMATS, default=FileFormat.CSV.value)
+    file_format = serializers.ChoiceField(
+        choices=[each.value for each in FileFormat], default=FileFormat.CSV.value
+    )
     text = serializers.CharField(
         trim_whitespace=False, max_length=MAX_BYTES, help_text=_("The file itself.")
     )

@@ -125,7 +125,7 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         done = import_resources(
             pool=pool,
             raw=body.validated_data["text"],
-            kind=FileFormat(body.validated_data["format"]),
+            kind=FileFormat(body.validated_data["file_format"]),
             actor=self.person,
         )
         return Response(ImportedResourcesSerializer(done.as_dict()).data)

@@ -339,7 +339,6 @@ SPECTACULAR_SETTINGS = {
         "AgentModeEnum": "apps.agents.states.AgentMode",
         "ImportModeEnum": "apps.jobs.services.portable.Mode",
         "ItemStateEnum": "apps.routing.states.ItemState",
-        "ResourceFormatEnum": "apps.seeds.api.resource_serializers.FORMATS",
         "SeedStateEnum": "apps.seeds.api.call_serializers.STATES",
     },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
