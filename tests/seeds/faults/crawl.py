@@ -8,7 +8,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from apps.seeds.stores.operations import DropSegment, Forget, Reopen, ReopenFailed
+import msgspec
+
+from apps.seeds.stores.operations import (
+    DropSegment,
+    FindSeed,
+    Forget,
+    Grouping,
+    MoveSlice,
+    Reopen,
+    ReopenFailedSlice,
+    Restore,
+)
 from tests.seeds.faults.yard import SeedYard
 from yardkit.protocol import Seed, SeedFinish, SeedsLeased
 from yardkit.protocol.seeds import LeasedSeed, SeedOutcome
@@ -174,13 +185,20 @@ class Mender:
         if not ended:
             return
         first = ended[0]
-        manage = self.yard.manage
-        self._may(lambda: manage(self.frontier, ReopenFailed(first.segment)))
-        self._may(lambda: manage(self.frontier, Reopen(first.segment, first.key)))
-        self._may(lambda: manage(self.frontier, Forget(first.segment, first.key)))
+        manage, segment = self.yard.manage, first.segment
+        known = manage(self.frontier, FindSeed(segment, first.key))
+        if known is not None:
+            copy = msgspec.structs.replace(known, data=f"{known.data}-copy")
+            self._may(lambda: manage(self.frontier, Restore([copy])))
+        self._may(lambda: manage(self.frontier, ReopenFailedSlice(segment)))
+        self._may(lambda: manage(self.frontier, Reopen(segment, first.key)))
+        self._may(lambda: manage(self.frontier, Forget(segment, first.key)))
         # The first lease runs out meanwhile.
         time.sleep(1.5)
-        self._may(lambda: manage(self.frontier, DropSegment(first.segment, leased_too=True)))
+        for grouping in (Grouping("day", "UTC", "whole"), None):
+            step = MoveSlice(segment, grouping)
+            self._may(lambda: manage(self.frontier, step))  # noqa: B023
+        self._may(lambda: manage(self.frontier, DropSegment(segment, leased_too=True)))
 
     @staticmethod
     def _end(client: SeedClient) -> list[LeasedSeed]:

@@ -26,6 +26,8 @@ STORE = {
     "reopen": 1,
     "forget": 1,
     "reopen_failed": 1,
+    "restore": 1,
+    "move": 1,
     "drop": 1,
 }
 OF_STORES = [
@@ -63,7 +65,8 @@ def points() -> list[str]:
 def test_every_failpoint_is_tried() -> None:
     found = {
         name
-        for path in (ROOT / "apps" / "seeds").rglob("*.py")
+        for part in ("daemon", "engine", "stores")
+        for path in (ROOT / "apps" / "seeds" / part).rglob("*.py")
         for name in re.findall(r'failpoints\.hit\(f?"([a-z_.{}]+)"\)', path.read_text("utf-8"))
     }
     of_stores = {"seeds.{name}.before_write", "seeds.{name}.after_write"}
@@ -75,9 +78,10 @@ def test_no_seed_is_lost_or_ended_twice_wherever_the_service_dies(yard: SeedYard
     crawl = Crawl(yard, yard.frontier())
     mender = Mender(yard, yard.frontier())
     yard.start_serving(crawl.frontier)
-    crawl.add(IN_FLIGHT)
-    # Half of what is in flight stays leased all the time.
-    held = [crawl.lease("holder", 5000) for _ in range(max(1, IN_FLIGHT // 10_000))]
+    crawl.add(2 * IN_FLIGHT)
+    # So many stay leased all the time.
+    most = min(IN_FLIGHT, 5000)
+    held = [crawl.lease("holder", most) for _ in range(IN_FLIGHT // most)]
     yard.kill()
     rounds = points()
     assert not FULL or len(rounds) >= ROUNDS
@@ -107,6 +111,7 @@ def test_no_seed_is_lost_or_ended_twice_wherever_the_service_dies(yard: SeedYard
     books = yard.books(crawl.frontier)
     yard.books(mender.frontier)
     assert (books.pending, books.leased) == (0, 0)
+    assert sum(len(one.seeds) for one in held) == IN_FLIGHT
     print(f"{len(crawl.added)} seeds, {len(rounds)} kills, serving after {max(seconds):.1f} s")
     print(f"handed out once more: {crawl.repeats()}; tries that ran out: {books.expired}")
     yard.stop()
