@@ -28,7 +28,7 @@ def add(project: Project, frontier: Frontier, *lines: str, **typed: Any) -> str:
 def ask(project: Project, frontier: Frontier, data: str, **typed: Any) -> str:
     """What the page says of this URL; for a viewer without buttons."""
     role = typed.pop("role", Role.VIEWER)
-    body = {"data": data, "when": "now"} | typed
+    body = {"url": data, "when": "now"} | typed
     return html_of(person(project, role).post(address("look_up", frontier), body))
 
 
