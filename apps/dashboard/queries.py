@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db.models import Count
 from django.utils.translation import gettext_lazy as _
@@ -186,6 +186,18 @@ class RunView:
         """What the page offers to ask; to freeze only what has not answered."""
         unanswered = any(one.standing == "unanswered" for one in self.commands)
         return [one for one in self.run.allowed if one != Ask.FREEZE or unanswered]
+
+    @property
+    def pace(self) -> dict[str, Any]:
+        """By what the run goes: what its job says, and what it was tuned to since it started."""
+        pace: dict[str, Any] = {
+            "concurrency": self.run.job.concurrency,
+            "speed": self.run.job.speed,
+        }
+        for one in self.commands:
+            if one.command.boot == self.run.boot and one.command.accepted:
+                pace |= one.command.settings
+        return pace
 
     @property
     def waits_for_answer(self) -> bool:

@@ -53,6 +53,13 @@ class MoveRefused(JobsError):
     code = "move_refused"
 
 
+class BadPace(JobsError):
+    """No run can go by this window or this speed."""
+
+    code = "bad_pace"
+    status = 422
+
+
 class LinkCycle(JobsError):
     """A link would close a circle of jobs that follow each other."""
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 
 class RunState(TextChoices):
@@ -56,6 +57,8 @@ RESUMABLE: Final = MOVES[S.RESUMING]
 RESTARTABLE: Final = MOVES[S.STOPPING]
 # Their host may be asked to freeze these: they have not answered, or may not listen at all.
 FREEZABLE: Final = frozenset({S.RUNNING, S.PAUSING, S.RESUMING})
+# These listen, and may be told to go by other settings.
+TUNABLE: Final = frozenset({S.RUNNING, S.PAUSING, S.PAUSED, S.RESUMING})
 
 # How pages colour a state: the words are those of the admin theme's labels.
 TONES: Final[dict[RunState, str]] = {
@@ -91,6 +94,7 @@ def allowed_actions(
         Ask.EXIT: state in STOPPABLE or (state == S.STOPPING and restart_wanted),
         Ask.FREEZE: state in FREEZABLE and not halted,
         Ask.THAW: thawable and state in ON_A_HOST and state != S.STOPPING,
+        Ask.TUNE: state in TUNABLE and not halted,
     }
     return [action for action, may in allowed.items() if may]
 
@@ -114,6 +118,8 @@ class Ask(TextChoices):
     RESTART = "restart", _("restart")
     FREEZE = "freeze", _("freeze")
     THAW = "thaw", _("thaw")
+    # Other settings while it is under way.
+    TUNE = "tune", pgettext_lazy("run", "change the pace")
 
 
 class OverlapPolicy(TextChoices):

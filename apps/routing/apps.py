@@ -12,15 +12,16 @@ class RoutingConfig(AppConfig):
     verbose_name = _("Routing")
 
     def ready(self) -> None:
-        """Add the outbound that the engine must not know; make the rules a kind of configuration.
+        """Add the outbounds that the engine must not know; make the rules a kind of configuration.
 
         The latter where configurations are saved, which is in the web and in commands; daemons
         take what was checked there, and start sooner.
         """
+        from apps.routing import outbounds_jobs, outbounds_seeds
         from apps.routing.engine.outbounds.registry import register as register_outbound
-        from apps.routing.outbounds_jobs import NAME, StartRunOutbound
 
-        register_outbound(NAME, StartRunOutbound)
+        register_outbound(outbounds_jobs.NAME, outbounds_jobs.StartRunOutbound)
+        register_outbound(outbounds_seeds.NAME, outbounds_seeds.SeedOutbound)
         if not apps.is_installed("django.contrib.admin"):
             return
         from apps.configcenter.services import register

@@ -1,10 +1,14 @@
-"""Whose frontiers, and what hangs on them."""
+"""Whose frontiers and pools, and what hangs on them."""
 
 from __future__ import annotations
 
-from typing import Generic
+from datetime import datetime
+from typing import Generic, Self
+
+from django.db.models import Count, Q
 
 from apps.access.querysets import M_co, VisibleQuerySet
+from apps.seeds.states import ResourceState
 
 
 class FrontierQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
@@ -17,3 +21,40 @@ class OfFrontierQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """What belongs to a frontier."""
 
     project_path = "frontier__project"
+
+
+class ResourcePoolQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Pools of resources."""
+
+    project_path = "project"
+
+    def with_counts(self, now: datetime) -> Self:
+        """With how many each has: ``total``, ``at_hand``, ``leased``, ``cooling``, and so on."""
+        free = Q(resources__state=ResourceState.FREE)
+        return self.annotate(
+            total=Count("resources"),
+            at_hand=Count("resources", filter=free & Q(resources__available_at__lte=now)),
+            cooling=Count("resources", filter=free & Q(resources__available_at__gt=now)),
+            **{
+                state.value: Count("resources", filter=Q(resources__state=state))
+                for state in (ResourceState.LEASED, ResourceState.BANNED, ResourceState.DISABLED)
+            },
+        )
+
+
+class ResourceQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """What pools hand out."""
+
+    project_path = "pool__project"
+
+    def overdue(self, now: datetime) -> Self:
+        """Leased, and not given back in time."""
+        return self.filter(state=ResourceState.LEASED, leased_until__lte=now)
+
+    def cooling(self, now: datetime) -> Self:
+        """Free, and not to be had yet."""
+        return self.filter(state=ResourceState.FREE, available_at__gt=now)
+
+    def at_hand(self, now: datetime) -> Self:
+        """Free, and to be had."""
+        return self.filter(state=ResourceState.FREE, available_at__lte=now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
@@ -89,6 +90,8 @@ class SeedClient:
         self._patience = patience
         self._stop = stop
         self._token = token
+        # Names of leases that may have been given to a call whose answer did not come.
+        self._unanswered: list[str] = []
         self.frontier = frontier
         self.owner = owner
         broker.declare(topology.SEEDS)
@@ -111,12 +114,16 @@ class SeedClient:
         *,
         seconds: float = 0.0,
         wait_seconds: float = 0.0,
-        holds: Sequence[int] = (),
     ) -> SeedsLeased:
         """Up to ``limit`` seeds; empty when none became due in ``wait_seconds`` (at most 30).
 
-        ``holds``: generations of the leases that this owner works on. Raises as ``add``.
+        After a call that got no answer: what that one was given, so that nothing is leased to
+        nobody. Raises as ``add``.
         """
+        try:
+            name, again = self._unanswered.pop(), True
+        except IndexError:
+            name, again = uuid.uuid4().hex, False
         call = LeaseSeeds(
             frontier=self.frontier,
             token=self._token,
@@ -124,9 +131,14 @@ class SeedClient:
             limit=limit,
             seconds=seconds,
             wait_seconds=wait_seconds,
-            holds=list(holds),
+            call=name,
+            again=again,
         )
-        return self._ask(call, SeedsLeased, self._timeout + wait_seconds)
+        try:
+            return self._ask(call, SeedsLeased, self._timeout + wait_seconds)
+        except SeedServiceAway:
+            self._unanswered.append(name)
+            raise
 
     def finish(self, finishes: Sequence[SeedFinish], found: Iterable[Seed] = ()) -> SeedsFinished:
         """End leased seeds, then add those found meanwhile. Raises as ``add``."""
@@ -192,6 +204,8 @@ class SeedClient:
                     raise
             except (TimeoutError, BrokerUnavailable) as error:
                 pause = _ASK_AGAIN_SECONDS
+                if isinstance(call, LeaseSeeds):
+                    call = msgspec.structs.replace(call, again=True)
                 if time.monotonic() + pause > give_up:
                     raise SeedServiceAway(f"the seed service does not answer: {error}") from error
             if self._pause(pause):

@@ -26,7 +26,9 @@ fetched by the run's agents, and every request is accounted for. In a test:
 What holds in all three:
 
 - ``start`` and callbacks may be functions, generators, coroutines or asynchronous generators.
-  They yield ``Request`` (a page to fetch) and ``dict`` (a record to keep).
+  They yield ``Request`` (a page to fetch), ``dict`` (a record to keep) and ``Seed`` (something
+  to crawl later, or by others).
+- A ``SeedSpider`` works on the seeds of a frontier: ``requests(seed)`` instead of ``start``.
 - A request is made once a run, however often it is yielded, unless ``dont_filter`` is set.
 - Every request ends as success or failed: total = success + failed + left. A refused connection,
   HTTP 429 and 5xx are tried again; other answers from 400 up have failed, unless your
@@ -43,7 +45,18 @@ The guide, with a table of the settings, is docs/spiders.md.
 
 from yardspider.request import Request
 from yardspider.response import Headers, Response
+from yardspider.seeds.seed import Seed
+from yardspider.seeds.task import SeedTask
 from yardspider.settings import SpiderSettings
-from yardspider.spider import Spider
+from yardspider.spider import SeedSpider, Spider
 
-__all__ = ["Headers", "Request", "Response", "Spider", "SpiderSettings"]
+__all__ = [
+    "Headers",
+    "Request",
+    "Response",
+    "Seed",
+    "SeedSpider",
+    "SeedTask",
+    "Spider",
+    "SpiderSettings",
+]

@@ -10,6 +10,7 @@ from typing import Any
 
 from yardspider.errors import BadInput
 from yardspider.request import Callback, Request
+from yardspider.seeds.seed import Seed
 from yardspider.spider import Spider
 
 _TEXT_CHARACTERS = 300
@@ -31,13 +32,13 @@ def ready_outputs(result: Any) -> Iterable[Any] | None:
     """What a callback returned, when it can be gone through at once; None when it must wait."""
     if result is None:
         return ()
-    if isinstance(result, (Request, dict)):
+    if isinstance(result, (Request, Seed, dict)):
         return (result,)
     if inspect.isawaitable(result) or isinstance(result, AsyncIterable):
         return None
     if isinstance(result, Iterable) and not isinstance(result, (str, bytes)):
         return result
-    raise TypeError(f"returned {type(result).__name__}, not requests or dicts")
+    raise TypeError(f"returned {type(result).__name__}, not requests, seeds or dicts")
 
 
 async def waited_outputs(result: Any) -> AsyncIterator[Any]:

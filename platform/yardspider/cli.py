@@ -27,8 +27,11 @@ from yardspider.errors import BadInput, RunFailed
 from yardspider.ledger import Ledger
 from yardspider.loading import load_spider, make_spider
 from yardspider.outputs import ITEMS_FILE, write_exit
-from yardspider.runner import EXIT_FAILED, exit_content, finish, run_process
+from yardspider.resources.port import Pools
+from yardspider.runner import EXIT_FAILED, exit_content, finish, outcome_content, run_process
 from yardspider.scaffold import make_project, version
+from yardspider.seeds.memory import MemoryFrontier
+from yardspider.seeds.port import Frontier
 from yardspider.settings import SpiderSettings
 from yardspider.transports.base import Transport
 
@@ -131,12 +134,26 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
     settings = settings.changed(_pairs(options.set, "--set"), origin="--set")
     spider = make_spider(spider_class, arguments)
     make_transport: Callable[[], Transport]
+    frontier: Frontier | None
+    pools: Pools | None = None
     if platform and not options.local:
         make_transport = _platform_transport(run, settings)
+        frontier = _platform_frontier(run)
+        pools = _platform_pools(run)
     else:
         make_transport = _local_transport(settings)
+        frontier = MemoryFrontier()
     items = options.output or (run_dir / ITEMS_FILE if run_dir is not None else None)
-    outcome = run_process(spider, settings, make_transport, items=items, run_dir=run_dir, stop=stop)
+    outcome = run_process(
+        spider,
+        settings,
+        make_transport,
+        items=items,
+        run_dir=run_dir,
+        stop=stop,
+        frontier=frontier,
+        pools=pools,
+    )
     status = finish(outcome, run_dir, stop)
     _print_summary(options, outcome)
     return status
@@ -174,6 +191,24 @@ def _platform_transport(
     return lambda: RemoteTransport(run, settings)
 
 
+def _platform_frontier(run: environment.RunEnvironment) -> Frontier | None:
+    if not run.frontier:
+        return None
+    from yardspider.seeds.remote import RemoteFrontier
+
+    owner = f"run:{run.run}:{run.boot}"
+    return RemoteFrontier(run.broker_url, run.frontier, run.frontier_token, owner=owner)
+
+
+def _platform_pools(run: environment.RunEnvironment) -> Pools | None:
+    if not run.pools:
+        return None
+    from yardspider.resources.remote import RemotePools
+
+    owner = f"run:{run.run}:{run.boot}"
+    return RemotePools(run.broker_url, run.pools, run.pools_token, owner=owner)
+
+
 def _timed(downloader: DownloaderSettings, settings: SpiderSettings) -> DownloaderSettings:
     longest = settings.request_timeout_seconds * _AGENT_SHARE
     return msgspec.structs.replace(
@@ -184,7 +219,7 @@ def _timed(downloader: DownloaderSettings, settings: SpiderSettings) -> Download
 def _print_summary(options: argparse.Namespace, outcome: Outcome) -> None:
     books = outcome.ledger
     if options.json:
-        content = exit_content(outcome.state, outcome.reason, books, outcome.seconds)
+        content = outcome_content(outcome)
         sys.stdout.write(msgspec.json.encode(content).decode() + "\n")
     elif options.local and not options.quiet:
         sys.stdout.write(
@@ -192,6 +227,8 @@ def _print_summary(options: argparse.Namespace, outcome: Outcome) -> None:
             f"succeeded, {books.failed} failed, {books.left} left), {books.items} items "
             f"in {outcome.seconds:.1f} s\n"
         )
+        if outcome.seeds.any:
+            sys.stdout.write(f"seeds: {outcome.seeds}\n")
         for note in outcome.failures:
             sys.stdout.write(f"failed: {note.url}: {note.reason}\n")
     sys.stdout.flush()

@@ -18,6 +18,7 @@ from yardspider.errors import RunFailed
 from yardspider.flights import Flight, Flights
 from yardspider.judge import Judgement, Verdict, judge
 from yardspider.ledger import Depths, Ledger
+from yardspider.pace import Pace
 from yardspider.request import Request
 from yardspider.response import Response
 from yardspider.scheduler import Scheduler
@@ -35,6 +36,8 @@ class Dispatcher:
 
     Args:
         is_success: the spider's word on an answer.
+        pace: how many at once, and how fast; by the settings unless given.
+        on_failed: told of each request that has failed, and why.
     """
 
     def __init__(
@@ -43,19 +46,27 @@ class Dispatcher:
         transport: Transport,
         ledger: Ledger,
         is_success: Callable[[Response], bool],
+        *,
+        pace: Pace | None = None,
+        on_failed: Callable[[Request, str], None] | None = None,
     ) -> None:
         self._settings = settings
+        self._pace = pace or Pace(settings)
+        self._on_failed = on_failed
         self._transport = transport
         self._ledger = ledger
         self._is_success = is_success
         self._scheduler = Scheduler(f"run:{transport.run}")
         self._flights = Flights(timeout_seconds=settings.request_timeout_seconds)
         self._agents = AgentWatch(settings.agent_gone_seconds) if transport.chained else None
-        self._interval = 1.0 / settings.speed if settings.speed else 0.0
         self._send_at = 0.0
         # Everything below is in listening time: the clock without the time nobody listened.
         self._deaf_seconds = 0.0
         self._heard_at = 0.0
+
+    def tuned(self, now: float) -> None:
+        """The pace has changed: the next request need not wait as the old one said."""
+        self._send_at = min(self._send_at, now + self._pace.interval)
 
     @property
     def queued(self) -> int:
@@ -116,9 +127,10 @@ class Dispatcher:
         It has a limit of its own, above which only requests that were sent before are sent.
         """
         flights, ledger = self._flights, self._ledger
-        window = self._settings.concurrency - busy
+        window = self._pace.window(now) - busy
+        paced = self._pace.interval > 0
         items: list[RequestItem] = []
-        while flights.active < window and (not self._interval or now >= self._send_at):
+        while flights.active < window and (not paced or now >= self._send_at):
             flight = flights.take_ready()
             if flight is not None:
                 ledger.retried += 1
@@ -139,8 +151,9 @@ class Dispatcher:
         listening = now - self._deaf_seconds
         if not self._flights.active and not flight.skipped:
             self._heard_at = listening  # silence counts only from when an answer could come
-        if self._interval:
-            self._send_at = max(self._send_at, now - _CATCH_UP_SECONDS) + self._interval
+        if self._pace.interval:
+            earliest = now - _CATCH_UP_SECONDS
+            self._send_at = max(self._send_at, earliest) + self._pace.interval
         return self._flights.launch(flight, listening)
 
     # --- answers ------------------------------------------------------------------------------
@@ -282,6 +295,8 @@ class Dispatcher:
     def _fail(self, flight: Flight, status: int, reason: str) -> None:
         self._flights.settle(flight)
         self._ledger.fail(flight.request.url, status, reason)
+        if self._on_failed is not None:
+            self._on_failed(flight.request, reason)
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -324,7 +339,7 @@ class Dispatcher:
         if self._flights.active:
             silent_at = self._heard_at + self._settings.no_answer_seconds
             times.append(silent_at + self._deaf_seconds)
-        has_room = self._flights.active < self._settings.concurrency - busy
-        if has_room and (self._flights.has_ready or self._may_begin()):
-            times.append(self._send_at)
+        if self._flights.has_ready or self._may_begin():
+            has_room = self._flights.active < self._pace.room - busy
+            times.append(self._send_at if has_room else self._pace.grows_at)
         return min(times, default=None)

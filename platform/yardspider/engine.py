@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from yardkit.protocol import FailureNote, Held, RunCounters
-from yardspider.callbacks import (
-    callback_name,
-    describe_error,
-    find_callback,
-    ready_outputs,
-    waited_outputs,
-)
+from yardspider.caller import START_QUEUE, Caller
 from yardspider.clock import Alarm, Clock, MonotonicClock
 from yardspider.dispatcher import Dispatcher
 from yardspider.errors import RunFailed, TransportLost
 from yardspider.ledger import Depths, Ledger
 from yardspider.lifecycle import Commands
 from yardspider.outputs import ItemSink
+from yardspider.pace import Pace
 from yardspider.reporter import Reporter
-from yardspider.request import Request
-from yardspider.response import Response
-from yardspider.settings import SpiderSettings
-from yardspider.spider import Spider
+from yardspider.resources.api import Resources
+from yardspider.resources.port import Pools
+from yardspider.seeds.api import Seeds
+from yardspider.seeds.desk import SeedDesk
+from yardspider.seeds.port import Frontier, SeedCounts
+from yardspider.settings import SEEDS_EMPTY_SECONDS, SpiderSettings
+from yardspider.spider import SeedSpider, Spider
 from yardspider.transports.base import Answer, Transport
 
 log = logging.getLogger("yardspider")
 
 State = Literal["exited", "failed", "stopped"]
 
-# ``start`` is asked for more only while fewer wait, so a million start requests cost no memory.
-START_QUEUE = 1000
-STOP_SECONDS = 1.5
+# For the last words to the seed service.
+LAST_SEEDS_SECONDS = 2.5
+# To give back what the spider has leased; the platform does it otherwise.
+LAST_RESOURCES_SECONDS = 1.0
 _LAST_REPORT_SECONDS = 30.0
 _CANCEL_SECONDS = 0.5
 # From here on the loop counts as held up by the spider's own code.
@@ -44,17 +44,22 @@ _DEAF_SECONDS = 0.2
 _AWAY_SECONDS = 0.5
 # When stopped, or when the broker is known to be gone.
 _LAST_REPORT_HURRIED_SECONDS = 1.0
+_LAST_SEEDS_UNHURRIED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended, with its books; ``counters`` are the last ones published."""
+    """How a run ended, with its books; ``counters`` are the last ones published.
+
+    ``seeds``: what it did with seeds.
+    """
 
     state: State
     reason: str
     counters: RunCounters
     ledger: Ledger
     seconds: float
+    seeds: SeedCounts = field(default_factory=SeedCounts)
 
     @property
     def failures(self) -> Sequence[FailureNote]:
@@ -69,6 +74,8 @@ class Engine:
         items: where the spider's items go.
         clock: a test's own; real time otherwise.
         ledger: the books to keep, for callers that read them meanwhile.
+        frontier: where seeds come from and go to.
+        pools: what the spider may lease.
     """
 
     def __init__(
@@ -80,22 +87,48 @@ class Engine:
         *,
         clock: Clock | None = None,
         ledger: Ledger | None = None,
+        frontier: Frontier | None = None,
+        pools: Pools | None = None,
     ) -> None:
-        self._spider = spider
         self._settings = settings
         self._transport = transport
         self._items = items
         self._clock: Clock = clock or MonotonicClock()
         self._alarm = Alarm()
         self.ledger = ledger or Ledger()
-        self._dispatcher = Dispatcher(settings, transport, self.ledger, spider.is_success)
+        self._takes_seeds = isinstance(spider, SeedSpider)
+        self._pace = Pace(settings)
+        self._desk = SeedDesk(
+            frontier,
+            settings,
+            takes_seeds=self._takes_seeds,
+            clock=self._clock,
+            before_finish=items.flush,
+            ring=self._alarm.ring,
+        )
+        self._dispatcher = Dispatcher(
+            settings,
+            transport,
+            self.ledger,
+            spider.is_success,
+            pace=self._pace,
+            on_failed=lambda request, reason: self._caller.request_failed(request, reason),
+        )
+        self._caller = Caller(
+            spider,
+            self._dispatcher,
+            self._desk,
+            items,
+            self.ledger,
+            chained=transport.chained,
+            ring=self._alarm.ring,
+        )
+        self._resources = Resources(pools)
+        self._equip(spider)
         self._reporter = Reporter(transport, self.ledger, self._depths)
         self._feeder: asyncio.Task[None] | None = None
         self._receiver: asyncio.Task[Sequence[Answer]] | None = None
         self._allocating: asyncio.Task[Any] | None = None
-        self._callbacks: set[asyncio.Task[None]] = set()
-        self._hungry = asyncio.Event()
-        self._failure: RunFailed | None = None
         self._stop_reason = ""
         self._stop_by: float | None = None
         self._report_at = 0.0
@@ -106,11 +139,17 @@ class Engine:
         self._resumed_at = 0.0
         self._settle_by: float | None = None
 
+    def _equip(self, spider: Spider) -> None:
+        """Give the spider what only a run has."""
+        spider.seeds = Seeds(self._desk)
+        spider.resources = self._resources
+
     def stop(self, reason: str) -> None:
-        """Send nothing more, wait up to ``STOP_SECONDS`` for what is out, then end "stopped"."""
+        """Send nothing more, wait up to ``stop_seconds`` for what is out, then end "stopped"."""
         if self._stop_by is None:
             self._stop_reason = reason
-            self._stop_by = self._clock.now() + STOP_SECONDS
+            self._stop_by = self._clock.now() + self._settings.stop_seconds
+            self._desk.stop()
             for task in (self._allocating, self._feeder):
                 if task is not None:
                     task.cancel()
@@ -129,13 +168,25 @@ class Engine:
             self._paused_to = self._clock.now()
             self._empty_since = None
             self._transport.withdraw()
+            self._desk.pause()
             self._alarm.ring()
 
     def resume(self) -> None:
         """Go on where it was."""
         self._resumed_at = self._now()
         self._paused_to = None
+        self._desk.resume()
         self._alarm.ring()
+
+    def tune(self, settings: Mapping[str, Any]) -> str:
+        """Change ``concurrency`` and ``speed`` from now on; what they are then (seed S3.20).
+
+        Raises ``BadInput``.
+        """
+        told = self._pace.tune(settings)
+        self._dispatcher.tuned(self._clock.now())
+        self._alarm.ring()
+        return told
 
     def on_their_way(self) -> int:
         """Requests that are sent and have not come back."""
@@ -169,7 +220,7 @@ class Engine:
         counters = await self._reporter.finish(limit_seconds=limit)
         await self._transport.close()
         seconds = self._clock.now() - begin
-        return Outcome(state, reason, counters, self.ledger, seconds)
+        return Outcome(state, reason, counters, self.ledger, seconds, self._desk.counts)
 
     async def _try_run(self) -> RunFailed | None:
         failure = None
@@ -184,7 +235,11 @@ class Engine:
             self._items.flush()
         except RunFailed as caught:
             failure = failure or caught
-        return failure
+        hurry = failure is not None or self._stop_by is not None
+        limit = LAST_SEEDS_SECONDS if hurry else _LAST_SEEDS_UNHURRIED_SECONDS
+        untold = await self._desk.finish(limit)
+        await self._resources.finish(LAST_RESOURCES_SECONDS)
+        return failure or untold
 
     def _nothing_succeeded(self) -> str:
         first = self.ledger.first_failures[0]
@@ -206,9 +261,10 @@ class Engine:
         self._dispatcher.allocated(allocation.agents)
         if allocation.warning:
             log.warning("%s", allocation.warning)
+        await self._desk.open()
 
     async def _cancel_tasks(self) -> None:
-        tasks = [self._feeder, self._receiver, *self._callbacks]
+        tasks = [self._feeder, self._receiver, *self._caller.tasks]
         running = [task for task in tasks if task is not None]
         for task in running:
             task.cancel()
@@ -225,7 +281,7 @@ class Engine:
         if self._stop_by is not None:
             return
         self._report_at = self._clock.now()
-        self._feeder = asyncio.create_task(self._feed())
+        self._feeder = asyncio.create_task(self._caller.feed())
         self._receive_next()
         woken = self._now()
         while True:
@@ -233,8 +289,8 @@ class Engine:
             now = self._now()
             self._note_deafness(woken, now)
             self._step(now)
-            if self._failure is not None:
-                raise self._failure
+            if self._caller.failure is not None:
+                raise self._caller.failure
             if self._is_finished(now):
                 return
             until = self._next_wake(now)
@@ -270,41 +326,69 @@ class Engine:
         for answer in answers:
             now = self._now()
             for request, response in self._dispatcher.take(answer, now):
-                self._call(request, response)
+                self._caller.call(request, response)
             if self.paused and isinstance(answer, Held):
                 # It was on its way to the center when the run paused.
                 self._transport.withdraw()
             if self._may_send:
-                self._dispatcher.fill(now, busy=len(self._callbacks))
+                self._dispatcher.fill(now, busy=self._busy)
+
+    @property
+    def _busy(self) -> int:
+        """Callbacks that wait for something: each takes a place in the window."""
+        return len(self._caller.tasks)
 
     @property
     def _may_send(self) -> bool:
-        return self._stop_by is None and not self.paused and not self._transport.away
+        on = self._stop_by is None and not self.paused and not self._desk.crowded
+        return on and not self._transport.away
 
     def _step(self, now: float) -> None:
         self._settle_by = self._commands.settle(now)
         if self._stop_by is None:
             if self._may_send:
                 self._dispatcher.tick(now)
-                self._dispatcher.fill(now, busy=len(self._callbacks))
-            if self._dispatcher.queued < START_QUEUE:
-                self._hungry.set()
+                self._begin_seeds()
+                self._dispatcher.fill(now, busy=self._busy)
+            if self._dispatcher.queued < START_QUEUE and not self._desk.crowded:
+                self._caller.hungry.set()
+        self._desk.step(now)
         if now >= self._report_at:
             self._report_at = now + self._settings.statistics_seconds
             self._items.flush()
             self._reporter.publish()
 
+    def _begin_seeds(self) -> None:
+        """Make requests of the next seeds, about one second ahead of when they are sent."""
+        pace = self._pace
+        most = min(pace.concurrency, math.ceil(pace.speed)) if pace.speed else pace.concurrency
+        while self._dispatcher.queued < most and self._busy < pace.concurrency:
+            task = self._desk.take()
+            if task is None:
+                return
+            self._caller.begin(task)
+
     def _is_finished(self, now: float) -> bool:
         dispatcher = self._dispatcher
         if self._stop_by is not None:
-            return now >= self._stop_by or not (dispatcher.active or self._callbacks)
-        busy = dispatcher.queued or dispatcher.unsettled or self._callbacks
+            return now >= self._stop_by or not (dispatcher.active or self._busy)
+        busy = dispatcher.queued or dispatcher.unsettled or self._busy or self._desk.busy
         if busy or self.paused or self._is_awaiting_start():
             self._empty_since = None
             return False
         if self._empty_since is None:
             self._empty_since = now
-        return now - self._empty_since >= self._settings.patience_seconds
+        return now - self._empty_since >= self._patience
+
+    @property
+    def _patience(self) -> float:
+        """How long the run stays empty before it ends."""
+        settings = self._settings
+        if not self._takes_seeds:
+            return settings.patience_seconds
+        if settings.empty_seconds is None:
+            return SEEDS_EMPTY_SECONDS
+        return settings.empty_seconds or math.inf
 
     def _is_awaiting_start(self) -> bool:
         """Whether only the end of ``start`` lets the run end, however long that takes."""
@@ -322,93 +406,13 @@ class Engine:
         elif self._transport.away:
             times.append(now + _AWAY_SECONDS)
         else:
-            wake = self._dispatcher.next_wake(busy=len(self._callbacks))
+            wake = self._dispatcher.next_wake(busy=self._busy)
             if wake is not None:
                 times.append(wake)
             if self._empty_since is not None:
-                times.append(self._empty_since + self._settings.patience_seconds)
-        return min(times)
+                times.append(self._empty_since + self._patience)
+        seeds = self._desk.next_wake(now)
+        return min(times) if seeds is None else min(*times, seeds)
 
     def _depths(self) -> Depths:
-        return self._dispatcher.depths(busy=len(self._callbacks))
-
-    # --- the spider's code --------------------------------------------------------------------
-
-    async def _feed(self) -> None:
-        """Go through ``start`` as fast as its requests are sent."""
-        start = self._spider.start
-        try:
-            result = start()
-            outputs = ready_outputs(result)
-            async for output in waited_outputs(result) if outputs is None else _each(outputs):
-                self._emit(output, None)
-                self._alarm.ring()
-                if self._dispatcher.queued >= START_QUEUE:
-                    self._hungry.clear()
-                    await self._hungry.wait()
-        except RunFailed as failure:
-            self._failure = failure
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: the run fails
-            self._failure = RunFailed(describe_error("start", error, start))
-        finally:
-            self._alarm.ring()
-
-    def _call(self, request: Request, response: Response) -> None:
-        """Give a page to its callback; the request ends here, or with the callback's task."""
-        callback = find_callback(self._spider, request.callback)
-        try:
-            result = callback(response)
-            outputs = ready_outputs(result)
-            if outputs is None:
-                task = asyncio.create_task(self._await_callback(callback, result, response))
-                self._callbacks.add(task)
-                return
-            for output in outputs:
-                self._emit(output, response)
-        except RunFailed:
-            raise
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: its request fails
-            self._callback_failed(callback, error, response)
-        else:
-            self.ledger.success += 1
-
-    async def _await_callback(self, callback: Any, result: Any, response: Response) -> None:
-        try:
-            async for output in waited_outputs(result):
-                self._emit(output, response)
-            self.ledger.success += 1
-        except RunFailed as failure:
-            self._failure = failure
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - as in _call
-            self._callback_failed(callback, error, response)
-        finally:
-            task = asyncio.current_task()
-            if task is not None:
-                self._callbacks.discard(task)
-            self._alarm.ring()
-
-    def _callback_failed(self, callback: Any, error: BaseException, response: Response) -> None:
-        reason = describe_error(f"callback {callback_name(callback)}", error, callback)
-        log.error("%s for %s", reason, response.request.url)
-        self.ledger.fail(response.request.url, response.status, reason)
-
-    def _emit(self, output: Any, response: Response | None) -> None:
-        """Take what the spider yielded. ``TypeError`` for what is neither request nor item."""
-        if isinstance(output, Request):
-            if isinstance(output.callback, str):
-                find_callback(self._spider, output.callback)
-            if output.depth is None:
-                output.depth = 0 if response is None else (response.request.depth or 0) + 1
-            if response is not None and self._transport.chained:
-                output.agent = response.agent
-            self._dispatcher.enqueue(output)
-        elif isinstance(output, dict):
-            self._items.add(output)
-            self.ledger.items += 1
-        else:
-            raise TypeError(f"yielded {type(output).__name__}, not a Request or a dict")
-
-
-async def _each(outputs: Iterable[Any]) -> AsyncIterator[Any]:
-    for output in outputs:
-        yield output
+        return self._dispatcher.depths(busy=self._busy)

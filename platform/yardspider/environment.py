@@ -27,6 +27,8 @@ class RunEnvironment:
     agents: how many are wanted; 0 leaves it to the policy.
     arguments: the job's, by name. settings: changes to the spider's ``SpiderSettings``.
     topic: where the run is told to pause, to resume and to exit; "" where nobody tells it.
+    frontier: whose seeds the run may add, lease and finish; 0 for none. pools: the project whose
+    resources it may lease; 0 for none.
     """
 
     run: int
@@ -39,6 +41,10 @@ class RunEnvironment:
     arguments: dict[str, Any]
     settings: dict[str, Any]
     topic: str = ""
+    frontier: int = 0
+    frontier_token: str = ""
+    pools: int = 0
+    pools_token: str = ""
 
 
 def on_platform(environ: Mapping[str, str]) -> bool:
@@ -57,6 +63,8 @@ def read_run_dir(environ: Mapping[str, str]) -> Path | None:
 def read_run(environ: Mapping[str, str]) -> RunEnvironment:
     """Everything else. Raises ``EnvError`` that names the variable and how to mend it."""
     env = Env(environ)
+    frontier = env.int("CRAWLYARD_FRONTIER", 0, minimum=0)
+    pools = env.int("CRAWLYARD_POOLS", 0, minimum=0)
     return RunEnvironment(
         run=env.int(RUN, minimum=1),
         token=env.secret("CRAWLYARD_RUN_TOKEN"),
@@ -68,6 +76,10 @@ def read_run(environ: Mapping[str, str]) -> RunEnvironment:
         arguments=_json(env, "CRAWLYARD_ARGUMENTS", dict[str, Any]),
         settings=_json(env, "CRAWLYARD_SETTINGS", dict[str, Any]),
         topic=_topic(env),
+        frontier=frontier,
+        frontier_token=env.secret("CRAWLYARD_FRONTIER_TOKEN") if frontier else "",
+        pools=pools,
+        pools_token=env.secret("CRAWLYARD_POOLS_TOKEN") if pools else "",
     )
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 from yardkit.protocol import Lifecycle, LifecycleAnswer, RunAction
+from yardspider.errors import BadInput
 from yardspider.transports.base import Transport
 
 log = logging.getLogger("yardspider")
@@ -26,6 +28,9 @@ class Orders(Protocol):
 
     def stop(self, reason: str) -> None: ...
 
+    def tune(self, settings: Mapping[str, Any]) -> str:
+        """What it comes to, for people. Raises ``BadInput``."""
+
     def on_their_way(self) -> int:
         """Requests that are sent and have not come back."""
 
@@ -42,7 +47,8 @@ class Commands:
         self._orders = orders
         # By command; None while a pause has not settled.
         self._answers: OrderedDict[int, LifecycleAnswer | None] = OrderedDict()
-        self._newest = 0
+        # The number of the newest one: of those that move the run, and of those that tune it.
+        self._newest = {False: 0, True: 0}
         self._pausing: Lifecycle | None = None
         self._settle_by = 0.0
 
@@ -57,11 +63,13 @@ class Commands:
             if answered is not None:
                 transport.answer_command(answered)
             return
-        if number and number < self._newest:
+        tunes = message.action is RunAction.TUNE
+        if number and number < self._newest[tunes]:
             self._answer(message, accepted=False, reason="a later command came before it")
             return
-        self._newest = max(self._newest, number)
-        self._settle_pause()
+        self._newest[tunes] = max(self._newest[tunes], number)
+        if not tunes:
+            self._settle_pause()
         log.info("told to %s%s", message.action, f": {message.reason}" if message.reason else "")
         self._carry_out(message, now)
 
@@ -75,6 +83,14 @@ class Commands:
         elif message.action is RunAction.RESUME:
             self._orders.resume()
             self._answer(message)
+        elif message.action is RunAction.TUNE:
+            try:
+                told = self._orders.tune(message.settings)
+            except BadInput as error:
+                self._answer(message, accepted=False, reason=str(error))
+            else:
+                log.info("tuned: %s", told)
+                self._answer(message, reason=told)
         else:
             self._orders.stop(f"exit message{f', {message.reason}' if message.reason else ''}")
             self._answer(message)

@@ -12,12 +12,14 @@ from yardspider.links import checked_url
 
 if TYPE_CHECKING:
     from yardspider.response import Response
+    from yardspider.seeds.seed import Seed
+    from yardspider.seeds.task import SeedTask
 
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]+")
 _BREAK = re.compile(r"[\x00\r\n\ud800-\udfff]")
 
 # What a callback may yield, and everything it may be: a function, a generator, async or not.
-Output: TypeAlias = "Request | dict[str, Any]"
+Output: TypeAlias = "Request | Seed | dict[str, Any]"
 Outputs: TypeAlias = (
     "Iterable[Output] | AsyncIterable[Output] | Awaitable[Iterable[Output] | Output | None]"
     " | Output | None"
@@ -37,10 +39,13 @@ class Request:
         dont_filter: fetch it even if the same request was made before in this run.
         meta: anything; comes back as ``response.meta``.
         depth: links between this request and a start request; set by the engine.
+        detached: it does not belong to the seed of the page it is made from, whose end then does
+            not wait for it.
         timeout_seconds: how long the agent may take, instead of the run's own limit.
         timeout_retries, download_retries: instead of the spider's settings.
 
-    ``agent`` is the one that must fetch it, where the run's policy is "chained"; the engine's.
+    ``agent`` is the one that must fetch it, where the run's policy is "chained"; ``seed`` the seed
+    it belongs to, if any. Both are the engine's.
 
     Raises:
         ValueError: the URL is malformed or neither http nor https (the text names it), or
@@ -52,6 +57,7 @@ class Request:
         "body",
         "callback",
         "depth",
+        "detached",
         "dont_filter",
         "download_retries",
         "headers",
@@ -59,6 +65,7 @@ class Request:
         "meta",
         "method",
         "priority",
+        "seed",
         "timeout_retries",
         "timeout_seconds",
         "url",
@@ -79,6 +86,7 @@ class Request:
         timeout_seconds: float | None = None,
         timeout_retries: int | None = None,
         download_retries: int | None = None,
+        detached: bool = False,
     ) -> None:
         self.url, self.host = checked_url(url)
         self.callback = callback
@@ -92,7 +100,9 @@ class Request:
         self.timeout_seconds = timeout_seconds
         self.timeout_retries = timeout_retries
         self.download_retries = download_retries
+        self.detached = detached
         self.agent = ""
+        self.seed: SeedTask | None = None
         if not _TOKEN.fullmatch(self.method):
             raise ValueError(f"{method!r} is no HTTP method, in the request for {url!r}")
 

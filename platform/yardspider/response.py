@@ -16,6 +16,8 @@ from yardspider.request import Callback, Request
 if TYPE_CHECKING:
     from parsel import Selector, SelectorList
 
+    from yardspider.seeds.task import SeedTask
+
 _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 
 
@@ -69,6 +71,7 @@ class Response:
         headers: ``Headers``.
         body: bytes, as sent but for HTTP compression.
         request, meta: what was asked, and its ``meta``.
+        seed: the ``SeedTask`` that the request belongs to; None where it belongs to none.
         agent: the agent that fetched it.
         elapsed: seconds the agent needed.
         truncated: the body was longer than the run allows and has been cut.
@@ -117,6 +120,10 @@ class Response:
     @property
     def meta(self) -> dict[str, Any]:
         return self.request.meta
+
+    @property
+    def seed(self) -> SeedTask | None:
+        return self.request.seed
 
     @property
     def content_type(self) -> str:

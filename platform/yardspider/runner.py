@@ -13,10 +13,12 @@ from typing import Any
 
 from yardkit.stop import Stop
 from yardspider.deadline import StopDeadline
-from yardspider.engine import Engine, Outcome
+from yardspider.engine import LAST_RESOURCES_SECONDS, LAST_SEEDS_SECONDS, Engine, Outcome
 from yardspider.errors import RunFailed
 from yardspider.ledger import Ledger
 from yardspider.outputs import ItemFile, ItemSink, NoItems, write_exit
+from yardspider.resources.port import Pools
+from yardspider.seeds.port import Frontier, SeedCounts
 from yardspider.settings import SpiderSettings
 from yardspider.spider import Spider
 from yardspider.transports.base import Transport
@@ -24,9 +26,9 @@ from yardspider.transports.base import Transport
 log = logging.getLogger("yardspider")
 
 EXIT_FAILED = 2
-# Asked to stop, the engine ends within 1.5 s for what is out, 0.5 s for callbacks, 1 s for the last
-# counters and 0.6 s for the connection.
-_STOP_SECONDS = 4.2
+# Asked to stop, the engine ends within ``stop_seconds`` for what is out, 0.5 s for callbacks, 1 s
+# for the last counters and 0.6 s for the connection; a frontier gets its last words, too.
+_STOP_SECONDS = 2.7
 
 
 def run_process(
@@ -37,6 +39,8 @@ def run_process(
     items: Path | None,
     run_dir: Path | None,
     stop: Stop,
+    frontier: Frontier | None = None,
+    pools: Pools | None = None,
 ) -> Outcome:
     """Run to the end, or to a stop; returns how it ended. ``stop`` is installed already.
 
@@ -46,9 +50,14 @@ def run_process(
         run_dir: where ``exit.json`` goes when a callback holds up the stop.
     """
     ledger = Ledger()
+    stop_seconds = settings.stop_seconds + _STOP_SECONDS
+    if frontier is not None:
+        stop_seconds += LAST_SEEDS_SECONDS
+    if pools is not None:
+        stop_seconds += LAST_RESOURCES_SECONDS
 
     def last_words() -> int:
-        log.error("stopped: the spider's own code did not return within %g s", _STOP_SECONDS)
+        log.error("stopped: the spider's own code did not return within %g s", stop_seconds)
         if run_dir is not None:
             write_exit(run_dir, exit_content("stopped", stop.signal_name, ledger))
         sys.stderr.flush()
@@ -56,7 +65,10 @@ def run_process(
 
     async def main() -> Outcome:
         loop = asyncio.get_running_loop()
-        engine = Engine(spider, settings, make_transport(), sink, ledger=ledger)
+        transport = make_transport()
+        engine = Engine(
+            spider, settings, transport, sink, ledger=ledger, frontier=frontier, pools=pools
+        )
 
         def on_stop() -> None:
             loop.remove_reader(stop.fileno())
@@ -70,7 +82,7 @@ def run_process(
 
     with ExitStack() as stack:
         sink: ItemSink = NoItems() if items is None else stack.enter_context(ItemFile(items))
-        stack.enter_context(StopDeadline(stop, _STOP_SECONDS, last_words))
+        stack.enter_context(StopDeadline(stop, stop_seconds, last_words))
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             return runner.run(main())
 
@@ -92,8 +104,18 @@ def exit_status(state: str, stop: Stop) -> int:
     return 0 if state == "exited" else EXIT_FAILED
 
 
-def exit_content(state: str, reason: str, ledger: Ledger, seconds: float = 0.0) -> dict[str, Any]:
-    """What ``exit.json`` and ``--json`` say; ``failures`` are the first ones."""
+def exit_content(
+    state: str,
+    reason: str,
+    ledger: Ledger,
+    seconds: float = 0.0,
+    seeds: SeedCounts | None = None,
+) -> dict[str, Any]:
+    """What ``exit.json`` and ``--json`` say; ``failures`` are the first ones.
+
+    ``seeds`` is there only where the run had to do with some.
+    """
+    told = {"seeds": seeds.counts()} if seeds is not None and seeds.any else {}
     return {
         "state": state,
         "reason": reason,
@@ -101,6 +123,7 @@ def exit_content(state: str, reason: str, ledger: Ledger, seconds: float = 0.0) 
         "left": ledger.left,
         "agents": dict(ledger.agents),
         "seconds": round(seconds, 3),
+        **told,
         "failures": [
             {"url": note.url, "status": note.status, "reason": note.reason}
             for note in ledger.first_failures
@@ -108,11 +131,18 @@ def exit_content(state: str, reason: str, ledger: Ledger, seconds: float = 0.0) 
     }
 
 
+def outcome_content(outcome: Outcome) -> dict[str, Any]:
+    """The same of a run that has come to its end."""
+    return exit_content(
+        outcome.state, outcome.reason, outcome.ledger, outcome.seconds, outcome.seeds
+    )
+
+
 def finish(outcome: Outcome, run_dir: Path | None, stop: Stop) -> int:
     """Write ``exit.json``, say on stderr why a run failed; returns the exit status."""
     if run_dir is not None:
         try:
-            content = exit_content(outcome.state, outcome.reason, outcome.ledger, outcome.seconds)
+            content = outcome_content(outcome)
             write_exit(run_dir, content)
         except OSError as error:
             raise RunFailed(f"cannot write into {run_dir}: {error.strerror or error}") from error

@@ -11,7 +11,8 @@ from yardspider.request import Request
 class Scheduler:
     """A queue by priority, first in first out inside one, that knows what it has seen.
 
-    ``owner`` goes into every fingerprint (seed S1.41), so that two runs never share one.
+    ``owner`` goes into every fingerprint (seed S1.41), so that two runs never share one. Requests
+    of a seed are made once a seed: another try of it fetches its pages again.
     """
 
     def __init__(self, owner: str) -> None:
@@ -24,9 +25,10 @@ class Scheduler:
     def add(self, request: Request) -> bool:
         """Queue it. False when the same request was added before."""
         fingerprint = request.fingerprint(self._owner)
-        if fingerprint in self._seen and not request.dont_filter:
+        seen = self._seen if request.seed is None else request.seed.seen
+        if fingerprint in seen and not request.dont_filter:
             return False
-        self._seen.add(fingerprint)
+        seen.add(fingerprint)
         queue = self._queues.get(request.priority)
         if queue is None:
             queue = self._queues[request.priority] = deque()

@@ -26,12 +26,18 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     agent_gone_seconds: all agents of a chained run are dead for so long: the run fails (S1.49).
     fed_from_outside: ``start`` may wait for more for ever; the run ends by being empty (S1.50).
     empty_seconds: how long a run stays empty before it ends. None is 30 for one that is fed from
-        outside and 0 for every other. 0, fed from outside: only the end of ``start`` ends it.
+        outside, 60 for one that takes seeds (S3.20) and 0 for every other. 0: only the end of
+        ``start`` ends one that is fed from outside, and only a stop one that takes seeds.
     allocate_seconds: how long the center has to answer, and its agents to confirm (S1.35).
     statistics_seconds: how often the counters are published, when they have changed. The seed
         has 5 and no less; a page that is watched live wants 1.
     publish_retries: how often a broker that is gone is tried again, once a second (S1.42). The
         seed has 28800, 8 hours; after a minute somebody should rather be told.
+    slow_start_seconds: so long ``concurrency`` grows from 1 to what it is. 0 is off (S3.20).
+    stop_seconds: how long a run that is stopped waits for the pages that are out (S3.18).
+    seeds_ahead: how many seeds are leased before their turn.
+    seed_service_seconds: the seed service is away for so long: the run fails.
+    initial_seeds: a file with seeds, one a line, added after the start (S3.19).
     """
 
     concurrency: int = 100
@@ -48,10 +54,15 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     allocate_seconds: float = 30.0
     statistics_seconds: float = 1.0
     publish_retries: int = 60
+    slow_start_seconds: float = 0.0
+    stop_seconds: float = 1.5
+    seeds_ahead: int = 100
+    seed_service_seconds: float = 60.0
+    initial_seeds: str | None = None
 
     @property
     def patience_seconds(self) -> float:
-        """``empty_seconds``, or what it is unless given."""
+        """``empty_seconds``, or what it is unless given, of a run that takes no seeds."""
         if self.empty_seconds is not None:
             return self.empty_seconds
         return _FED_EMPTY_SECONDS if self.fed_from_outside else 0.0
@@ -59,7 +70,7 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if value is None:
+            if value is None or isinstance(value, str):
                 continue
             if not math.isfinite(value) or value < _LEAST.get(name, 0):
                 raise ValueError(f"{name} must be at least {_LEAST.get(name, 0)}, not {value}")
@@ -81,6 +92,7 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 _FED_EMPTY_SECONDS = 30.0
+SEEDS_EMPTY_SECONDS = 60.0
 _LEAST: dict[str, float] = {
     "concurrency": 1,
     "request_timeout_seconds": 0.1,
@@ -88,4 +100,5 @@ _LEAST: dict[str, float] = {
     "held_limit": 1,
     "allocate_seconds": 0.1,
     "statistics_seconds": 0.1,
+    "seeds_ahead": 1,
 }

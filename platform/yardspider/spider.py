@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from yardspider.request import Outputs, Request
+from yardspider.resources.api import Resources
 from yardspider.response import Response
+from yardspider.seeds.api import Seeds
+from yardspider.seeds.task import SeedTask
 from yardspider.settings import SpiderSettings
 
 
@@ -18,11 +21,15 @@ class Spider:
         start_urls: where ``start`` begins.
         settings: how fast and how often; the job and the command line may change them.
         arguments: what the job gave this run, by name.
+        seeds: adds seeds to the run's frontier; there from ``start`` on.
+        resources: leases accounts, tokens and proxies of the project's pools; likewise.
     """
 
     name: ClassVar[str] = ""
     start_urls: ClassVar[list[str]] = []
     settings: ClassVar[SpiderSettings] = SpiderSettings()
+    seeds: Seeds
+    resources: Resources
 
     def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
         self.arguments: dict[str, Any] = dict(arguments or {})
@@ -44,7 +51,8 @@ class Spider:
     def parse(self, response: Response) -> Outputs:
         """Called for each page whose request names no other callback.
 
-        Yields ``Request`` for what to fetch next and ``dict`` for each record found.
+        Yields ``Request`` for what to fetch next, ``dict`` for each record found, and ``Seed`` for
+        what another run, or this one later, is to crawl.
         """
         return None
 
@@ -54,3 +62,20 @@ class Spider:
         When False, HTTP 429 and 5xx are tried again and everything else has failed.
         """
         return 200 <= response.status < 400
+
+
+class SeedSpider(Spider):
+    """Works on the seeds of its run's frontier until it has been empty for ``empty_seconds``.
+
+    Requests made from a page belong to the seed of that page. When all of a seed's requests have
+    ended it is finished: as a success if all of them were, else as a failed try, which the service
+    repeats (seed S3.17); ``response.seed`` takes what the spider itself says of it. Items are
+    written before a seed is finished, seeds found on its pages are added with its finish.
+    """
+
+    def requests(self, seed: SeedTask) -> Outputs:
+        """The first requests for a seed; unless you write it, the seed's data is the URL.
+
+        It yields what callbacks yield, in any of their forms. An exception is a failed try.
+        """
+        return [Request(seed.data)]

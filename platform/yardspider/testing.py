@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -45,6 +45,10 @@ from yardkit.protocol import (
 from yardspider.clock import Alarm
 from yardspider.engine import Engine, Outcome
 from yardspider.outputs import ItemList
+from yardspider.resources.memory import MemoryPools
+from yardspider.seeds.memory import MemoryFrontier
+from yardspider.seeds.port import SeedCounts
+from yardspider.seeds.seed import Seed
 from yardspider.settings import SpiderSettings
 from yardspider.spider import Spider
 from yardspider.transports.base import Allocation, Answer
@@ -54,6 +58,9 @@ _HTML = {"Content-Type": "text/html; charset=utf-8"}
 # How long anything real (a callback that awaits a file) may take before virtual time moves on.
 _REAL_SECONDS_A_STEP = 0.001
 _TURNS_A_STEP = 20
+# When the virtual clock begins, in ms since 1970: noon of 1 July 2026, UTC.
+BEGIN_MS = 1_782_907_200_000
+_BEGIN_SECONDS = 1000.0
 
 
 class Page(NamedTuple):
@@ -103,6 +110,8 @@ PageLike: TypeAlias = (
     "Page | tuple[int, Mapping[str, str], str | bytes] | str | bytes"
     " | NoAnswer | Slow | HeldBack | Skip | Refusal | None"
 )
+# By pool and name the secret, one text or several by name.
+Resources: TypeAlias = Mapping[str, Mapping[str, "Mapping[str, str] | str"]]
 Pages: TypeAlias = "Mapping[str, PageLike] | Callable[[DownloadRequest], PageLike]"
 
 
@@ -110,12 +119,16 @@ class VirtualClock:
     """A clock that jumps to the next thing to do as soon as nothing happens by itself."""
 
     def __init__(self) -> None:
-        self._now = 1000.0
+        self._now = _BEGIN_SECONDS
         self._numbers = itertools.count()
         self._calls: list[tuple[float, int, Callable[[], None]]] = []
 
     def now(self) -> float:
         return self._now
+
+    def milliseconds(self) -> int:
+        """The same as a time of day, for a frontier."""
+        return BEGIN_MS + int((self._now - _BEGIN_SECONDS) * 1000)
 
     def pass_by(self, seconds: float) -> None:
         """What a callback calls that is slow only in the test."""
@@ -232,11 +245,20 @@ class FakeCenter:
     def listen(self, on_command: Callable[[Lifecycle], None]) -> None:
         self._on_command = on_command
 
-    def tell(self, action: RunAction | str, command: int = 0, reason: str = "") -> None:
-        """Tell the run to pause, to resume or to exit, as a person does; once it has begun."""
+    def tell(
+        self, action: RunAction | str, command: int = 0, reason: str = "", **settings: Any
+    ) -> None:
+        """Tell the run to pause, to resume, to exit or to tune, as a person does.
+
+        Once it has begun; ``settings`` are those of ``tune``.
+        """
         if self._on_command is not None:
             message = Lifecycle(
-                action=RunAction(action), run=self.run, command=command, reason=reason
+                action=RunAction(action),
+                run=self.run,
+                command=command,
+                reason=reason,
+                settings=settings,
             )
             self._on_command(message)
 
@@ -296,11 +318,22 @@ def page_answer(
 
 @dataclass(frozen=True, slots=True)
 class CrawlResult:
-    """What a spider did: its items, how it ended, the counters, and the requests it sent."""
+    """What a spider did: its items, how it ended, the counters, and the requests it sent.
+
+    ``frontier``: with every seed as it is at the end, under ``seeds``. ``pools``: with every use
+    of a resource, under ``uses``.
+    """
 
     items: list[dict[str, Any]]
     outcome: Outcome
     requests: list[DownloadRequest]
+    frontier: MemoryFrontier
+    pools: MemoryPools
+
+    @property
+    def seeds(self) -> SeedCounts:
+        """What the run did with seeds."""
+        return self.outcome.seeds
 
     @property
     def counters(self) -> RunCounters:
@@ -317,14 +350,28 @@ async def crawl(
     *,
     arguments: Mapping[str, Any] | None = None,
     settings: SpiderSettings | None = None,
+    seeds: Iterable[str | Seed] = (),
+    frontier: MemoryFrontier | None = None,
+    resources: Resources | None = None,
 ) -> CrawlResult:
-    """``run_spider`` for tests that are asynchronous themselves."""
+    """``run_spider`` for tests that are asynchronous themselves, or bring a frontier."""
     made = spider(arguments) if isinstance(spider, type) else spider
     center = pages if isinstance(pages, FakeCenter) else FakeCenter(pages)
     items = ItemList()
-    engine = Engine(made, settings or made.settings, center, items, clock=center.clock)
+    frontier = frontier or MemoryFrontier(seeds)
+    frontier.use_clock(center.clock.milliseconds)
+    pools = MemoryPools(resources or {})
+    engine = Engine(
+        made,
+        settings or made.settings,
+        center,
+        items,
+        clock=center.clock,
+        frontier=frontier,
+        pools=pools,
+    )
     outcome = await engine.run()
-    return CrawlResult(items.items, outcome, center.requests)
+    return CrawlResult(items.items, outcome, center.requests, frontier, pools)
 
 
 def run_spider(
@@ -333,6 +380,21 @@ def run_spider(
     *,
     arguments: Mapping[str, Any] | None = None,
     settings: SpiderSettings | None = None,
+    seeds: Iterable[str | Seed] = (),
+    resources: Resources | None = None,
 ) -> CrawlResult:
-    """Run a spider against ``pages`` to its end, in this process and in virtual time."""
-    return asyncio.run(crawl(spider, pages, arguments=arguments, settings=settings))
+    """Run a spider against ``pages`` to its end, in this process and in virtual time.
+
+    ``seeds``: what is in its frontier as it begins, of which the first day is 1 July 2026.
+    ``resources``: by pool and name the secrets that it may lease.
+    """
+    return asyncio.run(
+        crawl(
+            spider,
+            pages,
+            arguments=arguments,
+            settings=settings,
+            seeds=seeds,
+            resources=resources,
+        )
+    )

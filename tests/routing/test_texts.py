@@ -46,6 +46,7 @@ MAKERS: list[tuple[str, Mapping[str, str], dict[str, int]]] = [
     ("../daemon", ITEMS, {"Poison": 0}),
     ("failures.py", TARGETS, {"FailureFileError": 0}),
     ("../outbounds_jobs.py", TARGETS, {"away": 0, "refused": 0}),
+    ("../outbounds_seeds.py", TARGETS, {"away": 0, "refused": 0}),
     ("../placeholders.py", RULES, {"Problem": 1}),
     ("../services", RULES, {"Problem": 1}),
 ]

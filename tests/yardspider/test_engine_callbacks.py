@@ -63,10 +63,13 @@ def test_a_callback_that_raises_fails_its_request_only(caplog: pytest.LogCapture
 @pytest.mark.parametrize(
     ("result", "reason"),
     [
-        (3, "callback parse raised TypeError: returned int, not requests or dicts"),
-        ("text", "callback parse raised TypeError: returned str, not requests or dicts"),
-        ([3], "callback parse raised TypeError: yielded int, not a Request or a dict"),
-        ([None], "callback parse raised TypeError: yielded NoneType, not a Request or a dict"),
+        (3, "callback parse raised TypeError: returned int, not requests, seeds or dicts"),
+        ("text", "callback parse raised TypeError: returned str, not requests, seeds or dicts"),
+        ([3], "callback parse raised TypeError: yielded int, not a Request, a Seed or a dict"),
+        (
+            [None],
+            "callback parse raised TypeError: yielded NoneType, not a Request, a Seed or a dict",
+        ),
         (
             [Request("http://h/x", "parze")],
             "callback parse raised BadInput: Wrong has no callback 'parze'",

@@ -41,7 +41,7 @@ def test_the_examples_run(tmp_path: Path) -> None:
     file.write_text("\n".join(blocks), encoding="utf-8")
     names = runpy.run_path(str(file))
     tests = [name for name in names if name.startswith("test_")]
-    assert len(tests) == 2
+    assert len(tests) == 3
     for name in tests:
         names[name]()
     # The one that is fed from outside, and never is.

@@ -15,11 +15,12 @@ from unfold.widgets import (
 )
 
 from apps.jobs.admin import fields
-from apps.jobs.admin.images import ImageField
+from apps.jobs.admin.images import FrontierField, ImageField
 from apps.jobs.errors import JobNameTaken, SecretsUnreadable
 from apps.jobs.models import OPTIONS, Job
 from apps.projects.models import Image, Project
 from apps.runtime.fields import CLEAR, SecretInput
+from apps.seeds.models import Frontier
 from yardkit.secretbox import SecretError
 
 _TOGETHER = frozenset({"spider", "command", "image"})
@@ -45,6 +46,13 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         empty_label=_("none: a local process"),
         help_text=_("Only images whose build has succeeded, newest first."),
+    )
+    frontier = FrontierField(
+        label=_("Frontier"),
+        queryset=Frontier.objects.none(),
+        required=False,
+        empty_label=_("none"),
+        help_text=_("Whose seeds the runs add and work on."),
     )
     command = fields.CommandField(
         label=_("Command"),
@@ -146,6 +154,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "spider",
             "command",
             "arguments",
+            "frontier",
             "cron",
             "time_zone",
             "overlap",
@@ -170,6 +179,8 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         self.secret_changes: dict[str, str | None] = {}
         if "image" in self.fields:
             self._offer_images()
+        if "frontier" in self.fields:
+            self._offer_frontiers()
         if "secrets" in self.fields:
             self.fields["secrets"].widget.names = self.instance.secret_names
 
@@ -183,6 +194,15 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             # The project may be about to change: then its images are those to choose from.
             rows = rows | Image.objects.filter(project__in=self.projects, removed_at=None)
         self.fields["image"].queryset = rows.select_related("project")  # type: ignore[attr-defined]
+
+    def _offer_frontiers(self) -> None:
+        rows = Frontier.objects.filter(project__in=self.projects)
+        if self.instance.pk is not None and not self.is_bound:
+            rows = Frontier.objects.filter(project=self.instance.project_id)
+        elif self.instance.pk is not None:
+            rows = rows | Frontier.objects.filter(project=self.instance.project_id)
+        chosen = rows.select_related("project").order_by("project__name", "name")
+        self.fields["frontier"].queryset = chosen  # type: ignore[attr-defined]
 
     def clean_secrets(self) -> Any:
         """What is to be stored: "" keeps it, else the whole as JSON text."""

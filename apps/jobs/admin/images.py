@@ -1,4 +1,4 @@
-"""The images that a job may choose, in the order people look for them."""
+"""The images that a job may choose, in the order people look for them, and the frontiers."""
 
 from __future__ import annotations
 
@@ -71,3 +71,13 @@ class ImageField(forms.ModelChoiceField):  # type: ignore[type-arg]
     def label_from_instance(self, obj: Any) -> str:
         """As people recognise it."""
         return described(obj)
+
+
+class FrontierField(forms.ModelChoiceField):  # type: ignore[type-arg]
+    """A choice among frontiers, each with its project."""
+
+    widget = UnfoldAdminSelectWidget
+
+    def label_from_instance(self, obj: Any) -> str:
+        """Names repeat in other projects."""
+        return f"{obj.project} · {obj.name}"

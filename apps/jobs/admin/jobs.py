@@ -40,7 +40,7 @@ FIELDSETS = (
     (None, {"fields": (("project", "name"), ("tags", "enabled"), "notes")}),
     (
         _("Image or command"),
-        {"classes": ["tab"], "fields": ("image", "spider", "command", "arguments")},
+        {"classes": ["tab"], "fields": ("image", "spider", "command", "arguments", "frontier")},
     ),
     (
         _("Schedule"),

@@ -37,6 +37,7 @@ from apps.jobs.models.job import MAX_SPEED
 from apps.jobs.models.options import MAX_TIMEOUT_SECONDS
 from apps.jobs.models.validators import validate_cut_rules
 from apps.projects.models import Image, Project
+from apps.seeds.models import Frontier
 
 
 class JobSerializer(serializers.ModelSerializer[Job]):
@@ -48,6 +49,12 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         required=False,
         allow_null=True,
         help_text=_("An image of the same project; null is a local process."),
+    )
+    frontier = VisibleRelatedField(
+        queryset=Frontier.objects.all(),
+        required=False,
+        allow_null=True,
+        help_text=_("A frontier of the same project, whose seeds the runs add and work on."),
     )
     image_reference = serializers.SerializerMethodField(help_text=_("name:tag of the image."))
     command = CommandField(
@@ -110,6 +117,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "spider",
             "command",
             "arguments",
+            "frontier",
             "environment",
             "secrets",
             "secret_names",
@@ -155,7 +163,11 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         changes = attrs.get("secrets", {})
         names = {*merged["secret_names"], *changes}
         merged["secret_names"] = {name for name in names if changes.get(name, "") is not None}
-        errors = {**job_contradictions(merged), **self._image_errors(merged, job)}
+        errors = {
+            **job_contradictions(merged),
+            **self._image_errors(merged, job),
+            **self._frontier_errors(merged),
+        }
         if self._is_taken(merged, job):
             errors["name"] = str(JobNameTaken.detail)
         if errors:
@@ -173,6 +185,14 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         if image.removed_at is not None and image.pk != job.image_id:
             return {"image": gettext("This image has been removed; choose another one.")}
         return {}
+
+    def _frontier_errors(self, merged: dict[str, Any]) -> dict[str, str]:
+        frontier = merged["frontier"]
+        if frontier is None or frontier.project_id == merged["project"].pk:
+            return {}
+        # As of an image: who may not see it does not learn that it exists.
+        text = self.fields["frontier"].error_messages["does_not_exist"]
+        return {"frontier": str(text).format(pk_value=frontier.pk)}
 
     def _is_taken(self, merged: dict[str, Any], job: Job) -> bool:
         namesakes = Job.objects.filter(project=merged["project"], name=merged["name"])

@@ -23,6 +23,7 @@ from apps.jobs.api.serializers import (
     RunSerializer,
     StartSerializer,
     TallySerializer,
+    TuneSerializer,
 )
 from apps.jobs.models import Run
 from apps.jobs.states import Ask
@@ -83,7 +84,7 @@ class RunViewSet(ReadViewSet[Run]):
     serializer_class = RunSerializer
     filterset_class = RunFilter
     required_roles = dict.fromkeys(
-        ("stop", "pause", "resume", "restart", "freeze", "thaw"), Role.OPERATOR
+        ("stop", "pause", "resume", "restart", "freeze", "thaw", "tune"), Role.OPERATOR
     )
 
     def get_queryset(self) -> Any:
@@ -136,6 +137,20 @@ class RunViewSet(ReadViewSet[Run]):
     def thaw(self, request: Request, pk: str | None = None) -> Response:
         """Have the host let a frozen run go on. 409 when it is not frozen."""
         return self._ask(Ask.THAW)
+
+    @extend_schema(request=TuneSerializer, responses=RunSerializer)
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def tune(self, request: Request, pk: str | None = None) -> Response:
+        """Ask the run to go on with another window or speed; 409 when it is not under way.
+
+        What the run goes by then, or why not, stands in the answer to the command.
+        """
+        run = self.get_object()
+        body = TuneSerializer(data=request.data)
+        body.is_valid(raise_exception=True)
+        services.tune_run(run=run, **body.validated_data, now=timezone.now(), actor=self.person)
+        return self.answer(run)
 
     @extend_schema(responses=RunCommandSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], filterset_class=None)

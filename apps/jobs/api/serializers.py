@@ -8,8 +8,9 @@ from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.jobs.api.job_fields import FiniteField
 from apps.jobs.arguments import check_arguments
-from apps.jobs.models import Run, RunCommand, RunMove
+from apps.jobs.models import MAX_CONCURRENCY, MAX_SPEED, Run, RunCommand, RunMove
 from apps.jobs.states import Ask, OverlapPolicy
 
 
@@ -97,6 +98,23 @@ class RunMoveSerializer(serializers.ModelSerializer[RunMove]):
         read_only_fields = fields
 
 
+class TuneSerializer(serializers.Serializer[Any]):
+    """By what a run shall go on; at least one of both."""
+
+    concurrency = serializers.IntegerField(
+        required=False,
+        min_value=1,
+        max_value=MAX_CONCURRENCY,
+        help_text=_("how many requests may be without an answer at once"),
+    )
+    speed = FiniteField(
+        required=False,
+        min_value=0,
+        max_value=MAX_SPEED,
+        help_text=_("requests a second; 0 is unlimited, 0.1 is one every ten seconds"),
+    )
+
+
 class RunCommandSerializer(serializers.ModelSerializer[RunCommand]):
     """What was asked of a run, and what it said; nothing yet where ``answered_at`` is null."""
 
@@ -105,6 +123,7 @@ class RunCommandSerializer(serializers.ModelSerializer[RunCommand]):
         fields = [
             "id",
             "action",
+            "settings",
             "asked_by",
             "asked_at",
             "answered_at",

@@ -14,7 +14,7 @@ from django.conf import settings
 from apps.jobs.models import Job, Run
 from apps.jobs.runners.base import CannotRun, Limits, Registry, RunSpec
 from yardkit.secretbox import SecretError
-from yardkit.tokens import sign_run_token
+from yardkit.tokens import frontier_scope, pools_scope, sign_run_token, sign_scope
 
 
 def spec_of(run: Run, folder: Path) -> RunSpec:
@@ -66,6 +66,20 @@ def _platform(run: Run, in_container: bool) -> dict[str, str]:
         "CRAWLYARD_POLICY": job.policy,
         "CRAWLYARD_AGENTS": str(job.agents),
         "CRAWLYARD_TOPIC": run.topic,
+        **_seeds(job),
+        "CRAWLYARD_POOLS": str(job.project_id),
+        "CRAWLYARD_POOLS_TOKEN": sign_scope(settings.SECRET_KEY, pools_scope(job.project_id)),
+    }
+
+
+def _seeds(job: Job) -> dict[str, str]:
+    """What lets a run speak for its job's frontier."""
+    frontier = job.frontier_id
+    if frontier is None:
+        return {}
+    return {
+        "CRAWLYARD_FRONTIER": str(frontier),
+        "CRAWLYARD_FRONTIER_TOKEN": sign_scope(settings.SECRET_KEY, frontier_scope(frontier)),
     }
 
 

@@ -18,6 +18,7 @@ from apps.jobs.models.execution_rules import (
 )
 from apps.projects.models import Image
 from apps.runtime.fields import SecretTextField
+from apps.seeds.models import Frontier
 from yardkit.secretbox import SecretError
 
 LARGEST_MEMORY_BYTES: Final = 1024**4
@@ -46,6 +47,15 @@ class ExecutionOptions(models.Model):
         blank=True,
         validators=[validate_command],
         help_text=_("program and arguments, as a JSON list of texts; instead of a spider"),
+    )
+    frontier = models.ForeignKey(
+        Frontier,
+        verbose_name=_("frontier"),
+        null=True,
+        blank=True,
+        on_delete=models.PROTECT,
+        related_name="jobs",
+        help_text=_("whose seeds the runs add and work on"),
     )
     environment = models.JSONField(
         _("environment"),

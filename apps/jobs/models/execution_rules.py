@@ -195,7 +195,8 @@ def _is_tag(tag: object) -> bool:
 def execution_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with image, spider, command and environment together, by the field to change.
 
-    ``values``: ``image`` is an object or None, ``project`` an object, ``secret_names`` a set.
+    ``values``: ``image`` and ``frontier`` are objects or None, ``project`` is an object,
+    ``secret_names`` a set.
     Fields that are missing, or refused already, are left out of the judgement.
     """
     errors: dict[str, str] = {}
@@ -203,6 +204,11 @@ def execution_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
     if image is not None and project is not None and image.project_id != project.pk:
         errors["image"] = gettext(
             "The image belongs to another project; choose one of %(project)s, or none."
+        ) % {"project": project}
+    frontier = values.get("frontier")
+    if frontier is not None and project is not None and frontier.project_id != project.pk:
+        errors["frontier"] = gettext(
+            "The frontier belongs to another project; choose one of %(project)s, or none."
         ) % {"project": project}
     if values.get("spider") and values.get("command"):
         errors["command"] = gettext("Give a spider or a command, not both.")

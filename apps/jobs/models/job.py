@@ -40,6 +40,7 @@ from apps.projects.models import Project
 from yardkit.protocol import DownloaderSettings
 
 MAX_SPEED: Final = 1_000_000.0
+MAX_CONCURRENCY: Final = 10_000
 # The spider's names for what a job may leave to the spider.
 SPIDER_SETTINGS: Final = {
     "request_timeout_seconds": "request_timeout_seconds",
@@ -83,7 +84,7 @@ class Job(TimingOptions, ExecutionOptions, DownloadOptions):
     concurrency = models.PositiveIntegerField(
         _("window"),
         default=100,
-        validators=[MinValueValidator(1), MaxValueValidator(10_000)],
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_CONCURRENCY)],
         help_text=_("how many requests may be without an answer at once"),
     )
     enabled = models.BooleanField(_("enabled"), default=True)
@@ -140,6 +141,7 @@ class Job(TimingOptions, ExecutionOptions, DownloadOptions):
         """What ``job_contradictions`` looks at."""
         related = {
             "image": self.image,
+            "frontier": self.frontier,
             "project": self.project if self.project_id is not None else None,
             "secret_names": self.secret_names,
         }

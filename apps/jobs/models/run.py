@@ -165,6 +165,9 @@ class RunCommand(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="commands")
     action = models.CharField(_("action"), max_length=10, choices=Ask.choices)
+    settings = models.JSONField(
+        _("settings"), default=dict, blank=True, help_text=_("what a run is tuned to")
+    )
     boot = models.CharField(max_length=16, blank=True)
     asked_by = models.CharField(_("asked by"), max_length=150, blank=True)
     asked_at = models.DateTimeField(_("asked at"))

@@ -12,6 +12,7 @@ from apps.jobs.services.lifecycle import (
     restart_run,
     resume_run,
     thaw_run,
+    tune_run,
 )
 from apps.jobs.services.links import add_link, change_link, remove_link
 from apps.jobs.services.placing import explain_placement, explain_run_placement, place_runs
@@ -88,6 +89,7 @@ __all__ = [
     "sync_schedule",
     "thaw_run",
     "time_out_run",
+    "tune_run",
     "update_job",
     "watch_runs",
 ]

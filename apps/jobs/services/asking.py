@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from apps.jobs.models import Run, RunCommand
 from apps.jobs.services.telling import tell
@@ -22,16 +23,29 @@ TOLD: Final = {
     Ask.THAW: RunAction.RESUME,
     Ask.EXIT: RunAction.EXIT,
     Ask.RESTART: RunAction.EXIT,
+    Ask.TUNE: RunAction.TUNE,
 }
 
 
-def ask(run: Run, action: Ask, *, now: datetime, asked_by: str) -> RunCommand:
+def ask(
+    run: Run,
+    action: Ask,
+    *,
+    now: datetime,
+    asked_by: str,
+    settings: Mapping[str, Any] | None = None,
+) -> RunCommand:
     """Write down what is asked of a run and tell it at the commit.
 
     What only the host can do (freeze, thaw) is told nobody: the host reads the run's row.
     """
     command = RunCommand.objects.create(
-        run=run, action=action, boot=run.boot, asked_by=asked_by, asked_at=now
+        run=run,
+        action=action,
+        settings=dict(settings or {}),
+        boot=run.boot,
+        asked_by=asked_by,
+        asked_at=now,
     )
     if action not in (Ask.FREEZE, Ask.THAW):
         send(command, run)
@@ -50,6 +64,7 @@ def send(command: RunCommand, run: Run) -> None:
         boot=command.boot,
         command=command.pk,
         reason=f"asked by {command.asked_by}" if command.asked_by else "",
+        settings=command.settings,
     )
     enqueue(
         exchange=topology.LIFECYCLE,

@@ -8,12 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.jobs.errors import MoveRefused, RunNotActive
-from apps.jobs.models import Run, RunCommand
+from apps.jobs.errors import BadPace, MoveRefused, RunNotActive
+from apps.jobs.models import MAX_CONCURRENCY, MAX_SPEED, Run, RunCommand
 from apps.jobs.services.asking import TOLD, answer, ask, send
 from apps.jobs.services.moves import move
 from apps.jobs.services.telling import tell
@@ -24,6 +25,7 @@ from apps.jobs.states import (
     PAUSABLE,
     RESTARTABLE,
     RESUMABLE,
+    TUNABLE,
     Ask,
     RunState,
 )
@@ -135,6 +137,43 @@ def thaw_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
     return command
 
 
+@transaction.atomic
+def tune_run(
+    *,
+    run: Run,
+    concurrency: int | None = None,
+    speed: float | None = None,
+    now: datetime,
+    actor: User | None,
+) -> RunCommand:
+    """Ask a run to go on with another window or another speed (seed S3.20).
+
+    What its job says stays as it is; a restarted run begins with that.
+
+    Raises:
+        RunNotActive: it has already ended.
+        MoveRefused: it has not begun yet, is frozen, or is stopping.
+        BadPace: neither is given, or one is out of its bounds.
+    """
+    given: dict[str, Any] = {"concurrency": concurrency, "speed": speed}
+    settings = {name: value for name, value in given.items() if value is not None}
+    _check_pace(settings)
+    before = _locked(run)
+    if Ask.TUNE not in run.allowed:
+        raise _refused(run, _("cannot be given another pace"))
+    return _asked(run, Ask.TUNE, before, now=now, actor=actor, settings=settings)
+
+
+def _check_pace(settings: dict[str, Any]) -> None:
+    if not settings:
+        raise BadPace(_("Give a window, a speed, or both."))
+    if not 1 <= settings.get("concurrency", 1) <= MAX_CONCURRENCY:
+        raise BadPace(_("The window is a number from 1 to %(most)d.") % {"most": MAX_CONCURRENCY})
+    # Also false of what is no number at all.
+    if not 0 <= settings.get("speed", 0) <= MAX_SPEED:
+        raise BadPace(_("The speed is a number from 0 to %(most)d.") % {"most": MAX_SPEED})
+
+
 def _locked(run: Run) -> dict[str, Any]:
     """Read the row anew and keep it to this transaction; what it says, for the audit trail."""
     run.refresh_from_db(from_queryset=Run.objects.select_for_update())
@@ -153,7 +192,13 @@ def _name(actor: User | None) -> str:
 
 
 def _asked(
-    run: Run, action: Ask, before: dict[str, Any], *, now: datetime, actor: User | None
+    run: Run,
+    action: Ask,
+    before: dict[str, Any],
+    *,
+    now: datetime,
+    actor: User | None,
+    settings: dict[str, Any] | None = None,
 ) -> RunCommand:
     record(
         actor=actor,
@@ -161,9 +206,9 @@ def _asked(
         obj=run,
         project=run.job.project,
         before=before,
-        after={"state": run.state},
+        after={"state": run.state, **(settings or {})},
     )
-    return ask(run, action, now=now, asked_by=_name(actor))
+    return ask(run, action, now=now, asked_by=_name(actor), settings=settings)
 
 
 def _set(run: Run, **fields: Any) -> None:
@@ -195,7 +240,8 @@ def acknowledge(*, message: LifecycleAnswer, now: datetime) -> None:
     text = message.reason[:1000].replace("\x00", "")
     if not answer(command, now=now, accepted=message.accepted, text=text):
         return
-    newer = run.commands.filter(pk__gt=command.pk, boot=command.boot).exclude(action=Ask.FREEZE)
+    newer = run.commands.filter(pk__gt=command.pk, boot=command.boot)
+    newer = newer.exclude(action__in=[Ask.FREEZE, Ask.TUNE])
     after = _AFTER.get(Ask(command.action))
     if after is not None and run.boot == message.boot == command.boot and not newer.exists():
         asked, accepted, refused = after
@@ -260,14 +306,19 @@ def remind_runs(*, host: str, now: datetime) -> int:
 
     A message may have come before the run listened, or while the broker was away.
     """
+    moving = Q(
+        run__state__in=[RunState.PAUSING, RunState.RESUMING], action__in=[Ask.PAUSE, Ask.RESUME]
+    )
     waiting = RunCommand.objects.filter(
+        moving | Q(run__state__in=TUNABLE, action=Ask.TUNE),
         run__host=host,
-        run__state__in=[RunState.PAUSING, RunState.RESUMING],
-        action__in=[Ask.PAUSE, Ask.RESUME],
         asked_at__gt=now - REMIND_FOR,
         asked_at__lte=now - REMIND_AFTER,
     )
-    newest = {one.run_id: one for one in waiting.select_related("run__job__project")}
+    newest = {
+        (one.run_id, one.action == Ask.TUNE): one
+        for one in waiting.select_related("run__job__project")
+    }
     told = 0
     for command in newest.values():
         if command.answered_at is None and command.boot == command.run.boot:

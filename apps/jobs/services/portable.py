@@ -32,6 +32,7 @@ from apps.jobs.errors import ImportRefused, TooManyJobs
 from apps.jobs.models import OPTIONS, Job
 from apps.jobs.services.jobs import create_job, update_job
 from apps.projects.models import Image, Project
+from apps.seeds.models import Frontier
 
 NAMES_OF_SECRETS: Final = "secret_names"
 _SECRETS: Final = frozenset({"secrets", "cookies"})
@@ -46,6 +47,7 @@ FIELDS: Final = (
     "spider",
     "command",
     "arguments",
+    "frontier",
     "environment",
     NAMES_OF_SECRETS,
     "cron",
@@ -75,8 +77,8 @@ class Mode(models.TextChoices):
 def _column(name: str) -> Column:
     if name in (NAMES_OF_SECRETS, "tags"):
         return Column(name, Kind.WORDS)
-    if name in ("project", "image"):
-        return Column(name, Kind.TEXT, nullable=name == "image")
+    if name in ("project", "image", "frontier"):
+        return Column(name, Kind.TEXT, nullable=name != "project")
     model_field = Job._meta.get_field(name)
     kind = Kind.TEXT
     for base, known in (
@@ -153,6 +155,7 @@ def portable(job: Job) -> dict[str, Any]:
     special = {
         "project": job.project.slug,
         "image": job.image.reference if job.image else None,
+        "frontier": job.frontier.name if job.frontier else None,
         NAMES_OF_SECRETS: job.secret_names,
     }
     values = {name: special[name] if name in special else getattr(job, name) for name in FIELDS}
@@ -261,6 +264,7 @@ class _Planner:
         self._visible = set(Project.objects.visible_to(actor).values_list("slug", flat=True))
         self._jobs: dict[tuple[int, str], Job] = {}
         self._images: dict[tuple[int, str], Image] = {}
+        self._frontiers: dict[tuple[int, str], Frontier] = {}
         self._seen: Counter[tuple[int, str]] = Counter()
 
     def look_up(self, entries: Sequence[Entry]) -> None:
@@ -271,10 +275,13 @@ class _Planner:
         names = {entry.values.get("name") for entry in entries}
         rows = Job.objects.filter(project__in=projects, name__in=names)
         self._jobs = {
-            (job.project_id, job.name): job for job in rows.select_related("project", "image")
+            (job.project_id, job.name): job
+            for job in rows.select_related("project", "image", "frontier")
         }
         images = Image.objects.available().filter(project__in=projects)
         self._images = {(image.project_id, image.reference): image for image in images}
+        frontiers = Frontier.objects.filter(project__in=projects)
+        self._frontiers = {(each.project_id, each.name): each for each in frontiers}
 
     def take(self, entry: Entry) -> None:
         """Plan one job, or add what is wrong with it."""
@@ -293,7 +300,8 @@ class _Planner:
         if not self._mode_allows(entry, exists=job is not None):
             return
         wanted_secrets = values.pop(NAMES_OF_SECRETS, [])
-        if not self._find_image(entry, values, project, job):
+        found = self._find_image(entry, values, project, job)
+        if not (self._find_frontier(entry, values, project) and found):
             return
         if not self._shapes_fit(entry, values):
             return
@@ -366,6 +374,21 @@ class _Planner:
             return False
         return True
 
+    def _find_frontier(self, entry: Entry, values: dict[str, Any], project: Project) -> bool:
+        """Put the frontier itself in the place of its name."""
+        name = values.get("frontier")
+        if not name:
+            if "frontier" in values:
+                values["frontier"] = None
+            return True
+        values["frontier"] = self._frontiers.get((project.pk, name))
+        if values["frontier"] is None:
+            text = _("The project %(project)s has no frontier “%(frontier)s”.")
+            words = {"project": project, "frontier": str(name)[:100]}
+            self._refuse(entry, "frontier", text % words)
+            return False
+        return True
+
     def _compare(
         self, entry: Entry, job: Job, values: dict[str, Any], *, exists: bool
     ) -> Planned | None:
@@ -402,7 +425,7 @@ class _Planner:
     def _check(self, entry: Entry, job: Job) -> bool:
         try:
             # Not full_clean: it would ask the database about each constraint of each job.
-            job.clean_fields(exclude={"project", "image", *_SECRETS})
+            job.clean_fields(exclude={"project", "image", "frontier", *_SECRETS})
             job.clean()
         except ValidationError as error:
             for name, texts in error.message_dict.items():

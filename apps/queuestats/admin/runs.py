@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -30,9 +30,11 @@ from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.jobs.models import Run
-from apps.jobs.services import act_on_run, act_on_runs
+from apps.jobs.services import act_on_run, act_on_runs, tune_run
 from apps.jobs.states import STOPPABLE, TONES, Ask
 from apps.queuestats.queries import books_of
+
+_N = TypeVar("_N", int, float)
 
 # So many reasons are told one by one.
 MOST_REASONS: Final = 10
@@ -117,6 +119,8 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             )
             for name, what in BUTTONS.items()
         ]
+        tune = self.admin_site.admin_view(require_POST(self.tune_view))
+        buttons.append(path("<int:pk>/tune", tune, name="jobs_run_tune"))
         return [*buttons, *super().get_urls()]
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
@@ -271,14 +275,26 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
 
     def ask_view(self, request: HttpRequest, pk: int, *, what: Ask) -> HttpResponse:
         """Ask one run and show its page."""
-        visible = Run.objects.visible_to(request.user).select_related("job__project")
-        run = visible.filter(pk=pk).first()
-        if run is None:
-            raise Http404
-        if run.job.project_id not in projects_of(request, Role.OPERATOR):
-            raise PermissionDenied
+        run = _operated(request, pk)
         try:
             act_on_run(run=run, action=what, now=timezone.now(), actor=person_of(request))
+        except DomainError as error:
+            messages.warning(request, error.text)
+        return HttpResponseRedirect(reverse("dashboard:run", args=[pk]))
+
+    def tune_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Give one run another pace and show its page."""
+        run = _operated(request, pk)
+        try:
+            tune_run(
+                run=run,
+                concurrency=_number(request.POST.get("concurrency", ""), int),
+                speed=_number(request.POST.get("speed", ""), float),
+                now=timezone.now(),
+                actor=person_of(request),
+            )
+        except ValueError:
+            messages.warning(request, gettext("Window and speed are numbers."))
         except DomainError as error:
             messages.warning(request, error.text)
         return HttpResponseRedirect(reverse("dashboard:run", args=[pk]))
@@ -297,6 +313,22 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             may_operate = run.job.project_id in projects_of(request, Role.OPERATOR)
             extra["may_stop"] = may_operate and run.state in STOPPABLE
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
+
+
+def _operated(request: HttpRequest, pk: int) -> Run:
+    """The run, for somebody who may operate it."""
+    visible = Run.objects.visible_to(request.user).select_related("job__project")
+    run = visible.filter(pk=pk).first()
+    if run is None:
+        raise Http404
+    if run.job.project_id not in projects_of(request, Role.OPERATOR):
+        raise PermissionDenied
+    return run
+
+
+def _number(text: str, kind: type[_N]) -> _N | None:
+    """What was typed; None for nothing. Raises ``ValueError``."""
+    return kind(text.strip()) if text.strip() else None
 
 
 def _say(request: HttpRequest, count: int, text: str) -> None:

@@ -72,6 +72,7 @@ REASONS: Final[dict[str, Promise]] = {
     "in_line": gettext_lazy("it waits behind others"),
     "postponed": gettext_lazy("the router had no time left"),
     "poison": gettext_lazy("it can never be routed"),
+    "duplicate": gettext_lazy("the frontier has it already"),
     "refused": gettext_lazy("the target refuses it"),
     "cancelled": gettext_lazy("cancelled by a person"),
 }

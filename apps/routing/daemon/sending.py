@@ -146,12 +146,18 @@ class Sender:
         done = self.told(StepKind.DISPATCHED, lane.rule.name)
         for piece, outcome in zip(group, outcomes, strict=True):
             if outcome.verdict is Verdict.DELIVERED:
-                moves.append(self._delivered(lane, piece, done, due_at))
+                said = done if not outcome.code else self._said(lane, outcome)
+                moves.append(self._delivered(lane, piece, said, due_at))
             elif outcome.verdict is Verdict.AWAY:
                 moves.append(self._parked(piece, Reason.TARGET_AWAY, outcome.reason))
             else:
                 onward.append(self._refused(piece, outcome))
         return onward
+
+    def _said(self, lane: Lane, outcome: Outcome) -> Step:
+        """The step of a message that is delivered, and about which its target said something."""
+        detail = f"{outcome.code} {outcome.reason}".rstrip()
+        return self.told(StepKind.DISPATCHED, lane.rule.name, detail)
 
     def _admitted(self, lane: Lane, group: list[Piece], moves: list[Move]) -> list[Piece]:
         """Those that may go now; the others are parked."""

@@ -6,11 +6,14 @@ from typing import ClassVar
 
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
 from django.db import models
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from apps.projects.models import Project
 from apps.runtime.fields import SecretTextField
+from apps.seeds.engine.scoring import NEVER_USED, Judgement
+from apps.seeds.querysets import ResourcePoolQuerySet, ResourceQuerySet
 from apps.seeds.states import ResourceState
 
 _DAY = 24 * 3600
@@ -63,6 +66,8 @@ class ResourcePool(models.Model):
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
     updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
+    objects = ResourcePoolQuerySet["ResourcePool"].as_manager()
+
     class Meta:
         verbose_name = _("resource pool")
         verbose_name_plural = _("resource pools")
@@ -73,6 +78,10 @@ class ResourcePool(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def judgement(self) -> Judgement:
+        """What the engine needs to judge a use."""
+        return Judgement(self.rest_seconds, self.cool_down_seconds, self.ban_after)
 
 
 class Resource(models.Model):
@@ -91,7 +100,11 @@ class Resource(models.Model):
     score = models.FloatField(
         _("score"), default=1.0, help_text=_("moving average of the last ten or so uses, 0 to 1")
     )
+    # Smaller is better, see ``engine.scoring.rank``; an index brings the zone.
+    rank = models.FloatField(_("rank"), default=NEVER_USED, editable=False)
     lease = models.PositiveBigIntegerField(_("lease number"), default=0)
+    # Of the call that leased it: the same call once more gets the same resource.
+    lease_key = models.CharField(_("key of the call"), max_length=64, blank=True, editable=False)
     leased_by = models.CharField(_("leased by"), max_length=200, blank=True)
     leased_until = models.DateTimeField(_("leased until"), null=True, blank=True)
     available_at = models.DateTimeField(_("available at"), default=timezone.now)
@@ -100,9 +113,14 @@ class Resource(models.Model):
     succeeded_count = models.PositiveBigIntegerField(_("successes"), default=0)
     failed_count = models.PositiveBigIntegerField(_("failures"), default=0)
     expired_count = models.PositiveBigIntegerField(_("leases that ran out"), default=0)
+    late_count = models.PositiveBigIntegerField(
+        _("late answers"), default=0, help_text=_("of leases that were over; they change nothing")
+    )
     failures_in_a_row = models.PositiveIntegerField(_("failures in a row"), default=0)
     banned_at = models.DateTimeField(_("banned at"), null=True, blank=True)
     reason = models.CharField(_("reason"), max_length=500, blank=True)
+
+    objects = ResourceQuerySet["Resource"].as_manager()
 
     class Meta:
         verbose_name = _("resource")
@@ -110,9 +128,18 @@ class Resource(models.Model):
         ordering: ClassVar = ["pool", "name"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["pool", "name"], name="seeds_resource_one_a_name"),
+            models.UniqueConstraint(
+                fields=["pool", "lease_key"],
+                condition=~Q(lease_key=""),
+                name="seeds_resource_one_a_call",
+            ),
         ]
         indexes: ClassVar = [
             models.Index(fields=["pool", "state", "available_at"], name="seeds_resource_free"),
+            models.Index(fields=["pool", "state", "rank"], name="seeds_resource_rank"),
+            models.Index(
+                fields=["leased_by"], condition=Q(state="leased"), name="seeds_resource_owner"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ Seconds are those of the wall clock, because both sides also wait for others: th
 
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import tempfile
@@ -23,7 +24,7 @@ from apps.seeds.engine.rules import FrontierRules
 from apps.seeds.engine.seeds import Outcome, ResolvedSeed, Seed
 from apps.seeds.stores.base import Finish, SeedStore
 from apps.seeds.stores.opening import open_store
-from crawlyard.benches.measuring import BenchFailed, conditions
+from crawlyard.benches.measuring import BenchFailed, conditions, usage
 from crawlyard.benches.scrapy_redis_peer import Peer, scrapy_redis
 
 SEEDS: Final = 1_000_000
@@ -32,6 +33,8 @@ BATCH: Final = 1000
 # The peer does every so manieth part of the work.
 PEER_PART: Final = 20
 CANONICAL: Final = 50_000
+# The pace is told anew after so many.
+STRETCH: Final = 1_000_000
 LIMIT_FILTER_BYTES: Final = 3
 
 _FRONTIER: Final = 1
@@ -110,6 +113,33 @@ class _Side:
         return round(1e6 * self.cpu_seconds / self.done, 2)
 
 
+class _Pace:
+    """What each million of one kind of work took, so that a store which slows down shows."""
+
+    def __init__(self, work: str, side: _Side) -> None:
+        self._work = work
+        self._side = side
+        self._seconds = self._cpu_seconds = 0.0
+        self.stretches: list[dict[str, Any]] = []
+
+    def note(self) -> None:
+        """To be called after each batch."""
+        side = self._side
+        if side.done < STRETCH * (len(self.stretches) + 1):
+            return
+        now = usage(os.getpid())
+        self.stretches.append(
+            {
+                "work": self._work,
+                "until": side.done,
+                "seconds": round(side.seconds - self._seconds, 2),
+                "cpu_seconds": round(side.cpu_seconds - self._cpu_seconds, 2),
+                "rss_mb": round(now.rss_mb) if now else None,
+            }
+        )
+        self._seconds, self._cpu_seconds = side.seconds, side.cpu_seconds
+
+
 def _measure(
     url: str, seeds: int, peer: Peer | None
 ) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -135,11 +165,13 @@ def _compare(
         store.set_filter(frontier, FilterSettings(expected))
     cpu = peer.server_cpu_seconds if peer else lambda: 0.0
     adding, leasing, peer_adding, peer_taking = _Side(), _Side(), _Side(cpu), _Side(cpu)
+    add_pace, lease_pace = _Pace("add", adding), _Pace("lease_finish", leasing)
     new = peer_new = 0
     # Of its own, so that as many of them are new.
     for_peer = _batches(max(BATCH, seeds // PEER_PART))
     for number, urls in enumerate(_batches(seeds)):
         new += adding.time(lambda: _add(store, _FRONTIER, _RULES, urls), len(urls))  # noqa: B023
+        add_pace.note()
         theirs = next(for_peer, None) if peer and number % PEER_PART == 0 else None
         if peer and theirs:
             peer_new += peer_adding.time(lambda: peer.add(theirs), len(theirs))  # noqa: B023
@@ -148,6 +180,7 @@ def _compare(
     while True:
         taken = leasing.time(lambda: _lease_and_finish(store), 0)
         leasing.done += taken
+        lease_pace.note()
         finished += taken
         if not taken:
             break
@@ -170,6 +203,7 @@ def _compare(
         "filter_rate": filters.rate if filters else None,
         "canonical_adds_per_second": _canonical_rate(store),
         "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+        "pace": add_pace.stretches + lease_pace.stretches,
     }
     if not peer:
         return ours, None

@@ -32,6 +32,7 @@ from yardkit.protocol.downloads import (
     Skipped,
     Withdraw,
 )
+from yardkit.protocol.resources import ResourceCall, ResourceReply
 from yardkit.protocol.runs import (
     CenterCounters,
     Event,
@@ -71,6 +72,8 @@ AnyMessage = (
     | Event
     | SeedCall
     | SeedReply
+    | ResourceCall
+    | ResourceReply
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -22,6 +22,8 @@ class RunAction(enum.StrEnum):
     PAUSE = "pause"
     RESUME = "resume"
     EXIT = "exit"
+    # Other settings from now on (seed S3.20).
+    TUNE = "tune"
 
 
 class Lifecycle(Message, frozen=True, kw_only=True, tag="lifecycle"):
@@ -29,6 +31,7 @@ class Lifecycle(Message, frozen=True, kw_only=True, tag="lifecycle"):
 
     ``run`` 0 means every run that listens; ``boot`` "" every execution of it. ``command`` comes
     back in the answer; 0 wants none. A run that has done it already answers the same again.
+    ``settings``: of ``tune``.
     """
 
     action: RunAction
@@ -36,6 +39,7 @@ class Lifecycle(Message, frozen=True, kw_only=True, tag="lifecycle"):
     boot: str = ""
     command: int = 0
     reason: str = ""
+    settings: dict[str, Any] = {}
 
 
 class LifecycleAnswer(Message, frozen=True, kw_only=True, tag="lifecycle_answer"):

@@ -19,6 +19,8 @@ from yardkit.broker import Delivery
 from yardkit.protocol import (
     AddSeeds,
     FinishSeeds,
+    GiveBackLease,
+    LeaseGivenBack,
     LeaseSeeds,
     LookUpSeed,
     ManageSeeds,
@@ -95,6 +97,9 @@ class Desk:
             case FinishSeeds():
                 answers = self.store.finish(frontier, call.finishes, owner=call.owner, now=now)
                 return SeedsFinished(answers=answers)
+            case GiveBackLease():
+                count = self.store.give_back(frontier, call.generation, owner=call.owner, now=now)
+                return LeaseGivenBack(count=count)
             case LookUpSeed():
                 found = explain(self.store, frontier, rules, call.seed)
                 return SeedLookedUp(

@@ -229,13 +229,13 @@ def search(make: Callable[[Path], SeedStore], histories: int) -> None:
 
 
 @pytest.mark.covers("S3.5", "S3.6", "S3.7", "S3.12")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(600 + HISTORIES)
 def test_rocksdb_answers_like_the_model() -> None:
     search(open_rocks, HISTORIES)
 
 
 @pytest.mark.services
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(600 + HISTORIES)
 def test_postgresql_answers_like_the_model(postgres_url: str) -> None:
     opened: list[Path] = []
 

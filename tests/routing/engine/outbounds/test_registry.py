@@ -22,6 +22,7 @@ OWN = [
     "rabbitmq.RabbitQueueOutbound",
     "redis_queue.RedisListOutbound",
     "redis_queue.RedisPriorityOutbound",
+    "seeds.SeedOutbound",
 ]
 REDIS = "redis_queue.RedisListOutbound"
 GOOD: dict[str, Any] = {"url": "redis://localhost:6379/0", "key": "captcha_spider"}

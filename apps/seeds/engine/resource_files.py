@@ -1,0 +1,236 @@
+"""Files of resources: CSV or JSON lines with a name and a secret each. No error quotes a secret."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from apps.seeds.engine.errors import SeedError
+
+MAX_BYTES: Final = 8 * 1024 * 1024
+MAX_RESOURCES: Final = 20_000
+MAX_NAME: Final = 200
+MAX_SECRET_BYTES: Final = 8 * 1024
+MAX_ENTRIES: Final = 50
+MAX_PROBLEMS: Final = 20
+# What a secret that is one text is called in the object that is handed out.
+PLAIN: Final = "secret"
+_MAX_KEY: Final = 100
+_FORMULA: Final = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
+
+
+class FileFormat(StrEnum):
+    """What a file of resources may be."""
+
+    CSV = "csv"
+    JSONL = "jsonl"
+
+
+class BadSecret(SeedError):
+    """This is no secret that a resource may have; the text does not quote it."""
+
+    code = "bad_secret"
+
+
+class BadName(SeedError):
+    """No resource may be called so."""
+
+    code = "bad_name"
+
+
+class UnreadableFile(SeedError):
+    """``problems``: each with its line; nothing was taken."""
+
+    code = "unreadable_file"
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(" ".join(problems))
+        self.problems = list(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class NewResource:
+    """One of a file. Its ``repr`` has no secret."""
+
+    name: str
+    secret: str
+
+    def __repr__(self) -> str:
+        return f"NewResource({self.name!r})"
+
+
+def checked_name(name: object) -> str:
+    """``name`` as it is stored. Raises ``BadName``."""
+    if not isinstance(name, str) or not name.strip():
+        raise BadName("a name is needed")
+    name = name.strip()
+    if len(name) > MAX_NAME or not name.isprintable():
+        raise BadName(f"a name has at most {MAX_NAME} characters that can be seen")
+    return name
+
+
+def checked_secret(secret: object) -> str:
+    """A secret as it is stored, a JSON object of texts; one text becomes ``{"secret": text}``.
+
+    Raises ``BadSecret``.
+    """
+    if isinstance(secret, str):
+        if not secret:
+            raise BadSecret("a secret is needed")
+        secret = _object_in(secret) if secret.lstrip().startswith("{") else {PLAIN: secret}
+    if not isinstance(secret, Mapping) or not secret:
+        raise BadSecret("a secret is a text or an object of texts")
+    if len(secret) > MAX_ENTRIES:
+        raise BadSecret(f"a secret has at most {MAX_ENTRIES} entries")
+    for number, (key, value) in enumerate(secret.items(), 1):
+        if not isinstance(key, str) or not 0 < len(key) <= _MAX_KEY or not key.isprintable():
+            raise BadSecret(f"entry {number} of the secret has a name that is none")
+        if not isinstance(value, str) or "\x00" in value:
+            raise BadSecret(f"{key} of the secret is no text")
+    text = json.dumps(dict(secret), ensure_ascii=False)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        # Half of a pair; the error itself would quote all of it.
+        raise BadSecret("a secret holds characters that are none") from None
+    if size > MAX_SECRET_BYTES:
+        raise BadSecret(f"a secret has at most {MAX_SECRET_BYTES} bytes")
+    return text
+
+
+def opened(stored: str) -> dict[str, str]:
+    """A stored secret as it is handed out; {} where there is none."""
+    try:
+        found = json.loads(stored) if stored else {}
+    except (ValueError, RecursionError):
+        found = stored
+    if isinstance(found, dict):
+        return {str(key): value if isinstance(value, str) else "" for key, value in found.items()}
+    # Written past this module, such as by a person in the database.
+    return {PLAIN: stored}
+
+
+def _object_in(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise BadSecret("the secret is nested too deep") from None
+    except ValueError as error:
+        where = f" (column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
+        # Not the error itself: it holds the whole text.
+        raise BadSecret(f"the secret begins like JSON and is none{where}") from None
+
+
+def read_resources(raw: bytes | str, kind: FileFormat) -> list[NewResource]:
+    """The resources of a file, each name once. Raises ``UnreadableFile`` with all problems.
+
+    CSV: the first row names the columns. ``name`` must be there; ``secret`` is a text or a JSON
+    object; without it every other column is an entry of the secret, as in ``name,user,password``.
+    JSON lines: ``{"name": ..., "secret": ...}``.
+    """
+    if len(raw) > MAX_BYTES:
+        raise UnreadableFile([f"The file is larger than {MAX_BYTES} bytes."])
+    if isinstance(raw, bytes):
+        try:
+            raw = raw.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise UnreadableFile([f"The file is no UTF-8 (byte {error.start})."]) from None
+    text = raw.removeprefix("\ufeff")
+    rows = _csv_rows(text) if kind is FileFormat.CSV else _json_rows(text)
+    return _taken(rows)
+
+
+def _taken(rows: Iterable[tuple[int, object, object]]) -> list[NewResource]:
+    found: dict[str, NewResource] = {}
+    problems: list[str] = []
+    lines: dict[str, int] = {}
+    for line, name, secret in rows:
+        try:
+            if isinstance(secret, SeedError):
+                raise secret
+            taken = NewResource(checked_name(name), checked_secret(secret))
+            if taken.name in found:
+                raise BadName(f"the name of line {lines[taken.name]} again")
+            found[taken.name], lines[taken.name] = taken, line
+        except SeedError as error:
+            problems.append(f"Line {line}: {error}.")
+        if len(problems) >= MAX_PROBLEMS:
+            break
+        if len(found) > MAX_RESOURCES:
+            problems.append(f"More than {MAX_RESOURCES} resources.")
+            break
+    if not found and not problems:
+        problems.append("The file has no resources.")
+    if problems:
+        raise UnreadableFile(problems)
+    return list(found.values())
+
+
+def _json_rows(text: str) -> Iterator[tuple[int, object, object]]:
+    for line, each in enumerate(text.split("\n"), 1):
+        if not each.strip():
+            continue
+        try:
+            row = json.loads(each)
+        except (ValueError, RecursionError):
+            yield line, "?", BadSecret("no JSON")
+            continue
+        if not isinstance(row, dict) or set(row) != {"name", "secret"}:
+            yield line, "?", BadSecret('not an object with just "name" and "secret"')
+            continue
+        yield line, row["name"], row["secret"]
+
+
+def _csv_rows(text: str) -> Iterator[tuple[int, object, object]]:
+    first = text.split("\n", 1)[0]
+    # Where the comma is the decimal point, spreadsheets part cells by semicolons.
+    delimiter = max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = [cell.strip() for cell in next(reader, [])]
+        if "name" not in header or len(header) < 2 or len(set(header)) < len(header):
+            raise UnreadableFile(
+                ["Line 1: the first row names the columns: name, and secret or others, each once."]
+            )
+        if "secret" in header and len(header) > 2:
+            raise UnreadableFile(["Line 1: beside secret there is only name."])
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield reader.line_num, *_csv_row(header, cells)
+    except csv.Error:
+        raise UnreadableFile([f"Line {reader.line_num}: no CSV."]) from None
+
+
+def _csv_row(header: Sequence[str], cells: Sequence[str]) -> tuple[object, object]:
+    if len(cells) != len(header):
+        return "?", BadSecret(f"{len(cells)} cells, and the first row names {len(header)}")
+    row = dict(zip(header, cells, strict=True))
+    name = row.pop("name")
+    return name, row.get("secret", row)
+
+
+def write_csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Lines of a CSV file; cells that a spreadsheet would take for a formula are quoted."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out, lineterminator="\r\n")
+    out.write("\ufeff")
+    writer.writerow(columns)
+    for row in rows:
+        yield out.getvalue()
+        out.seek(0)
+        out.truncate()
+        writer.writerow([_cell(value) for value in row])
+    yield out.getvalue()
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    text = str(value)
+    return f"'{text}" if isinstance(value, str) and _FORMULA.match(text) else text

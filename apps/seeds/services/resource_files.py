@@ -1,0 +1,103 @@
+"""Many resources at once: imported from a file, exported without their secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.db import transaction
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.seeds.engine.resource_files import (
+    FileFormat,
+    NewResource,
+    UnreadableFile,
+    read_resources,
+    write_csv,
+)
+from apps.seeds.errors import UnreadableResources
+from apps.seeds.models import Resource, ResourcePool
+
+_BATCH: Final = 500
+# What an export tells; never the secret.
+COLUMNS: Final = (
+    "name",
+    "state",
+    "score",
+    "leased_by",
+    "leased_until",
+    "available_at",
+    "last_used_at",
+    "used_count",
+    "succeeded_count",
+    "failed_count",
+    "expired_count",
+    "late_count",
+    "failures_in_a_row",
+    "banned_at",
+    "reason",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """How many were new, got another secret, and were as in the file already."""
+
+    added: int
+    changed: int
+    unchanged: int
+
+    def as_dict(self) -> dict[str, int]:
+        """By name."""
+        return {"added": self.added, "changed": self.changed, "unchanged": self.unchanged}
+
+
+def import_resources(
+    *, pool: ResourcePool, raw: bytes | str, kind: FileFormat, actor: User | None
+) -> Imported:
+    """Add what the pool does not have and change the secrets of what it has; all or nothing.
+
+    Scores, states and leases stay; what the file does not name stays too.
+    Raises ``UnreadableResources`` with every problem and its line, and no secret.
+    """
+    try:
+        found = read_resources(raw, kind)
+    except UnreadableFile as error:
+        raise UnreadableResources(fields={"text": error.problems}) from None
+    with transaction.atomic():
+        done = _write(pool, found)
+        record(actor=actor, action="seeds.import_resources", obj=pool, after=done.as_dict())
+    return done
+
+
+def _write(pool: ResourcePool, found: list[NewResource]) -> Imported:
+    known: dict[str, Resource] = {}
+    for start in range(0, len(found), _BATCH):
+        names = [each.name for each in found[start : start + _BATCH]]
+        rows = Resource.objects.select_for_update().filter(pool=pool, name__in=names)
+        known |= {row.name: row for row in rows.only("name", "secret").order_by("pk")}
+    added = [each for each in found if each.name not in known]
+    changed = []
+    for each in found:
+        row = known.get(each.name)
+        if row is not None and row.secret != each.secret:
+            row.secret = each.secret
+            changed.append(row)
+    Resource.objects.bulk_create(
+        (Resource(pool=pool, name=each.name, secret=each.secret) for each in added),
+        batch_size=_BATCH,
+    )
+    Resource.objects.bulk_update(changed, ["secret"], batch_size=_BATCH)
+    return Imported(len(added), len(changed), len(found) - len(added) - len(changed))
+
+
+def export_resources(pool: ResourcePool) -> Iterator[str]:
+    """Lines of a CSV file of all resources, by name."""
+    rows: Any = Resource.objects.filter(pool=pool).order_by("name").values_list(*COLUMNS)
+    return write_csv(COLUMNS, (map(_text, row) for row in rows.iterator(chunk_size=1000)))
+
+
+def _text(value: Any) -> Any:
+    return value.isoformat() if hasattr(value, "isoformat") else value

@@ -1,0 +1,307 @@
+"""Handing out the resources of a pool, and taking them back (seed S3.21).
+
+The row is the truth: a resource is in at most one hand, and its lease number grows with each lease
+and each forced release, so that what comes from an older one is known for late.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+from django.db.models import F, Min, QuerySet
+from django.utils.translation import gettext as _
+
+from apps.access.services import record
+from apps.seeds.engine.resource_files import opened
+from apps.seeds.engine.scoring import Standing, judge, rank, zone_size
+from apps.seeds.errors import BadLease, LeaseOver, PoolDisabled, WrongLease
+from apps.seeds.models import Resource, ResourcePool
+from apps.seeds.states import ResourceState
+from yardkit.protocol import ResourceOutcome
+from yardkit.protocol.resources import MAX_REASON
+
+logger = logging.getLogger(__name__)
+
+MAX_OWNER: Final = 200
+MAX_KEY: Final = 64
+MAX_LEASE_SECONDS: Final = 7 * 24 * 3600
+# Others may take the best in the same moment; then there are more.
+_TRIES: Final = 5
+# Of one sweep; more wait for the next.
+_RELEASED_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """``resource`` is in the owner's hands until ``until``. The secret is not in its ``repr``."""
+
+    resource: Resource
+    lease: int
+    until: datetime
+    secret: dict[str, str]
+
+    def __repr__(self) -> str:
+        return f"Leased({self.resource.name!r}, lease={self.lease})"
+
+
+@dataclass(frozen=True, slots=True)
+class NoneFree:
+    """``next_at``: when one cools down or a lease ends; None where only people can help."""
+
+    next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """``code``: "returned", "repeated" or "late"; the resource as it is now."""
+
+    code: str
+    resource: Resource
+
+
+def run_owner(run: int, boot: str) -> str:
+    """Who leases for one execution of a run."""
+    return f"run:{run}:{boot}"
+
+
+def lease(
+    *, pool: ResourcePool, owner: str, now: datetime, seconds: float = 0.0, key: str = ""
+) -> Leased | NoneFree:
+    """The best free resource, as ``engine.scoring.choose`` says, for ``owner``. Six statements.
+
+    ``seconds``: 0 is as long as the pool says. ``key``: of a call that may come twice.
+
+    Raises:
+        BadLease, PoolDisabled
+        LeaseOver: this call had its resource, and it was given back since.
+    """
+    _check(owner, seconds, key)
+    if not pool.is_enabled:
+        raise PoolDisabled
+    until = now + timedelta(seconds=seconds or pool.lease_seconds)
+    for _try in range(_TRIES):
+        try:
+            with transaction.atomic():
+                found = _lease(pool, owner, now, until, key)
+        except IntegrityError:
+            # The same call at the same time, in another process: it is known by now.
+            continue
+        if found is not None:
+            return found
+    # All that is free is being taken by others in this very moment.
+    return NoneFree(now)
+
+
+def _check(owner: str, seconds: float, key: str) -> None:
+    if not 0 < len(owner) <= MAX_OWNER or not owner.isprintable():
+        raise BadLease(_("An owner has 1 to %(limit)d characters.") % {"limit": MAX_OWNER})
+    if len(key) > MAX_KEY or not key.isprintable():
+        raise BadLease(_("A key has at most %(limit)d characters.") % {"limit": MAX_KEY})
+    if not math.isfinite(seconds) or not 0 <= seconds <= MAX_LEASE_SECONDS:
+        raise BadLease(_("A lease has at most %(limit)d seconds.") % {"limit": MAX_LEASE_SECONDS})
+
+
+def _lease(
+    pool: ResourcePool, owner: str, now: datetime, until: datetime, key: str
+) -> Leased | NoneFree | None:
+    """None: others were quicker with every one."""
+    _release_expired(Resource.objects.filter(pool=pool), now)
+    if key and (known := Resource.objects.filter(pool=pool, lease_key=key).first()):
+        return _again(known, owner)
+    free = Resource.objects.filter(pool=pool).at_hand(now)
+    count = free.count()
+    if not count:
+        return NoneFree(next_available(pool))
+    chosen = in_turn(free, zone_size(count, pool.rotation_percent))
+    resource = chosen.select_for_update(skip_locked=True).first()
+    if resource is None:
+        return None
+    fields: dict[str, Any] = {
+        "state": ResourceState.LEASED,
+        "lease": resource.lease + 1,
+        "lease_key": key,
+        "leased_by": owner,
+        "leased_until": until,
+        "last_used_at": now,
+        "used_count": F("used_count") + 1,
+    }
+    # Where no row can be locked, the number is what keeps a second one away.
+    mine = free.filter(pk=resource.pk, lease=resource.lease)
+    if not mine.update(**fields):
+        return None
+    logger.info("resource %s of pool %s is leased by %s", resource.name, pool.name, owner)
+    resource.state, resource.lease = ResourceState.LEASED, resource.lease + 1
+    resource.leased_by, resource.leased_until, resource.last_used_at = owner, until, now
+    return _leased(resource)
+
+
+def _again(known: Resource, owner: str) -> Leased:
+    if known.state != ResourceState.LEASED or known.leased_by != owner:
+        raise LeaseOver
+    return _leased(known)
+
+
+def _leased(resource: Resource) -> Leased:
+    until = resource.leased_until
+    if until is None:
+        raise LeaseOver
+    return Leased(resource, resource.lease, until, opened(resource.secret))
+
+
+def in_turn(free: QuerySet[Resource], zone: int) -> QuerySet[Resource]:
+    """The best ``zone`` of the free ones, that which is unused longest first."""
+    best = free.order_by("rank", "pk")[:zone]
+    # The conditions of ``free`` again: who waited for a row's lock looks at it once more.
+    rows = free.filter(pk__in=best.values("pk"))
+    return rows.order_by(F("last_used_at").asc(nulls_first=True), "pk")
+
+
+def next_available(pool: ResourcePool) -> datetime | None:
+    """When the first one that is not free now may be. Two statements."""
+    mine = Resource.objects.filter(pool=pool)
+    cool = mine.filter(state=ResourceState.FREE).aggregate(at=Min("available_at"))["at"]
+    back = mine.filter(state=ResourceState.LEASED).aggregate(at=Min("leased_until"))["at"]
+    return min((at for at in (cool, back) if at is not None), default=None)
+
+
+@transaction.atomic
+def give_back(
+    *,
+    project: int,
+    resource: int,
+    lease: int,
+    outcome: ResourceOutcome,
+    now: datetime,
+    owner: str | None = None,
+    reason: str = "",
+) -> Returned:
+    """End a lease, and say how it went; only the first word about a lease changes anything.
+
+    ``owner``: who must hold it; None is a person who may speak for others.
+
+    Raises:
+        Resource.DoesNotExist: not in this project.
+        WrongLease, BadLease
+    """
+    if len(reason) > MAX_REASON:
+        raise BadLease(_("A reason has at most %(limit)d characters.") % {"limit": MAX_REASON})
+    rows = Resource.objects.select_for_update(of=("self",)).select_related("pool")
+    held = rows.get(pk=resource, pool__project_id=project)
+    if lease > held.lease or lease < 1:
+        raise WrongLease
+    if lease < held.lease:
+        Resource.objects.filter(pk=held.pk).update(late_count=F("late_count") + 1)
+        held.late_count += 1
+        return Returned("late", held)
+    if held.state != ResourceState.LEASED:
+        return Returned("repeated", held)
+    if owner is not None and held.leased_by != owner:
+        raise WrongLease
+    holder = held.leased_by
+    _end(held, outcome, reason.replace("\x00", ""), now)
+    if held.state == ResourceState.BANNED:
+        record(
+            actor=None,
+            actor_label=holder,
+            action="seeds.ban_resource",
+            obj=held,
+            after={"state": held.state, "reason": held.reason},
+        )
+    logger.info("resource %s of pool %s is back: %s", held.name, held.pool.name, outcome.name)
+    return Returned("returned", held)
+
+
+def _end(held: Resource, outcome: ResourceOutcome, reason: str, now: datetime) -> None:
+    """Judge it, and make it free, to be had after a pause, or banned."""
+    pool = held.pool
+    pause, banned = float(pool.rest_seconds), outcome is ResourceOutcome.BAN
+    if outcome in (ResourceOutcome.OK, ResourceOutcome.NOT_OK):
+        succeeded = outcome is ResourceOutcome.OK
+        standing = Standing(held.score, held.failures_in_a_row)
+        verdict = judge(standing, pool.judgement(), succeeded=succeeded)
+        held.score, held.failures_in_a_row = verdict.standing.score, verdict.standing.failures
+        pause, banned = verdict.pause_seconds, verdict.banned
+        held.succeeded_count += succeeded
+        held.failed_count += not succeeded
+    held.available_at = now + timedelta(seconds=pause)
+    held.last_used_at = now
+    held.rank = rank(held.score, now.timestamp())
+    if outcome is not ResourceOutcome.UNUSED:
+        held.reason = reason
+    if banned:
+        held.banned_at = now
+        if not held.reason:
+            held.reason = _("%(count)d failures in a row") % {"count": held.failures_in_a_row}
+    _free(held, ResourceState.BANNED if banned else ResourceState.FREE)
+    # The lock of the row is ours; a secret is not written again.
+    held.save(update_fields=_KEPT)
+
+
+_KEPT: Final = (
+    "state",
+    "lease",
+    "leased_by",
+    "leased_until",
+    "score",
+    "rank",
+    "failures_in_a_row",
+    "succeeded_count",
+    "failed_count",
+    "expired_count",
+    "available_at",
+    "last_used_at",
+    "banned_at",
+    "reason",
+)
+
+
+def _free(held: Resource, state: ResourceState) -> None:
+    held.state, held.leased_by, held.leased_until = state, "", None
+
+
+@transaction.atomic
+def release_expired(*, now: datetime) -> int:
+    """Take back, from all pools, what nobody has given back in time; how many it were.
+
+    It says nothing about the resource: the score stays. Its old owner's word will be late.
+    """
+    return _release_expired(Resource.objects.all(), now)
+
+
+def _release_expired(rows: QuerySet[Resource], now: datetime) -> int:
+    released = _take_back(rows.overdue(now), now)
+    for each in released:
+        each.expired_count += 1
+        each.save(update_fields=_KEPT)
+        logger.warning("the lease of resource %s has run out", each.name)
+    return len(released)
+
+
+@transaction.atomic
+def give_back_of_run(*, run: int, now: datetime) -> int:
+    """Take back what an ended run still holds; how many it were. It says nothing about them."""
+    rows = Resource.objects.filter(
+        state=ResourceState.LEASED, leased_by__startswith=run_owner(run, "")
+    )
+    released = _take_back(rows, now)
+    for each in released:
+        each.save(update_fields=_KEPT)
+    return len(released)
+
+
+def _take_back(rows: QuerySet[Resource], now: datetime) -> list[Resource]:
+    """Free, and with a new lease number; not saved yet. What others work on is left to them."""
+    locked = rows.select_for_update(of=("self",), skip_locked=True).select_related("pool")
+    released = list(locked.order_by("pk")[:_RELEASED_AT_ONCE])
+    for each in released:
+        used = min(each.leased_until or now, now)
+        each.last_used_at, each.rank = used, rank(each.score, used.timestamp())
+        each.available_at = max(each.available_at, now + timedelta(seconds=each.pool.rest_seconds))
+        each.lease += 1
+        _free(each, ResourceState.FREE)
+    return released

@@ -1,0 +1,160 @@
+"""The asker's side of resource pools: spiders lease accounts, tokens and proxies by it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Final, TypeVar
+
+from yardkit import topology
+from yardkit.broker.base import Broker, BrokerUnavailable, Outgoing
+from yardkit.protocol import (
+    LeasedResource,
+    LeaseResource,
+    ResourceCall,
+    ResourceLeased,
+    ResourceOutcome,
+    ResourceReturned,
+    ReturnResource,
+    SeedsRefused,
+    decode,
+    encode,
+)
+from yardkit.protocol.resources import MAX_REASON
+from yardkit.seeds import CallRefused, SeedServiceAway
+from yardkit.stop import Stop
+
+# Between two questions to a service that does not answer.
+_ASK_AGAIN_SECONDS: Final = 0.5
+# A resource may be given back before the time that was told.
+_LOOK_AGAIN_SECONDS: Final = 2.0
+_SOONEST_SECONDS: Final = 0.05
+_T = TypeVar("_T")
+
+
+class NoResource(Exception):
+    """None of the pool is free. ``next_at``: when one may be, ms since 1970; None: only people
+    can help."""
+
+    def __init__(self, pool: str, next_at: int | None) -> None:
+        when = "" if next_at is None else f"; the next one may be in {_seconds_to(next_at):.0f} s"
+        super().__init__(f"no resource of pool {pool!r} is free{when}")
+        self.pool = pool
+        self.next_at = next_at
+
+
+class ResourceClient:
+    """Calls about one project's pools. Thread-safe; each waits for its answer.
+
+    A call that gets none is made again for up to ``patience`` seconds: twice is as once.
+
+    Args:
+        owner: who leases, such as ``run:7:3f2a``.
+        token: ``sign_scope(secret, pools_scope(project))``.
+        timeout: seconds that one question waits for its answer.
+        stop: gives up between two questions when it is requested.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        project: int,
+        token: str,
+        *,
+        owner: str,
+        timeout: float = 10.0,
+        patience: float = 30.0,
+        stop: Stop | None = None,
+    ) -> None:
+        self._broker = broker
+        self._project = project
+        self._token = token
+        self._timeout = timeout
+        self._patience = patience
+        self._stop = stop
+        self.owner = owner
+        broker.declare(topology.SEEDS)
+
+    def lease(
+        self, pool: str, *, seconds: float = 0.0, wait_seconds: float = 0.0
+    ) -> LeasedResource:
+        """The best free resource of ``pool``, for ``seconds`` (0: as the pool says).
+
+        While none is free it is asked for again, for up to ``wait_seconds``.
+
+        Raises:
+            NoResource
+            SeedServiceAway: what was leased, if anything, is given back when the run ends.
+            CallRefused: ``unknown_pool``, ``pool_disabled``, ``wrong_token``, ``bad_lease``.
+        """
+        give_up = time.monotonic() + wait_seconds
+        while True:
+            answer = self._ask(self._lease_call(pool, seconds), ResourceLeased)
+            if answer.resource is not None:
+                return answer.resource
+            pause = _LOOK_AGAIN_SECONDS
+            if answer.next_at is not None:
+                pause = min(pause, max(_SOONEST_SECONDS, _seconds_to(answer.next_at)))
+            if time.monotonic() + pause > give_up or self._pause(pause):
+                raise NoResource(pool, answer.next_at)
+
+    def give_back(
+        self, leased: LeasedResource, outcome: ResourceOutcome, reason: str = ""
+    ) -> ResourceReturned:
+        """End a lease and say how it went. Raises ``SeedServiceAway`` and ``CallRefused``."""
+        call = ReturnResource(
+            project=self._project,
+            token=self._token,
+            owner=self.owner,
+            id=leased.id,
+            lease=leased.lease,
+            outcome=outcome,
+            reason=reason[:MAX_REASON],
+        )
+        return self._ask(call, ResourceReturned)
+
+    def _lease_call(self, pool: str, seconds: float) -> LeaseResource:
+        return LeaseResource(
+            project=self._project,
+            token=self._token,
+            pool=pool,
+            owner=self.owner,
+            key=uuid.uuid4().hex,
+            seconds=seconds,
+        )
+
+    def _ask(self, call: ResourceCall, kind: type[_T]) -> _T:
+        give_up = time.monotonic() + max(self._patience, self._timeout)
+        while True:
+            try:
+                return self._ask_once(call, kind)
+            except CallRefused as refusal:
+                pause = refusal.retry_seconds
+                if not pause or time.monotonic() + pause > give_up:
+                    raise
+            except (TimeoutError, BrokerUnavailable) as error:
+                pause = _ASK_AGAIN_SECONDS
+                if time.monotonic() + pause > give_up:
+                    raise SeedServiceAway(f"the seed service does not answer: {error}") from error
+            if self._pause(pause):
+                raise SeedServiceAway("stopped before the seed service had answered")
+
+    def _ask_once(self, call: ResourceCall, kind: type[_T]) -> _T:
+        question = Outgoing(encode(call), key=topology.SEEDS.name, persistent=False)
+        answer = decode(self._broker.request(question, self._timeout).body)
+        if isinstance(answer, SeedsRefused):
+            raise CallRefused(answer.code, answer.text, answer.retry_seconds)
+        if not isinstance(answer, kind):
+            raise CallRefused("bad_answer", f"{type(answer).__name__} is no answer to this call")
+        return answer
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait; whether to stop instead."""
+        if self._stop is not None:
+            return self._stop.wait(seconds)
+        time.sleep(seconds)
+        return False
+
+
+def _seconds_to(at: int) -> float:
+    return max(0.0, at / 1000 - time.time())

@@ -1,0 +1,205 @@
+"""Calls what the spider's author wrote, and takes what it yields."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any
+
+from yardspider.callbacks import (
+    callback_name,
+    describe_error,
+    find_callback,
+    ready_outputs,
+    waited_outputs,
+)
+from yardspider.dispatcher import Dispatcher
+from yardspider.errors import RunFailed
+from yardspider.ledger import Ledger
+from yardspider.outputs import ItemSink
+from yardspider.request import Request
+from yardspider.response import Response
+from yardspider.seeds.desk import SeedDesk
+from yardspider.seeds.seed import Seed
+from yardspider.seeds.task import SeedTask
+from yardspider.spider import SeedSpider, Spider
+
+log = logging.getLogger("yardspider")
+
+# ``start`` is asked for more only while fewer wait, so a million start requests cost no memory.
+START_QUEUE = 1000
+
+
+class Caller:
+    """The spider's code, and the one place where its outputs are taken.
+
+    Args:
+        chained: a request made from a page goes back to the agent that fetched the page.
+        ring: called when something has ended by itself.
+
+    ``failure``: why the run cannot go on; ``tasks``: callbacks that wait for something.
+    """
+
+    def __init__(
+        self,
+        spider: Spider,
+        dispatcher: Dispatcher,
+        desk: SeedDesk,
+        items: ItemSink,
+        ledger: Ledger,
+        *,
+        chained: bool,
+        ring: Callable[[], None],
+    ) -> None:
+        self._spider = spider
+        self._dispatcher = dispatcher
+        self._desk = desk
+        self._items = items
+        self._ledger = ledger
+        self._chained = chained
+        self._ring = ring
+        self.hungry = asyncio.Event()
+        self.failure: RunFailed | None = None
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def feed(self) -> None:
+        """Go through ``start`` as fast as its requests are sent."""
+        start = self._spider.start
+        try:
+            result = start()
+            outputs = ready_outputs(result)
+            async for output in waited_outputs(result) if outputs is None else _each(outputs):
+                self._emit(output, None, None)
+                self._ring()
+                while self._dispatcher.queued >= START_QUEUE or self._desk.crowded:
+                    self.hungry.clear()
+                    await self.hungry.wait()
+        except RunFailed as failure:
+            self.failure = failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: the run fails
+            self.failure = RunFailed(describe_error("start", error, start))
+        finally:
+            self._ring()
+
+    # --- pages --------------------------------------------------------------------------------
+
+    def call(self, request: Request, response: Response) -> None:
+        """Give a page to its callback; the request ends here, or with the callback's task."""
+        callback = find_callback(self._spider, request.callback)
+        try:
+            result = callback(response)
+            outputs = ready_outputs(result)
+            if outputs is None:
+                self._keep(self._await_callback(callback, result, response))
+                return
+            for output in outputs:
+                self._emit(output, response, request.seed)
+        except RunFailed:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: its request fails
+            self._callback_failed(callback, error, response)
+        else:
+            self._succeeded(request)
+
+    async def _await_callback(self, callback: Any, result: Any, response: Response) -> None:
+        try:
+            async for output in waited_outputs(result):
+                self._emit(output, response, response.request.seed)
+            self._succeeded(response.request)
+        except RunFailed as failure:
+            self.failure = failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as in call
+            self._callback_failed(callback, error, response)
+
+    def _succeeded(self, request: Request) -> None:
+        self._ledger.success += 1
+        if request.seed is not None:
+            self._desk.settled(request.seed)
+
+    def _callback_failed(self, callback: Any, error: BaseException, response: Response) -> None:
+        reason = describe_error(f"callback {callback_name(callback)}", error, callback)
+        log.error("%s for %s", reason, response.request.url)
+        self._ledger.fail(response.request.url, response.status, reason)
+        self.request_failed(response.request, reason)
+
+    def request_failed(self, request: Request, reason: str) -> None:
+        """The seed of a request that has failed learns of it."""
+        if request.seed is not None:
+            self._desk.settled(request.seed, f"{reason} ({request.url})")
+
+    # --- seeds --------------------------------------------------------------------------------
+
+    def begin(self, task: SeedTask) -> None:
+        """Make the requests of a seed; their making counts as an open one."""
+        if not isinstance(self._spider, SeedSpider):
+            raise TypeError(f"{type(self._spider).__name__} takes no seeds")
+        make = self._spider.requests
+        try:
+            result = make(task)
+            outputs = ready_outputs(result)
+            if outputs is None:
+                self._keep(self._await_requests(make, result, task))
+                return
+            for output in outputs:
+                self._emit(output, None, task)
+        except RunFailed:
+            raise
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: its seed fails
+            self._requests_failed(make, error, task)
+        else:
+            self._desk.settled(task)
+
+    async def _await_requests(self, make: Any, result: Any, task: SeedTask) -> None:
+        try:
+            async for output in waited_outputs(result):
+                self._emit(output, None, task)
+        except RunFailed as failure:
+            self.failure = failure
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - as in begin
+            self._requests_failed(make, error, task)
+        else:
+            self._desk.settled(task)
+
+    def _requests_failed(self, make: Any, error: BaseException, task: SeedTask) -> None:
+        reason = describe_error("requests", error, make)
+        log.error("%s for seed %s", reason, task.data)
+        self._desk.settled(task, reason)
+
+    # --- outputs ------------------------------------------------------------------------------
+
+    def _keep(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self.tasks.add(task)
+
+        def ended(done: asyncio.Task[None]) -> None:
+            self.tasks.discard(done)
+            self._ring()
+
+        task.add_done_callback(ended)
+
+    def _emit(self, output: Any, response: Response | None, seed: SeedTask | None) -> None:
+        """Take what the spider yielded. ``TypeError`` for what is none of the kinds there are."""
+        if isinstance(output, Request):
+            if isinstance(output.callback, str):
+                find_callback(self._spider, output.callback)
+            if output.depth is None:
+                output.depth = 0 if response is None else (response.request.depth or 0) + 1
+            if response is not None and self._chained:
+                output.agent = response.agent
+            output.seed = None if output.detached else seed
+            if self._dispatcher.enqueue(output) and output.seed is not None:
+                output.seed.open += 1
+        elif isinstance(output, dict):
+            self._items.add(output)
+            self._ledger.items += 1
+        elif isinstance(output, Seed):
+            self._desk.found(output, seed)
+        else:
+            kind = type(output).__name__
+            raise TypeError(f"yielded {kind}, not a Request, a Seed or a dict")
+
+
+async def _each(outputs: Iterable[Any]) -> AsyncIterator[Any]:
+    for output in outputs:
+        yield output

@@ -1,0 +1,245 @@
+"""All that a run has to do with its frontier, in the engine's terms."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from yardspider.clock import Clock
+from yardspider.errors import RunFailed
+from yardspider.seeds.initial import load_seeds
+from yardspider.seeds.lane import Lane
+from yardspider.seeds.leases import Leases
+from yardspider.seeds.outbox import Adding, Outbox
+from yardspider.seeds.port import Frontier, SeedCounts
+from yardspider.seeds.seed import Seed
+from yardspider.seeds.task import SeedTask
+from yardspider.settings import SpiderSettings
+
+log = logging.getLogger("yardspider")
+
+_LOG_SECONDS: Final = 30.0
+_CLOSE_SECONDS: Final = 1.0
+NO_FRONTIER: Final = "this run has no frontier to take seeds; choose one in its job"
+
+
+class SeedDesk:
+    """One run's seeds. Without a frontier it does nothing, and refuses seeds.
+
+    Args:
+        takes_seeds: whether the run works on seeds, not only finds them.
+        before_finish: makes items last; called before seeds are finished.
+        ring: called when there is something to do.
+    """
+
+    def __init__(
+        self,
+        frontier: Frontier | None,
+        settings: SpiderSettings,
+        *,
+        takes_seeds: bool,
+        clock: Clock,
+        before_finish: Callable[[], None],
+        ring: Callable[[], None],
+    ) -> None:
+        self._frontier = frontier
+        self._settings = settings
+        self._takes = takes_seeds
+        self._clock = clock
+        self._ring = ring
+        self.counts = SeedCounts()
+        self._loading: asyncio.Task[int] | None = None
+        self._stopping = False
+        self._paused = False
+        self._log_at = 0.0
+        self._logged = ""
+        self._outbox: Outbox | None = None
+        self._leases: Leases | None = None
+        if frontier is not None:
+            self._lanes = [Lane(clock, ring, settings.seed_service_seconds) for _ in range(3)]
+            telling, asking, keeping = self._lanes
+            self._leases = Leases(
+                frontier, asking, keeping, self.counts, ahead=settings.seeds_ahead
+            )
+            self._outbox = Outbox(
+                frontier,
+                telling,
+                self.counts,
+                before_finish=before_finish,
+                ended=self._leases.ended,
+                news=self._leases.news,
+            )
+
+    async def open(self) -> None:
+        """Get to the frontier. Raises ``RunFailed``."""
+        if self._frontier is None:
+            if self._takes or self._settings.initial_seeds:
+                raise RunFailed(NO_FRONTIER)
+            return
+        await self._frontier.open()
+        self._log_at = self._clock.now() + _LOG_SECONDS
+        if self._settings.initial_seeds:
+            path = Path(self._settings.initial_seeds)
+            self._loading = asyncio.create_task(load_seeds(path, self.add))
+            self._loading.add_done_callback(lambda _: self._ring())
+
+    # --- what the spider says -----------------------------------------------------------------
+
+    def add(self, seeds: Sequence[Seed]) -> Adding:
+        """Add seeds with the next batch. Raises ``RunFailed`` without a frontier."""
+        outbox, now = self._ready()
+        adding = Adding(len(seeds))
+        outbox.add([seed.message(now) for seed in seeds], adding)
+        self._ring()
+        return adding
+
+    def found(self, seed: Seed, task: SeedTask | None) -> None:
+        """Add a seed, after the finish of the one whose page it was found on (seed S3.17)."""
+        outbox, now = self._ready()
+        if task is None:
+            outbox.add([seed.message(now)])
+        else:
+            task.find(seed.message(now))
+            outbox.overflow(task)
+
+    def _ready(self) -> tuple[Outbox, int]:
+        if self._frontier is None or self._outbox is None:
+            raise RunFailed(NO_FRONTIER)
+        return self._outbox, self._frontier.now()
+
+    # --- what becomes of seeds ----------------------------------------------------------------
+
+    def take(self) -> SeedTask | None:
+        """The next seed to work on; its making counts as one open request."""
+        if self._leases is None or self._paused or self._stopping:
+            return None
+        task = self._leases.take()
+        if task is not None:
+            task.open = 1
+        return task
+
+    def settled(self, task: SeedTask, failure: str = "") -> None:
+        """A request of it has ended, or the making of them; with the last one the seed ends."""
+        if failure:
+            task.request_failed(failure)
+        task.open -= 1
+        if task.open == 0 and self._outbox is not None:
+            if task.failure:
+                log.warning("seed %s: %s", task.data, task.failure)
+            self._outbox.finish(task)
+            self._ring()
+
+    # --- the engine's -------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """The run must not end by itself."""
+        if self._outbox is None or self._leases is None:
+            return False
+        loading = self._loading is not None and not self._loading.done()
+        return loading or self._outbox.busy or (self._takes and self._leases.busy)
+
+    @property
+    def crowded(self) -> bool:
+        """So many seeds wait to be added that no new page should be asked for."""
+        return self._outbox is not None and self._outbox.crowded
+
+    @property
+    def has_work(self) -> bool:
+        """Whether ``take`` gives a seed."""
+        return self._leases is not None and not self._paused and self._leases.has_waiting
+
+    def step(self, now: float) -> None:
+        """Do what is due. Raises ``RunFailed`` when the service is away for too long."""
+        if self._outbox is None or self._leases is None:
+            return
+        loading = self._loading
+        if loading is not None and loading.done() and not loading.cancelled():
+            self._loading = None
+            loading.result()
+        self._outbox.step(now)
+        if self._stopping or self._paused:
+            # What was on its way as the pause began.
+            self._leases.give_back_unbegun()
+            self._leases.step(now, more=False)
+        else:
+            self._leases.step(now, more=self._takes)
+        if now >= self._log_at:
+            self._log_at = now + _LOG_SECONDS
+            self._log_progress()
+
+    def next_wake(self, now: float) -> float | None:
+        """When ``step``, called at ``now``, has something to do again, if nothing rings before."""
+        if self._outbox is None or self._leases is None:
+            return None
+        times = self._leases.next_wake() if self._takes else []
+        telling = self._outbox.next_wake()
+        if telling is not None:
+            times.append(telling)
+        # What was due and was not done waits for a call that rings.
+        return min((time for time in times if time > now), default=None)
+
+    def pause(self) -> None:
+        """What has not begun goes back; the rest is kept for as long as the pause lasts."""
+        self._paused = True
+        if self._leases is not None:
+            self._leases.give_back_unbegun()
+
+    def resume(self) -> None:
+        """Ask for seeds again."""
+        self._paused = False
+
+    def stop(self) -> None:
+        """Ask for nothing more, and give back what has not begun (seed S3.18)."""
+        self._stopping = True
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._leases is not None:
+            self._leases.give_back_unbegun()
+
+    async def finish(self, limit_seconds: float) -> RunFailed | None:
+        """Tell the service all that is left to tell, within so many seconds.
+
+        What has kept it from being told, where it was not and somebody must know.
+        """
+        frontier, outbox, leases = self._frontier, self._outbox, self._leases
+        if frontier is None or outbox is None or leases is None:
+            return None
+        failure = None
+        self._stopping = True
+        if self._loading is not None:
+            self._loading.cancel()
+        try:
+            async with asyncio.timeout(limit_seconds):
+                await leases.wait_for_reply()
+                await outbox.drain(self._clock.now)
+                await leases.give_back_all(self._clock.now())
+        except (TimeoutError, RunFailed) as error:
+            why = str(error) or f"no answer within {limit_seconds:g} s"
+            log.error("not all could be told of seeds: %s", why)
+            if outbox.unconfirmed:
+                text = f"{outbox.unconfirmed} seeds may not have been added: {why}"
+                failure = RunFailed(text)
+        for lane in self._lanes:
+            lane.cancel()
+        self.counts.left = leases.held
+        self.counts.unconfirmed = outbox.unconfirmed
+        if self.counts.any:
+            log.info("seeds: %s", self.counts)
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await frontier.close()
+        except TimeoutError:
+            log.warning("the connection to the seed service could not be closed in time")
+        return failure
+
+    def _log_progress(self) -> None:
+        told = str(self.counts)
+        if self._leases is not None and self._leases.pending is not None:
+            told += f"; {self._leases.pending} wait in the frontier"
+        if self.counts.any and told != self._logged:
+            self._logged = told
+            log.info("seeds: %s", told)

@@ -1,0 +1,130 @@
+"""A seed that a run works on: its requests, and what comes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from yardkit.protocol import LeasedSeed, SeedFinish, SeedOutcome
+from yardkit.protocol.seeds import GRAB, MAX_RESULT_BYTES
+from yardkit.protocol.seeds import Seed as SeedMessage
+from yardkit.seeds import seed_bytes
+
+_REASON_CHARACTERS = 500
+
+
+class SeedTask:
+    """A leased seed. It has succeeded when every request that came of it has.
+
+    ``data``, ``ext``, ``retry`` (tries that have failed before) and ``max_retry`` are the seed's;
+    ``is_grab``: somebody waits for what ``finish`` says. What the spider says of a seed goes before
+    what its requests came to, the last word before those before it; it counts once all requests
+    of the seed have ended.
+    """
+
+    __slots__ = (
+        "_failure",
+        "_grab",
+        "_outcome",
+        "_result",
+        "data",
+        "ext",
+        "found",
+        "found_bytes",
+        "generation",
+        "key",
+        "max_retry",
+        "open",
+        "retry",
+        "seen",
+        "segment",
+    )
+
+    def __init__(self, leased: LeasedSeed, generation: int) -> None:
+        ext = dict(leased.ext or {})
+        self._grab = str(ext.pop(GRAB, ""))
+        self.data = leased.data
+        self.ext: dict[str, Any] = ext
+        self.retry = leased.retry
+        self.max_retry = leased.max_retry
+        self.segment = leased.segment
+        self.key = leased.key
+        self.generation = generation
+        # Requests that have not ended, and the making of the first ones.
+        self.open = 0
+        # Requests made for it: another try of the seed fetches its pages again.
+        self.seen: set[bytes] = set()
+        self.found: list[SeedMessage] = []
+        self.found_bytes = 0
+        self._failure = ""
+        self._outcome: SeedOutcome | None = None
+        self._result: Any = None
+
+    # --- what a spider says of it -------------------------------------------------------------
+
+    @property
+    def is_grab(self) -> bool:
+        """Whether somebody waits for the result."""
+        return bool(self._grab)
+
+    def finish(self, result: Any = None) -> None:
+        """It has succeeded, whatever its requests come to.
+
+        Args:
+            result: goes to whoever has grabbed the seed; anything that JSON could hold.
+
+        Raises:
+            ValueError: the result cannot be sent.
+        """
+        try:
+            size = len(msgspec.msgpack.encode(result))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"the result of a seed cannot be sent: {error}") from error
+        if size > MAX_RESULT_BYTES:
+            raise ValueError(f"the result of a seed has {size} bytes, {MAX_RESULT_BYTES} may be")
+        self._outcome, self._result = SeedOutcome.SUCCESS, result
+
+    def fail(self, reason: str = "") -> None:
+        """This try has failed: the seed is tried again while it has tries left."""
+        self._outcome, self._failure = SeedOutcome.FAILURE, reason[:_REASON_CHARACTERS]
+
+    def give_up(self, reason: str = "") -> None:
+        """It has failed, and another try would not help."""
+        self._outcome, self._failure = SeedOutcome.GIVEN_UP, reason[:_REASON_CHARACTERS]
+
+    def ignore(self) -> None:
+        """It is of no interest: neither a success nor a failure."""
+        self._outcome = SeedOutcome.IGNORED
+
+    # --- the engine's ------------------------------------------------------------------------
+
+    def find(self, seed: SeedMessage) -> None:
+        """Keep a seed that was found on the way; it is added after the finish (seed S3.17)."""
+        self.found.append(seed)
+        self.found_bytes += seed_bytes(seed)
+
+    def request_failed(self, reason: str) -> None:
+        """One of its requests has; the first reason is kept."""
+        self._failure = self._failure or reason[:_REASON_CHARACTERS]
+
+    @property
+    def outcome(self) -> SeedOutcome:
+        """What it comes to as things are: an exception is a failed try (seed S3.17)."""
+        if self._outcome is not None:
+            return self._outcome
+        return SeedOutcome.FAILURE if self._failure else SeedOutcome.SUCCESS
+
+    @property
+    def failure(self) -> str:
+        """The first reason; "" where nothing failed."""
+        return self._failure
+
+    def finished(self) -> SeedFinish:
+        """The message about it."""
+        return SeedFinish(
+            self.segment, self.key, self.generation, self.outcome, self._grab, self._result
+        )
+
+    def __repr__(self) -> str:
+        return f"<SeedTask {self.data}>"

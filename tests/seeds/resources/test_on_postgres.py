@@ -1,0 +1,30 @@
+"""The tests that lease, again on PostgreSQL, and from many threads at once on both databases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.again import run_again
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_resources_are_leased_on_postgresql_too(postgres_database: str) -> None:
+    run_again([HERE / "test_leasing.py", HERE / "test_decisions.py"], postgres_database)
+
+
+@pytest.mark.services
+@pytest.mark.covers("S3.21")
+@pytest.mark.timeout(300)
+def test_threads_never_share_a_resource_on_postgresql(postgres_database: str) -> None:
+    run_again([HERE / "at_once.py"], postgres_database)
+
+
+@pytest.mark.covers("S3.21")
+@pytest.mark.timeout(300)
+def test_threads_never_share_a_resource_on_sqlite(tmp_path: Path) -> None:
+    run_again([HERE / "at_once.py"], f"sqlite:///{tmp_path / 'shared.sqlite3'}")
