@@ -6,39 +6,56 @@ engine's errors: ``unknown_key``, ``unknown_segment``, ``seed_in_use``, ``seed_n
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from apps.seeds.models import Frontier
 from apps.seeds.services.calling import client_of, manager_of
-from apps.seeds.stores.base import Books, Reopened, Segment
+from apps.seeds.stores.base import Books, Reopened, ReopenedSlice, Segment
 from apps.seeds.stores.operations import (
     RESULTS,
     AnyOperation,
     DropSegment,
+    FindSeed,
     Forget,
     Reopen,
-    ReopenFailed,
+    ReopenFailedSlice,
     ShowSegments,
+    now_ms,
 )
 from yardkit.protocol import Seed, SeedLookedUp
+from yardkit.protocol.seeds import KnownSeed
 
-# Of operations that go through a whole segment.
-LONG_SECONDS = 120.0
+# Seeds in one call: the service is not held up for others.
+SLICE: Final = 2000
+# Of a disk that is busy.
+LONG_SECONDS: Final = 60.0
 
 
-def manage(frontier: Frontier, operation: AnyOperation, *, timeout: float = 10.0) -> Any:
+def manage(
+    frontier: Frontier,
+    operation: AnyOperation,
+    *,
+    timeout: float | None = None,
+    patience: float = 0.0,
+) -> Any:
     """Have one done; what it gives."""
     raw = msgspec.Raw(msgspec.msgpack.encode(operation))
-    result = manager_of(frontier, timeout=timeout).manage(raw)
+    result = manager_of(frontier, timeout=timeout, patience=patience).manage(raw)
     return msgspec.msgpack.decode(result, type=RESULTS[type(operation)])
 
 
-def show_segments(frontier: Frontier, *, timeout: float = 10.0) -> list[Segment]:
+def show_segments(frontier: Frontier, *, timeout: float | None = None) -> list[Segment]:
     """All segments as they are now; pages read ``SegmentReport`` instead."""
     segments: list[Segment] = manage(frontier, ShowSegments(), timeout=timeout)
     return segments
+
+
+def find_seed(frontier: Frontier, segment: int, key: str) -> KnownSeed | None:
+    """What is stored under a key; None: nothing."""
+    known: KnownSeed | None = manage(frontier, FindSeed(segment, key))
+    return known
 
 
 def reopen(frontier: Frontier, segment: int, key: str) -> None:
@@ -52,9 +69,21 @@ def forget(frontier: Frontier, segment: int, key: str) -> None:
 
 
 def reopen_failed(frontier: Frontier, source: int, target: int | None = None) -> Reopened:
-    """Add the failed seeds of a segment to that of now, or to ``target``."""
-    reopened: Reopened = manage(frontier, ReopenFailed(source, target), timeout=LONG_SECONDS)
-    return reopened
+    """Add the failed seeds of a segment to that of now, or to ``target``.
+
+    Slice by slice until all are done; ``operations.start_operation`` leaves that to a worker.
+    """
+    if target is None:
+        # One for all slices: midnight may come between two.
+        target = frontier.rules().segments(now_ms())
+    reopened = duplicates = 0
+    after: bytes | None = b""
+    while after is not None:
+        done: ReopenedSlice = manage(frontier, ReopenFailedSlice(source, target, after, SLICE))
+        reopened += done.reopened
+        duplicates += done.duplicates
+        after = done.after
+    return Reopened(reopened, duplicates)
 
 
 def drop_segment(frontier: Frontier, segment: int, *, leased_too: bool = False) -> Books:

@@ -92,6 +92,40 @@ def start_operation(
 
 
 @transaction.atomic
+def begin_import(
+    frontier: Frontier, arguments: Mapping[str, Any], requested_by: str, actor: User | None
+) -> Operation:
+    """The row of an import that this process does itself.
+
+    Raises:
+        OperationRunning: the frontier is being moved.
+    """
+    now = database_now()
+    frontier = Frontier.objects.select_for_update().get(pk=frontier.pk)
+    active = Operation.objects.filter(frontier=frontier, state__in=ACTIVE_OPERATIONS)
+    if active.filter(kind=OperationKind.MOVE).exists():
+        raise OperationRunning
+    operation = Operation.objects.create(
+        frontier=frontier,
+        kind=OperationKind.IMPORT,
+        arguments=dict(arguments),
+        state=OperationState.RUNNING,
+        requested_by=(requested_by or (actor.get_username() if actor else ""))[:150],
+        created_at=now,
+        started_at=now,
+        beat_at=now,
+    )
+    record(
+        actor=actor,
+        action="seeds.import",
+        obj=frontier,
+        after=dict(arguments),
+        actor_label="" if actor else operation.requested_by,
+    )
+    return operation
+
+
+@transaction.atomic
 def cancel_operation(operation: Operation, *, actor: User | None = None) -> Operation:
     """End it after the slice that is being done; what is done stays done.
 
@@ -128,7 +162,7 @@ def work_on_operation(
     try:
         while not STEPS[OperationKind(operation.kind)](operation):
             failpoints.hit("seeds.operation.slice")
-            if not _beat(operation):
+            if not beat_operation(operation):
                 return None
             if told is not None:
                 told(operation)
@@ -140,10 +174,10 @@ def work_on_operation(
     except CallRefused as error:
         if error.retry_seconds:
             return _release(operation, error=str(error), wake=False)
-        return _end(operation, OperationState.FAILED, str(error))
+        return end_operation(operation, OperationState.FAILED, str(error))
     except Refused as error:
-        return _end(operation, OperationState.FAILED, str(error))
-    ended = _end(operation, OperationState.DONE)
+        return end_operation(operation, OperationState.FAILED, str(error))
+    ended = end_operation(operation, OperationState.DONE)
     if told is not None:
         told(operation)
     return ended
@@ -167,10 +201,14 @@ def sweep_operations(*, now: datetime) -> int:
         state=OperationState.RUNNING, beat_at__lt=now - timedelta(seconds=STALE_SECONDS)
     )
     for operation in stale:
+        if operation.kind == OperationKind.IMPORT:
+            # Its lines went with the process that read them.
+            end_operation(operation, OperationState.FAILED, _("its process died"))
+            continue
         attempts = int(operation.arguments.get("attempts", 0)) + 1
         if attempts >= MAX_ATTEMPTS:
             text = _("%(count)d workers died of it") % {"count": attempts}
-            _end(operation, OperationState.FAILED, text)
+            end_operation(operation, OperationState.FAILED, text)
             continue
         operation.arguments["attempts"] = attempts
         _mine(operation).update(state=OperationState.WAITING, arguments=operation.arguments)
@@ -199,7 +237,7 @@ def _claim(operation_id: int) -> Operation | None:
     return operation
 
 
-def _beat(operation: Operation) -> bool:
+def beat_operation(operation: Operation) -> bool:
     """Write how far it is. False when it is no longer this worker's."""
     now = database_now()
     operation.arguments.pop("attempts", None)
@@ -219,7 +257,8 @@ def _release(operation: Operation, *, error: str = "", wake: bool = True) -> str
     return OperationState.WAITING
 
 
-def _end(operation: Operation, state: OperationState, error: str = "") -> str:
+def end_operation(operation: Operation, state: OperationState, error: str = "") -> str:
+    """It has come to ``state``; nothing happens when it is no longer this worker's."""
     now = database_now()
     _mine(operation).update(
         state=state,

@@ -15,7 +15,7 @@ from apps.seeds.engine.errors import BadSetting, SeedInUse, UnknownSegment
 from apps.seeds.engine.seeds import LAST_TIME
 from apps.seeds.errors import BadArguments
 from apps.seeds.models import Frontier, Operation
-from apps.seeds.services.managing import manage, show_segments
+from apps.seeds.services.managing import SLICE, manage, show_segments
 from apps.seeds.states import OperationKind, OperationState
 from apps.seeds.stores.base import Books, Moved, ReopenedSlice, Segment
 from apps.seeds.stores.operations import (
@@ -28,8 +28,6 @@ from apps.seeds.stores.operations import (
 )
 from yardkit.seeds import CallRefused
 
-# Seeds in one call: the service is not held up for others.
-SLICE: Final = 2000
 # By then every process of the seed service has heard that a frontier is frozen.
 SETTLE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.5

@@ -26,7 +26,6 @@ from apps.seeds.stores.base import (
     Known,
     Moved,
     Page,
-    Reopened,
     ReopenedSlice,
     SeedStore,
     Segment,
@@ -63,6 +62,13 @@ class ShowSegments(Operation, frozen=True, tag="segments"):
     staged: bool = False
 
 
+class FindSeed(Operation, frozen=True, tag="find"):
+    """``Known | None``: what is stored under a key."""
+
+    segment: int
+    key: str
+
+
 class Reopen(Operation, frozen=True, tag="reopen"):
     """Let an ended seed be crawled again; no result."""
 
@@ -77,15 +83,11 @@ class Forget(Operation, frozen=True, tag="forget"):
     key: str
 
 
-class ReopenFailed(Operation, frozen=True, tag="reopen_failed"):
-    """``Reopened``. ``target`` None: the segment of now."""
-
-    source: int
-    target: int | None = None
-
-
 class ReopenFailedSlice(Operation, frozen=True, tag="reopen_failed_slice"):
-    """``ReopenedSlice``: the same for the next ``limit`` seeds behind the hash ``after``."""
+    """``ReopenedSlice``: failed ones among the next ``limit`` seeds behind the hash ``after``.
+
+    ``target`` None: the segment of now.
+    """
 
     source: int
     target: int | None = None
@@ -146,9 +148,9 @@ class Regrouped(msgspec.Struct, frozen=True):
 
 AnyOperation: TypeAlias = (
     ShowSegments
+    | FindSeed
     | Reopen
     | Forget
-    | ReopenFailed
     | ReopenFailedSlice
     | DropSegment
     | ReadSegment
@@ -160,9 +162,9 @@ AnyOperation: TypeAlias = (
 # What each gives.
 RESULTS: dict[type[Operation], Any] = {
     ShowSegments: list[Segment],
+    FindSeed: Known | None,
     Reopen: None,
     Forget: None,
-    ReopenFailed: Reopened,
     ReopenFailedSlice: ReopenedSlice,
     DropSegment: Books,
     ReadSegment: Page,
@@ -192,14 +194,12 @@ def perform(
     match operation:
         case ShowSegments(staged):
             return store.segments(_number(frontier, staged))
+        case FindSeed(segment, key):
+            return store.lookup(frontier, segment, key)
         case Reopen(segment, key):
             return store.reopen(frontier, segment, key, now=now)
         case Forget(segment, key):
             return store.forget(frontier, segment, key, now=now)
-        case ReopenFailed(source, target):
-            if target is None:
-                target = rules.segments(now)
-            return store.reopen_failed(frontier, source, target, now=now)
         case ReopenFailedSlice(source, target, after, limit):
             if target is None:
                 target = rules.segments(now)

@@ -51,7 +51,7 @@ def page(
     where = place(frontier, segment)
     states = next_states(kernel, where, after, limit)
     last = len(states) < limit
-    found = []
+    found: list[tuple[bytes, bytes]] = []
     size = 0
     for start in range(0, len(states), 100):
         some = states[start : start + 100]

@@ -1,0 +1,243 @@
+"""What ``manage.py seeds`` takes, and how words become frontiers, segments and times."""
+
+from __future__ import annotations
+
+import getpass
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from django.core.management.base import CommandError, CommandParser
+
+from apps.projects.models import Project
+from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.seeds import DEFAULT_SEGMENT, LAST_TIME
+from apps.seeds.models import Frontier
+from apps.seeds.stores.operations import now_ms
+
+BAD_INPUT: Final = 2
+_DAYS: Final = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_SEGMENT: Final = "default, today, yesterday, 2026-11-21, 2026-11-21T14:00, or ms since 1970"
+
+
+def add_verbs(parser: CommandParser) -> None:
+    """Each verb and its arguments."""
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    listing = verbs.add_parser("list", help="all frontiers with what is in them")
+    listing.add_argument("--project", metavar="P", help="only those of this project")
+    _json(listing)
+    _add_create(verbs)
+    _json(_verb(verbs, "segments", "the books of each segment, as they are now"))
+    add = _verb(verbs, "add", "add seeds")
+    add.add_argument("seeds", metavar="SEED", nargs="+", help="most often a URL")
+    _seed(add)
+    add.add_argument("--urgent", action="store_true", help="handed out before all others")
+    _json(add)
+    load = _verb(verbs, "load", "add seeds from a text file, one a line")
+    load.add_argument("file", metavar="FILE", help="- is standard input; .gz is unpacked")
+    _seed(load)
+    look_up = _verb(verbs, "look-up", "would this seed be new, and if not, since when?")
+    look_up.add_argument("seed", metavar="SEED")
+    _at(look_up)
+    _json(look_up)
+    for name, text in (
+        ("reopen", "let an ended seed be crawled again"),
+        ("forget", "take a seed away, so that its key is new again"),
+    ):
+        verb = _verb(verbs, name, text)
+        verb.add_argument("segment", metavar="SEGMENT", help=_SEGMENT)
+        verb.add_argument("key", metavar="KEY", help="as look-up tells it")
+    reopen_failed = _verb(verbs, "reopen-failed", "crawl the failed seeds of a segment again")
+    reopen_failed.add_argument("segment", metavar="SEGMENT", help=_SEGMENT)
+    reopen_failed.add_argument(
+        "--into", metavar="SEGMENT", help="the segment they are added to (that of now)"
+    )
+    _add_dropping(verbs)
+    _add_files(verbs)
+    _add_granularity(verbs)
+    _json(_verb(verbs, "operations", "what was done to many seeds, and how far it is"))
+    cancel = verbs.add_parser("cancel", help="end an operation after its present slice")
+    cancel.add_argument("operation", metavar="N", type=int, help="its number")
+
+
+def _add_create(verbs: Any) -> None:
+    create = verbs.add_parser("create", help="make a frontier")
+    create.add_argument("name", metavar="NAME")
+    create.add_argument("--project", metavar="P", default="default", help="short name or id")
+    create.add_argument("--description", default="")
+    _grouping(create)
+    create.add_argument("--max-retry", type=int, metavar="N", help="failures until it has failed")
+    create.add_argument("--lease-seconds", type=int, metavar="S")
+    create.add_argument("--expected-seeds", type=int, metavar="N", help="of a segment")
+
+
+def _add_dropping(verbs: Any) -> None:
+    drop = _verb(verbs, "drop", "take a whole segment away")
+    drop.add_argument("segment", metavar="SEGMENT", help=_SEGMENT)
+    wipe = _verb(verbs, "wipe", "take all segments away")
+    for verb in (drop, wipe):
+        verb.add_argument("--leased-too", action="store_true", help="also what is being crawled")
+        verb.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _add_files(verbs: Any) -> None:
+    export = _verb(verbs, "export", "write all seeds with their states, as JSON lines")
+    export.add_argument("file", metavar="FILE", help="- is standard output; .gz is packed")
+    export.add_argument("--segment", metavar="SEGMENT", help=f"only this one: {_SEGMENT}")
+    importing = _verb(verbs, "import", "take in what export wrote")
+    importing.add_argument("file", metavar="FILE", help="- is standard input; .gz is unpacked")
+
+
+def _add_granularity(verbs: Any) -> None:
+    granularity = _verb(verbs, "granularity", "other segments, time zone or keys, with all seeds")
+    _grouping(granularity)
+    granularity.add_argument("--preview", action="store_true", help="only say what it would do")
+    granularity.add_argument(
+        "--wait",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="seconds to wait for leased seeds (0: refuse while there are any)",
+    )
+    granularity.add_argument("--yes", action="store_true", help="do not ask")
+    _json(granularity)
+
+
+def _verb(verbs: Any, name: str, text: str) -> CommandParser:
+    parser: CommandParser = verbs.add_parser(name, help=text, description=text)
+    parser.add_argument("frontier", metavar="FRONTIER", help="NAME, PROJECT/NAME or its number")
+    return parser
+
+
+def _grouping(parser: CommandParser) -> None:
+    parser.add_argument("--segments", metavar="R", help="day, hour, days:3, week, month, none, ...")
+    parser.add_argument("--time-zone", metavar="ZONE", help="such as Asia/Shanghai")
+    parser.add_argument("--keys", metavar="R", help="whole, page, canonical, ...")
+    parser.add_argument(
+        "--ignored-parameter",
+        metavar="NAME",
+        action="append",
+        dest="ignored_parameters",
+        help="of canonical keys; may be repeated",
+    )
+
+
+def _seed(parser: CommandParser) -> None:
+    _at(parser)
+    parser.add_argument("--max-retry", type=int, metavar="N", help="the frontier's by default")
+
+
+def _at(parser: CommandParser) -> None:
+    text = "not to be crawled before: now, 2026-11-21T14:00 by the frontier's clock, ..."
+    parser.add_argument("--at", metavar="TIME", help=text)
+
+
+def _json(parser: CommandParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs")
+
+
+# --- from words to things ------------------------------------------------------------------------
+
+
+def project_named(name: str) -> Project:
+    """By short name or id. Raises ``CommandError``."""
+    # A short name first: one may consist of digits.
+    found = Project.objects.filter(slug=name).first()
+    if found is None and name.isascii() and name.isdigit() and len(name) < 19:
+        found = Project.objects.filter(pk=int(name)).first()
+    if found is None:
+        near = get_close_matches(name, Project.objects.values_list("slug", flat=True), n=1)
+        meant = f"; is {near[0]} meant?" if near else ""
+        raise CommandError(f"--project: there is no project {name!r}{meant}", returncode=BAD_INPUT)
+    return found
+
+
+def frontier_named(name: str) -> Frontier:
+    """``NAME`` where only one project has it, ``PROJECT/NAME``, or its number.
+
+    Raises ``CommandError``.
+    """
+    rows = Frontier.objects.select_related("project")
+    project, _slash, last = name.rpartition("/")
+    found = rows.filter(name=last)
+    if project:
+        found = found.filter(project=project_named(project))
+    frontiers = list(found[:5])
+    if not frontiers and not project and last.isascii() and last.isdigit() and len(last) < 19:
+        frontiers = list(rows.filter(pk=int(last)))
+    if len(frontiers) > 1:
+        several = ", ".join(full_name(one) for one in frontiers)
+        raise CommandError(f"{name}: which one? {several}", returncode=BAD_INPUT)
+    if not frontiers:
+        names = {full_name(one): one.name for one in rows}
+        near = [*get_close_matches(name, names, n=1)] or [
+            full for full, short in names.items() if get_close_matches(last, [short])
+        ]
+        meant = f"; is {near[0]} meant?" if near else ""
+        raise CommandError(f"there is no frontier {name!r}{meant}", returncode=BAD_INPUT)
+    return frontiers[0]
+
+
+def full_name(frontier: Frontier) -> str:
+    """As people type it."""
+    return f"{frontier.project.slug}/{frontier.name}"
+
+
+def segment_named(frontier: Frontier, text: str) -> int:
+    """The segment that begins at, or has, the time ``text``. Raises ``CommandError``."""
+    if text == "default":
+        return DEFAULT_SEGMENT
+    if text.isascii() and text.isdigit():
+        number = int(text) if len(text) < 16 else LAST_TIME
+        if number >= LAST_TIME:
+            raise CommandError(f"{text} is no beginning of a segment", returncode=BAD_INPUT)
+        return number
+    try:
+        return frontier.rules().segments(time_named(frontier, text))
+    except BadSetting as error:
+        raise CommandError(str(error), returncode=BAD_INPUT) from error
+
+
+def time_named(frontier: Frontier, text: str) -> int:
+    """In ms since 1970; without an offset by the frontier's clock. Raises ``CommandError``."""
+    zone = ZoneInfo(frontier.time_zone)
+    if text == "now":
+        return now_ms()
+    if text in _DAYS:
+        day = datetime.now(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+        return int((day + timedelta(days=_DAYS[text])).timestamp() * 1000)
+    if text.isascii() and text.isdigit() and len(text) == 13:
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        line = f"{text!r} is no time; such are: now, today, 2026-11-21, 2026-11-21T14:00+08:00"
+        raise CommandError(line, returncode=BAD_INPUT) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=zone)
+    return int(moment.timestamp() * 1000)
+
+
+def shown_segment(frontier: Frontier, segment: int) -> str:
+    """When it begins, by the frontier's clock."""
+    return "default" if segment == DEFAULT_SEGMENT else shown_time(frontier, segment)
+
+
+def shown_time(frontier: Frontier, ms: int) -> str:
+    """By the frontier's clock, to the second."""
+    moment = datetime.fromtimestamp(ms // 1000, UTC).astimezone(ZoneInfo(frontier.time_zone))
+    short = "%Y-%m-%d %H:%M" if not moment.second else "%Y-%m-%d %H:%M:%S"
+    if (moment.hour, moment.minute, moment.second) == (0, 0, 0):
+        short = "%Y-%m-%d"
+    return moment.strftime(short)
+
+
+def who() -> str:
+    """For the audit trail."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError, ImportError):
+        # A container's user may have a number and no name.
+        name = "unknown"
+    return f"{name} (manage.py seeds)"
