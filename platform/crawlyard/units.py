@@ -28,6 +28,7 @@ def box(
         # Runs are stopped while the center, the agents and the statistics still listen.
         Unit("runner", manage("run_runner"), stops_first=True),
         Unit("router", manage("run_router")),
+        Unit("seeds", manage("run_seeds")),
         Unit("statistics", manage("run_statistics")),
         *_workers(builds_apart=builds_apart),
         Unit("beat", manage("run_beat")),

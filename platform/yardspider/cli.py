@@ -27,6 +27,7 @@ from yardspider.errors import BadInput, RunFailed
 from yardspider.ledger import Ledger
 from yardspider.loading import load_spider, make_spider
 from yardspider.outputs import ITEMS_FILE, write_exit
+from yardspider.resources.port import Pools
 from yardspider.runner import EXIT_FAILED, exit_content, finish, outcome_content, run_process
 from yardspider.scaffold import make_project, version
 from yardspider.seeds.memory import MemoryFrontier
@@ -134,9 +135,11 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
     spider = make_spider(spider_class, arguments)
     make_transport: Callable[[], Transport]
     frontier: Frontier | None
+    pools: Pools | None = None
     if platform and not options.local:
         make_transport = _platform_transport(run, settings)
         frontier = _platform_frontier(run)
+        pools = _platform_pools(run)
     else:
         make_transport = _local_transport(settings)
         frontier = MemoryFrontier()
@@ -149,6 +152,7 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
         run_dir=run_dir,
         stop=stop,
         frontier=frontier,
+        pools=pools,
     )
     status = finish(outcome, run_dir, stop)
     _print_summary(options, outcome)
@@ -194,6 +198,15 @@ def _platform_frontier(run: environment.RunEnvironment) -> Frontier | None:
 
     owner = f"run:{run.run}:{run.boot}"
     return RemoteFrontier(run.broker_url, run.frontier, run.frontier_token, owner=owner)
+
+
+def _platform_pools(run: environment.RunEnvironment) -> Pools | None:
+    if not run.pools:
+        return None
+    from yardspider.resources.remote import RemotePools
+
+    owner = f"run:{run.run}:{run.boot}"
+    return RemotePools(run.broker_url, run.pools, run.pools_token, owner=owner)
 
 
 def _timed(downloader: DownloaderSettings, settings: SpiderSettings) -> DownloaderSettings:

@@ -19,6 +19,8 @@ from yardspider.lifecycle import Commands
 from yardspider.outputs import ItemSink
 from yardspider.pace import Pace
 from yardspider.reporter import Reporter
+from yardspider.resources.api import Resources
+from yardspider.resources.port import Pools
 from yardspider.seeds.api import Seeds
 from yardspider.seeds.desk import SeedDesk
 from yardspider.seeds.port import Frontier, SeedCounts
@@ -32,6 +34,8 @@ State = Literal["exited", "failed", "stopped"]
 
 # For the last words to the seed service.
 LAST_SEEDS_SECONDS = 2.5
+# To give back what the spider has leased; the platform does it otherwise.
+LAST_RESOURCES_SECONDS = 1.0
 _LAST_REPORT_SECONDS = 30.0
 _CANCEL_SECONDS = 0.5
 # From here on the loop counts as held up by the spider's own code.
@@ -71,6 +75,7 @@ class Engine:
         clock: a test's own; real time otherwise.
         ledger: the books to keep, for callers that read them meanwhile.
         frontier: where seeds come from and go to.
+        pools: what the spider may lease.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Engine:
         clock: Clock | None = None,
         ledger: Ledger | None = None,
         frontier: Frontier | None = None,
+        pools: Pools | None = None,
     ) -> None:
         self._settings = settings
         self._transport = transport
@@ -117,6 +123,7 @@ class Engine:
             chained=transport.chained,
             ring=self._alarm.ring,
         )
+        self._resources = Resources(pools)
         self._equip(spider)
         self._reporter = Reporter(transport, self.ledger, self._depths)
         self._feeder: asyncio.Task[None] | None = None
@@ -135,6 +142,7 @@ class Engine:
     def _equip(self, spider: Spider) -> None:
         """Give the spider what only a run has."""
         spider.seeds = Seeds(self._desk)
+        spider.resources = self._resources
 
     def stop(self, reason: str) -> None:
         """Send nothing more, wait up to ``stop_seconds`` for what is out, then end "stopped"."""
@@ -230,6 +238,7 @@ class Engine:
         hurry = failure is not None or self._stop_by is not None
         limit = LAST_SEEDS_SECONDS if hurry else _LAST_SEEDS_UNHURRIED_SECONDS
         untold = await self._desk.finish(limit)
+        await self._resources.finish(LAST_RESOURCES_SECONDS)
         return failure or untold
 
     def _nothing_succeeded(self) -> str:

@@ -13,10 +13,11 @@ from typing import Any
 
 from yardkit.stop import Stop
 from yardspider.deadline import StopDeadline
-from yardspider.engine import LAST_SEEDS_SECONDS, Engine, Outcome
+from yardspider.engine import LAST_RESOURCES_SECONDS, LAST_SEEDS_SECONDS, Engine, Outcome
 from yardspider.errors import RunFailed
 from yardspider.ledger import Ledger
 from yardspider.outputs import ItemFile, ItemSink, NoItems, write_exit
+from yardspider.resources.port import Pools
 from yardspider.seeds.port import Frontier, SeedCounts
 from yardspider.settings import SpiderSettings
 from yardspider.spider import Spider
@@ -39,6 +40,7 @@ def run_process(
     run_dir: Path | None,
     stop: Stop,
     frontier: Frontier | None = None,
+    pools: Pools | None = None,
 ) -> Outcome:
     """Run to the end, or to a stop; returns how it ended. ``stop`` is installed already.
 
@@ -51,6 +53,8 @@ def run_process(
     stop_seconds = settings.stop_seconds + _STOP_SECONDS
     if frontier is not None:
         stop_seconds += LAST_SEEDS_SECONDS
+    if pools is not None:
+        stop_seconds += LAST_RESOURCES_SECONDS
 
     def last_words() -> int:
         log.error("stopped: the spider's own code did not return within %g s", stop_seconds)
@@ -61,7 +65,10 @@ def run_process(
 
     async def main() -> Outcome:
         loop = asyncio.get_running_loop()
-        engine = Engine(spider, settings, make_transport(), sink, ledger=ledger, frontier=frontier)
+        transport = make_transport()
+        engine = Engine(
+            spider, settings, transport, sink, ledger=ledger, frontier=frontier, pools=pools
+        )
 
         def on_stop() -> None:
             loop.remove_reader(stop.fileno())

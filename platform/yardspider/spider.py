@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar
 
 from yardspider.request import Outputs, Request
+from yardspider.resources.api import Resources
 from yardspider.response import Response
 from yardspider.seeds.api import Seeds
 from yardspider.seeds.task import SeedTask
@@ -21,12 +22,14 @@ class Spider:
         settings: how fast and how often; the job and the command line may change them.
         arguments: what the job gave this run, by name.
         seeds: adds seeds to the run's frontier; there from ``start`` on.
+        resources: leases accounts, tokens and proxies of the project's pools; likewise.
     """
 
     name: ClassVar[str] = ""
     start_urls: ClassVar[list[str]] = []
     settings: ClassVar[SpiderSettings] = SpiderSettings()
     seeds: Seeds
+    resources: Resources
 
     def __init__(self, arguments: Mapping[str, Any] | None = None) -> None:
         self.arguments: dict[str, Any] = dict(arguments or {})

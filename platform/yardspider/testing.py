@@ -45,6 +45,7 @@ from yardkit.protocol import (
 from yardspider.clock import Alarm
 from yardspider.engine import Engine, Outcome
 from yardspider.outputs import ItemList
+from yardspider.resources.memory import MemoryPools
 from yardspider.seeds.memory import MemoryFrontier
 from yardspider.seeds.port import SeedCounts
 from yardspider.seeds.seed import Seed
@@ -109,6 +110,8 @@ PageLike: TypeAlias = (
     "Page | tuple[int, Mapping[str, str], str | bytes] | str | bytes"
     " | NoAnswer | Slow | HeldBack | Skip | Refusal | None"
 )
+# By pool and name the secret, one text or several by name.
+Resources: TypeAlias = Mapping[str, Mapping[str, "Mapping[str, str] | str"]]
 Pages: TypeAlias = "Mapping[str, PageLike] | Callable[[DownloadRequest], PageLike]"
 
 
@@ -317,13 +320,15 @@ def page_answer(
 class CrawlResult:
     """What a spider did: its items, how it ended, the counters, and the requests it sent.
 
-    ``frontier``: with every seed as it is at the end, under ``seeds``.
+    ``frontier``: with every seed as it is at the end, under ``seeds``. ``pools``: with every use
+    of a resource, under ``uses``.
     """
 
     items: list[dict[str, Any]]
     outcome: Outcome
     requests: list[DownloadRequest]
     frontier: MemoryFrontier
+    pools: MemoryPools
 
     @property
     def seeds(self) -> SeedCounts:
@@ -347,6 +352,7 @@ async def crawl(
     settings: SpiderSettings | None = None,
     seeds: Iterable[str | Seed] = (),
     frontier: MemoryFrontier | None = None,
+    resources: Resources | None = None,
 ) -> CrawlResult:
     """``run_spider`` for tests that are asynchronous themselves, or bring a frontier."""
     made = spider(arguments) if isinstance(spider, type) else spider
@@ -354,11 +360,18 @@ async def crawl(
     items = ItemList()
     frontier = frontier or MemoryFrontier(seeds)
     frontier.use_clock(center.clock.milliseconds)
+    pools = MemoryPools(resources or {})
     engine = Engine(
-        made, settings or made.settings, center, items, clock=center.clock, frontier=frontier
+        made,
+        settings or made.settings,
+        center,
+        items,
+        clock=center.clock,
+        frontier=frontier,
+        pools=pools,
     )
     outcome = await engine.run()
-    return CrawlResult(items.items, outcome, center.requests, frontier)
+    return CrawlResult(items.items, outcome, center.requests, frontier, pools)
 
 
 def run_spider(
@@ -368,9 +381,20 @@ def run_spider(
     arguments: Mapping[str, Any] | None = None,
     settings: SpiderSettings | None = None,
     seeds: Iterable[str | Seed] = (),
+    resources: Resources | None = None,
 ) -> CrawlResult:
     """Run a spider against ``pages`` to its end, in this process and in virtual time.
 
     ``seeds``: what is in its frontier as it begins, of which the first day is 1 July 2026.
+    ``resources``: by pool and name the secrets that it may lease.
     """
-    return asyncio.run(crawl(spider, pages, arguments=arguments, settings=settings, seeds=seeds))
+    return asyncio.run(
+        crawl(
+            spider,
+            pages,
+            arguments=arguments,
+            settings=settings,
+            seeds=seeds,
+            resources=resources,
+        )
+    )

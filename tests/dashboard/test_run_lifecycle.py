@@ -13,7 +13,14 @@ from django.utils import timezone
 from apps.access.models import User
 from apps.access.states import Role
 from apps.jobs.models import Run
-from apps.jobs.services import acknowledge, freeze_run, mark_frozen, pause_run, restart_run
+from apps.jobs.services import (
+    acknowledge,
+    freeze_run,
+    mark_frozen,
+    pause_run,
+    restart_run,
+    tune_run,
+)
 from apps.jobs.states import RunState, Trigger
 from tests.access.factories import make_superuser, make_user
 from tests.jobs.factories import make_job, make_run
@@ -47,9 +54,9 @@ def buttons(html: str, run: Run) -> set[str]:
     [
         (S.QUEUED, {}, {"stop"}),
         (S.STARTING, {}, {"restart", "stop"}),
-        (S.RUNNING, {}, {"pause", "restart", "stop"}),
-        (S.PAUSING, {}, {"resume", "restart", "stop"}),
-        (S.PAUSED, {}, {"resume", "restart", "stop"}),
+        (S.RUNNING, {}, {"pause", "restart", "stop", "tune"}),
+        (S.PAUSING, {}, {"resume", "restart", "stop", "tune"}),
+        (S.PAUSED, {}, {"resume", "restart", "stop", "tune"}),
         (S.PAUSED, {"frozen": True}, {"resume", "restart", "stop"}),
         (S.RUNNING, {"freeze_wanted": True}, {"pause", "restart", "stop", "thaw"}),
         (S.STOPPING, {}, set()),
@@ -64,6 +71,29 @@ def test_only_what_is_allowed_is_offered(
     assert buttons(page(run), run) == offered
     viewer = make_user(roles={run.job.project: Role.VIEWER})
     assert buttons(page(run, viewer), run) == set()
+
+
+@pytest.mark.covers("S3.20")
+def test_the_pace_shown_is_the_one_the_run_goes_by() -> None:
+    run = make_run(state=S.RUNNING)
+    command = tune_run(run=run, concurrency=7, now=timezone.now(), actor=make_user(username="ann"))
+    html = page(run)
+    assert 'name="concurrency" min="1" max="10000" value="100"' in html
+    assert 'step="any" value="1.0"' in html
+    assert "change the pace asked by ann" in text_of(html)
+    answer = LifecycleAnswer(
+        run=run.pk,
+        boot=run.boot,
+        action=RunAction.TUNE,
+        command=command.pk,
+        reason="concurrency 7, speed 1",
+    )
+    acknowledge(message=answer, now=timezone.now())
+    html = page(run)
+    assert 'value="7"' in html
+    assert "concurrency 7, speed 1" in text_of(html)
+    run.commands.update(asked_at=timezone.now() - timedelta(seconds=11), answered_at=None)
+    assert "change the pace unanswered by ann" in text_of(page(run))
 
 
 @pytest.mark.covers("S1.8")

@@ -80,7 +80,7 @@ def test_the_commands_of_a_run_and_their_answers(project: Project) -> None:
     assert rows[0]["asked_by"]
     assert member(make_project(), Role.ADMIN).get(f"runs/{run.pk}/commands").status_code == 404
     shown = api.get(f"runs/{run.pk}").json()
-    assert shown["allowed"] == ["pause", "restart", "exit", "freeze"]
+    assert shown["allowed"] == ["pause", "restart", "exit", "freeze", "tune"]
 
 
 def test_all_runs_of_a_job_at_once(project: Project) -> None:

@@ -159,6 +159,28 @@ def test_every_button_is_for_operators_and_by_post(action: str) -> None:
     assert operator.post(address).headers["Location"] == f"/runs/{run.pk}"
 
 
+@pytest.mark.covers("S3.20")
+def test_the_pace_is_changed_by_operators_and_by_post() -> None:
+    run = make_run(state=RunState.RUNNING)
+    address = reverse("admin:jobs_run_tune", args=[run.pk])
+    given = {"concurrency": "7", "speed": ""}
+    viewer = logged_in(make_user(roles={run.job.project: Role.VIEWER}))
+    assert viewer.post(address, given).status_code == 403
+    stranger = logged_in(make_user(roles={make_project(): Role.ADMIN}))
+    assert stranger.post(address, given).status_code == 404
+    operator = logged_in(make_user(roles={run.job.project: Role.OPERATOR}))
+    assert operator.get(address).status_code == 405
+    assert operator.post(address, given).headers["Location"] == f"/runs/{run.pk}"
+    assert run.commands.get().settings == {"concurrency": 7}
+    for wrong, said_of_it in (
+        ({"concurrency": "many"}, "Window and speed are numbers."),
+        ({"speed": "nan"}, "The speed is a number from 0 to 1000000."),
+        ({}, "Give a window, a speed, or both."),
+    ):
+        assert said(operator.post(address, wrong))[-1] == said_of_it
+    assert run.commands.count() == 1
+
+
 def test_nobody_adds_changes_or_deletes_a_run() -> None:
     run = make_run(state=RunState.EXITED, arguments={"start": "https://a.org/"})
     client = logged_in(make_superuser())

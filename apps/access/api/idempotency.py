@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, cast
@@ -57,6 +58,21 @@ def idempotent(action: Action[P]) -> Action[P]:
     secrets in its answers overrides ``stored_answer``.
     """
 
+    return _honouring(action, transaction.atomic)
+
+
+def repeatable(action: Action[P]) -> Action[P]:
+    """``idempotent`` for an action that waits for another process, with no transaction open.
+
+    A transaction would lock an embedded database meanwhile, perhaps for the very process that is
+    waited for. After a crash at the wrong moment the effect comes twice, and must bear it.
+    """
+    return _honouring(action, nullcontext)
+
+
+def _honouring(
+    action: Action[P], together: Callable[[], AbstractContextManager[None]]
+) -> Action[P]:
     @wraps(action)
     def answer(view: Any, request: Request, *args: P.args, **kwargs: P.kwargs) -> Response:
         key = request.headers.get(HEADER)
@@ -69,7 +85,7 @@ def idempotent(action: Action[P]) -> Action[P]:
         if replay is not None:
             return replay
         try:
-            with transaction.atomic():
+            with together():
                 response = action(view, request, *args, **kwargs)
                 keep = getattr(view, "stored_answer", None)
                 _store(reservation, response, keep(response.data) if keep else response.data)

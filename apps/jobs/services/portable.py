@@ -275,7 +275,8 @@ class _Planner:
         names = {entry.values.get("name") for entry in entries}
         rows = Job.objects.filter(project__in=projects, name__in=names)
         self._jobs = {
-            (job.project_id, job.name): job for job in rows.select_related("project", "image", "frontier")
+            (job.project_id, job.name): job
+            for job in rows.select_related("project", "image", "frontier")
         }
         images = Image.objects.available().filter(project__in=projects)
         self._images = {(image.project_id, image.reference): image for image in images}

@@ -6,6 +6,7 @@ from apps.seeds.services.granularity import change as change_granularity
 from apps.seeds.services.granularity import preview as preview_granularity
 from apps.seeds.services.managing import (
     drop_segment,
+    find_seed,
     forget,
     look_up,
     reopen,
@@ -26,6 +27,7 @@ __all__ = [
     "create_frontier",
     "delete_frontier",
     "drop_segment",
+    "find_seed",
     "forget",
     "look_up",
     "manager_of",

@@ -9,21 +9,28 @@ from apps.seeds.models import Frontier
 from yardkit.seeds import SeedClient
 from yardkit.tokens import frontier_scope, manage_scope, sign_scope
 
+# What one question may take, where the caller does not say.
+TIMEOUT_SECONDS = 10.0
+
 
 def client_of(
-    frontier: Frontier, *, owner: str = "", timeout: float = 10.0, patience: float = 0.0
+    frontier: Frontier, *, owner: str = "", timeout: float | None = None, patience: float = 0.0
 ) -> SeedClient:
     """To add, lease, finish and look up, as a spider does.
 
     ``patience``: as ``SeedClient``; a web request asks once.
     """
+    timeout = TIMEOUT_SECONDS if timeout is None else timeout
     token = sign_scope(settings.SECRET_KEY, frontier_scope(frontier.pk))
     return SeedClient(
         shared_broker(), frontier.pk, token, owner=owner, timeout=timeout, patience=patience
     )
 
 
-def manager_of(frontier: Frontier, *, timeout: float = 10.0, patience: float = 0.0) -> SeedClient:
+def manager_of(
+    frontier: Frontier, *, timeout: float | None = None, patience: float = 0.0
+) -> SeedClient:
     """For ``manage`` alone."""
+    timeout = TIMEOUT_SECONDS if timeout is None else timeout
     token = sign_scope(settings.SECRET_KEY, manage_scope(frontier.pk))
     return SeedClient(shared_broker(), frontier.pk, token, timeout=timeout, patience=patience)

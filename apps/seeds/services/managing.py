@@ -17,6 +17,7 @@ from apps.seeds.stores.operations import (
     RESULTS,
     AnyOperation,
     DropSegment,
+    FindSeed,
     Forget,
     Reopen,
     ReopenFailedSlice,
@@ -24,6 +25,7 @@ from apps.seeds.stores.operations import (
     now_ms,
 )
 from yardkit.protocol import Seed, SeedLookedUp
+from yardkit.protocol.seeds import KnownSeed
 
 # Seeds in one call: the service is not held up for others.
 SLICE: Final = 2000
@@ -31,17 +33,29 @@ SLICE: Final = 2000
 LONG_SECONDS: Final = 60.0
 
 
-def manage(frontier: Frontier, operation: AnyOperation, *, timeout: float = 10.0) -> Any:
+def manage(
+    frontier: Frontier,
+    operation: AnyOperation,
+    *,
+    timeout: float | None = None,
+    patience: float = 0.0,
+) -> Any:
     """Have one done; what it gives."""
     raw = msgspec.Raw(msgspec.msgpack.encode(operation))
-    result = manager_of(frontier, timeout=timeout).manage(raw)
+    result = manager_of(frontier, timeout=timeout, patience=patience).manage(raw)
     return msgspec.msgpack.decode(result, type=RESULTS[type(operation)])
 
 
-def show_segments(frontier: Frontier, *, timeout: float = 10.0) -> list[Segment]:
+def show_segments(frontier: Frontier, *, timeout: float | None = None) -> list[Segment]:
     """All segments as they are now; pages read ``SegmentReport`` instead."""
     segments: list[Segment] = manage(frontier, ShowSegments(), timeout=timeout)
     return segments
+
+
+def find_seed(frontier: Frontier, segment: int, key: str) -> KnownSeed | None:
+    """What is stored under a key; None: nothing."""
+    known: KnownSeed | None = manage(frontier, FindSeed(segment, key))
+    return known
 
 
 def reopen(frontier: Frontier, segment: int, key: str) -> None:

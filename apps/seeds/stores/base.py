@@ -165,14 +165,23 @@ class SeedStore(Protocol):
             ClockBack: ``now`` is long before an earlier one.
         """
 
-    def lease(self, frontier: int, *, owner: str, limit: int, seconds: float, now: int) -> Lease:
+    def lease(
+        self, frontier: int, *, owner: str, limit: int, seconds: float, now: int, call: str = ""
+    ) -> Lease:
         """Hand out up to ``limit`` due seeds to ``owner`` for ``seconds``.
 
         Seeds without a time come first, then the segments from the oldest one; inside a segment
         they come by due time, then as they were added or, after a try, became pending again.
+        ``call``: the owner's name of this call, for ``recall``.
 
         Raises:
             BadCall, ClockBack
+        """
+
+    def recall(self, frontier: int, *, owner: str, call: str) -> Lease | None:
+        """The lease that this very call was given, with what of it is still leased.
+
+        None: it was given none, or that one is over. For answers that got lost on their way.
         """
 
     def extend(
@@ -208,6 +217,9 @@ class SeedStore(Protocol):
 
     def next_due(self, frontier: int, *, now: int) -> int | None:
         """When the next seed that must wait now becomes due; None: there is none."""
+
+    def pending(self, frontier: int) -> int:
+        """How many seeds wait, those not due yet among them."""
 
     def segments(self, frontier: int) -> list[Segment]:
         """All segments, the default one first, then by time."""

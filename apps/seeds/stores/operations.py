@@ -62,6 +62,13 @@ class ShowSegments(Operation, frozen=True, tag="segments"):
     staged: bool = False
 
 
+class FindSeed(Operation, frozen=True, tag="find"):
+    """``Known | None``: what is stored under a key."""
+
+    segment: int
+    key: str
+
+
 class Reopen(Operation, frozen=True, tag="reopen"):
     """Let an ended seed be crawled again; no result."""
 
@@ -141,6 +148,7 @@ class Regrouped(msgspec.Struct, frozen=True):
 
 AnyOperation: TypeAlias = (
     ShowSegments
+    | FindSeed
     | Reopen
     | Forget
     | ReopenFailedSlice
@@ -154,6 +162,7 @@ AnyOperation: TypeAlias = (
 # What each gives.
 RESULTS: dict[type[Operation], Any] = {
     ShowSegments: list[Segment],
+    FindSeed: Known | None,
     Reopen: None,
     Forget: None,
     ReopenFailedSlice: ReopenedSlice,
@@ -185,6 +194,8 @@ def perform(
     match operation:
         case ShowSegments(staged):
             return store.segments(_number(frontier, staged))
+        case FindSeed(segment, key):
+            return store.lookup(frontier, segment, key)
         case Reopen(segment, key):
             return store.reopen(frontier, segment, key, now=now)
         case Forget(segment, key):

@@ -339,6 +339,7 @@ SPECTACULAR_SETTINGS = {
         "AgentModeEnum": "apps.agents.states.AgentMode",
         "ImportModeEnum": "apps.jobs.services.portable.Mode",
         "ItemStateEnum": "apps.routing.states.ItemState",
+        "SeedStateEnum": "apps.seeds.api.call_serializers.STATES",
     },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
 }

@@ -147,8 +147,8 @@ class SeedsAdded(Message, frozen=True, kw_only=True, tag="seeds_added"):
 class LeaseSeeds(Message, frozen=True, kw_only=True, tag="seeds_lease"):
     """Hand out up to ``limit`` seeds to ``owner`` for ``seconds`` (0: as the frontier says).
 
-    ``wait_seconds``: while nothing is due the answer waits so long. ``holds``: the leases that the
-    owner has; when this very call comes a second time, after a kill, others of it are given back.
+    ``wait_seconds``: while nothing is due the answer waits so long. ``call``: the owner's name of
+    this call; when it comes ``again``, since its answer got lost, it gets the same lease.
     """
 
     frontier: int
@@ -157,7 +157,8 @@ class LeaseSeeds(Message, frozen=True, kw_only=True, tag="seeds_lease"):
     limit: int = 100
     seconds: float = 0.0
     wait_seconds: float = 0.0
-    holds: list[int] = []
+    call: str = ""
+    again: bool = False
 
 
 class SeedsLeased(Message, frozen=True, kw_only=True, tag="seeds_leased"):
@@ -278,7 +279,8 @@ class SeedsRefused(Message, frozen=True, kw_only=True, tag="seeds_refused"):
     """Nothing was done. ``retry_seconds``: worth asking again after so long; 0: not as it is.
 
     ``code``: ``bad_call``, ``wrong_token``, ``unknown_frontier``, ``wrong_lease``, ``clock_back``,
-    ``store_unavailable``, ``frozen`` (the frontier is being moved), ``stopping``, ...
+    ``store_unavailable``, ``ask_again`` (it was away meanwhile), ``frozen`` (the frontier is being
+    moved), ``stopping``, ...
     """
 
     code: str

@@ -105,11 +105,8 @@ class Leases:
         wanted = self._ahead - len(self._waiting)
         # Half of it at once: a call for each seed would cost more than the seed.
         if more and not self._asking.busy and now >= self._ask_at and 2 * wanted >= self._ahead:
-            holds = list(self._leases)
             self._asking.start(
-                lambda: self._frontier.lease(
-                    wanted, seconds=0.0, wait_seconds=POLL_SECONDS, holds=holds
-                ),
+                lambda: self._frontier.lease(wanted, seconds=0.0, wait_seconds=POLL_SECONDS),
                 self._leased,
             )
         if not self._keeping.busy:

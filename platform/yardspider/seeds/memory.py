@@ -138,9 +138,7 @@ class MemoryFrontier:
         self._expire(now)
         return [self._add(seed, now) for seed in seeds]
 
-    async def lease(
-        self, limit: int, *, seconds: float, wait_seconds: float, holds: Sequence[int]
-    ) -> SeedsLeased:
+    async def lease(self, limit: int, *, seconds: float, wait_seconds: float) -> SeedsLeased:
         now = self.now()
         self._expire(now)
         self._generation += 1
@@ -255,11 +253,13 @@ class MemoryFrontier:
         places.discard(place)
         if not places:
             del self._leases[finish.generation]
-        self._end(place, entry, finish.outcome, now)
-        again = entry.state == SeedState.RETRY
-        return SeedFinished("retried" if again else "finished", entry.state)
+        state = self._end(place, entry, finish.outcome, now)
+        return SeedFinished("retried" if state == SeedState.RETRY else "finished", state)
 
-    def _end(self, place: tuple[int, str], entry: _Entry, outcome: SeedOutcome, now: int) -> None:
+    def _end(
+        self, place: tuple[int, str], entry: _Entry, outcome: SeedOutcome, now: int
+    ) -> SeedState:
+        """The seed's new state."""
         entry.changed_at = now
         if outcome in (SeedOutcome.FAILURE, SeedOutcome.GIVEN_UP):
             entry.retry += 1
@@ -268,6 +268,7 @@ class MemoryFrontier:
             self._to_the_end(place, entry)
         else:
             entry.state = _ENDS.get(outcome, SeedState.FAILED)
+        return entry.state
 
     def _expire(self, now: int) -> None:
         """Leases that have run out: a try of each seed has failed."""

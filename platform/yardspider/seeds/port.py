@@ -28,9 +28,7 @@ class Frontier(Protocol):
     async def add(self, seeds: Sequence[Seed]) -> list[SeedAnswer]:
         """One answer for each, in order."""
 
-    async def lease(
-        self, limit: int, *, seconds: float, wait_seconds: float, holds: Sequence[int]
-    ) -> SeedsLeased:
+    async def lease(self, limit: int, *, seconds: float, wait_seconds: float) -> SeedsLeased:
         """Up to ``limit`` seeds."""
 
     async def finish(self, finishes: Sequence[SeedFinish], found: Sequence[Seed]) -> SeedsFinished:

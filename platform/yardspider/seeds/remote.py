@@ -65,11 +65,9 @@ class RemoteFrontier:
     async def add(self, seeds: Sequence[Seed]) -> list[SeedAnswer]:
         return await in_daemon_thread(self._client.add, seeds)
 
-    async def lease(
-        self, limit: int, *, seconds: float, wait_seconds: float, holds: Sequence[int]
-    ) -> SeedsLeased:
+    async def lease(self, limit: int, *, seconds: float, wait_seconds: float) -> SeedsLeased:
         return await in_daemon_thread(
-            self._client.lease, limit, seconds=seconds, wait_seconds=wait_seconds, holds=holds
+            self._client.lease, limit, seconds=seconds, wait_seconds=wait_seconds
         )
 
     async def finish(self, finishes: Sequence[SeedFinish], found: Sequence[Seed]) -> SeedsFinished:

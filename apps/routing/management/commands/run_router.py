@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from typing import Any, Final
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
@@ -15,11 +14,8 @@ from apps.routing.placeholders import filled_rules
 from apps.runtime.management.daemon_command import DaemonCommand
 from yardkit.broker import Broker
 from yardkit.clock import SystemClock
+from yardkit.collecting import spare_the_collector
 from yardkit.daemon import Daemon
-
-# The youngest are looked at when there are so many more of them; the others a little oftener than
-# by default, because that is seldomer now.
-GC_THRESHOLDS: Final = (20_000, 10, 5)
 
 
 class Command(DaemonCommand):
@@ -39,7 +35,7 @@ class Command(DaemonCommand):
         # SQLite has one writer at a time: a second worker would only wait for the first.
         most = settings.ROUTING_WORKERS if connection.vendor == "postgresql" else 1
         folder = settings.DATA_DIR / "routing"
-        _spare_the_collector()
+        spare_the_collector()
         return RouterDaemon(
             house=House(
                 name=f"{self.identity.name} {self.identity.pid}",
@@ -57,16 +53,6 @@ class Command(DaemonCommand):
             project_id=_project(options["project"]),
             stop=self.stop,
         )
-
-
-def _spare_the_collector() -> None:
-    """Batches are thousands of objects that no circle holds, and the code is there to stay.
-
-    By itself Python would go over all of it again and again, for a fifth of the time of an item.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _project(slug: str) -> int | None:

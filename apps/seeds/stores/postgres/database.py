@@ -53,7 +53,9 @@ CREATE TABLE grants (
     owner text NOT NULL,
     deadline bigint NOT NULL,
     -- seeds of it that nobody has finished
-    remaining int NOT NULL
+    remaining int NOT NULL,
+    -- the owner's name of the call that it was given
+    call text NOT NULL
 );
 CREATE INDEX grants_deadline ON grants (deadline);
 CREATE TABLE books (

@@ -31,6 +31,10 @@ FROM picked
 WHERE s.frontier = %(frontier)s AND s.segment = %(segment)s AND s.hash = picked.hash
 RETURNING s.due, s.turn, s.retry, s.max_retry, s.body
 """
+_LEASED = """
+SELECT segment, retry, max_retry, body FROM seeds
+WHERE frontier = %s AND state = 4 AND generation = %s ORDER BY segment, due, turn
+"""
 _FOR_FINISH = """
 SELECT hash, state, retry, max_retry, generation, turn FROM seeds
 WHERE frontier = %s AND segment = %s AND hash = ANY(%b) ORDER BY hash FOR UPDATE
@@ -63,6 +67,7 @@ def lease(
     limit: int,
     deadline: int,
     now: int,
+    call: str,
 ) -> Lease:
     """Up to ``limit`` seeds that are due and that nobody else is taking."""
     cursor.execute("SELECT nextval('generations')")
@@ -78,11 +83,29 @@ def lease(
         books[segment] = Books(pending=-len(taken), leased=len(taken))
     if seeds:
         cursor.execute(
-            "INSERT INTO grants VALUES (%s, %s, %s, %s, %s)",
-            [generation, frontier, owner, deadline, len(seeds)],
+            "INSERT INTO grants VALUES (%s, %s, %s, %s, %s, %s)",
+            [generation, frontier, owner, deadline, len(seeds), call],
         )
     for segment, changed in books.items():
         database.book(cursor, frontier, segment, changed)
+    return Lease(generation, owner, deadline, seeds)
+
+
+def recall(cursor: Cursor, frontier: int, owner: str, call: str) -> Lease | None:
+    """What this call was given and is still leased."""
+    cursor.execute(
+        "SELECT generation, deadline FROM grants WHERE frontier = %s AND owner = %s AND call = %s",
+        [frontier, owner, call],
+    )
+    row = cursor.fetchone()
+    if row is None:
+        return None
+    generation, deadline = row
+    cursor.execute(_LEASED, [frontier, generation])
+    seeds = []
+    for segment, retry, max_retry, body in cursor.fetchall():
+        key, data, ext = unpack_body(body)
+        seeds.append(LeasedSeed(segment, key, data, retry, max_retry, ext))
     return Lease(generation, owner, deadline, seeds)
 
 

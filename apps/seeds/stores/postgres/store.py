@@ -79,15 +79,22 @@ class PostgresStore:
         places = {(frontier, seed.segment) for seed in seeds}
         return self._database.run("add", work, places) if seeds else []
 
-    def lease(self, frontier: int, *, owner: str, limit: int, seconds: float, now: int) -> Lease:
+    def lease(
+        self, frontier: int, *, owner: str, limit: int, seconds: float, now: int, call: str = ""
+    ) -> Lease:
         self._guard.lease(owner, limit, seconds)
         self._guard.time(now)
         deadline = now + round(seconds * 1000)
         return self._database.run(
             "lease",
             lambda cursor: leasing.lease(
-                self._database, cursor, frontier, owner, limit, deadline, now
+                self._database, cursor, frontier, owner, limit, deadline, now, call
             ),
+        )
+
+    def recall(self, frontier: int, *, owner: str, call: str) -> Lease | None:
+        return self._database.run(
+            "recall", lambda cursor: leasing.recall(cursor, frontier, owner, call)
         )
 
     def extend(
@@ -155,6 +162,17 @@ class PostgresStore:
             return due
 
         return self._database.run("next_due", work)
+
+    def pending(self, frontier: int) -> int:
+        def work(cursor: Cursor) -> int:
+            cursor.execute(
+                "SELECT coalesce(sum(pending), 0)::bigint FROM books WHERE frontier = %s",
+                [frontier],
+            )
+            count: int = one(cursor)[0]
+            return count
+
+        return self._database.run("pending", work)
 
     def segments(self, frontier: int) -> list[Segment]:
         def work(cursor: Cursor) -> list[Segment]:

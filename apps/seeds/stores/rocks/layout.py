@@ -56,7 +56,7 @@ class Grant(msgspec.Struct):
     """A lease. ``members``: frontier, segment and hash of each of its seeds, one after another.
 
     A member is leased as long as its status says so. ``left``: how many are, counted anew at each
-    start.
+    start. ``call``: as the port says.
     """
 
     frontier: int
@@ -64,6 +64,7 @@ class Grant(msgspec.Struct):
     deadline: int
     members: bytes
     left: int = 0
+    call: str = ""
 
     def keys(self) -> list[bytes]:
         """Frontier, segment and hash of each member."""

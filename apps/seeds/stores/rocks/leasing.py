@@ -23,7 +23,14 @@ from yardkit.protocol import LeasedSeed
 
 
 def lease(
-    kernel: Kernel, change: Change, frontier: int, owner: str, limit: int, deadline: int, now: int
+    kernel: Kernel,
+    change: Change,
+    frontier: int,
+    owner: str,
+    limit: int,
+    deadline: int,
+    now: int,
+    call: str,
 ) -> Lease:
     """Up to ``limit`` seeds that are due, in the order of the port."""
     generation = kernel.next_generation()
@@ -36,8 +43,30 @@ def lease(
             most = limit - len(seeds)
             seeds += _take(kernel, change, frontier, segment, generation, most, now, members)
     if seeds:
-        grant = Grant(frontier, owner, deadline, b"".join(members), len(seeds))
+        grant = Grant(frontier, owner, deadline, b"".join(members), len(seeds), call)
         change.grant(generation, grant)
+    return Lease(generation, owner, deadline, seeds)
+
+
+def recall(kernel: Kernel, frontier: int, owner: str, call: str) -> Lease | None:
+    """What this call was given and is still leased."""
+    wanted = frontier, owner, call
+    found = (
+        (generation, grant.deadline)
+        for generation, grant in kernel.grants.items()
+        if (grant.frontier, grant.owner, grant.call) == wanted
+    )
+    generation, deadline = next(found, (0, 0))
+    if not generation:
+        return None
+    members = sorted(kernel.leased(generation), key=_turn_of)
+    bodies = kernel.get([b"b" + one for one, _ in members])
+    seeds = []
+    for (one, status), body in zip(members, bodies, strict=True):
+        assert body is not None  # noqa: S101 - written with the status
+        key, data, ext = unpack_body(body)
+        segment = PLACE.unpack_from(one)[1]
+        seeds.append(LeasedSeed(segment, key, data, status.retry, status.max_retry, ext))
     return Lease(generation, owner, deadline, seeds)
 
 

@@ -71,12 +71,18 @@ class RocksStore:
             self._kernel.guard.time(now)
             return adding.add(self._kernel, change, frontier, seeds, now)
 
-    def lease(self, frontier: int, *, owner: str, limit: int, seconds: float, now: int) -> Lease:
+    def lease(
+        self, frontier: int, *, owner: str, limit: int, seconds: float, now: int, call: str = ""
+    ) -> Lease:
         self._kernel.guard.lease(owner, limit, seconds)
         with self._kernel.change("lease") as change:
             self._kernel.guard.time(now)
             deadline = now + round(seconds * 1000)
-            return leasing.lease(self._kernel, change, frontier, owner, limit, deadline, now)
+            return leasing.lease(self._kernel, change, frontier, owner, limit, deadline, now, call)
+
+    def recall(self, frontier: int, *, owner: str, call: str) -> Lease | None:
+        with self._kernel.reading():
+            return leasing.recall(self._kernel, frontier, owner, call)
 
     def extend(
         self, frontier: int, generation: int, *, owner: str, seconds: float, now: int
@@ -86,7 +92,7 @@ class RocksStore:
             self._kernel.guard.time(now)
             grant = self._kernel.held(frontier, generation, owner)
             deadline = max(grant.deadline, now + round(seconds * 1000))
-            change.grant(generation, Grant(frontier, owner, deadline, grant.members, grant.left))
+            change.grant(generation, msgspec.structs.replace(grant, deadline=deadline))
             return deadline
 
     def extend_all(self, *, seconds: float, now: int) -> None:
@@ -133,6 +139,11 @@ class RocksStore:
                     later = kernel.scan(due_until(where, now), beyond(b"p" + where))
                     moments += [due_of(key) for key, _ in [next(later, (b"", b""))] if key]
             return min(moments, default=None)
+
+    def pending(self, frontier: int) -> int:
+        kernel = self._kernel
+        with kernel.reading():
+            return sum(one.books.pending for one in kernel.ledgers.get(frontier, {}).values())
 
     def segments(self, frontier: int) -> list[Segment]:
         kernel = self._kernel

@@ -1,0 +1,216 @@
+"""Bodies of JSON, read more strictly than elsewhere, since programs write them by the thousand.
+
+Refused with the place: keys that are there twice, numbers that other programs cannot read, values
+nested too deep, halves of characters, values of a wrong type.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from json import decoder, scanner
+from typing import IO, Any, Final, NoReturn, TypeVar
+
+import msgspec
+from django.utils.translation import gettext as _
+from rest_framework.exceptions import ParseError, ValidationError
+from rest_framework.parsers import JSONParser
+from rest_framework.serializers import Serializer
+
+from apps.access.api.parsers import BodyTooLarge
+from apps.seeds.engine.limits import MAX_BODY_BYTES
+
+MAX_DEPTH: Final = 64
+# Whole numbers beyond 64 bits are no other program's numbers.
+_INTEGERS: Final = range(-(2**63), 2**64)
+_DIGITS: Final = 20
+# Texts are passed over, also one that never ends; "++" and "*+": without trying again.
+_MARKS: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
+_HALF: Final = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+)
+_PART: Final = re.compile(r"\.([^.\[]+)|\[([0-9]+|\.\.\.)\]")
+_T = TypeVar("_T")
+
+
+class SeedsJSONParser(JSONParser):
+    """UTF-8, at most ``MAX_BODY_BYTES``, and nothing that could be understood in two ways."""
+
+    def parse(
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """The value. Raises ``ParseError`` or ``BodyTooLarge``."""
+        raw: bytes = stream.read(MAX_BODY_BYTES + 1)
+        if len(raw) > MAX_BODY_BYTES:
+            raise BodyTooLarge
+        return read_json(raw) if raw.strip() else {}
+
+
+def read_json(raw: bytes) -> Any:
+    """The value of a JSON text. Raises ``ParseError`` that says where it is wrong."""
+    try:
+        text = raw.decode()
+        _check_depth(text)
+        value = json.loads(
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+            parse_int=_integer,
+            parse_float=_number,
+        )
+    except UnicodeDecodeError as error:
+        raise _refused(_("not UTF-8 at byte %(place)d") % {"place": error.start + 1}) from None
+    except _Twice as error:
+        place = _place(text, _object_with(text, error.key))
+        words = {"key": _short(error.key), "place": place}
+        raise _refused(
+            _("the key %(key)s is there twice in the object at %(place)s") % words
+        ) from None
+    except _BadNumber as error:
+        words = {"number": _short(error.text), "place": _place(text, text.find(error.text))}
+        raise _refused(_("%(number)s at %(place)s is no number that can be used") % words) from None
+    except _TooDeep as error:
+        words = {"place": _place(text, error.offset), "most": str(MAX_DEPTH)}
+        raise _refused(_("nested deeper than %(most)s at %(place)s") % words) from None
+    except json.JSONDecodeError as error:
+        words = {"what": error.msg, "place": _place(text, error.pos)}
+        raise _refused(_("%(what)s at %(place)s") % words) from None
+    half = _HALF.search(text)
+    # Not what only looks so, behind an escaped backslash.
+    if half and not _writable(value):
+        words = {"place": _place(text, half.start())}
+        raise _refused(_("half a character at %(place)s") % words)
+    return value
+
+
+def read_as(kind: type[_T], value: Any) -> _T:
+    """``value`` as that type. Raises ``ValidationError`` by the place of what is none."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        text, _at, path = str(error).partition(" - at `$")
+        raise ValidationError({dotted(path.rstrip("`")): [text]}) from None
+
+
+def checked(kind: type[Serializer[Any]], data: Any) -> dict[str, Any]:
+    """The values of a small body. Raises ``ValidationError``, also for names it does not know."""
+    body = kind(data=data)
+    body.is_valid(raise_exception=True)
+    if unknown := [str(name) for name in data if name not in body.fields]:
+        raise ValidationError({name: [_("There is no such field.")] for name in unknown})
+    return dict(body.validated_data)
+
+
+def dotted(path: str) -> str:
+    """``.seeds[3].data`` as ``seeds.3.data``, the way all errors name fields."""
+    found = [name or number for name, number in _PART.findall(path)]
+    return ".".join(found) or "non_field_errors"
+
+
+class _Twice(Exception):
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+
+class _BadNumber(Exception):
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+class _TooDeep(Exception):
+    def __init__(self, offset: int) -> None:
+        super().__init__(offset)
+        self.offset = offset
+
+
+def _refused(text: str) -> ParseError:
+    return ParseError(_("Not valid JSON: %(error)s") % {"error": text})
+
+
+def _check_depth(text: str) -> None:
+    depth = 0
+    for mark in _MARKS.finditer(text):
+        first = mark[0][0]
+        if first in "[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise _TooDeep(mark.start())
+        elif first in "]}":
+            depth -= 1
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        seen: set[str] = set()
+        for key, _value in pairs:
+            if key in seen:
+                raise _Twice(key)
+            seen.add(key)
+    return value
+
+
+def _constant(text: str) -> NoReturn:
+    raise _BadNumber(text)
+
+
+def _integer(text: str) -> int:
+    if len(text) > _DIGITS or int(text) not in _INTEGERS:
+        raise _BadNumber(text)
+    return int(text)
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise _BadNumber(text)
+    return number
+
+
+def _writable(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _object_with(text: str, key: str) -> int:
+    """Where the object begins that has ``key`` twice: read again, slowly, counting places."""
+    found = -1
+
+    def read(begin: tuple[str, int], *rest: Any) -> Any:
+        nonlocal found
+        try:
+            return decoder.JSONObject(begin, *rest)  # type: ignore[attr-defined]
+        except _Twice:
+            if found < 0:
+                found = begin[1] - 1
+            raise
+
+    reader = json.JSONDecoder(object_pairs_hook=_object)
+    reader.parse_object = read  # type: ignore[attr-defined]
+    reader.scan_once = scanner.py_make_scanner(reader)  # type: ignore[attr-defined]
+    with suppress(_Twice, ValueError):
+        reader.decode(text)
+    return max(found, 0)
+
+
+def _place(text: str, offset: int) -> str:
+    offset = max(offset, 0)
+    line = text.count("\n", 0, offset) + 1
+    column = offset - text.rfind("\n", 0, offset)
+    return _("line %(line)d, character %(column)d") % {"line": line, "column": column}
+
+
+def _short(text: str) -> str:
+    return json.dumps(text if len(text) <= 50 else f"{text[:50]}…", ensure_ascii=True)

@@ -1,0 +1,362 @@
+"""What calls about seeds take and answer; the large ones only for the schema (see ``shapes``)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from rest_framework import serializers
+
+from apps.seeds.api.asking import MAX_NAME
+from apps.seeds.api.moments import MomentField
+from apps.seeds.stores.base import MAX_LEASE_SECONDS
+from yardkit.protocol.seeds import MAX_SEEDS, MAX_WAIT_SECONDS, SeedOutcome, SeedState
+
+MAX_GRAB_SECONDS: Final = 60
+MAX_LOOK_UPS: Final = 100
+STATES: Final = [(each.name.lower(), each.name.lower()) for each in SeedState]
+_OUTCOMES: Final = [(each.name.lower(), each.name.lower()) for each in SeedOutcome]
+_MAX_GENERATION: Final = 2**63 - 1
+
+
+class OwnerField(serializers.CharField):
+    """What callers call themselves; their person's name stands before it."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        options: dict[str, Any] = {
+            "required": False,
+            "default": "",
+            "allow_blank": True,
+            "max_length": MAX_NAME,
+            "help_text": _("A name of the caller's own, such as that of a machine."),
+        }
+        super().__init__(**(options | kwargs))
+
+    def run_validation(self, data: Any = serializers.empty) -> Any:
+        """Also refuses what no owner may hold."""
+        value = super().run_validation(data)
+        if not value.isprintable():
+            raise serializers.ValidationError(gettext("Only printable characters are allowed."))
+        return value
+
+
+class SecondsField(serializers.FloatField):
+    """A lease's time; 0 is the frontier's own."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        options: dict[str, Any] = {
+            "required": False,
+            "default": 0.0,
+            "min_value": 0.0,
+            "max_value": float(MAX_LEASE_SECONDS),
+            "help_text": _("How long the lease lasts; 0 or nothing: as the frontier says."),
+        }
+        super().__init__(**(options | kwargs))
+
+
+def _generation(**options: Any) -> serializers.IntegerField:
+    text = _("Number of the lease; below 2^53 for as long as anybody will live.")
+    return serializers.IntegerField(
+        min_value=0, max_value=_MAX_GENERATION, help_text=text, **options
+    )
+
+
+# A value of JSON of any kind, as a schema says it.
+def _anything(text: Any) -> serializers.JSONField:
+    return serializers.JSONField(required=False, allow_null=True, help_text=text)
+
+
+# --- adding ---------------------------------------------------------------------------------------
+
+
+class SeedSerializer(serializers.Serializer[Any]):
+    """A seed."""
+
+    data = serializers.CharField(  # type: ignore[assignment]  # the wire name is fixed
+        help_text=_("Nearly always a URL; 64 KiB at most.")
+    )
+    active_at = MomentField(
+        required=False,
+        allow_null=True,
+        help_text=_(
+            "Not to be crawled before; decides the segment. ISO 8601, or ms since 1970. "
+            "Without it: the default segment, due at once."
+        ),
+    )
+    max_retry = serializers.IntegerField(
+        required=False, allow_null=True, min_value=0, max_value=1000
+    )
+    ext = serializers.DictField(
+        required=False, allow_null=True, help_text=_("Whatever its spider needs; 64 KiB at most.")
+    )
+    urgent = serializers.BooleanField(
+        default=False, help_text=_("Handed out before all others; not with active_at.")
+    )
+
+
+SEEDS_REQUEST: Final = {
+    "application/json": {
+        "oneOf": [
+            {"type": "string"},
+            {"$ref": "#/components/schemas/Seed"},
+            {
+                "type": "array",
+                "maxItems": MAX_SEEDS,
+                "items": {"oneOf": [{"type": "string"}, {"$ref": "#/components/schemas/Seed"}]},
+            },
+        ]
+    }
+}
+
+
+class SeedAnswerSerializer(serializers.Serializer[Any]):
+    """What became of one seed."""
+
+    code = serializers.CharField(
+        help_text=_("new, duplicate, or why it was refused, such as empty_data.")
+    )
+    since = serializers.DateTimeField(
+        allow_null=True, help_text=_("Of a duplicate: when it was added first.")
+    )
+    state = serializers.ChoiceField(choices=STATES, allow_null=True)
+    text = serializers.CharField(help_text=_("For people; of what was refused."))
+
+
+class AddedSerializer(serializers.Serializer[Any]):
+    """What became of all of them."""
+
+    new = serializers.IntegerField()
+    duplicates = serializers.IntegerField()
+    refused = serializers.IntegerField()
+    answers = SeedAnswerSerializer(many=True, help_text=_("One for each seed, in order."))
+
+
+# --- leasing --------------------------------------------------------------------------------------
+
+
+class LeaseSerializer(serializers.Serializer[Any]):
+    """How many, for whom, for how long."""
+
+    owner = OwnerField()
+    limit = serializers.IntegerField(default=100, min_value=1, max_value=MAX_SEEDS)
+    seconds = SecondsField()
+    wait_seconds = serializers.FloatField(
+        default=0.0,
+        min_value=0.0,
+        max_value=MAX_WAIT_SECONDS,
+        help_text=_("How long the answer may wait for a first seed."),
+    )
+
+
+class LeasedSeedSerializer(serializers.Serializer[Any]):
+    """A seed handed out; ``segment`` and ``key`` name it."""
+
+    segment = serializers.IntegerField(help_text=_("When it begins, ms since 1970; 0: default."))
+    key = serializers.CharField()
+    data = serializers.CharField()  # type: ignore[assignment]
+    retry = serializers.IntegerField(help_text=_("Tries that have failed before."))
+    max_retry = serializers.IntegerField()
+    ext = serializers.DictField(allow_null=True)
+    grab = serializers.CharField(
+        allow_null=True, help_text=_("Somebody waits for this one: give it back with the finish.")
+    )
+
+
+class LeasedSerializer(serializers.Serializer[Any]):
+    """A lease. Without seeds there is none, and its number means nothing."""
+
+    owner = serializers.CharField()
+    generation = _generation()
+    deadline = serializers.DateTimeField(allow_null=True)
+    seeds = LeasedSeedSerializer(many=True)
+    next_due = serializers.DateTimeField(
+        allow_null=True, help_text=_("When the next seed becomes due, where none is.")
+    )
+    pending = serializers.IntegerField(help_text=_("Seeds that wait, due or not."))
+
+
+class FinishSerializer(serializers.Serializer[Any]):
+    """What came of one leased seed."""
+
+    segment = MomentField(help_text=_("As the lease told it."))
+    key = serializers.CharField()
+    outcome = serializers.ChoiceField(choices=_OUTCOMES)
+    generation = _generation(required=False)
+    grab = serializers.CharField(required=False, allow_null=True)
+    result = _anything(_("For whoever grabs the seed; 1 MiB at most."))
+
+
+class FinishesSerializer(serializers.Serializer[Any]):
+    """Seeds that have ended, and seeds that were found meanwhile."""
+
+    owner = OwnerField()
+    generation = _generation(required=False)
+    finishes = FinishSerializer(many=True)
+    found = SeedSerializer(many=True, required=False)
+
+
+class FinishAnswerSerializer(serializers.Serializer[Any]):
+    """What one finish did."""
+
+    code = serializers.CharField(
+        help_text=_("finished, retried; or late, repeated, wrong_lease, unknown_key: no effect.")
+    )
+    state = serializers.ChoiceField(choices=STATES, allow_null=True)
+
+
+class FinishedSerializer(serializers.Serializer[Any]):
+    """One answer for each, in order."""
+
+    answers = FinishAnswerSerializer(many=True)
+    added = SeedAnswerSerializer(many=True)
+
+
+class HeldLeaseSerializer(serializers.Serializer[Any]):
+    """Which lease."""
+
+    owner = OwnerField()
+    generation = _generation()
+
+
+class ExtendSerializer(HeldLeaseSerializer):
+    """Which lease, and how long it lasts from now on."""
+
+    seconds = SecondsField()
+
+
+class ExtendedSerializer(serializers.Serializer[Any]):
+    """Until when it lasts now."""
+
+    deadline = serializers.DateTimeField()
+
+
+class GivenBackSerializer(serializers.Serializer[Any]):
+    """Seeds that are pending again."""
+
+    count = serializers.IntegerField()
+
+
+# --- looking up -----------------------------------------------------------------------------------
+
+
+class LookUpSerializer(serializers.Serializer[Any]):
+    """A seed as it would be added, or as it is known."""
+
+    data = serializers.CharField(required=False, trim_whitespace=False)  # type: ignore[assignment]
+    active_at = MomentField(required=False, allow_null=True)
+    segment = MomentField(required=False)
+    key = serializers.CharField(required=False, trim_whitespace=False)
+
+
+class KnownSeedSerializer(serializers.Serializer[Any]):
+    """All that is stored of a seed."""
+
+    segment = serializers.IntegerField()
+    begins_at = serializers.DateTimeField(allow_null=True)
+    key = serializers.CharField()
+    data = serializers.CharField()  # type: ignore[assignment]
+    state = serializers.ChoiceField(choices=STATES)
+    retry = serializers.IntegerField()
+    max_retry = serializers.IntegerField()
+    added_at = serializers.DateTimeField()
+    changed_at = serializers.DateTimeField()
+    due_at = serializers.DateTimeField(allow_null=True)
+    generation = _generation()
+    ext = serializers.DictField(allow_null=True)
+    owner = serializers.CharField(allow_null=True, help_text=_("Who has leased it."))
+    deadline = serializers.DateTimeField(allow_null=True)
+
+
+class LookedUpSerializer(serializers.Serializer[Any]):
+    """Would it be new, and if not, since when is it known?"""
+
+    new = serializers.BooleanField()
+    segment = serializers.IntegerField()
+    begins_at = serializers.DateTimeField(allow_null=True)
+    key = serializers.CharField()
+    due_at = serializers.DateTimeField(allow_null=True)
+    known = KnownSeedSerializer(allow_null=True)
+
+
+class LookUpsSerializer(serializers.Serializer[Any]):
+    """One for each that was asked."""
+
+    results = LookedUpSerializer(many=True)
+
+
+_TIME: Final = {"oneOf": [{"type": "string", "format": "date-time"}, {"type": "integer"}]}
+_LOOK_UP: Final = {
+    "oneOf": [
+        {"type": "string"},
+        {
+            "type": "object",
+            "properties": {"data": {"type": "string"}, "active_at": _TIME},
+            "required": ["data"],
+        },
+        {
+            "type": "object",
+            "properties": {"segment": _TIME, "key": {"type": "string"}},
+            "required": ["key"],
+        },
+    ]
+}
+LOOK_UP_REQUEST: Final = {
+    "application/json": {
+        "oneOf": [
+            *_LOOK_UP["oneOf"],
+            {"type": "array", "maxItems": MAX_LOOK_UPS, "items": _LOOK_UP},
+        ]
+    }
+}
+
+
+# --- grabbing -------------------------------------------------------------------------------------
+
+
+class GrabSerializer(serializers.Serializer[Any]):
+    """A seed to be crawled now, before all others."""
+
+    data = serializers.CharField(trim_whitespace=False)  # type: ignore[assignment]
+    max_retry = serializers.IntegerField(
+        required=False, allow_null=True, min_value=0, max_value=1000
+    )
+    ext = serializers.DictField(required=False, allow_null=True)
+    timeout_seconds = serializers.FloatField(
+        default=30.0,
+        min_value=0.1,
+        max_value=MAX_GRAB_SECONDS,
+        help_text=_("How long the answer may wait for what comes of it."),
+    )
+    again = serializers.BooleanField(
+        default=False, help_text=_("Also when it has been crawled before.")
+    )
+
+
+class GrabbedSerializer(serializers.Serializer[Any]):
+    """How far it is; ``result`` is what its spider hands back, once it has ended."""
+
+    segment = serializers.IntegerField()
+    key = serializers.CharField()
+    state = serializers.ChoiceField(choices=STATES)
+    ended = serializers.BooleanField()
+    result = _anything(_("Any value of JSON."))
+    look_up = serializers.CharField(help_text=_("The address that tells what becomes of it."))
+
+
+# --- managing -------------------------------------------------------------------------------------
+
+
+class OneSeedSerializer(serializers.Serializer[Any]):
+    """Which seed."""
+
+    segment = MomentField(default=0, help_text=_("When it begins; 0: the default segment."))
+    key = serializers.CharField(trim_whitespace=False)
+
+
+class SeedStateSerializer(serializers.Serializer[Any]):
+    """How it is now; null: it is known no more."""
+
+    segment = serializers.IntegerField()
+    key = serializers.CharField()
+    state = serializers.ChoiceField(choices=STATES, allow_null=True)

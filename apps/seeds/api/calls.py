@@ -1,0 +1,210 @@
+"""Adding, leasing, finishing, looking up and grabbing over REST."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from drf_spectacular.utils import OpenApiExample, extend_schema
+from rest_framework import status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.idempotency import repeatable
+from apps.seeds.api.asking import asker, owner_of, waiting
+from apps.seeds.api.bodies import checked, read_as
+from apps.seeds.api.call_serializers import (
+    LOOK_UP_REQUEST,
+    MAX_LOOK_UPS,
+    SEEDS_REQUEST,
+    AddedSerializer,
+    ExtendedSerializer,
+    ExtendSerializer,
+    FinishedSerializer,
+    FinishesSerializer,
+    GivenBackSerializer,
+    GrabbedSerializer,
+    GrabSerializer,
+    HeldLeaseSerializer,
+    LeasedSerializer,
+    LeaseSerializer,
+    LookUpSerializer,
+    LookUpsSerializer,
+    OwnerField,
+)
+from apps.seeds.api.looking import looked_up, looked_up_one
+from apps.seeds.api.moments import iso
+from apps.seeds.api.shapes import (
+    FinishesBody,
+    SeedBody,
+    check_number,
+    finishes_of,
+    seeds_of,
+    shown_answers,
+    shown_finish,
+    shown_lease,
+    tally,
+)
+from yardkit.protocol import Seed, SeedGrabbed
+from yardkit.seeds import SeedServiceAway
+
+_URL = "https://example.com/"
+
+
+class SeedCallsMixin:
+    """What spiders and rules do, for the view set of frontiers."""
+
+    @extend_schema(
+        request=SEEDS_REQUEST,
+        responses=AddedSerializer,
+        examples=[
+            OpenApiExample("One", value=_URL, request_only=True),
+            OpenApiExample(
+                "Several",
+                value=[_URL, {"data": f"{_URL}news", "active_at": "2026-11-22T08:00:00+08:00"}],
+                request_only=True,
+            ),
+        ],
+    )
+    @action(detail=True, methods=["post"])
+    @repeatable
+    def add(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Add one seed, or a list of at most 10,000; each is answered by itself.
+
+        The same once more changes nothing: it is answered with `duplicate`.
+        """
+        frontier = self.get_object()
+        answers = asker(frontier).add(seeds_of(request.data))
+        return Response({**tally(answers), "answers": shown_answers(answers)})
+
+    @extend_schema(request=LeaseSerializer, responses=LeasedSerializer)
+    @action(detail=True, methods=["post"])
+    @repeatable
+    def lease(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Have seeds handed out: what is not finished in time goes to somebody else.
+
+        Nothing due is an answer without seeds. 409 `frozen` while the frontier is moved.
+        """
+        frontier = self.get_object()
+        values = checked(LeaseSerializer, request.data)
+        owner = owner_of(request, values["owner"])
+        client = asker(frontier, owner)
+        wait_seconds = values["wait_seconds"]
+        if not wait_seconds:
+            lease = client.lease(values["limit"], seconds=values["seconds"])
+        else:
+            with waiting():
+                lease = client.lease(
+                    values["limit"], seconds=values["seconds"], wait_seconds=wait_seconds
+                )
+        return Response(shown_lease(lease, owner))
+
+    @extend_schema(request=FinishesSerializer, responses=FinishedSerializer)
+    @action(detail=True, methods=["post"])
+    @repeatable
+    def finish(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Say what came of leased seeds, and add those that were found; each is answered by itself.
+
+        The same once more changes nothing: it is answered with `repeated`.
+        """
+        frontier = self.get_object()
+        body = read_as(FinishesBody, request.data)
+        finishes, found = finishes_of(body)
+        owner = owner_of(request, OwnerField().run_validation(body.owner))
+        done = asker(frontier, owner).finish(finishes, found)
+        return Response(
+            {
+                "answers": [shown_finish(each) for each in done.answers],
+                "added": shown_answers(done.added),
+            }
+        )
+
+    @extend_schema(request=ExtendSerializer, responses=ExtendedSerializer)
+    @action(detail=True, methods=["post"])
+    def extend(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Let a lease last longer. 409 `wrong_lease` where it is over, or somebody else's."""
+        frontier = self.get_object()
+        values = checked(ExtendSerializer, request.data)
+        client = asker(frontier, owner_of(request, values["owner"]))
+        deadline = client.extend(values["generation"], seconds=values["seconds"])
+        return Response({"deadline": iso(deadline)})
+
+    @extend_schema(request=HeldLeaseSerializer, responses=GivenBackSerializer)
+    @action(detail=True, methods=["post"], url_path="give-back")
+    def give_back(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Give back what is left of a lease: pending again, no try is counted."""
+        frontier = self.get_object()
+        values = checked(HeldLeaseSerializer, request.data)
+        client = asker(frontier, owner_of(request, values["owner"]))
+        return Response({"count": client.give_back(values["generation"])})
+
+    @extend_schema(
+        methods=["get"], parameters=[LookUpSerializer], responses=LookUpsSerializer, filters=False
+    )
+    @extend_schema(
+        methods=["post"],
+        operation_id="frontiers_look_up_many",
+        request=LOOK_UP_REQUEST,
+        responses=LookUpsSerializer,
+    )
+    @action(detail=True, methods=["get", "post"], url_path="look-up", pagination_class=None)
+    def look_up(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Would a seed be new, and if not, since when is it known, and in which state?
+
+        By `data` (and `active_at`) as it would be added, or by `segment` and `key`. By POST also
+        a list of at most 100.
+        """
+        frontier = self.get_object()
+        if request.method == "GET":
+            asked: Any = [request.query_params.dict()] if request.query_params else []
+        else:
+            asked = request.data if isinstance(request.data, list) else [request.data]
+            asked = [each for each in asked if each != {}]
+        check_number(asked, "non_field_errors", MAX_LOOK_UPS)
+        return Response({"results": looked_up(frontier, asked)})
+
+    @extend_schema(
+        request=GrabSerializer, responses={200: GrabbedSerializer, 202: GrabbedSerializer}
+    )
+    @action(detail=True, methods=["post"])
+    def grab(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Have a seed crawled now, and wait for what comes of it (seed S3.20).
+
+        202 when nothing has in time: it is crawled all the same, and `look_up` (also `Location`)
+        tells how far it is. 409 `seed_known` when it was crawled before, unless `again`;
+        `seed_in_use` when it waits or is being crawled.
+        """
+        frontier = self.get_object()
+        values = checked(GrabSerializer, request.data)
+        body = SeedBody(values["data"], None, values.get("max_retry"), values.get("ext"), True)
+        seed = body.seed("")
+        # Refused here what the service would refuse, and the key known whatever comes.
+        resolved = frontier.rules().resolve(seed)
+        with waiting():
+            grabbed = asker(frontier).grab(
+                seed, timeout=values["timeout_seconds"], again=values["again"]
+            )
+        where = urlencode({"segment": resolved.segment, "key": resolved.key})
+        address = request.build_absolute_uri(f"{request.path.rsplit('/grab', 1)[0]}/look-up")
+        answer = {
+            "segment": resolved.segment,
+            "key": resolved.key,
+            **_outcome(frontier, seed, grabbed),
+            "look_up": f"{address}?{where}",
+        }
+        if grabbed is not None:
+            return Response(answer)
+        headers = {"Location": answer["look_up"]}
+        return Response(answer, status=status.HTTP_202_ACCEPTED, headers=headers)
+
+
+def _outcome(frontier: Any, seed: Seed, grabbed: SeedGrabbed | None) -> dict[str, Any]:
+    if grabbed is not None:
+        return {"state": grabbed.state.name.lower(), "ended": True, "result": grabbed.result}
+    known = looked_up_one(frontier, seed)["known"]
+    if known is None:
+        # Nobody has taken the call: it was not added, and never will be.
+        raise SeedServiceAway("the seed service has not taken the call")
+    ended = known["state"] in ("succeeded", "failed", "ignored")
+    return {"state": known["state"], "ended": ended, "result": None}

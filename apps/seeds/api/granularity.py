@@ -1,0 +1,169 @@
+"""Other segments, time zone or keys over REST: what that would do, and doing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers, status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.idempotency import repeatable
+from apps.seeds import services
+from apps.seeds.api.bodies import checked
+from apps.seeds.api.moments import beginning
+from apps.seeds.api.serializers import OperationSerializer
+from apps.seeds.services.granularity import MAX_WAIT_SECONDS, Preview, SegmentPreview
+
+_NAMES = ("segments", "time_zone", "keys", "ignored_parameters")
+
+
+class RulesSerializer(serializers.Serializer[Any]):
+    """Rules that say where a seed belongs; what is left out stays as it is."""
+
+    segments = serializers.CharField(required=False, max_length=100)
+    time_zone = serializers.CharField(required=False, max_length=50)
+    keys = serializers.CharField(required=False, max_length=100)
+    ignored_parameters = serializers.ListField(
+        child=serializers.CharField(max_length=100), required=False, max_length=100
+    )
+
+
+class ChangeSerializer(RulesSerializer):
+    """The same, and how long leased seeds may be waited for."""
+
+    wait_seconds = serializers.FloatField(
+        default=0.0, min_value=0.0, max_value=float(MAX_WAIT_SECONDS)
+    )
+
+
+class GroupingSerializer(serializers.Serializer[Any]):
+    """All of the rules."""
+
+    segments = serializers.CharField()
+    time_zone = serializers.CharField()
+    keys = serializers.CharField()
+    ignored_parameters = serializers.ListField(child=serializers.CharField(), allow_null=True)
+
+
+class BetweenSerializer(serializers.Serializer[Any]):
+    """A number that is not known exactly."""
+
+    at_least = serializers.IntegerField()
+    at_most = serializers.IntegerField()
+
+
+class MoveTargetSerializer(serializers.Serializer[Any]):
+    """Some seeds of a segment go into another one."""
+
+    segment = serializers.IntegerField()
+    begins_at = serializers.DateTimeField(allow_null=True)
+    seeds = serializers.IntegerField()
+
+
+class MoveSegmentSerializer(serializers.Serializer[Any]):
+    """A segment of now, and where its seeds would go."""
+
+    segment = serializers.IntegerField()
+    begins_at = serializers.DateTimeField(allow_null=True)
+    pending = serializers.IntegerField()
+    leased = serializers.IntegerField()
+    ended = serializers.IntegerField()
+    looked_at = serializers.IntegerField()
+    targets = MoveTargetSerializer(many=True)
+
+
+class MovePreviewSerializer(serializers.Serializer[Any]):
+    """What other rules would do."""
+
+    changes = serializers.BooleanField()
+    total = serializers.IntegerField()
+    leased = serializers.IntegerField()
+    looked_at = serializers.IntegerField()
+    exact = serializers.BooleanField(help_text="Every seed was looked at.")
+    meeting = BetweenSerializer(help_text="Seeds that meet another one of their key, and go.")
+    new_again = BetweenSerializer(help_text="Seeds that would be new if none was moved.")
+    kept = BetweenSerializer(help_text="Seeds that keep a key which the new rules refuse.")
+    segments = MoveSegmentSerializer(many=True)
+
+
+class GranularityAnswerSerializer(serializers.Serializer[Any]):
+    """Rules, and what they would do where others were asked for."""
+
+    rules = GroupingSerializer()
+    preview = MovePreviewSerializer(allow_null=True)
+
+
+class GranularityMixin:
+    """For the view set of frontiers."""
+
+    @extend_schema(
+        parameters=[RulesSerializer], responses=GranularityAnswerSerializer, filters=False
+    )
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def granularity(self: Any, request: Request, pk: str | None = None) -> Response:
+        """The rules that say where a seed belongs, and what others would do; nothing is done.
+
+        Exact up to 200,000 seeds; of a larger frontier so many are looked at.
+        """
+        frontier = self.get_object()
+        asked: dict[str, Any] = {
+            name: request.query_params[name] for name in _NAMES if name in request.query_params
+        }
+        if "ignored_parameters" in asked:
+            asked["ignored_parameters"] = request.query_params.getlist("ignored_parameters")
+        if not asked:
+            rules = {name: getattr(frontier, name) for name in _NAMES}
+            return Response({"rules": rules, "preview": None})
+        found = services.preview_granularity(frontier, **checked(RulesSerializer, asked))
+        rules = {name: getattr(found.grouping, name) for name in _NAMES}
+        return Response({"rules": rules, "preview": _shown(found)})
+
+    @extend_schema(request=ChangeSerializer, responses={202: OperationSerializer}, filters=False)
+    @granularity.mapping.post
+    @repeatable
+    def change_granularity(self: Any, request: Request, pk: str | None = None) -> Response:
+        """Move all seeds to where other rules put them; the rules count when that is done.
+
+        Meanwhile nothing is added or handed out. 409 `seeds_leased` unless `wait_seconds` allows to
+        wait for them; 422 `bad_grouping`.
+        """
+        frontier = self.get_object()
+        values = checked(ChangeSerializer, request.data)
+        begun = services.change_granularity(frontier, actor=self.person, **values)
+        return Response(OperationSerializer(begun).data, status=status.HTTP_202_ACCEPTED)
+
+
+def _shown(preview: Preview) -> dict[str, Any]:
+    return {
+        "changes": preview.changes,
+        "total": preview.total,
+        "leased": preview.leased,
+        "looked_at": preview.looked_at,
+        "exact": preview.exact,
+        **{
+            name: {
+                "at_least": getattr(preview, f"{name}_at_least"),
+                "at_most": getattr(preview, f"{name}_at_most"),
+            }
+            for name in ("meeting", "new_again", "kept")
+        },
+        "segments": [_segment(each) for each in preview.segments],
+    }
+
+
+def _segment(each: SegmentPreview) -> dict[str, Any]:
+    return {
+        "segment": each.segment,
+        "begins_at": beginning(each.segment),
+        "pending": each.pending,
+        "leased": each.leased,
+        "ended": each.ended,
+        "looked_at": each.looked_at,
+        "targets": [
+            {"segment": segment, "begins_at": beginning(segment), "seeds": seeds}
+            for segment, seeds in each.targets.items()
+        ],
+    }

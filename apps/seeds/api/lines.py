@@ -1,0 +1,139 @@
+"""Seeds as JSON lines: read from a body without holding it, and written the same way."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import IO, Any, Final
+
+import msgspec
+from django.utils.translation import gettext as _
+from rest_framework.exceptions import ParseError
+from rest_framework.parsers import BaseParser
+
+from apps.access.api.parsers import BodyTooLarge
+from apps.seeds.api.shapes import shown_known
+from apps.seeds.engine.limits import MAX_IMPORT_BYTES
+from apps.seeds.engine.seeds import URGENT_DUE
+from yardkit.protocol.seeds import KnownSeed
+
+# What a compressed one may become.
+MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024 * 1024
+MAX_LINE_BYTES: Final = 512 * 1024
+_PIECE: Final = 64 * 1024
+JSON_LINES: Final = "application/x-ndjson"
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Lines:
+    """A body, line by line. ``plain``: each line is a seed's data instead of JSON."""
+
+    def __init__(self, stream: IO[bytes], *, compressed: bool, plain: bool) -> None:
+        self._stream = stream
+        self._compressed = compressed
+        self.plain = plain
+
+    def __iter__(self) -> Iterator[bytes | None]:
+        """Each without its end; None for one that is too long.
+
+        Raises:
+            ParseError: it is not compressed as it says.
+            BodyTooLarge
+        """
+        pieces = self._unpacked() if self._compressed else self._pieces()
+        return _lines(pieces)
+
+    def _pieces(self) -> Iterator[bytes]:
+        read = 0
+        while piece := self._stream.read(_PIECE):
+            read += len(piece)
+            if read > MAX_IMPORT_BYTES:
+                raise BodyTooLarge
+            yield piece
+
+    def _unpacked(self) -> Iterator[bytes]:
+        unpack = zlib.decompressobj(wbits=31)
+        written = 0
+        is_open = False
+        for piece in self._pieces():
+            while piece:
+                try:
+                    plain = unpack.decompress(piece, _PIECE)
+                except zlib.error as error:
+                    raise ParseError(_("Not gzip: %(error)s") % {"error": error}) from None
+                written += len(plain)
+                if written > MAX_PLAIN_BYTES:
+                    raise BodyTooLarge
+                yield plain
+                is_open, piece = True, unpack.unconsumed_tail
+                if unpack.eof:
+                    # Files of gzip may follow one another.
+                    is_open, piece = False, unpack.unused_data
+                    unpack = zlib.decompressobj(wbits=31)
+        if is_open:
+            yield unpack.flush()
+            if not unpack.eof:
+                text = _("it ends too early")
+                raise ParseError(_("Not gzip: %(error)s") % {"error": text})
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[bytes | None]:
+    kept: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        first, *others = piece.split(b"\n")
+        size += len(first)
+        if size <= MAX_LINE_BYTES:
+            kept.append(first)
+        for other in others:
+            yield b"".join(kept) if size <= MAX_LINE_BYTES else None
+            size = len(other)
+            kept = [other]
+    if size:
+        yield b"".join(kept) if size <= MAX_LINE_BYTES else None
+
+
+class _LinesParser(BaseParser):
+    """Does not read yet: whoever works on the lines does."""
+
+    plain = False
+
+    def parse(  # type: ignore[override]  # nothing is parsed before it is worked on
+        self,
+        stream: IO[Any],
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Lines:
+        """The lines."""
+        request = (parser_context or {})["request"]
+        encoding = request.headers.get("Content-Encoding", "").strip().lower()
+        if encoding not in ("", "identity", "gzip"):
+            raise ParseError(_("Only gzip is known as an encoding of the body."))
+        return Lines(stream, compressed=encoding == "gzip", plain=self.plain)
+
+
+class NdjsonParser(_LinesParser):
+    """``application/x-ndjson``."""
+
+    media_type = JSON_LINES
+
+
+class JsonlParser(_LinesParser):
+    """``application/jsonl``."""
+
+    media_type = "application/jsonl"
+
+
+class TextParser(_LinesParser):
+    """``text/plain``: a seed a line, as it is."""
+
+    media_type = "text/plain"
+    plain = True
+
+
+def written(known: KnownSeed) -> bytes:
+    """One line of an export, its end included."""
+    shown = shown_known(known)
+    if known.due == URGENT_DUE:
+        shown["urgent"] = True
+    return _encode(shown) + b"\n"

@@ -1,0 +1,199 @@
+"""JSON of resource pools. Only what a lease answers has a secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.access.api.fields import VisibleRelatedField
+from apps.access.states import Role
+from apps.projects.models import Project
+from apps.seeds.engine.resource_files import MAX_BYTES, MAX_NAME, FileFormat
+from apps.seeds.models import Resource, ResourcePool
+from apps.seeds.services.resources import MAX_KEY, MAX_LEASE_SECONDS
+from yardkit.protocol import ResourceOutcome
+from yardkit.protocol.resources import MAX_REASON
+
+
+class ResourcePoolSerializer(serializers.ModelSerializer[ResourcePool]):
+    """A pool, with how many of its resources are how."""
+
+    project = VisibleRelatedField(queryset=Project.objects.all())
+    total = serializers.IntegerField(read_only=True)
+    at_hand = serializers.IntegerField(read_only=True, help_text=_("Free, to be had now."))
+    leased = serializers.IntegerField(read_only=True)
+    cooling = serializers.IntegerField(read_only=True, help_text=_("Free, to be had later."))
+    banned = serializers.IntegerField(read_only=True)
+    disabled = serializers.IntegerField(read_only=True)
+
+    class Meta:
+        model = ResourcePool
+        fields = (
+            "id",
+            "project",
+            "name",
+            "description",
+            "rotation_percent",
+            "lease_seconds",
+            "rest_seconds",
+            "cool_down_seconds",
+            "ban_after",
+            "is_enabled",
+            "total",
+            "at_hand",
+            "leased",
+            "cooling",
+            "banned",
+            "disabled",
+            "created_at",
+            "updated_at",
+        )
+        read_only_fields = ("created_at", "updated_at")
+
+    def get_fields(self) -> dict[str, Any]:
+        """A pool stays in its project."""
+        fields: dict[str, Any] = super().get_fields()
+        if self.instance is not None and not isinstance(self.instance, list):
+            fields["project"].read_only = True
+        return fields
+
+
+@extend_schema_field(
+    {
+        "oneOf": [
+            {"type": "string"},
+            {"type": "object", "additionalProperties": {"type": "string"}},
+        ]
+    }
+)
+class SecretField(serializers.JSONField):
+    """One text or an object of texts; taken, never given back."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "write_only": True})
+
+
+class ResourceSerializer(serializers.ModelSerializer[Resource]):
+    """A resource without its secret."""
+
+    pool = VisibleRelatedField(queryset=ResourcePool.objects.all(), at_least=Role.VIEWER)
+    project = serializers.IntegerField(source="pool.project_id", read_only=True)
+    name = serializers.CharField(max_length=MAX_NAME)
+    secret = SecretField()
+
+    class Meta:
+        model = Resource
+        fields = (
+            "id",
+            "project",
+            "pool",
+            "name",
+            "secret",
+            "state",
+            "score",
+            "lease",
+            "leased_by",
+            "leased_until",
+            "available_at",
+            "last_used_at",
+            "used_count",
+            "succeeded_count",
+            "failed_count",
+            "expired_count",
+            "late_count",
+            "failures_in_a_row",
+            "banned_at",
+            "reason",
+        )
+        read_only_fields = fields[5:]
+        # The service says it in words that fit a change too.
+        validators: list[Any] = []
+
+    def get_fields(self) -> dict[str, Any]:
+        """A resource stays in its pool."""
+        fields: dict[str, Any] = super().get_fields()
+        if self.instance is not None and not isinstance(self.instance, list):
+            fields["pool"].read_only = True
+        return fields
+
+
+class ResourceLeaseSerializer(serializers.Serializer[Any]):
+    """How long, and the name of the call."""
+
+    seconds = serializers.FloatField(
+        default=0.0,
+        min_value=0.0,
+        max_value=MAX_LEASE_SECONDS,
+        help_text=_("0 is as long as the pool says"),
+    )
+    key = serializers.CharField(
+        default="",
+        allow_blank=True,
+        max_length=MAX_KEY,
+        help_text=_("made up anew for each call: the same call twice gets the same resource"),
+    )
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
+class OpenedSecretField(serializers.DictField):
+    """What a lease is for."""
+
+
+class HandedOutSerializer(serializers.Serializer[Any]):
+    """One resource in the caller's hands."""
+
+    id = serializers.IntegerField()
+    name = serializers.CharField()
+    lease = serializers.IntegerField(help_text=_("Its number, to give it back by."))
+    until = serializers.DateTimeField()
+    secret = OpenedSecretField()
+
+
+class LeasedResourceSerializer(serializers.Serializer[Any]):
+    """A resource, or when there may be one."""
+
+    resource = HandedOutSerializer(allow_null=True)
+    next_at = serializers.DateTimeField(allow_null=True)
+
+
+class ResourceReturnSerializer(serializers.Serializer[Any]):
+    """Which lease, and how it went."""
+
+    lease = serializers.IntegerField(min_value=1, max_value=2**63 - 1)
+    outcome = serializers.ChoiceField(choices=[each.name.lower() for each in ResourceOutcome])
+    reason = serializers.CharField(default="", allow_blank=True, max_length=MAX_REASON)
+
+
+class ReturnedResourceSerializer(serializers.Serializer[Any]):
+    """What became of it."""
+
+    code = serializers.ChoiceField(choices=["returned", "repeated", "late"])
+    resource = ResourceSerializer()
+
+
+class ResourceBanSerializer(serializers.Serializer[Any]):
+    """Why."""
+
+    reason = serializers.CharField(default="", allow_blank=True, max_length=MAX_REASON)
+
+
+class ResourceFileSerializer(serializers.Serializer[Any]):
+    """A file of resources."""
+
+    file_format = serializers.ChoiceField(
+        choices=[each.value for each in FileFormat], default=FileFormat.CSV.value
+    )
+    text = serializers.CharField(
+        trim_whitespace=False, max_length=MAX_BYTES, help_text=_("The file itself.")
+    )
+
+
+class ImportedResourcesSerializer(serializers.Serializer[Any]):
+    """What an import did."""
+
+    added = serializers.IntegerField()
+    changed = serializers.IntegerField()
+    unchanged = serializers.IntegerField()

@@ -1,0 +1,215 @@
+"""Frontiers, segments and operations as REST shows and takes them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from rest_framework import serializers
+
+from apps.access.api.fields import VisibleRelatedField
+from apps.access.states import Role
+from apps.projects.models import Project
+from apps.seeds.api.moments import MomentField
+from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.keys import key_resolver
+from apps.seeds.engine.segments import segment_resolver, time_zone
+from apps.seeds.models import Frontier, Operation
+from apps.seeds.states import OperationKind
+
+_RULES: Final = ("time_zone", "segments", "keys", "ignored_parameters")
+
+
+class FrontierSerializer(serializers.ModelSerializer[Frontier]):
+    """Whose seeds, and by which rules they are told apart.
+
+    ``time_zone``, ``segments``, ``keys`` and ``ignored_parameters`` say where a seed belongs: they
+    are set once, and changed by ``granularity``.
+    """
+
+    project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.EDITOR)
+    ignored_parameters = serializers.ListField(
+        child=serializers.CharField(max_length=100),
+        required=False,
+        allow_null=True,
+        max_length=100,
+        help_text=_("Of canonical keys; null: the usual ones of JSONP."),
+    )
+
+    class Meta:
+        model = Frontier
+        fields = [
+            "id",
+            "project",
+            "name",
+            "description",
+            "time_zone",
+            "segments",
+            "keys",
+            "ignored_parameters",
+            "max_retry",
+            "lease_seconds",
+            "expected_seeds",
+            "false_positive_rate",
+            "is_paused",
+            "is_frozen",
+            "created_at",
+            "updated_at",
+        ]
+        read_only_fields = ["is_frozen", "created_at", "updated_at"]
+        # That a name is taken is said of the name, by the service.
+        validators: list[Any] = []
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """What two fields say together, with those that stay as they are."""
+        frontier = self.instance if isinstance(self.instance, Frontier) else Frontier()
+        errors = {}
+        if frontier.pk and attrs.get("project", frontier.project) != frontier.project:
+            errors["project"] = gettext("A frontier stays in its project.")
+        merged = {name: attrs.get(name, getattr(frontier, name)) for name in _RULES}
+        try:
+            segment_resolver(merged["segments"], time_zone(merged["time_zone"]))
+        except BadSetting as error:
+            errors["segments"] = str(error)
+        try:
+            key_resolver(merged["keys"], merged["ignored_parameters"])
+        except BadSetting as error:
+            errors["keys"] = str(error)
+        if not errors and self._is_taken(attrs, frontier):
+            errors["name"] = gettext("This project has a frontier of this name.")
+        if errors:
+            raise serializers.ValidationError(errors)
+        return attrs
+
+    def _is_taken(self, attrs: dict[str, Any], frontier: Frontier) -> bool:
+        project = attrs.get("project") or frontier.project
+        name = attrs.get("name", frontier.name)
+        return Frontier.objects.filter(project=project, name=name).exclude(pk=frontier.pk).exists()
+
+
+# --- standing -------------------------------------------------------------------------------------
+
+
+class SeedBooksSerializer(serializers.Serializer[Any]):
+    """Counters: `added` is `pending + leased + succeeded + failed + ignored + forgotten`."""
+
+    added = serializers.IntegerField()
+    duplicates = serializers.IntegerField()
+    pending = serializers.IntegerField()
+    leased = serializers.IntegerField()
+    succeeded = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    ignored = serializers.IntegerField()
+    forgotten = serializers.IntegerField()
+    retried = serializers.IntegerField()
+    expired = serializers.IntegerField()
+    late = serializers.IntegerField()
+
+
+class SeedFilterSerializer(serializers.Serializer[Any]):
+    """What answers most questions for a key without the store."""
+
+    expected = serializers.IntegerField(help_text=_("Seeds that it was made for."))
+    bytes = serializers.IntegerField()
+    fill = serializers.FloatField(help_text=_("Share of its bits that are set, 0 to 1."))
+    false_positive_rate = serializers.FloatField(
+        help_text=_("Estimated: of so many new seeds the store is asked in vain.")
+    )
+
+
+class SegmentSerializer(serializers.Serializer[Any]):
+    """A segment: its books and its filter."""
+
+    segment = serializers.IntegerField(help_text=_("When it begins, ms since 1970; 0: default."))
+    begins_at = serializers.DateTimeField(allow_null=True)
+    books = SeedBooksSerializer()
+    balances = serializers.BooleanField(help_text=_("Is every seed in exactly one place?"))
+    size_bytes = serializers.IntegerField()
+    filter = SeedFilterSerializer(allow_null=True)
+    reported_at = serializers.DateTimeField()
+
+
+class StatsSerializer(serializers.Serializer[Any]):
+    """How a frontier stands."""
+
+    live = serializers.BooleanField(help_text=_("Asked of the service in this moment."))
+    totals = SeedBooksSerializer(help_text=_("Of all segments."))
+    balances = serializers.BooleanField()
+    segments_in_all = serializers.IntegerField()
+    results = SegmentSerializer(many=True, help_text=_("The default segment, then by time."))
+    next = serializers.CharField(allow_null=True, help_text=_("Send it as `after`; null: no more."))
+
+
+class StatsQuerySerializer(serializers.Serializer[Any]):
+    """What of it."""
+
+    live = serializers.BooleanField(
+        default=False, help_text=_("Ask the service, instead of what it has told lately.")
+    )
+    after = serializers.IntegerField(
+        required=False,
+        min_value=-1,
+        max_value=2**63 - 1,
+        help_text=_("The `next` of the page before."),
+    )
+    limit = serializers.IntegerField(default=200, min_value=1, max_value=1000)
+
+
+# --- managing -------------------------------------------------------------------------------------
+
+
+class ReopenFailedSerializer(serializers.Serializer[Any]):
+    """Whose failed seeds are to be crawled again, and where."""
+
+    segment = MomentField(default=0)
+    target = MomentField(
+        required=False,
+        allow_null=True,
+        default=None,
+        help_text=_("The segment that they are added to; without it that of now."),
+    )
+
+
+class DropSegmentSerializer(serializers.Serializer[Any]):
+    """Which segment."""
+
+    segment = MomentField()
+    leased_too = serializers.BooleanField(
+        default=False, help_text=_("Also when seeds of it are leased.")
+    )
+
+
+class WipeSerializer(serializers.Serializer[Any]):
+    """Taken away is everything, so the name is asked for."""
+
+    confirm = serializers.CharField(help_text=_("The frontier's name."))
+    leased_too = serializers.BooleanField(default=False, help_text=_("Also when seeds are leased."))
+
+
+class OperationSerializer(serializers.ModelSerializer[Operation]):
+    """How far something is that is done to many seeds."""
+
+    project = serializers.IntegerField(source="frontier.project_id", read_only=True)
+    kind = serializers.ChoiceField(choices=OperationKind.choices, read_only=True)
+
+    class Meta:
+        model = Operation
+        fields = [
+            "id",
+            "project",
+            "frontier",
+            "kind",
+            "arguments",
+            "state",
+            "done",
+            "total",
+            "result",
+            "error",
+            "requested_by",
+            "created_at",
+            "started_at",
+            "beat_at",
+            "ended_at",
+        ]
+        read_only_fields = fields

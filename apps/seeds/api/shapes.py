@@ -1,0 +1,226 @@
+"""What programs send by the thousand, as msgspec reads it, and what they get back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from django.core import signing
+from django.utils.translation import gettext as _
+from rest_framework.exceptions import ValidationError
+
+from apps.seeds.api.bodies import read_as
+from apps.seeds.api.moments import Moment, beginning, due, iso, to_ms
+from apps.seeds.engine.seeds import MAX_KEY_BYTES, check_text
+from yardkit.protocol import LeasedSeed, Seed, SeedAnswer, SeedFinish, SeedFinished, SeedsLeased
+from yardkit.protocol.seeds import GRAB, MAX_SEEDS, KnownSeed, SeedOutcome
+
+# A call of REST may not name whom to send a result to; only give back what a lease has told.
+_grabs: Final = signing.Signer(salt="seeds.grab")
+
+
+class SeedBody(msgspec.Struct, forbid_unknown_fields=True):
+    """One seed of a call."""
+
+    data: str
+    active_at: Moment | None = None
+    max_retry: int | None = None
+    ext: dict[str, Any] | None = None
+    urgent: bool = False
+
+    def seed(self, place: str) -> Seed:
+        """As the service takes it. Raises ``ValidationError`` of a field below ``place``."""
+        active_at = self.active_at
+        if active_at is not None:
+            active_at = to_ms(active_at, f"{place}active_at")
+        if self.ext and GRAB in self.ext:
+            text = _("The name %(name)s is the service's own.") % {"name": GRAB}
+            raise ValidationError({f"{place}ext": [text]})
+        return Seed(self.data, active_at, self.max_retry, self.ext or None, self.urgent)
+
+
+class SeedsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Several, under a name."""
+
+    seeds: list[SeedBody | str]
+
+
+class FinishBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What came of one leased seed."""
+
+    segment: Moment
+    key: str
+    outcome: str
+    generation: int | None = None
+    grab: str | None = None
+    result: Any = None
+
+
+class FinishesBody(msgspec.Struct, forbid_unknown_fields=True):
+    """A call that ends seeds. ``generation``: of those that bring none."""
+
+    finishes: list[FinishBody]
+    owner: str = ""
+    generation: int | None = None
+    found: list[SeedBody | str] = []
+
+
+def seeds_of(value: Any) -> list[Seed]:
+    """The seeds of a body: one or a list, each an object or a text, perhaps below ``seeds``.
+
+    Raises:
+        ValidationError: by the place of what is no seed.
+    """
+    if isinstance(value, dict) and "seeds" in value:
+        return _seeds(read_as(SeedsBody, value).seeds, "seeds")
+    if isinstance(value, list):
+        return _seeds(read_as(SeedsBody, {"seeds": value}).seeds, "seeds")
+    if isinstance(value, str):
+        return [Seed(value)]
+    return [read_as(SeedBody, value).seed("")]
+
+
+def _seeds(bodies: Sequence[SeedBody | str], name: str) -> list[Seed]:
+    check_number(bodies, name)
+    return [
+        Seed(each) if isinstance(each, str) else each.seed(f"{name}.{number}.")
+        for number, each in enumerate(bodies)
+    ]
+
+
+def check_number(items: Sequence[object], name: str, most: int = MAX_SEEDS) -> None:
+    """Raises ``ValidationError``."""
+    if len(items) > most:
+        words = {"number": len(items), "most": most}
+        text = _("%(number)d at once; at most %(most)d can be.") % words
+        raise ValidationError({name: [text]})
+
+
+def finishes_of(body: FinishesBody) -> tuple[list[SeedFinish], list[Seed]]:
+    """What has ended, and what was found. Raises ``ValidationError``."""
+    check_number(body.finishes, "finishes")
+    finishes = []
+    for number, each in enumerate(body.finishes):
+        place = f"finishes.{number}."
+        generation = body.generation if each.generation is None else each.generation
+        finishes.append(
+            SeedFinish(
+                to_ms(each.segment, f"{place}segment"),
+                each.key,
+                _generation(generation, f"{place}generation"),
+                _outcome(each.outcome, f"{place}outcome"),
+                _grab(each.grab, f"{place}grab"),
+                each.result,
+            )
+        )
+    return finishes, _seeds(body.found, "found")
+
+
+def _generation(value: int | None, place: str) -> int:
+    if value is None:
+        raise ValidationError({place: [_("The number of the lease is missing.")]})
+    if not 0 <= value < 2**63:
+        raise ValidationError({place: [_("No lease has such a number.")]})
+    return value
+
+
+def _outcome(value: str, place: str) -> SeedOutcome:
+    try:
+        return SeedOutcome[value.upper()]
+    except KeyError:
+        known = ", ".join(each.name.lower() for each in SeedOutcome)
+        raise ValidationError({place: [_("One of these is needed: %s.") % known]}) from None
+
+
+def _grab(value: str | None, place: str) -> str:
+    if not value:
+        return ""
+    try:
+        return _grabs.unsign(value)
+    except signing.BadSignature:
+        text = _("Only what a lease has told can be given back.")
+        raise ValidationError({place: [text]}) from None
+
+
+def checked_key(value: str, place: str = "key") -> str:
+    """``value`` where some seed may have it. Raises ``BadSeed``."""
+    return check_text("key", value, MAX_KEY_BYTES)
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+def shown_answers(answers: Sequence[SeedAnswer]) -> list[dict[str, Any]]:
+    """One for each seed, in order."""
+    return [_answer(each) for each in answers]
+
+
+def _answer(answer: SeedAnswer) -> dict[str, Any]:
+    known = answer.code in ("new", "duplicate")
+    return {
+        "code": answer.code,
+        "since": iso(answer.since) if answer.since else None,
+        "state": answer.state.name.lower() if known else None,
+        "text": answer.text,
+    }
+
+
+def tally(answers: Sequence[SeedAnswer]) -> dict[str, int]:
+    """How many of each kind."""
+    new = sum(each.code == "new" for each in answers)
+    duplicates = sum(each.code == "duplicate" for each in answers)
+    return {"new": new, "duplicates": duplicates, "refused": len(answers) - new - duplicates}
+
+
+def shown_lease(lease: SeedsLeased, owner: str) -> dict[str, Any]:
+    """Seeds handed out."""
+    return {
+        "owner": owner,
+        "generation": lease.generation,
+        "deadline": iso(lease.deadline) if lease.seeds else None,
+        "seeds": [_leased(each) for each in lease.seeds],
+        "next_due": iso(lease.next_due),
+        "pending": lease.pending,
+    }
+
+
+def _leased(seed: LeasedSeed) -> dict[str, Any]:
+    ext = dict(seed.ext or {})
+    grab = ext.pop(GRAB, "")
+    return {
+        "segment": seed.segment,
+        "key": seed.key,
+        "data": seed.data,
+        "retry": seed.retry,
+        "max_retry": seed.max_retry,
+        "ext": ext or None,
+        "grab": _grabs.sign(grab) if grab else None,
+    }
+
+
+def shown_finish(answer: SeedFinished) -> dict[str, Any]:
+    """What a finish did."""
+    state = None if answer.state is None else answer.state.name.lower()
+    return {"code": answer.code, "state": state}
+
+
+def shown_known(known: KnownSeed) -> dict[str, Any]:
+    """All that is stored of a seed."""
+    ext = {name: value for name, value in (known.ext or {}).items() if name != GRAB}
+    return {
+        "segment": known.segment,
+        "begins_at": beginning(known.segment),
+        "key": known.key,
+        "data": known.data,
+        "state": known.state.name.lower(),
+        "retry": known.retry,
+        "max_retry": known.max_retry,
+        "added_at": iso(known.added_at),
+        "changed_at": iso(known.changed_at),
+        "due_at": due(known.due),
+        "generation": known.generation,
+        "ext": ext or None,
+        "owner": known.owner,
+        "deadline": iso(known.deadline),
+    }

@@ -1,0 +1,15 @@
+"""REST addresses below /api/v1."""
+
+from __future__ import annotations
+
+from apps.access.api.routers import Router
+from apps.seeds.api.operations import OperationViewSet
+from apps.seeds.api.resources import ResourcePoolViewSet, ResourceViewSet
+from apps.seeds.api.views import FrontierViewSet
+
+router = Router()
+router.register("frontiers", FrontierViewSet, basename="frontier")
+router.register("seed-operations", OperationViewSet, basename="seed-operation")
+router.register("resource-pools", ResourcePoolViewSet, basename="resource-pool")
+router.register("resources", ResourceViewSet, basename="resource")
+urlpatterns = router.urls

@@ -1,0 +1,239 @@
+"""Calls as they come from the queue, in turn; leases of which nothing is due are parked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from apps.seeds.daemon.answering import Desk
+from apps.seeds.daemon.aside import HANDLERS
+from apps.seeds.daemon.parking import Parked, Parking
+from apps.seeds.daemon.replying import Replies
+from apps.seeds.daemon.reporting import Reporting
+from apps.seeds.engine.errors import SeedError, StoreUnavailable
+from apps.seeds.stores.base import SeedStore
+from yardkit import failpoints
+from yardkit.broker import Delivery
+from yardkit.clock import Clock
+from yardkit.protocol import (
+    AddSeeds,
+    AnyMessage,
+    ExtendLease,
+    FinishSeeds,
+    GiveBackLease,
+    GrabSeed,
+    LeaseSeeds,
+    LookUpSeed,
+    ManageSeeds,
+    ProtocolError,
+    SeedsAdded,
+    decode,
+)
+from yardkit.protocol.seeds import MAX_SEEDS
+
+logger = logging.getLogger(__name__)
+
+# Parked leases beyond so many are acknowledged while they wait: after a kill their askers ask
+# again, later.
+MAX_HELD: Final = 96
+
+
+class Calls:
+    """For one thread.
+
+    Args:
+        aside: takes the calls that may take their time.
+        on_failure: hears that the store has failed.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        out: Replies,
+        parking: Parking,
+        reporting: Reporting,
+        clock: Clock,
+        *,
+        aside: Callable[[Delivery, AnyMessage], None],
+        on_failure: Callable[[SeedStore, StoreUnavailable], None],
+    ) -> None:
+        self._desk = desk
+        self._out = out
+        self._parking = parking
+        self._reporting = reporting
+        self._clock = clock
+        self._aside = aside
+        self._on_failure = on_failure
+        self._quick: dict[type, Callable[[Delivery, Any], None]] = {
+            LeaseSeeds: self._lease,
+            FinishSeeds: self._finish,
+            ExtendLease: self._extend,
+            GiveBackLease: self._give_back,
+            LookUpSeed: self._look_up,
+            GrabSeed: self._grab,
+        }
+
+    def answer(self, deliveries: Sequence[Delivery]) -> None:
+        """Adds that follow each other become one: each change waits for the disk."""
+        adds: list[tuple[Delivery, AddSeeds]] = []
+        for delivery in deliveries:
+            failpoints.hit("seeds.daemon.taken")
+            call = self._read(delivery)
+            if isinstance(call, AddSeeds):
+                if adds and not _together(adds, call):
+                    self._add(adds)
+                    adds = []
+                adds.append((delivery, call))
+                continue
+            if adds:
+                self._add(adds)
+                adds = []
+            if call is not None:
+                self._do(delivery, call)
+        if adds:
+            self._add(adds)
+
+    def _read(self, delivery: Delivery) -> AnyMessage | None:
+        try:
+            call = decode(delivery.body)
+        except ProtocolError as error:
+            self._out.dead_letter(delivery, str(error))
+            return None
+        kind = type(call)
+        if not delivery.reply_to:
+            self._out.dead_letter(delivery, f"{kind.__name__} without an address for its answer")
+            return None
+        if kind in self._quick or kind in (AddSeeds, ManageSeeds) or kind in HANDLERS:
+            return call
+        self._out.dead_letter(delivery, f"{kind.__name__} is no call of the seed service")
+        return None
+
+    def _do(self, delivery: Delivery, call: AnyMessage) -> None:
+        quick = self._quick.get(type(call))
+        if quick is not None:
+            self._guard(delivery, partial(quick, delivery, call))
+        else:
+            self._aside(delivery, call)
+
+    def _guard(self, delivery: Delivery, work: Callable[[], None], *more: Delivery) -> None:
+        """``work``, which answers ``delivery`` and ``more``, or what is said instead."""
+        store = self._desk.store
+        try:
+            with self._desk.frontiers.lock:
+                work()
+        except SeedError as error:
+            if isinstance(error, StoreUnavailable):
+                self._on_failure(store, error)
+            for one in (delivery, *more):
+                self._out.refuse(one, error)
+        except Exception as error:
+            # Tried again it would fail again, and for ever.
+            logger.exception("a call of the seed service has failed")
+            for one in (delivery, *more):
+                self._out.dead_letter(one, f"{type(error).__name__}: {error}", code="service_error")
+
+    def _add(self, adds: Sequence[tuple[Delivery, AddSeeds]]) -> None:
+        deliveries = [delivery for delivery, _ in adds]
+        self._guard(deliveries[0], partial(self._add_all, adds), *deliveries[1:])
+
+    def _add_all(self, adds: Sequence[tuple[Delivery, AddSeeds]]) -> None:
+        first = adds[0][1]
+        seeds = first.seeds if len(adds) == 1 else [one for _, call in adds for one in call.seeds]
+        answers = self._desk.add(first.frontier, first.token, seeds, self._now())
+        failpoints.hit("seeds.daemon.committed")
+        replies = []
+        start = 0
+        for delivery, call in adds:
+            part = answers if len(adds) == 1 else answers[start : start + len(call.seeds)]
+            start += len(call.seeds)
+            replies.append((delivery, SeedsAdded(answers=part)))
+        self._out.reply(replies)
+        self._touch(first.frontier)
+
+    def _lease(self, delivery: Delivery, call: LeaseSeeds) -> None:
+        name, redelivered = _name(delivery, call), delivery.redelivered
+        answer = self._desk.lease(call, name, redelivered=redelivered, now=self._now())
+        if answer.seeds or not call.wait_seconds:
+            failpoints.hit("seeds.daemon.committed")
+            self._out.reply([(delivery, answer)])
+            self._reporting.touch(call.frontier)
+            return
+        parked = Parked(delivery, call, self._clock.monotonic() + call.wait_seconds)
+        if len(self._parking) >= MAX_HELD:
+            self._out.acknowledge([delivery])
+        self._parking.park(parked, answer.next_due)
+
+    def _finish(self, delivery: Delivery, call: FinishSeeds) -> None:
+        answer, grabbed = self._desk.finish(call, self._now())
+        failpoints.hit("seeds.daemon.committed")
+        self._out.reply([(delivery, answer)], grabbed)
+        self._touch(call.frontier)
+
+    def _extend(self, delivery: Delivery, call: ExtendLease) -> None:
+        self._out.reply([(delivery, self._desk.extend(call, self._now()))])
+
+    def _give_back(self, delivery: Delivery, call: GiveBackLease) -> None:
+        answer = self._desk.give_back(call, self._now())
+        failpoints.hit("seeds.daemon.committed")
+        self._out.reply([(delivery, answer)])
+        self._touch(call.frontier)
+
+    def _look_up(self, delivery: Delivery, call: LookUpSeed) -> None:
+        self._out.reply([(delivery, self._desk.look_up(call))])
+
+    def _grab(self, delivery: Delivery, call: GrabSeed) -> None:
+        asker = f"{delivery.reply_to} {delivery.correlation_id}"
+        self._desk.grab(call, asker, self._now())
+        failpoints.hit("seeds.daemon.committed")
+        # Answered when the seed has ended.
+        self._out.reply([], settled=[delivery])
+        self._touch(call.frontier)
+
+    def _touch(self, frontier: int) -> None:
+        """Something was added, or is pending again."""
+        self._parking.wake(frontier)
+        self._reporting.touch(frontier)
+
+    # --- leases that wait -------------------------------------------------------------------------
+
+    def serve_parked(self) -> None:
+        """Answer those who may get something by now, or have waited enough."""
+        self._parking.serve(self._serve, now=self._now(), at=self._clock.monotonic())
+
+    def end(self) -> None:
+        """Nobody waits any more."""
+        for parked in self._parking.take_all():
+            self._serve(parked, last=True)
+
+    def _serve(self, parked: Parked, last: bool) -> tuple[bool, int | None]:
+        delivery, call = parked.delivery, parked.call
+        empty: list[int | None] = []
+
+        def work() -> None:
+            name = _name(delivery, call)
+            answer = self._desk.lease(call, name, now=self._now())
+            if answer.seeds or last:
+                failpoints.hit("seeds.daemon.committed")
+                self._out.reply([(delivery, answer)])
+                self._reporting.touch(call.frontier)
+            else:
+                empty.append(answer.next_due)
+
+        self._guard(delivery, work)
+        return not empty, empty[0] if empty else None
+
+    def _now(self) -> int:
+        return int(self._clock.time() * 1000)
+
+
+def _together(adds: Sequence[tuple[Delivery, AddSeeds]], call: AddSeeds) -> bool:
+    first = adds[0][1]
+    if (call.frontier, call.token) != (first.frontier, first.token):
+        return False
+    return sum(len(one.seeds) for _, one in adds) + len(call.seeds) <= MAX_SEEDS
+
+
+def _name(delivery: Delivery, call: LeaseSeeds) -> str:
+    return call.call or delivery.correlation_id

@@ -1,0 +1,158 @@
+"""The frontiers as the database has them, and who may speak for them."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Final
+
+from apps.seeds.daemon.refusals import DATABASE_AWAY, Refused
+from apps.seeds.engine.errors import BadSetting
+from apps.seeds.engine.filters import FilterSettings
+from apps.seeds.engine.rules import FrontierRules
+from apps.seeds.models import Frontier
+from yardkit.clock import Clock
+from yardkit.tokens import frontier_scope, manage_scope, sign_scope
+
+logger = logging.getLogger(__name__)
+
+# A frontier that is not known may be new: it is looked for, but not oftener than this.
+_ASK_SECONDS: Final = 0.1
+_FIELDS: Final = (
+    "id",
+    "time_zone",
+    "segments",
+    "keys",
+    "ignored_parameters",
+    "max_retry",
+    "lease_seconds",
+    "expected_seeds",
+    "false_positive_rate",
+    "is_paused",
+    "is_frozen",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """A frontier as its calls are answered. ``problem``: why none can be; ``row``: its fields."""
+
+    frontier: int
+    rules: FrontierRules
+    filter: FilterSettings | None
+    lease_seconds: int
+    is_paused: bool
+    is_frozen: bool
+    problem: str
+    row: tuple[Any, ...]
+
+    def check_usable(self) -> None:
+        """Raises ``Refused``: its rules cannot be worked by."""
+        if self.problem:
+            raise Refused("bad_setting", self.problem)
+
+    def check_open(self) -> None:
+        """Raises ``Refused``: it takes and hands out nothing now."""
+        self.check_usable()
+        if self.is_frozen:
+            raise Refused("frozen", "the seeds of this frontier are being moved")
+
+
+class Frontiers:
+    """Thread-safe. ``lock``: whoever works by a ``Ground`` holds it, so that none is outdated.
+
+    Args:
+        on_change: called with each frontier that is new or different, and, under the lock, too.
+    """
+
+    def __init__(self, *, secret: str, clock: Clock, on_change: Callable[[Ground], None]) -> None:
+        self._secret = secret
+        self._clock = clock
+        self._on_change = on_change
+        self._looks = count(1)
+        self._latest = 0
+        self._grounds: dict[int, Ground] = {}
+        self._tokens: dict[str, bytes] = {}
+        self._asked_at = 0.0
+        self.lock = threading.RLock()
+
+    def look(self) -> None:
+        """Read them from the database.
+
+        Raises:
+            DatabaseError
+        """
+        number = next(self._looks)
+        # Not under the lock: the database may take its time.
+        rows = list(Frontier.objects.order_by("pk").values_list(*_FIELDS))
+        with self.lock:
+            if number < self._latest:
+                # Another thread has begun later and was faster.
+                return
+            self._latest = number
+            before, self._grounds = self._grounds, {}
+            for row in rows:
+                known = before.get(row[0])
+                self._grounds[row[0]] = known if known and known.row == row else _ground(row)
+            for frontier, ground in self._grounds.items():
+                if ground is not before.get(frontier):
+                    self._on_change(ground)
+
+    def all(self) -> list[Ground]:
+        """All that are known."""
+        return list(self._grounds.values())
+
+    def of(self, frontier: int, token: str) -> Ground:
+        """For a spider's or a rule's call. Raises ``Refused``."""
+        return self._of(frontier, frontier_scope(frontier), token)
+
+    def managed(self, frontier: int, token: str) -> Ground:
+        """For a call of those who manage it. Raises ``Refused``."""
+        return self._of(frontier, manage_scope(frontier), token)
+
+    def _of(self, frontier: int, scope: str, token: str) -> Ground:
+        expected = self._tokens.get(scope) or sign_scope(self._secret, scope).encode()
+        if not hmac.compare_digest(expected, token.encode("utf-8", "surrogatepass")):
+            raise Refused("wrong_token", f"the token is not that of {scope}")
+        found = self._grounds.get(frontier) or self._ask(frontier)
+        # Kept for frontiers that exist: whoever guesses numbers fills no memory.
+        self._tokens[scope] = expected
+        return found
+
+    def _ask(self, frontier: int) -> Ground:
+        now = self._clock.monotonic()
+        if now >= self._asked_at + _ASK_SECONDS:
+            self._asked_at = now
+            try:
+                self.look()
+            except DATABASE_AWAY as error:
+                raise Refused("database_away", f"the database is away: {error}") from None
+        found = self._grounds.get(frontier)
+        if found is None:
+            raise Refused("unknown_frontier", f"there is no frontier {frontier}")
+        return found
+
+
+def _ground(row: tuple[Any, ...]) -> Ground:
+    frontier = Frontier(**dict(zip(_FIELDS, row, strict=True)))
+    problem = ""
+    rules, settings = FrontierRules(), None
+    try:
+        rules, settings = frontier.rules(), frontier.filter_settings()
+    except BadSetting as error:
+        problem = str(error)
+        logger.error("frontier %d cannot be worked by: %s", frontier.pk, problem)
+    return Ground(
+        frontier=frontier.pk,
+        rules=rules,
+        filter=settings,
+        lease_seconds=frontier.lease_seconds,
+        is_paused=frontier.is_paused,
+        is_frozen=frontier.is_frozen,
+        problem=problem,
+        row=row,
+    )

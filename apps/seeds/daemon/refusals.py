@@ -1,0 +1,41 @@
+"""What the service itself refuses, beside what rules and stores do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db import InterfaceError, OperationalError
+
+from apps.seeds.engine.errors import SeedError
+from yardkit.protocol import SeedsRefused
+
+# What the world may do to the control plane's database.
+DATABASE_AWAY: Final = (OperationalError, InterfaceError)
+
+# Worth asking again, after so many seconds.
+_RETRY_SECONDS: Final = {
+    "ask_again": 0.1,
+    "frozen": 1.0,
+    "stopping": 1.0,
+    "store_unavailable": 1.0,
+    "database_away": 1.0,
+    # Somebody has to set it right.
+    "clock_back": 5.0,
+}
+
+
+class Refused(SeedError):
+    """A call is not done. ``code``: see ``SeedsRefused``."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code  # type: ignore[misc]  # each refusal has its own
+
+
+def refusal(error: SeedError) -> SeedsRefused:
+    """As it is told to the caller."""
+    # A plug-in's text may hold what no message can.
+    text = str(error).encode("utf-8", "replace").decode()
+    return SeedsRefused(
+        code=error.code, text=text, retry_seconds=_RETRY_SECONDS.get(error.code, 0.0)
+    )

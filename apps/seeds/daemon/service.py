@@ -1,0 +1,332 @@
+"""run_seeds: takes calls from the queue and answers them, then acknowledges.
+
+The main thread answers what is quick. Threads follow the frontiers, take back leases that are over,
+write reports, and answer what may take its time. A call whose answer was not sent comes again; each
+may come twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final
+
+from django.db import connections
+
+from apps.seeds.daemon.answering import Desk
+from apps.seeds.daemon.aside import HANDLERS, manage
+from apps.seeds.daemon.calls import Calls
+from apps.seeds.daemon.frontiers import Frontiers, Ground
+from apps.seeds.daemon.parking import Parking
+from apps.seeds.daemon.refusals import DATABASE_AWAY, Refused
+from apps.seeds.daemon.replying import Replies
+from apps.seeds.daemon.reporting import Reporting
+from apps.seeds.daemon.resources import SWEEP_SECONDS, sweep
+from apps.seeds.daemon.upkeep import Upkeep
+from apps.seeds.engine.errors import BadSetting, SeedError, StoreInUse, StoreUnavailable
+from apps.seeds.stores.base import SeedStore
+from yardkit import failpoints, topology
+from yardkit.broker import Broker, Delivery, Subscription
+from yardkit.clock import Clock
+from yardkit.daemon import CannotStart
+from yardkit.protocol import (
+    AnyMessage,
+    ManageSeeds,
+)
+
+logger = logging.getLogger(__name__)
+
+# Calls in hand at once, each a megabyte perhaps; leases that wait are some of them.
+PREFETCH: Final = 128
+TAKE: Final = 32
+POLL_SECONDS: Final = 0.2
+LOOK_SECONDS: Final = 0.5
+EXPIRE_SECONDS: Final = 1.0
+# Others that share the store wake nobody here.
+SHARED_SECONDS: Final = 1.0
+# For those who could not prolong their leases while nobody answered.
+GRACE_SECONDS: Final = 60.0
+# Who has not looked after the leases for so long has stood still.
+STILL_SECONDS: Final = 5.0
+# How much later leases end, at most, while calls wait that may be about them.
+LATER_SECONDS: Final = 30.0
+# Of the 4 s in which a process has to be gone: the rest closes connections.
+_END_SECONDS: Final = 2.0
+_FLUSH_SECONDS: Final = 1.0
+
+
+class StoreAway(OSError):
+    """The store cannot be opened again; told as what the world does."""
+
+
+class SeedDaemon:
+    """See the module.
+
+    Args:
+        open_store: raises ``SeedError``; called again when a store has failed.
+        secret: of the installation, for tokens.
+        shared: other processes change the same store.
+        threads: False does everything in ``step``, for tests and for databases that threads
+            cannot share.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker: Broker,
+        clock: Clock,
+        open_store: Callable[[], SeedStore],
+        secret: str,
+        shared: bool,
+        threads: bool,
+    ) -> None:
+        self.broker = broker
+        self.clock = clock
+        self._open_store = open_store
+        self._shared = shared
+        self.frontiers = Frontiers(secret=secret, clock=clock, on_change=self._changed)
+        self.desk: Desk | None = None
+        self.parking = Parking()
+        self.reporting = Reporting(self.frontiers, clock)
+        self._failed_store: SeedStore | None = None
+        self._subscription: Subscription | None = None
+        self._news = threading.Event()
+        self._with_threads = threads
+        self._out = Replies(broker)
+        self._upkeep = Upkeep()
+        # Calls that need no seeds do not wait behind what goes through a whole segment.
+        self._aside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
+        self._beside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
+        self._due: dict[str, float] = {}
+        # When no call was left, and when the leases were looked after, on the clock of the machine.
+        self._caught_up_at = self._watched_at = time.monotonic()
+        self._is_cut_off = False
+        self._calls: Calls | None = None
+
+    # --- the daemon's life ------------------------------------------------------------------------
+
+    def setup(self) -> None:
+        """Read the frontiers, open the store, subscribe."""
+        self._unsubscribe()
+        self.frontiers.look()
+        if self.desk is None:
+            self.desk = Desk(self._open(), self.frontiers)
+            self._prepare(self.desk.store)
+            self._calls = Calls(
+                self.desk,
+                self._out,
+                self.parking,
+                self.reporting,
+                self.clock,
+                aside=self._put_aside,
+                on_failure=self._note_failure,
+            )
+        self.broker.declare(*topology.SHARED)
+        self._subscription = self._out.subscription = self.broker.subscribe(
+            topology.SEEDS.name, prefetch=PREFETCH, on_ready=self._news.set
+        )
+        if self._with_threads and not self._upkeep.started:
+            for name, work, seconds in self._duties():
+                self._upkeep.start(name, work, seconds)
+            for name, queue in (("aside", self._aside), ("beside", self._beside)):
+                self._upkeep.start(name, partial(self._work_aside, queue), 0.0)
+
+    def step(self) -> bool:
+        """Answer what is there; whether there was anything."""
+        assert self.desk is not None  # noqa: S101 - setup comes first
+        assert self._calls is not None  # noqa: S101 - setup comes first
+        assert self._subscription is not None  # noqa: S101 - setup comes first
+        desk = self.desk
+        if self._failed_store is desk.store:
+            self._open_again(desk)
+        self._news.wait(
+            self.parking.pause(now=self._now(), at=self.clock.monotonic(), most=POLL_SECONDS)
+        )
+        self._news.clear()
+        deliveries = self._subscription.take(TAKE)
+        if len(deliveries) == TAKE:
+            self._news.set()
+        self._calls.answer(deliveries)
+        if len(deliveries) < TAKE:
+            self._caught_up_at = time.monotonic()
+        if not self._with_threads:
+            self._work_inline()
+        if self._shared and self._is_due("shared", SHARED_SECONDS):
+            self.parking.wake_all()
+        self._calls.serve_parked()
+        if deliveries:
+            return True
+        return self._tend(desk)
+
+    def teardown(self) -> None:
+        """Answer those who wait, refuse those who come, let go of the store."""
+        self._upkeep.stop()
+        self._aside.put(None)
+        self._beside.put(None)
+        if self._calls is not None:
+            self._calls.end()
+        if self._subscription is not None:
+            self._refuse_rest(self._subscription)
+        self._upkeep.join(_END_SECONDS)
+        self._out.flush(_FLUSH_SECONDS)
+        self._unsubscribe()
+        if self.desk is not None:
+            self.desk.store.close()
+            self.desk = None
+
+    def _refuse_rest(self, subscription: Subscription) -> None:
+        rest = subscription.take(PREFETCH)
+        if rest:
+            logger.warning("the seed service stops: %d calls are refused", len(rest))
+        for delivery in rest:
+            self._out.refuse(delivery, Refused("stopping", "the seed service stops"))
+
+    def _unsubscribe(self) -> None:
+        if self._subscription is not None:
+            self._subscription.close()
+            self._subscription = self._out.subscription = None
+
+    # --- the store --------------------------------------------------------------------------------
+
+    def _open(self) -> SeedStore:
+        try:
+            return self._open_store()
+        except (StoreInUse, BadSetting) as error:
+            raise CannotStart(str(error)) from None
+        except StoreUnavailable as error:
+            raise StoreAway(f"the seed store cannot be opened: {error}") from None
+
+    def _prepare(self, store: SeedStore) -> None:
+        for ground in self.frontiers.all():
+            if ground.filter is not None:
+                store.set_filter(ground.frontier, ground.filter)
+        store.extend_all(seconds=GRACE_SECONDS, now=self._now())
+
+    def _open_again(self, desk: Desk) -> None:
+        """What RocksDB could not write once it never writes again, until it is opened anew."""
+        desk.store.close()
+        desk.store = self._open()
+        self._prepare(desk.store)
+        self._failed_store = None
+        logger.warning("the seed store was opened again")
+
+    def _note_failure(self, store: SeedStore, error: StoreUnavailable) -> None:
+        if self._failed_store is not store:
+            self._failed_store = store
+            logger.error("%s", error)
+        self._news.set()
+
+    def _changed(self, ground: Ground) -> None:
+        if self.desk is not None and ground.filter is not None:
+            self.desk.store.set_filter(ground.frontier, ground.filter)
+        self.parking.wake(ground.frontier)
+        self._news.set()
+
+    # --- aside ------------------------------------------------------------------------------------
+
+    def _put_aside(self, delivery: Delivery, call: AnyMessage) -> None:
+        if self._with_threads:
+            queue = self._aside if isinstance(call, ManageSeeds) else self._beside
+            queue.put((delivery, call))
+        else:
+            self._do_aside(delivery, call)
+
+    def _work_aside(self, queue: SimpleQueue[tuple[Delivery, AnyMessage] | None]) -> None:
+        found = queue.get()
+        if found is not None:
+            self._do_aside(*found)
+
+    def _do_aside(self, delivery: Delivery, call: Any) -> None:
+        desk = self.desk
+        assert desk is not None  # noqa: S101 - setup comes first
+        store = desk.store
+        try:
+            if isinstance(call, ManageSeeds):
+                answer: AnyMessage = manage(desk, call, self._now())
+                failpoints.hit("seeds.daemon.committed")
+                self.parking.wake(call.frontier)
+                self.reporting.touch(call.frontier)
+                self._news.set()
+            else:
+                answer = HANDLERS[type(call)](call)
+        except SeedError as error:
+            if isinstance(error, StoreUnavailable):
+                self._note_failure(store, error)
+            self._out.refuse(delivery, error)
+        except DATABASE_AWAY as error:
+            connections.close_all()
+            self._out.refuse(delivery, Refused("database_away", f"the database is away: {error}"))
+        except Exception as error:
+            logger.exception("a call of the seed service has failed")
+            reason = f"{type(error).__name__}: {error}"
+            self._out.dead_letter(delivery, reason, code="service_error")
+        else:
+            self._out.reply([(delivery, answer)])
+
+    # --- upkeep -----------------------------------------------------------------------------------
+
+    def _work_inline(self) -> None:
+        for name, work, seconds in self._duties():
+            if self._is_due(name, seconds):
+                self._upkeep.attempt(name, work)
+
+    def _duties(self) -> list[tuple[str, Callable[[], None], float]]:
+        return [
+            ("frontiers", self.frontiers.look, LOOK_SECONDS),
+            ("expiry", self._expire, EXPIRE_SECONDS),
+            ("reports", self._report, 1.0),
+            ("resources", sweep, SWEEP_SECONDS),
+        ]
+
+    def _expire(self) -> None:
+        desk = self.desk
+        if desk is None:
+            return
+        if not self.broker.connected:
+            # Nobody can tell what came of his seeds, nor prolong his lease.
+            self._is_cut_off = True
+            return
+        at = time.monotonic()
+        was_out = self._is_cut_off or at > self._watched_at + STILL_SECONDS
+        self._is_cut_off, self._watched_at = False, at
+        # What waits to be answered may be the end of a lease.
+        behind = min(at - self._caught_up_at, LATER_SECONDS)
+        store = desk.store
+        try:
+            if was_out:
+                store.extend_all(seconds=GRACE_SECONDS, now=self._now())
+            count = store.expire(now=self._now() - int(1000 * behind))
+        except StoreUnavailable as error:
+            self._note_failure(store, error)
+            return
+        if count:
+            logger.info("%d seeds came back: their leases were over", count)
+            self.parking.wake_all()
+            self.reporting.touch_all()
+            self._news.set()
+
+    def _report(self) -> None:
+        if self.desk is not None:
+            self.reporting.turn(self.desk.store)
+
+    def _tend(self, desk: Desk) -> bool:
+        store = desk.store
+        try:
+            return store.tend()
+        except StoreUnavailable as error:
+            self._note_failure(store, error)
+            return False
+
+    def _is_due(self, name: str, every: float) -> bool:
+        at = self.clock.monotonic()
+        due = at >= self._due.get(name, 0.0)
+        if due:
+            self._due[name] = at + every
+        return due
+
+    def _now(self) -> int:
+        return int(self.clock.time() * 1000)

@@ -1,0 +1,71 @@
+"""Threads that do one thing again and again."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from django.db import connections
+
+from apps.seeds.daemon.refusals import DATABASE_AWAY
+from apps.seeds.engine.errors import SeedError
+
+logger = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """What fails is said once for each outage, and tried again."""
+
+    def __init__(self) -> None:
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._troubles: set[str] = set()
+
+    @property
+    def started(self) -> bool:
+        """Is there any thread?"""
+        return bool(self._threads)
+
+    def start(self, name: str, work: Callable[[], None], seconds: float) -> None:
+        """Call ``work`` from a thread, with ``seconds`` between."""
+        thread = threading.Thread(
+            target=self._run, args=(name, work, seconds), name=f"seeds {name}", daemon=True
+        )
+        self._threads.append(thread)
+        thread.start()
+
+    def stop(self) -> None:
+        """No turn begins any more."""
+        self._stopping.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait so long for the turns that go on."""
+        end = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, end - time.monotonic()))
+        self._threads.clear()
+
+    def attempt(self, name: str, work: Callable[[], None]) -> None:
+        """One turn."""
+        try:
+            work()
+        except (*DATABASE_AWAY, SeedError) as error:
+            connections.close_all()
+            if name not in self._troubles:
+                logger.warning("seed service, %s: %s", name, error)
+            self._troubles.add(name)
+        except Exception:
+            connections.close_all()
+            logger.exception("seed service, %s", name)
+        else:
+            self._troubles.discard(name)
+
+    def _run(self, name: str, work: Callable[[], None], seconds: float) -> None:
+        try:
+            while not self._stopping.is_set():
+                self.attempt(name, work)
+                self._stopping.wait(seconds)
+        finally:
+            connections.close_all()

@@ -1,0 +1,38 @@
+"""manage.py run_seeds: the seed service."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+
+from apps.runtime.management.daemon_command import DaemonCommand
+from apps.runtime.queries import threads_share_database
+from apps.seeds.daemon import SeedDaemon
+from apps.seeds.stores.opening import open_store
+from yardkit.broker import Broker
+from yardkit.clock import SystemClock
+from yardkit.collecting import spare_the_collector
+from yardkit.daemon import Daemon
+
+
+class Command(DaemonCommand):
+    """One on a rocksdb:/// store, any number on a postgresql:// one."""
+
+    help = "Run the seed service."
+    kind = "seeds"
+    # The step itself waits for calls.
+    poll_seconds = 0.0
+
+    def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
+        """A service on the installation's store."""
+        spare_the_collector()
+        return SeedDaemon(
+            broker=broker,
+            clock=SystemClock(),
+            open_store=partial(open_store, settings.SEEDS_URL),
+            secret=settings.SECRET_KEY,
+            shared=not settings.SEEDS_URL.startswith("rocksdb:"),
+            threads=threads_share_database(),
+        )
