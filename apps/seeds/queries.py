@@ -75,9 +75,11 @@ def service_standing(now: datetime) -> ServiceStanding:
 def totals_of(frontiers: Iterable[int]) -> dict[int, Totals]:
     """The books of each frontier. One query."""
     wanted = list(frontiers)
-    rows = SegmentReport.objects.filter(frontier__in=wanted).values("frontier").order_by()
-    found = {row.pop("frontier"): Totals(**row) for row in rows.annotate(**_SUMS)}
-    return {pk: found.get(pk, Totals()) for pk in wanted}
+    rows = SegmentReport.objects.filter(frontier__in=wanted).order_by()
+    sums = {f"all_{name}": each for name, each in _SUMS.items()}
+    found = rows.values("frontier").annotate(**sums).values_list("frontier", *sums)
+    known = {pk: Totals(*counts) for pk, *counts in found}
+    return {pk: known.get(pk, Totals()) for pk in wanted}
 
 
 def last_report(frontier: Frontier) -> datetime | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -45,7 +46,12 @@ MAX_CALL_BYTES: Final = 8 * 1024 * 1024
 _ASK_AGAIN_SECONDS: Final = 0.5
 # What a seed takes beside its text.
 _SEED_BYTES: Final = 32
+_INTEGER: Final = 2**63
+# What msgspec says of values that it cannot encode.
+_NOT_ENCODABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
 _T = TypeVar("_T")
+
+logger = logging.getLogger(__name__)
 
 
 class SeedServiceAway(Exception):
@@ -65,7 +71,7 @@ class SeedClient:
     """Calls about one frontier. Thread-safe; each waits for its answer.
 
     A call that gets none is made again, and so is one that is refused for the moment, for up to
-    ``patience`` seconds in all: adding and finishing twice changes nothing.
+    ``patience`` seconds in all (0: asked once): adding and finishing twice changes nothing.
 
     Args:
         owner: who leases, such as ``run:7:3f2a``; needed for ``lease`` and what follows it.
@@ -97,7 +103,7 @@ class SeedClient:
         broker.declare(topology.SEEDS)
 
     def add(self, seeds: Iterable[Seed]) -> list[SeedAnswer]:
-        """One answer for each, in order.
+        """One answer for each, in order; a seed that no message can hold gets its own, too.
 
         Raises:
             SeedServiceAway: those before may have been added.
@@ -105,7 +111,10 @@ class SeedClient:
         """
         answers: list[SeedAnswer] = []
         for batch in batches(seeds):
-            answers += self._ask(self._add_call(batch), SeedsAdded).answers
+            unfit = [unfit_seed(seed) for seed in batch]
+            fit = [seed for seed, answer in zip(batch, unfit, strict=True) if answer is None]
+            told = self._ask(self._add_call(fit), SeedsAdded).answers if fit else []
+            answers += _in_order(unfit, told)
         return answers
 
     def lease(
@@ -141,17 +150,34 @@ class SeedClient:
             raise
 
     def finish(self, finishes: Sequence[SeedFinish], found: Iterable[Seed] = ()) -> SeedsFinished:
-        """End leased seeds, then add those found meanwhile. Raises as ``add``."""
+        """End leased seeds, then add those found meanwhile. Raises as ``add``.
+
+        Both travel in one call, so that who is killed after it loses none of those found; what is
+        too much for one is added before. A result that no message can hold is None for whoever
+        waits for it.
+        """
+        if not finishes:
+            return SeedsFinished(answers=[], added=self.add(found))
+        *ahead, last = list(batches(found)) or [[]]
+        added = [answer for batch in ahead for answer in self.add(batch)]
+        unfit = [unfit_seed(seed) for seed in last]
+        fit = [seed for seed, answer in zip(last, unfit, strict=True) if answer is None]
         ended: list[SeedFinished] = []
-        for start in range(0, len(finishes), MAX_SEEDS):
+        told: list[SeedAnswer] = []
+        slices = range(0, len(finishes), MAX_SEEDS)
+        for start in slices:
             call = FinishSeeds(
                 frontier=self.frontier,
                 token=self._token,
                 owner=self.owner,
-                finishes=list(finishes[start : start + MAX_SEEDS]),
+                finishes=[_sendable(one) for one in finishes[start : start + MAX_SEEDS]],
+                found=fit if start == slices[-1] else [],
             )
-            ended += self._ask(call, SeedsFinished).answers
-        return SeedsFinished(answers=ended, added=self.add(found))
+            reply = self._ask(call, SeedsFinished)
+            ended += reply.answers
+            told += reply.added
+        added += _in_order(unfit, told)
+        return SeedsFinished(answers=ended, added=added)
 
     def extend(self, generation: int, *, seconds: float = 0.0) -> int:
         """The new deadline, ms since 1970. Raises as ``add``; ``wrong_lease`` where it is over."""
@@ -173,11 +199,13 @@ class SeedClient:
 
     def look_up(self, seed: Seed) -> SeedLookedUp:
         """Would it be new? Raises as ``add``, and ``CallRefused`` with the code of a bad seed."""
+        _check_fit(seed)
         call = LookUpSeed(frontier=self.frontier, token=self._token, seed=seed)
         return self._ask(call, SeedLookedUp)
 
     def grab(self, seed: Seed, *, timeout: float, again: bool = False) -> SeedGrabbed | None:
         """What came of it; None when nothing did in ``timeout`` seconds. Raises ``CallRefused``."""
+        _check_fit(seed)
         call = GrabSeed(frontier=self.frontier, token=self._token, seed=seed, again=again)
         try:
             return self._ask_once(call, SeedGrabbed, timeout)
@@ -194,13 +222,16 @@ class SeedClient:
 
     def _ask(self, call: SeedCall, kind: type[_T], timeout: float | None = None) -> _T:
         timeout = self._timeout if timeout is None else timeout
-        give_up = time.monotonic() + max(self._patience, timeout)
+        began = time.monotonic()
+        patient_until = began + self._patience
+        give_up = max(patient_until, began + timeout) if self._patience else began
         while True:
             try:
                 return self._ask_once(call, kind, timeout)
             except CallRefused as refusal:
                 pause = refusal.retry_seconds
-                if not pause or time.monotonic() + pause > give_up:
+                # An answer has come: only who is patient asks again.
+                if not pause or time.monotonic() + pause > patient_until:
                     raise
             except (TimeoutError, BrokerUnavailable) as error:
                 pause = _ASK_AGAIN_SECONDS
@@ -244,7 +275,65 @@ def batches(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:
 
 
 def seed_bytes(seed: Seed) -> int:
-    """About what a seed takes in a message."""
+    """About what a seed takes in a message; little where none can hold it."""
     # No character has more than four bytes.
     text = 4 * len(seed.data) if isinstance(seed.data, str) else 0
-    return _SEED_BYTES + text + (len(msgspec.msgpack.encode(seed.ext)) if seed.ext else 0)
+    if not seed.ext:
+        return _SEED_BYTES + text
+    try:
+        return _SEED_BYTES + text + len(msgspec.msgpack.encode(seed.ext))
+    except _NOT_ENCODABLE:
+        return _SEED_BYTES
+
+
+def unfit_seed(seed: Seed) -> SeedAnswer | None:
+    """Why no message can hold it: half a character, bytes, what JSON does not know. None: one can.
+
+    All else is for the service to say, which has the rules.
+    """
+    data = seed.data
+    if not isinstance(data, str):
+        return SeedAnswer("binary_data", text=f"the data is {type(data).__name__}, not text")
+    # Nearly all.
+    plain = seed.ext is None and seed.active_at is None and seed.max_retry is None
+    if plain and data.isascii() and seed.urgent is False:
+        return None
+    try:
+        data.encode()
+    except UnicodeEncodeError as error:
+        text = f"the data has half a character at position {error.start + 1}"
+        return SeedAnswer("binary_data", text=text)
+    for code, number in (("bad_time", seed.active_at), ("bad_retry", seed.max_retry)):
+        if number is not None and not (type(number) is int and -_INTEGER <= number < _INTEGER):
+            return SeedAnswer(code, text=f"a {type(number).__name__} out of place")
+    if type(seed.urgent) is not bool:
+        return SeedAnswer("bad_time", text="urgent is true or false")
+    if seed.ext is not None:
+        try:
+            msgspec.msgpack.decode(msgspec.msgpack.encode(seed.ext), type=dict[str, Any])
+        except (*_NOT_ENCODABLE, msgspec.DecodeError) as error:
+            return SeedAnswer("bad_ext", text=f"ext: {type(error).__name__}")
+    return None
+
+
+def _in_order(unfit: Sequence[SeedAnswer | None], told: Iterable[SeedAnswer]) -> list[SeedAnswer]:
+    """The answers of all: what could not be sent has its own."""
+    rest = iter(told)
+    return [next(rest) if answer is None else answer for answer in unfit]
+
+
+def _check_fit(seed: Seed) -> None:
+    answer = unfit_seed(seed)
+    if answer is not None:
+        raise CallRefused(answer.code, answer.text)
+
+
+def _sendable(finish: SeedFinish) -> SeedFinish:
+    if finish.result is None:
+        return finish
+    try:
+        msgspec.msgpack.decode(msgspec.msgpack.encode(finish.result))
+    except (*_NOT_ENCODABLE, msgspec.DecodeError) as error:
+        logger.warning("the result of %r cannot be sent: %s", finish.key, error)
+        return msgspec.structs.replace(finish, result=None)
+    return finish

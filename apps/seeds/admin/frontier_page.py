@@ -59,11 +59,9 @@ class SegmentLine:
     def rate_text(self) -> str:
         """The share of new seeds that are looked up in vain, in percent."""
         percent = 100 * (self.report.filter_rate or 0.0)
-        if percent == 0:
-            return "0"
-        return (
-            "<0.001" if percent < 0.001 else f"{percent:.2g}" if percent < 1 else f"{percent:.0f}"
-        )
+        if 0 < percent < 0.001:
+            return "<0.001"
+        return f"{percent:.2g}" if percent < 1 else f"{percent:.0f}"
 
     @property
     def is_crowded(self) -> bool:

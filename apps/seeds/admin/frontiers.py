@@ -184,7 +184,8 @@ class FrontierAdmin(FrontierPages, FrontierActions, FrontierSaving, ProjectScope
         self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
         """The form, with what the rules would do."""
-        begin = {name: str(Frontier._meta.get_field(name).get_default()) for name in RULES[:3]}
+        blank = Frontier()
+        begin = {name: str(getattr(blank, name)) for name in RULES[:3]}
         hint = hint_of(begin | request.POST.dict(), _now_ms())
         extra = {**(extra_context or {}), "hint": hint}
         return cast(HttpResponse, super().add_view(request, form_url, extra))

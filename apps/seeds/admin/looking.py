@@ -44,14 +44,14 @@ _WHEN: Final = (
 
 
 class LookUpForm(SeedTimeForm):
-    """``data`` is only ever posted: an address is written into logs."""
+    """``url`` is only ever posted: an address is written into logs."""
 
-    data = forms.CharField(
+    url = forms.CharField(
         label=gettext_lazy("URL"),
         max_length=MAX_DATA_BYTES,
         widget=UnfoldAdminTextInputWidget({"spellcheck": "false", "autocomplete": "off"}),
     )
-    field_order = ("data", "when", "not_before")
+    field_order = ("url", "when", "not_before")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -95,7 +95,7 @@ class Answer:
 def look_up(form: LookUpForm, now: datetime) -> Answer:
     """Ask; raises as ``SeedClient.look_up``."""
     frontier: Frontier = form.frontier
-    seed = form.seed(form.cleaned_data["data"].strip(), now)
+    seed = form.seed(form.cleaned_data["url"].strip(), now)
     found = client_of(frontier, timeout=PATIENCE_SECONDS).look_up(seed)
     return answer_of(frontier, found, now)
 

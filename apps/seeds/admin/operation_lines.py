@@ -98,8 +98,8 @@ def about(row: Operation, frontier: Frontier) -> str:
     if row.kind == OperationKind.MOVE:
         rules = arguments.get("grouping")
         return rules_text(rules) if isinstance(rules, dict) else ""
-    name = arguments.get("name") or arguments.get("file")
-    return name if isinstance(name, str) else ""
+    file = arguments.get("name") or arguments.get("file")
+    return file if isinstance(file, str) else ""
 
 
 def rules_text(rules: Mapping[str, Any]) -> str:

@@ -43,7 +43,7 @@ class FrontierSaving(FrontierScope):
         """Outside of a transaction: the seed service must see that the frontier is frozen."""
         given = {"object_id": args[0]} if args else {}
         given = {"extra_context": None} | given | kwargs
-        answer: HttpResponse = self._delete_view(request, **given)  # type: ignore[attr-defined]
+        answer: HttpResponse = self._delete_view(request, **given)
         return answer
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:

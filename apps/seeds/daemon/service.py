@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
@@ -49,6 +50,10 @@ EXPIRE_SECONDS: Final = 1.0
 SHARED_SECONDS: Final = 1.0
 # For those who could not prolong their leases while nobody answered.
 GRACE_SECONDS: Final = 60.0
+# Who has not looked after the leases for so long has stood still.
+STILL_SECONDS: Final = 5.0
+# How much later leases end, at most, while calls wait that may be about them.
+LATER_SECONDS: Final = 30.0
 # Of the 4 s in which a process has to be gone: the rest closes connections.
 _END_SECONDS: Final = 2.0
 _FLUSH_SECONDS: Final = 1.0
@@ -97,6 +102,9 @@ class SeedDaemon:
         self._aside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
         self._beside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
         self._due: dict[str, float] = {}
+        # When no call was left, and when the leases were looked after, on the clock of the machine.
+        self._caught_up_at = self._watched_at = time.monotonic()
+        self._is_cut_off = False
         self._calls: Calls | None = None
 
     # --- the daemon's life ------------------------------------------------------------------------
@@ -143,6 +151,8 @@ class SeedDaemon:
         if len(deliveries) == TAKE:
             self._news.set()
         self._calls.answer(deliveries)
+        if len(deliveries) < TAKE:
+            self._caught_up_at = time.monotonic()
         if not self._with_threads:
             self._work_inline()
         if self._shared and self._is_due("shared", SHARED_SECONDS):
@@ -276,9 +286,20 @@ class SeedDaemon:
         desk = self.desk
         if desk is None:
             return
+        if not self.broker.connected:
+            # Nobody can tell what came of his seeds, nor prolong his lease.
+            self._is_cut_off = True
+            return
+        at = time.monotonic()
+        was_out = self._is_cut_off or at > self._watched_at + STILL_SECONDS
+        self._is_cut_off, self._watched_at = False, at
+        # What waits to be answered may be the end of a lease.
+        behind = min(at - self._caught_up_at, LATER_SECONDS)
         store = desk.store
         try:
-            count = store.expire(now=self._now())
+            if was_out:
+                store.extend_all(seconds=GRACE_SECONDS, now=self._now())
+            count = store.expire(now=self._now() - int(1000 * behind))
         except StoreUnavailable as error:
             self._note_failure(store, error)
             return

@@ -23,14 +23,22 @@ from yardkit.seeds import SeedClient
 from yardkit.tokens import frontier_scope, manage_scope, sign_scope
 
 
-@pytest.fixture(params=["sqlite", pytest.param("rabbitmq", marks=pytest.mark.services)])
+@pytest.fixture
 def broker_url(request: pytest.FixtureRequest) -> str:
-    """Of an empty broker."""
-    if request.param == "sqlite":
+    """Of an empty broker: the embedded one, or what a test says (``on_both_brokers``)."""
+    if getattr(request, "param", "sqlite") == "sqlite":
         url: str = request.getfixturevalue("sqlite_broker_url")
     else:
         url = request.getfixturevalue("new_rabbit_vhost")
     return url
+
+
+on_both_brokers = pytest.mark.parametrize(
+    "broker_url",
+    ["sqlite", pytest.param("rabbitmq", marks=pytest.mark.services)],
+    indirect=True,
+)
+on_rocks = pytest.mark.parametrize("store_url", ["rocks"], indirect=True)
 
 
 @pytest.fixture
@@ -110,13 +118,17 @@ class Service:
         self._thread = threading.Thread(target=self._run, name="service")
         self._thread.start()
 
-    def stop(self) -> None:
-        """Orderly; again is nothing."""
+    def pause(self) -> None:
+        """No step any more; what is delivered waits."""
         if self._thread is not None:
             self._end.set()
             self._thread.join()
             self._thread = None
-            self.daemon.teardown()
+
+    def stop(self) -> None:
+        """Orderly; again is nothing."""
+        self.pause()
+        self.daemon.teardown()
 
     def _run(self) -> None:
         try:
