@@ -44,7 +44,8 @@ MAX_REPLY_BYTES: Final = 16 * 1024 * 1024
 MAX_CALL_NAME: Final = 100
 _NEW: Final = SeedAnswer("new")
 # Of askers alone: nothing else can be written to through a seed.
-_ASKER: Final = re.compile(r"(reply\.[ -~]{1,200}) ([0-9a-f]{32})")
+# Names of processes have spaces.
+_ASKER: Final = re.compile(r"(reply\.[^\x00-\x1f\x7f]{1,200}) ([0-9a-f]{32})")
 
 
 class Desk:

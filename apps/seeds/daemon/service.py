@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from apps.seeds.daemon.parking import Parking
 from apps.seeds.daemon.refusals import DATABASE_AWAY, Refused
 from apps.seeds.daemon.replying import Replies
 from apps.seeds.daemon.reporting import Reporting
+from apps.seeds.daemon.resources import SWEEP_SECONDS, sweep
 from apps.seeds.daemon.upkeep import Upkeep
 from apps.seeds.engine.errors import BadSetting, SeedError, StoreInUse, StoreUnavailable
 from apps.seeds.stores.base import SeedStore
@@ -96,7 +98,9 @@ class SeedDaemon:
         self._with_threads = threads
         self._out = Replies(broker)
         self._upkeep = Upkeep()
+        # Calls that need no seeds do not wait behind what goes through a whole segment.
         self._aside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
+        self._beside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
         self._due: dict[str, float] = {}
         # When no call was left, and when the leases were looked after, on the clock of the machine.
         self._caught_up_at = self._watched_at = time.monotonic()
@@ -128,7 +132,8 @@ class SeedDaemon:
         if self._with_threads and not self._upkeep.started:
             for name, work, seconds in self._duties():
                 self._upkeep.start(name, work, seconds)
-            self._upkeep.start("aside", self._work_aside, 0.0)
+            for name, queue in (("aside", self._aside), ("beside", self._beside)):
+                self._upkeep.start(name, partial(self._work_aside, queue), 0.0)
 
     def step(self) -> bool:
         """Answer what is there; whether there was anything."""
@@ -161,6 +166,7 @@ class SeedDaemon:
         """Answer those who wait, refuse those who come, let go of the store."""
         self._upkeep.stop()
         self._aside.put(None)
+        self._beside.put(None)
         if self._calls is not None:
             self._calls.end()
         if self._subscription is not None:
@@ -224,12 +230,13 @@ class SeedDaemon:
 
     def _put_aside(self, delivery: Delivery, call: AnyMessage) -> None:
         if self._with_threads:
-            self._aside.put((delivery, call))
+            queue = self._aside if isinstance(call, ManageSeeds) else self._beside
+            queue.put((delivery, call))
         else:
             self._do_aside(delivery, call)
 
-    def _work_aside(self) -> None:
-        found = self._aside.get()
+    def _work_aside(self, queue: SimpleQueue[tuple[Delivery, AnyMessage] | None]) -> None:
+        found = queue.get()
         if found is not None:
             self._do_aside(*found)
 
@@ -272,6 +279,7 @@ class SeedDaemon:
             ("frontiers", self.frontiers.look, LOOK_SECONDS),
             ("expiry", self._expire, EXPIRE_SECONDS),
             ("reports", self._report, 1.0),
+            ("resources", sweep, SWEEP_SECONDS),
         ]
 
     def _expire(self) -> None:
