@@ -53,6 +53,8 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
         _("Seeds"),
         [
             ("seeds.Frontier", "park"),
+            ("seeds.ResourcePool", "key_vertical"),
+            ("seeds.Resource", "badge"),
         ],
     ),
     (

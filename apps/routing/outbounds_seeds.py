@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
-import msgspec
 from django.db import DatabaseError, connection
 from django.db.models import Max, Sum
 from django.utils import timezone
@@ -186,12 +185,7 @@ class SeedOutbound:
             return refused("bad_time", text)
         urgent = sent.rt if self._urgent is None else self._urgent
         ext = {key: said[key] for key in self._ext if key in said}
-        seed = Seed(data, at, ext=ext or None, urgent=urgent and at is None)
-        try:
-            msgspec.msgpack.encode(seed)
-        except (ValueError, OverflowError) as error:
-            return refused("bad_seed", f"the seed service cannot be told of it: {error}")
-        return seed
+        return Seed(data, at, ext=ext or None, urgent=urgent and at is None)
 
 
 def _milliseconds(value: object) -> int:

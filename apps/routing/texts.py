@@ -151,7 +151,6 @@ TARGETS: Final[Mapping[str, str]] = {
     "bad_priority": _("the priority is too large"),
     "bad_request": _("the target cannot be asked like this"),
     "bad_rule": _("the answer of the target cannot be read"),
-    "bad_seed": _("the item cannot be a seed"),
     "bad_time": _("the time of the seed cannot be read"),
     "banned": _("the target refuses to answer"),
     "busy": _("the target asks to wait"),

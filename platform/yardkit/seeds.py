@@ -113,8 +113,8 @@ class SeedClient:
         for batch in batches(seeds):
             unfit = [unfit_seed(seed) for seed in batch]
             fit = [seed for seed, answer in zip(batch, unfit, strict=True) if answer is None]
-            told = iter(self._ask(self._add_call(fit), SeedsAdded).answers if fit else ())
-            answers += [next(told) if answer is None else answer for answer in unfit]
+            told = self._ask(self._add_call(fit), SeedsAdded).answers if fit else []
+            answers += _in_order(unfit, told)
         return answers
 
     def lease(
@@ -152,18 +152,32 @@ class SeedClient:
     def finish(self, finishes: Sequence[SeedFinish], found: Iterable[Seed] = ()) -> SeedsFinished:
         """End leased seeds, then add those found meanwhile. Raises as ``add``.
 
-        A result that no message can hold is None for whoever waits for it.
+        Both travel in one call, so that who is killed after it loses none of those found; what is
+        too much for one is added before. A result that no message can hold is None for whoever
+        waits for it.
         """
+        if not finishes:
+            return SeedsFinished(answers=[], added=self.add(found))
+        *ahead, last = list(batches(found)) or [[]]
+        added = [answer for batch in ahead for answer in self.add(batch)]
+        unfit = [unfit_seed(seed) for seed in last]
+        fit = [seed for seed, answer in zip(last, unfit, strict=True) if answer is None]
         ended: list[SeedFinished] = []
-        for start in range(0, len(finishes), MAX_SEEDS):
+        told: list[SeedAnswer] = []
+        slices = range(0, len(finishes), MAX_SEEDS)
+        for start in slices:
             call = FinishSeeds(
                 frontier=self.frontier,
                 token=self._token,
                 owner=self.owner,
                 finishes=[_sendable(one) for one in finishes[start : start + MAX_SEEDS]],
+                found=fit if start == slices[-1] else [],
             )
-            ended += self._ask(call, SeedsFinished).answers
-        return SeedsFinished(answers=ended, added=self.add(found))
+            reply = self._ask(call, SeedsFinished)
+            ended += reply.answers
+            told += reply.added
+        added += _in_order(unfit, told)
+        return SeedsFinished(answers=ended, added=added)
 
     def extend(self, generation: int, *, seconds: float = 0.0) -> int:
         """The new deadline, ms since 1970. Raises as ``add``; ``wrong_lease`` where it is over."""
@@ -208,13 +222,16 @@ class SeedClient:
 
     def _ask(self, call: SeedCall, kind: type[_T], timeout: float | None = None) -> _T:
         timeout = self._timeout if timeout is None else timeout
-        give_up = time.monotonic() + (max(self._patience, timeout) if self._patience else 0.0)
+        began = time.monotonic()
+        patient_until = began + self._patience
+        give_up = max(patient_until, began + timeout) if self._patience else began
         while True:
             try:
                 return self._ask_once(call, kind, timeout)
             except CallRefused as refusal:
                 pause = refusal.retry_seconds
-                if not pause or time.monotonic() + pause > give_up:
+                # An answer has come: only who is patient asks again.
+                if not pause or time.monotonic() + pause > patient_until:
                     raise
             except (TimeoutError, BrokerUnavailable) as error:
                 pause = _ASK_AGAIN_SECONDS
@@ -297,6 +314,12 @@ def unfit_seed(seed: Seed) -> SeedAnswer | None:
         except (*_NOT_ENCODABLE, msgspec.DecodeError) as error:
             return SeedAnswer("bad_ext", text=f"ext: {type(error).__name__}")
     return None
+
+
+def _in_order(unfit: Sequence[SeedAnswer | None], told: Iterable[SeedAnswer]) -> list[SeedAnswer]:
+    """The answers of all: what could not be sent has its own."""
+    rest = iter(told)
+    return [next(rest) if answer is None else answer for answer in unfit]
 
 
 def _check_fit(seed: Seed) -> None:

@@ -9,6 +9,7 @@ from apps.jobs.models import Run, RunMove
 from apps.jobs.services.following import follow_up
 from apps.jobs.services.telling import tell
 from apps.jobs.states import FINAL, MOVES, RunState
+from apps.seeds.services.resources import give_back_of_run
 
 __all__ = ["move", "tell"]
 
@@ -35,6 +36,8 @@ def move(
     )
     tell(run)
     if to in FINAL:
+        # A run that was killed could not do it itself.
+        give_back_of_run(run=run.pk, now=now)
         follow_up(run, now=now)
     return True
 

@@ -1,5 +1,7 @@
 """The admin of this app."""
 
 from apps.seeds.admin.frontiers import FrontierAdmin
+from apps.seeds.admin.pools import ResourcePoolAdmin
+from apps.seeds.admin.resources import ResourceAdmin
 
-__all__ = ["FrontierAdmin"]
+__all__ = ["FrontierAdmin", "ResourceAdmin", "ResourcePoolAdmin"]

@@ -21,9 +21,8 @@ from rest_framework.parsers import JSONParser
 from rest_framework.serializers import Serializer
 
 from apps.access.api.parsers import BodyTooLarge
+from apps.seeds.engine.limits import MAX_BODY_BYTES
 
-# Of one call; seeds in messages are no larger together.
-MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 MAX_DEPTH: Final = 64
 # Whole numbers beyond 64 bits are no other program's numbers.
 _INTEGERS: Final = range(-(2**63), 2**64)

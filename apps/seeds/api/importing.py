@@ -25,7 +25,7 @@ _MOST_TOLD: Final = 20
 _BATCH: Final = 2048
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 # While a file is taken in, a service that restarts is waited for.
-_PATIENCE_SECONDS: Final = 30.0
+PATIENCE_SECONDS: Final = 30.0
 
 
 @dataclass
@@ -85,6 +85,8 @@ def take_in(frontier: Frontier, lines: Lines) -> Tally:
     for number, line in enumerate(lines, 1):
         batch.take(number, line, plain=lines.plain)
     batch.flush()
+    # What the service refuses is known later than what is no seed at all.
+    batch.tally.problems.sort(key=lambda problem: problem["line"])
     return batch.tally
 
 
@@ -94,7 +96,7 @@ class _Batch:
     def __init__(self, frontier: Frontier) -> None:
         self.tally = Tally()
         self._frontier = frontier
-        self._client = asker(frontier, patience=_PATIENCE_SECONDS)
+        self._client = asker(frontier, patience=PATIENCE_SECONDS)
         self._seeds: list[Seed] = []
         self._known: list[KnownSeed] = []
         self._numbers: list[int] = []
@@ -129,7 +131,7 @@ class _Batch:
         if self._seeds:
             answers = self._client.add(self._seeds)
         elif self._known:
-            answers = manage(self._frontier, Restore(self._known), patience=_PATIENCE_SECONDS)
+            answers = manage(self._frontier, Restore(self._known), patience=PATIENCE_SECONDS)
         for number, answer in zip(self._numbers, answers, strict=True):
             self.tally.count(number, answer)
         self._seeds, self._known, self._numbers, self._bytes = [], [], [], 0

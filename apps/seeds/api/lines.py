@@ -13,11 +13,10 @@ from rest_framework.parsers import BaseParser
 
 from apps.access.api.parsers import BodyTooLarge
 from apps.seeds.api.shapes import shown_known
+from apps.seeds.engine.limits import MAX_IMPORT_BYTES
 from apps.seeds.engine.seeds import URGENT_DUE
 from yardkit.protocol.seeds import KnownSeed
 
-# As it is sent; Django keeps it on disk until it has all come.
-MAX_IMPORT_BYTES: Final = 256 * 1024 * 1024
 # What a compressed one may become.
 MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024 * 1024
 MAX_LINE_BYTES: Final = 512 * 1024

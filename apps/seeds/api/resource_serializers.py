@@ -18,7 +18,7 @@ from yardkit.protocol import ResourceOutcome
 from yardkit.protocol.resources import MAX_REASON
 
 
-class PoolSerializer(serializers.ModelSerializer[ResourcePool]):
+class ResourcePoolSerializer(serializers.ModelSerializer[ResourcePool]):
     """A pool, with how many of its resources are how."""
 
     project = VisibleRelatedField(queryset=Project.objects.all())
@@ -120,7 +120,7 @@ class ResourceSerializer(serializers.ModelSerializer[Resource]):
         return fields
 
 
-class LeaseSerializer(serializers.Serializer[Any]):
+class ResourceLeaseSerializer(serializers.Serializer[Any]):
     """How long, and the name of the call."""
 
     seconds = serializers.FloatField(
@@ -152,14 +152,14 @@ class HandedOutSerializer(serializers.Serializer[Any]):
     secret = OpenedSecretField()
 
 
-class LeasedSerializer(serializers.Serializer[Any]):
+class LeasedResourceSerializer(serializers.Serializer[Any]):
     """A resource, or when there may be one."""
 
     resource = HandedOutSerializer(allow_null=True)
     next_at = serializers.DateTimeField(allow_null=True)
 
 
-class ReturnSerializer(serializers.Serializer[Any]):
+class ResourceReturnSerializer(serializers.Serializer[Any]):
     """Which lease, and how it went."""
 
     lease = serializers.IntegerField(min_value=1, max_value=2**63 - 1)
@@ -167,14 +167,14 @@ class ReturnSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(default="", allow_blank=True, max_length=MAX_REASON)
 
 
-class ReturnedSerializer(serializers.Serializer[Any]):
+class ReturnedResourceSerializer(serializers.Serializer[Any]):
     """What became of it."""
 
     code = serializers.ChoiceField(choices=["returned", "repeated", "late"])
     resource = ResourceSerializer()
 
 
-class BanSerializer(serializers.Serializer[Any]):
+class ResourceBanSerializer(serializers.Serializer[Any]):
     """Why."""
 
     reason = serializers.CharField(default="", allow_blank=True, max_length=MAX_REASON)
@@ -183,7 +183,7 @@ class BanSerializer(serializers.Serializer[Any]):
 class ResourceFileSerializer(serializers.Serializer[Any]):
     """A file of resources."""
 
-    format = serializers.ChoiceField(
+    file_format = serializers.ChoiceField(
         choices=[each.value for each in FileFormat], default=FileFormat.CSV.value
     )
     text = serializers.CharField(
@@ -191,7 +191,7 @@ class ResourceFileSerializer(serializers.Serializer[Any]):
     )
 
 
-class ImportedSerializer(serializers.Serializer[Any]):
+class ImportedResourcesSerializer(serializers.Serializer[Any]):
     """What an import did."""
 
     added = serializers.IntegerField()

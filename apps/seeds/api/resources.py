@@ -18,15 +18,15 @@ from apps.access.services import record
 from apps.access.states import Role
 from apps.runtime.queries import database_now
 from apps.seeds.api.resource_serializers import (
-    BanSerializer,
-    ImportedSerializer,
-    LeasedSerializer,
-    LeaseSerializer,
-    PoolSerializer,
+    ImportedResourcesSerializer,
+    LeasedResourceSerializer,
+    ResourceBanSerializer,
     ResourceFileSerializer,
+    ResourceLeaseSerializer,
+    ResourcePoolSerializer,
+    ResourceReturnSerializer,
     ResourceSerializer,
-    ReturnedSerializer,
-    ReturnSerializer,
+    ReturnedResourceSerializer,
 )
 from apps.seeds.engine.resource_files import FileFormat
 from apps.seeds.models import Resource, ResourcePool
@@ -44,7 +44,7 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
     """Pools. Editors lease from them over REST, since whoever leases sees a secret."""
 
     queryset = ResourcePool.objects.select_related("project")
-    serializer_class = PoolSerializer
+    serializer_class = ResourcePoolSerializer
     filterset_fields = ("project", "name", "is_enabled")
     required_roles = dict.fromkeys(("lease", "import_file"), Role.EDITOR)
 
@@ -69,8 +69,8 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         return ResourcePool.objects.with_counts(timezone.now()).get(pk=pool.pk)
 
     @extend_schema(
-        request=LeaseSerializer,
-        responses={201: LeasedSerializer, 200: LeasedSerializer},
+        request=ResourceLeaseSerializer,
+        responses={201: LeasedResourceSerializer, 200: LeasedResourceSerializer},
     )
     @action(detail=True, methods=["post"])
     def lease(self, request: Request, pk: str) -> Response:
@@ -79,7 +79,7 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         ``Retry-After`` then says when the next one may be. Who got what is in the audit trail.
         """
         pool = self.get_object()
-        body = LeaseSerializer(data=request.data)
+        body = ResourceLeaseSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         values = body.validated_data
         now = database_now()
@@ -92,7 +92,7 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
             if found.next_at is not None:
                 seconds = (found.next_at - now).total_seconds()
                 headers["Retry-After"] = str(int(min(max(1, seconds), _MAX_RETRY_SECONDS)))
-            data = LeasedSerializer({"resource": None, "next_at": found.next_at}).data
+            data = LeasedResourceSerializer({"resource": None, "next_at": found.next_at}).data
             return Response(data, headers=headers)
         record(
             actor=self.person,
@@ -100,7 +100,7 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
             obj=found.resource,
             after={"lease": found.lease, "leased_until": found.until},
         )
-        data = LeasedSerializer(
+        data = LeasedResourceSerializer(
             {
                 "resource": {
                     "id": found.resource.pk,
@@ -114,7 +114,7 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         ).data
         return Response(data, status=201, headers=_NO_STORE)
 
-    @extend_schema(request=ResourceFileSerializer, responses=ImportedSerializer)
+    @extend_schema(request=ResourceFileSerializer, responses=ImportedResourcesSerializer)
     @action(detail=True, methods=["post"], url_path="import", url_name="import")
     @idempotent
     def import_file(self, request: Request, pk: str) -> Response:
@@ -125,10 +125,10 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         done = import_resources(
             pool=pool,
             raw=body.validated_data["text"],
-            kind=FileFormat(body.validated_data["format"]),
+            kind=FileFormat(body.validated_data["file_format"]),
             actor=self.person,
         )
-        return Response(ImportedSerializer(done.as_dict()).data)
+        return Response(ImportedResourcesSerializer(done.as_dict()).data)
 
     @extend_schema(responses={(200, "text/csv"): OpenApiTypes.STR})
     @action(detail=True, methods=["get"], pagination_class=None, filter_backends=[])
@@ -170,12 +170,12 @@ class ResourceViewSet(WriteViewSet[Resource]):
         """Delete one."""
         pools.delete_resource(resource=obj, actor=self.person)
 
-    @extend_schema(request=ReturnSerializer, responses=ReturnedSerializer)
+    @extend_schema(request=ResourceReturnSerializer, responses=ReturnedResourceSerializer)
     @action(detail=True, methods=["post"], url_path="return", url_name="return")
     def give_back(self, request: Request, pk: str) -> Response:
         """End a lease and say how it went; an older lease number is counted and changes nothing."""
         resource = self.get_object()
-        body = ReturnSerializer(data=request.data)
+        body = ResourceReturnSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         values = body.validated_data
         done = give_back(
@@ -189,13 +189,13 @@ class ResourceViewSet(WriteViewSet[Resource]):
         shown = {"code": done.code, "resource": self.get_serializer(done.resource).data}
         return Response(shown)
 
-    @extend_schema(request=BanSerializer, responses=ResourceSerializer)
+    @extend_schema(request=ResourceBanSerializer, responses=ResourceSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def ban(self, request: Request, pk: str) -> Response:
         """Never hand it out again; who holds it may finish."""
         resource = self.get_object()
-        body = BanSerializer(data=request.data)
+        body = ResourceBanSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         pools.ban(
             resource=resource,

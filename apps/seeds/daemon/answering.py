@@ -44,7 +44,8 @@ MAX_REPLY_BYTES: Final = 16 * 1024 * 1024
 MAX_CALL_NAME: Final = 100
 _NEW: Final = SeedAnswer("new")
 # Of askers alone: nothing else can be written to through a seed.
-_ASKER: Final = re.compile(r"(reply\.[!-~]{1,200}) ([0-9a-f]{32})")
+# Names of processes have spaces.
+_ASKER: Final = re.compile(r"(reply\.[^\x00-\x1f\x7f]{1,200}) ([0-9a-f]{32})")
 
 
 class Desk:
@@ -77,20 +78,25 @@ class Desk:
             for one in resolved
         ]
 
-    def lease(self, call: LeaseSeeds, name: str, *, again: bool, now: int) -> SeedsLeased:
-        """``name``: of this call; ``again``: it may have been given a lease before."""
+    def lease(
+        self, call: LeaseSeeds, name: str, *, redelivered: bool = False, now: int
+    ) -> SeedsLeased:
+        """``name``: of this call. One that comes again may have been given a lease before."""
         ground = self.frontiers.of(call.frontier, call.token)
         check_owner(call.owner)
         if not 0 <= call.wait_seconds <= MAX_WAIT_SECONDS:
             raise BadCall(f"wait_seconds {call.wait_seconds}: 0 to {MAX_WAIT_SECONDS} can be")
         if len(name) > MAX_CALL_NAME:
             raise BadCall(f"the name of a call has at most {MAX_CALL_NAME} characters")
-        if again:
+        if call.again or redelivered:
             found = self.store.recall(call.frontier, owner=call.owner, call=name)
             if found is not None:
                 return SeedsLeased(
                     generation=found.generation, deadline=found.deadline, seeds=found.seeds
                 )
+        if redelivered:
+            # It may have been answered, that there is nothing: then nobody waits for this answer.
+            raise Refused("ask_again", "the service was away; ask again")
         ground.check_open()
         if ground.is_paused:
             return SeedsLeased(generation=0, deadline=now, seeds=[])

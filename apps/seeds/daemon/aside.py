@@ -1,4 +1,4 @@
-"""Calls that may take their time, answered by a thread of their own, one after another.
+"""Calls that may take their time, answered by threads of their own, one after another.
 
 What needs no seeds has its place in ``HANDLERS``: from a message to the function that answers it.
 It may raise ``SeedError`` for what is refused; connections to the database are looked after.
@@ -12,10 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from apps.seeds.daemon.answering import Desk
+from apps.seeds.daemon.resources import HANDLERS as RESOURCES
 from apps.seeds.stores.operations import decode_operation, perform
 from yardkit.protocol import AnyMessage, ManageSeeds, SeedsManaged
 
-HANDLERS: Final[dict[type, Callable[[Any], AnyMessage]]] = {}
+HANDLERS: Final[dict[type, Callable[[Any], AnyMessage]]] = {**RESOURCES}
 
 
 def manage(desk: Desk, call: ManageSeeds, now: int) -> SeedsManaged:

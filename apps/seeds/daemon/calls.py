@@ -153,8 +153,8 @@ class Calls:
         self._touch(first.frontier)
 
     def _lease(self, delivery: Delivery, call: LeaseSeeds) -> None:
-        again = call.again or delivery.redelivered
-        answer = self._desk.lease(call, _name(delivery, call), again=again, now=self._now())
+        name, redelivered = _name(delivery, call), delivery.redelivered
+        answer = self._desk.lease(call, name, redelivered=redelivered, now=self._now())
         if answer.seeds or not call.wait_seconds:
             failpoints.hit("seeds.daemon.committed")
             self._out.reply([(delivery, answer)])
@@ -213,7 +213,7 @@ class Calls:
 
         def work() -> None:
             name = _name(delivery, call)
-            answer = self._desk.lease(call, name, again=False, now=self._now())
+            answer = self._desk.lease(call, name, now=self._now())
             if answer.seeds or last:
                 failpoints.hit("seeds.daemon.committed")
                 self._out.reply([(delivery, answer)])

@@ -14,6 +14,7 @@ DATABASE_AWAY: Final = (OperationalError, InterfaceError)
 
 # Worth asking again, after so many seconds.
 _RETRY_SECONDS: Final = {
+    "ask_again": 0.1,
     "frozen": 1.0,
     "stopping": 1.0,
     "store_unavailable": 1.0,

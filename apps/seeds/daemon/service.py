@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -23,6 +25,7 @@ from apps.seeds.daemon.parking import Parking
 from apps.seeds.daemon.refusals import DATABASE_AWAY, Refused
 from apps.seeds.daemon.replying import Replies
 from apps.seeds.daemon.reporting import Reporting
+from apps.seeds.daemon.resources import SWEEP_SECONDS, sweep
 from apps.seeds.daemon.upkeep import Upkeep
 from apps.seeds.engine.errors import BadSetting, SeedError, StoreInUse, StoreUnavailable
 from apps.seeds.stores.base import SeedStore
@@ -47,6 +50,10 @@ EXPIRE_SECONDS: Final = 1.0
 SHARED_SECONDS: Final = 1.0
 # For those who could not prolong their leases while nobody answered.
 GRACE_SECONDS: Final = 60.0
+# Who has not looked after the leases for so long has stood still.
+STILL_SECONDS: Final = 5.0
+# How much later leases end, at most, while calls wait that may be about them.
+LATER_SECONDS: Final = 30.0
 # Of the 4 s in which a process has to be gone: the rest closes connections.
 _END_SECONDS: Final = 2.0
 _FLUSH_SECONDS: Final = 1.0
@@ -91,8 +98,13 @@ class SeedDaemon:
         self._with_threads = threads
         self._out = Replies(broker)
         self._upkeep = Upkeep()
+        # Calls that need no seeds do not wait behind what goes through a whole segment.
         self._aside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
+        self._beside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
         self._due: dict[str, float] = {}
+        # When no call was left, and when the leases were looked after, on the clock of the machine.
+        self._caught_up_at = self._watched_at = time.monotonic()
+        self._is_cut_off = False
         self._calls: Calls | None = None
 
     # --- the daemon's life ------------------------------------------------------------------------
@@ -120,7 +132,8 @@ class SeedDaemon:
         if self._with_threads and not self._upkeep.started:
             for name, work, seconds in self._duties():
                 self._upkeep.start(name, work, seconds)
-            self._upkeep.start("aside", self._work_aside, 0.0)
+            for name, queue in (("aside", self._aside), ("beside", self._beside)):
+                self._upkeep.start(name, partial(self._work_aside, queue), 0.0)
 
     def step(self) -> bool:
         """Answer what is there; whether there was anything."""
@@ -138,6 +151,8 @@ class SeedDaemon:
         if len(deliveries) == TAKE:
             self._news.set()
         self._calls.answer(deliveries)
+        if len(deliveries) < TAKE:
+            self._caught_up_at = time.monotonic()
         if not self._with_threads:
             self._work_inline()
         if self._shared and self._is_due("shared", SHARED_SECONDS):
@@ -151,6 +166,7 @@ class SeedDaemon:
         """Answer those who wait, refuse those who come, let go of the store."""
         self._upkeep.stop()
         self._aside.put(None)
+        self._beside.put(None)
         if self._calls is not None:
             self._calls.end()
         if self._subscription is not None:
@@ -214,12 +230,13 @@ class SeedDaemon:
 
     def _put_aside(self, delivery: Delivery, call: AnyMessage) -> None:
         if self._with_threads:
-            self._aside.put((delivery, call))
+            queue = self._aside if isinstance(call, ManageSeeds) else self._beside
+            queue.put((delivery, call))
         else:
             self._do_aside(delivery, call)
 
-    def _work_aside(self) -> None:
-        found = self._aside.get()
+    def _work_aside(self, queue: SimpleQueue[tuple[Delivery, AnyMessage] | None]) -> None:
+        found = queue.get()
         if found is not None:
             self._do_aside(*found)
 
@@ -262,15 +279,27 @@ class SeedDaemon:
             ("frontiers", self.frontiers.look, LOOK_SECONDS),
             ("expiry", self._expire, EXPIRE_SECONDS),
             ("reports", self._report, 1.0),
+            ("resources", sweep, SWEEP_SECONDS),
         ]
 
     def _expire(self) -> None:
         desk = self.desk
         if desk is None:
             return
+        if not self.broker.connected:
+            # Nobody can tell what came of his seeds, nor prolong his lease.
+            self._is_cut_off = True
+            return
+        at = time.monotonic()
+        was_out = self._is_cut_off or at > self._watched_at + STILL_SECONDS
+        self._is_cut_off, self._watched_at = False, at
+        # What waits to be answered may be the end of a lease.
+        behind = min(at - self._caught_up_at, LATER_SECONDS)
         store = desk.store
         try:
-            count = store.expire(now=self._now())
+            if was_out:
+                store.extend_all(seconds=GRACE_SECONDS, now=self._now())
+            count = store.expire(now=self._now() - int(1000 * behind))
         except StoreUnavailable as error:
             self._note_failure(store, error)
             return

@@ -21,6 +21,7 @@ from apps.seeds.engine.resource_files import opened
 from apps.seeds.engine.scoring import Standing, judge, rank, zone_size
 from apps.seeds.errors import BadLease, LeaseOver, PoolDisabled, WrongLease
 from apps.seeds.models import Resource, ResourcePool
+from apps.seeds.querysets import ResourceQuerySet
 from apps.seeds.states import ResourceState
 from yardkit.protocol import ResourceOutcome
 from yardkit.protocol.resources import MAX_REASON
@@ -273,7 +274,7 @@ def release_expired(*, now: datetime) -> int:
     return _release_expired(Resource.objects.all(), now)
 
 
-def _release_expired(rows: QuerySet[Resource], now: datetime) -> int:
+def _release_expired(rows: ResourceQuerySet[Resource], now: datetime) -> int:
     released = _take_back(rows.overdue(now), now)
     for each in released:
         each.expired_count += 1

@@ -279,7 +279,8 @@ class SeedsRefused(Message, frozen=True, kw_only=True, tag="seeds_refused"):
     """Nothing was done. ``retry_seconds``: worth asking again after so long; 0: not as it is.
 
     ``code``: ``bad_call``, ``wrong_token``, ``unknown_frontier``, ``wrong_lease``, ``clock_back``,
-    ``store_unavailable``, ``frozen`` (the frontier is being moved), ``stopping``, ...
+    ``store_unavailable``, ``ask_again`` (it was away meanwhile), ``frozen`` (the frontier is being
+    moved), ``stopping``, ...
     """
 
     code: str

@@ -35,7 +35,7 @@ def test_from_an_empty_pool_to_a_ban(project: Project, editor: Api) -> None:
     pool = made.json()
     assert (pool["rotation_percent"], pool["lease_seconds"], pool["total"]) == (70, 14_400, 0)
     text = f"name,user,password\nann,ann@example.com,{PASSWORD}\n"
-    done = editor.post(f"resource-pools/{pool['id']}/import", {"format": "csv", "text": text})
+    done = editor.post(f"resource-pools/{pool['id']}/import", {"file_format": "csv", "text": text})
     assert done.json() == {"added": 1, "changed": 0, "unchanged": 0}
     leased = editor.post(f"resource-pools/{pool['id']}/lease", {})
     assert leased.status_code == 201

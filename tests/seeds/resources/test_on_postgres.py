@@ -28,3 +28,15 @@ def test_threads_never_share_a_resource_on_postgresql(postgres_database: str) ->
 @pytest.mark.timeout(300)
 def test_threads_never_share_a_resource_on_sqlite(tmp_path: Path) -> None:
     run_again([HERE / "at_once.py"], f"sqlite:///{tmp_path / 'shared.sqlite3'}")
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_calls_over_brokers_with_postgresql(postgres_database: str) -> None:
+    run_again([HERE / "over_a_broker.py"], postgres_database)
+
+
+@pytest.mark.timeout(300)
+def test_calls_over_a_broker_with_sqlite(tmp_path: Path) -> None:
+    database = f"sqlite:///{tmp_path / 'shared.sqlite3'}"
+    run_again([HERE / "over_a_broker.py"], database, "-m", "not services")

@@ -1,0 +1,352 @@
+"""Resources in the admin: how good they are, who holds them, and what people decide about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.timesince import timesince, timeuntil
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import action, display
+
+from apps.access.admin import ProjectScopedAdmin, confirmed, shows_refusals
+from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.errors import DomainError
+from apps.access.states import Role
+from apps.runtime.fields import CLEAR
+from apps.runtime.queries import database_now
+from apps.seeds.admin.pools import CSS
+from apps.seeds.engine.resource_files import BadName, BadSecret, checked_name, checked_secret
+from apps.seeds.models import Resource, ResourcePool
+from apps.seeds.services import pools
+from apps.seeds.states import ResourceState
+
+if TYPE_CHECKING:
+    _ModelForm = forms.ModelForm[Resource]
+else:
+    _ModelForm = forms.ModelForm
+
+TONES = {"free": "success", "leased": "info", "cooling": "warning", "banned": "danger"}
+FIGURES = (
+    ("state", "reason"),
+    ("score", "failures_in_a_row"),
+    ("leased_by", "leased_until"),
+    ("available_at", "last_used_at"),
+    ("used_count", "expired_count"),
+    ("succeeded_count", "failed_count"),
+    ("late_count", "banned_at"),
+)
+Decide = Callable[..., Resource]
+
+
+class ResourceForm(_ModelForm):
+    """A name and a secret; the secret is taken and never shown."""
+
+    class Meta:
+        model = Resource
+        fields = ("pool", "name", "secret")
+
+    def clean_name(self) -> str:
+        """As it is stored."""
+        try:
+            return checked_name(self.cleaned_data["name"])
+        except BadName as error:
+            raise forms.ValidationError(str(error)) from None
+
+    def clean_secret(self) -> Any:
+        """As it is stored; nothing typed keeps what there is."""
+        secret = self.cleaned_data["secret"]
+        if not secret and self.instance.pk is not None:
+            return ""
+        if secret is CLEAR:
+            raise forms.ValidationError(_("A resource has a secret: type another one."))
+        try:
+            return checked_secret(secret or "")
+        except BadSecret as error:
+            raise forms.ValidationError(str(error)) from None
+
+
+@admin.register(Resource)
+class ResourceAdmin(ProjectScopedAdmin):
+    """Editors add them and change their secrets; operators ban them and bring them back."""
+
+    form = ResourceForm
+    list_display = ("name_of", "pool", "standing", "score_bar", "uses", "used", "holder", "note")
+    list_filter = (("pool", VisibleRelatedFilter), "state")
+    list_filter_submit = True
+    list_select_related = ("pool__project",)
+    search_fields = ("name", "leased_by", "reason")
+    search_help_text = _("Name, who holds it, reason")
+    list_per_page = 100
+    actions = (
+        "ban_selected",
+        "unban_selected",
+        "disable_selected",
+        "enable_selected",
+        "release_selected",
+        "reset_selected",
+    )
+    actions_detail: ClassVar[list[str]] = [
+        "ban",
+        "unban",
+        "disable",
+        "enable",
+        "release",
+        "reset",
+    ]
+
+    class Media:
+        css = {"all": CSS}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
+        """Lists open no secret."""
+        return super().get_queryset(request).defer("secret")
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """The form; below it how the resource is."""
+        form = (None, {"fields": (("pool", "name"), "secret")})
+        return (form,) if obj is None else (form, (_("How it is"), {"fields": FIGURES}))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """What only leases and buttons change; a resource stays in its pool."""
+        if obj is None:
+            return ()
+        return ("pool", *(name for pair in FIGURES for name in pair))
+
+    # --- the list -------------------------------------------------------------------------------
+
+    @display(description=_("resource"), ordering="name")
+    def name_of(self, resource: Resource) -> SafeString:
+        """Its name."""
+        return format_html('<span class="cy-resource-name">{}</span>', resource.name)
+
+    @display(description=_("state"), ordering="state", label=TONES)
+    def standing(self, resource: Resource) -> tuple[str, Any]:
+        """Free, cooling down, leased, banned or disabled."""
+        if resource.state == ResourceState.FREE and resource.available_at > timezone.now():
+            return "cooling", gettext("cooling down")
+        return resource.state, resource.get_state_display()
+
+    @display(description=_("score"), ordering="score")
+    def score_bar(self, resource: Resource) -> SafeString:
+        """The moving average of the last ten or so uses."""
+        percent = round(100 * resource.score)
+        return format_html(
+            '<span class="cy-score" title="{}"><svg class="cy-bar" role="img" aria-label="{}"'
+            ' viewBox="0 0 100 1" preserveAspectRatio="none"><rect class="{}" height="1"'
+            ' width="{}"></rect></svg><span class="cy-figure-cell">{}</span></span>',
+            gettext("failures in a row: %(count)d") % {"count": resource.failures_in_a_row},
+            gettext("score %(percent)d of 100") % {"percent": percent},
+            "cy-bar-success" if percent >= 50 else "cy-bar-failed",
+            percent,
+            f"{resource.score:.2f}",
+        )
+
+    @display(description=_("ok / not ok"), ordering="used_count")
+    def uses(self, resource: Resource) -> SafeString:
+        """How often it worked, and how often not."""
+        return format_html(
+            '<span class="cy-figure-cell" title="{}">{} / {}</span>',
+            gettext("uses: %(count)d") % {"count": resource.used_count},
+            f"{resource.succeeded_count:,}",
+            f"{resource.failed_count:,}",
+        )
+
+    @display(description=_("last used"), ordering="last_used_at")
+    def used(self, resource: Resource) -> SafeString | str:
+        """How long ago."""
+        if resource.last_used_at is None:
+            return gettext("never")
+        return _moment(resource.last_used_at, gettext("%(time)s ago"), timesince)
+
+    @display(description=_("leased by"), ordering="leased_by")
+    def holder(self, resource: Resource) -> SafeString | str:
+        """Who has it and for how long; of a cooling one, how long it still does."""
+        if resource.state == ResourceState.LEASED and resource.leased_until is not None:
+            until = _moment(resource.leased_until, gettext("for %(time)s"), timeuntil)
+            return format_html('<span class="cy-holder">{}</span> {}', resource.leased_by, until)
+        if resource.state == ResourceState.FREE and resource.available_at > timezone.now():
+            return _moment(resource.available_at, gettext("free in %(time)s"), timeuntil)
+        return ""
+
+    @display(description=_("reason"), ordering="reason")
+    def note(self, resource: Resource) -> SafeString:
+        """What was last said of it."""
+        return format_html('<span class="cy-reason">{}</span>', resource.reason)
+
+    # --- writing --------------------------------------------------------------------------------
+
+    def save_model(self, request: HttpRequest, obj: Model, form: Any, change: bool) -> None:
+        """By the service: it records, and leaves alone what leases write."""
+        data = form.cleaned_data
+        person = person_of(request)
+        if change:
+            stored = Resource.objects.select_related("pool").get(pk=obj.pk)
+            if stored.pool.project_id not in projects_of(request, Role.EDITOR):
+                raise PermissionDenied
+            pools.change_resource(
+                resource=stored, actor=person, name=data["name"], secret=data["secret"] or None
+            )
+            return
+        pool = cast(ResourcePool, data["pool"])
+        if pool.project_id not in projects_of(request, Role.EDITOR):
+            raise PermissionDenied
+        made = pools.create_resource(
+            pool=pool, name=data["name"], secret=data["secret"], actor=person
+        )
+        obj.__dict__.update(made.__dict__)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Nothing hangs on a resource."""
+
+    # --- what people decide ---------------------------------------------------------------------
+
+    def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Operators of its project."""
+        projects = projects_of(request, Role.OPERATOR)
+        if object_id is None:
+            return bool(projects)
+        resource = cast("Resource | None", self.get_object(request, object_id))
+        return resource is not None and resource.pool.project_id in projects
+
+    @action(description=_("Ban"), permissions=["operate"], url_path="ban")
+    @confirmed(_("Never hand it out again, until somebody lifts the ban?"), verb=_("Ban"))
+    @shows_refusals
+    def ban(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Never hand it out again."""
+        return self._decide(request, object_id, _ban(), gettext("It is banned."))
+
+    @action(description=_("Lift the ban"), permissions=["operate"], url_path="unban")
+    @confirmed(_("Hand it out again?"), verb=_("Lift the ban"))
+    @shows_refusals
+    def unban(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Free at once."""
+        done = partial(pools.unban, now=database_now())
+        return self._decide(request, object_id, done, gettext("It is free."))
+
+    @action(description=_("Disable"), permissions=["operate"], url_path="disable")
+    @confirmed(_("Not hand it out for now?"), verb=_("Disable"))
+    @shows_refusals
+    def disable(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Not handed out for now."""
+        return self._decide(request, object_id, pools.disable, gettext("It is disabled."))
+
+    @action(description=_("Enable"), permissions=["operate"], url_path="enable")
+    @confirmed(_("Hand it out again?"), verb=_("Enable"))
+    @shows_refusals
+    def enable(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Handed out again."""
+        done = partial(pools.enable, now=database_now())
+        return self._decide(request, object_id, done, gettext("It is free."))
+
+    @action(description=_("Take back"), permissions=["operate"], url_path="release")
+    @confirmed(
+        _("Take it out of its holder's hands? Two may then use it at once for a while."),
+        verb=_("Take back"),
+    )
+    @shows_refusals
+    def release(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """End its lease."""
+        done = partial(pools.release, now=database_now())
+        return self._decide(request, object_id, done, gettext("It is free."))
+
+    @action(description=_("Reset score"), permissions=["operate"], url_path="reset")
+    @confirmed(_("Forget its failures, and give it the best score?"), verb=_("Reset score"))
+    @shows_refusals
+    def reset(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """As good as new."""
+        done = partial(pools.reset, now=database_now())
+        return self._decide(request, object_id, done, gettext("It is as good as new."))
+
+    def _decide(
+        self, request: HttpRequest, object_id: str, decide: Decide, text: str
+    ) -> HttpResponse:
+        resource = cast("Resource | None", self.get_object(request, object_id))
+        if resource is None or not self.has_operate_permission(request, object_id):
+            raise PermissionDenied
+        decide(resource=resource, actor=person_of(request))
+        messages.success(request, text)
+        return HttpResponseRedirect(reverse("admin:seeds_resource_change", args=[object_id]))
+
+    @action(description=_("Ban"), permissions=["operate"])
+    def ban_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
+        """Never hand them out again."""
+        self._decide_all(request, queryset, _ban())
+
+    @action(description=_("Lift the ban"), permissions=["operate"])
+    def unban_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
+        """Free at once."""
+        self._decide_all(request, queryset, partial(pools.unban, now=database_now()))
+
+    @action(description=_("Disable"), permissions=["operate"])
+    def disable_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
+        """Not handed out for now."""
+        self._decide_all(request, queryset, pools.disable)
+
+    @action(description=_("Enable"), permissions=["operate"])
+    def enable_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
+        """Handed out again."""
+        self._decide_all(request, queryset, partial(pools.enable, now=database_now()))
+
+    @action(description=_("Take back"), permissions=["operate"])
+    def release_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
+        """End their leases."""
+        self._decide_all(request, queryset, partial(pools.release, now=database_now()))
+
+    @action(description=_("Reset score"), permissions=["operate"])
+    def reset_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
+        """As good as new."""
+        self._decide_all(request, queryset, partial(pools.reset, now=database_now()))
+
+    def _decide_all(
+        self, request: HttpRequest, queryset: QuerySet[Resource], decide: Decide
+    ) -> None:
+        """Each by itself; those that are not in a state for it are counted."""
+        rows = list(queryset)
+        projects = projects_of(request, Role.OPERATOR)
+        if not all(resource.pool.project_id in projects for resource in rows):
+            raise PermissionDenied
+        done, refused = 0, 0
+        for resource in rows:
+            try:
+                decide(resource=resource, actor=person_of(request))
+                done += 1
+            except DomainError:
+                refused += 1
+        if done:
+            text = ngettext("%(count)d resource done.", "%(count)d resources done.", done)
+            messages.success(request, text % {"count": done})
+        if refused:
+            text = ngettext(
+                "%(count)d resource was left alone: its state does not fit.",
+                "%(count)d resources were left alone: their states do not fit.",
+                refused,
+            )
+            messages.warning(request, text % {"count": refused})
+
+
+def _ban() -> Decide:
+    return partial(pools.ban, now=database_now())
+
+
+def _moment(at: datetime, text: str, tell: Callable[[datetime], str]) -> SafeString:
+    told = tell(at).split(",")[0]
+    return format_html(
+        '<time class="cy-moment" datetime="{}" title="{}">{}</time>',
+        at.isoformat(),
+        timezone.localtime(at).strftime("%Y-%m-%d %H:%M:%S"),
+        text % {"time": told},
+    )
