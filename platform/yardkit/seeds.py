@@ -71,7 +71,7 @@ class SeedClient:
     """Calls about one frontier. Thread-safe; each waits for its answer.
 
     A call that gets none is made again, and so is one that is refused for the moment, for up to
-    ``patience`` seconds in all (0: asked once): adding and finishing twice changes nothing.
+    ``patience`` seconds in all: adding and finishing twice changes nothing.
 
     Args:
         owner: who leases, such as ``run:7:3f2a``; needed for ``lease`` and what follows it.
@@ -224,7 +224,7 @@ class SeedClient:
         timeout = self._timeout if timeout is None else timeout
         began = time.monotonic()
         patient_until = began + self._patience
-        give_up = max(patient_until, began + timeout) if self._patience else began
+        give_up = max(patient_until, began + timeout)
         while True:
             try:
                 return self._ask_once(call, kind, timeout)

@@ -154,6 +154,10 @@ class Calls:
 
     def _lease(self, delivery: Delivery, call: LeaseSeeds) -> None:
         name, redelivered = _name(delivery, call), delivery.redelivered
+        if call.again:
+            # Served later, it would get seeds that nobody hears of.
+            waiting = self._parking.take(call.frontier, call.owner, name)
+            self._out.reply([], settled=[one.delivery for one in waiting])
         answer = self._desk.lease(call, name, redelivered=redelivered, now=self._now())
         if answer.seeds or not call.wait_seconds:
             failpoints.hit("seeds.daemon.committed")

@@ -69,6 +69,14 @@ class Parking:
         # Of others nobody waits.
         self._woken.intersection_update(list(self._waiting))
 
+    def take(self, frontier: int, owner: str, name: str) -> list[Parked]:
+        """Those of this very call: who asks again listens to none of them."""
+        line = self._waiting.get(frontier, deque())
+        found = [one for one in line if (one.call.owner, one.call.call) == (owner, name)]
+        for parked in found:
+            line.remove(parked)
+        return found
+
     def take_all(self) -> list[Parked]:
         """Nobody waits any more."""
         found = [one for line in self._waiting.values() for one in line]

@@ -5,15 +5,17 @@ from __future__ import annotations
 from functools import partial
 from itertools import pairwise
 
+import msgspec
 import pytest
 
 from apps.seeds.daemon import calls as service_calls
 from apps.seeds.models import Frontier
 from apps.seeds.stores.opening import open_store
-from tests.seeds.daemon.asking import Later, ended, keys, seeds, until
+from tests.seeds.daemon.asking import Later, ask, ended, keys, seeds, token, until
 from tests.seeds.daemon.conftest import MakeClient, Service, on_both_brokers, on_rocks
 from yardkit import topology
-from yardkit.protocol import SeedOutcome
+from yardkit.broker import Broker
+from yardkit.protocol import LeaseSeeds, SeedOutcome
 from yardkit.seeds import SeedClient
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,7 +61,8 @@ def test_what_is_pending_again_wakes_it(
     elif way == "failure":
         client.finish(ended(lease, SeedOutcome.FAILURE))
     else:
-        service.clock.advance(10)
+        # More than it takes to answer the calls that were there before.
+        service.clock.advance(20)
     assert [(one.key, one.retry) for one in later.answer().seeds] == [("a", way != "give back")]
 
 
@@ -86,6 +89,24 @@ def test_an_empty_answer_comes_at_the_end(service: Service, client: SeedClient) 
     assert later.waits
     service.clock.advance(0.2)
     assert (later.answer().seeds, later.answer().next_due) == ([], due)
+
+
+@on_rocks
+def test_who_asks_again_waits_once(
+    service: Service, client: SeedClient, asker: Broker, frontier: Frontier
+) -> None:
+    call = LeaseSeeds(
+        frontier=frontier.pk, token=token(frontier), owner="w1", wait_seconds=30, limit=1, call="c1"
+    )
+    with pytest.raises(TimeoutError):
+        ask(asker, call, timeout=0.5)
+    assert len(service.daemon.parking) == 1
+    later = Later(partial(ask, asker, msgspec.structs.replace(call, again=True)))
+    until(lambda: service.broker.depth(topology.SEEDS.name).unacked == 1, "the first has gone")
+    client.add(seeds("a", "b"))
+    assert keys(later.answer()) == ["a"]
+    # None was leased to the one that nobody listens to.
+    assert service.store.pending(frontier.pk) == 1
 
 
 @on_rocks
