@@ -314,7 +314,7 @@ def test_a_service_that_is_away_is_told_at_once(
     from apps.seeds.services import managing
 
     real = managing.manager_of
-    monkeypatch.setattr(managing, "manager_of", lambda one, timeout: real(one, timeout=0.3))
+    monkeypatch.setattr(managing, "manager_of", lambda one, **_told: real(one, timeout=0.3))
     desk.away.set()
     for words in (["segments", "news"], ["wipe", "news", "--yes"]):
         status, text, _ = refused(*words)

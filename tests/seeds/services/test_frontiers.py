@@ -96,7 +96,7 @@ def test_nothing_is_deleted_without_the_service(
     from apps.seeds.services import managing
 
     real = managing.manager_of
-    monkeypatch.setattr(managing, "manager_of", lambda one, timeout: real(one, timeout=0.3))
+    monkeypatch.setattr(managing, "manager_of", lambda one, **_told: real(one, timeout=0.3))
     desk.away.set()
     with pytest.raises(SeedServiceAway):
         delete_frontier(actor=None, frontier=frontier, wipe=True)

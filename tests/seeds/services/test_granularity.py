@@ -36,7 +36,7 @@ TUESDAY = MONDAY + DAY
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several for a segment."""
-    monkeypatch.setattr(stepping, "SLICE", 3)
+    monkeypatch.setattr(stepping, "MOVE_SLICE", 3)
 
 
 def add(frontier: Frontier, at: int, *names: str) -> None:

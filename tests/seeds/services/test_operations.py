@@ -158,7 +158,7 @@ def test_an_operation_waits_for_a_service_that_is_away(
     from apps.seeds.services import managing
 
     real = managing.manager_of
-    monkeypatch.setattr(managing, "manager_of", lambda one, timeout: real(one, timeout=0.3))
+    monkeypatch.setattr(managing, "manager_of", lambda one, **_told: real(one, timeout=0.3))
     desk.away.set()
     assert work_on_operation(operation.pk) == OperationState.WAITING
     operation.refresh_from_db()
