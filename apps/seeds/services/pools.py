@@ -93,7 +93,7 @@ def ban(*, resource: Resource, actor: User | None, now: datetime, reason: str = 
 
 def unban(*, resource: Resource, actor: User | None, now: datetime) -> Resource:
     """Free at once. Its score stays, and its failures in a row are forgotten."""
-    fields = {"banned_at": None, "reason": "", "failures_in_a_row": 0}
+    fields: dict[str, Any] = {"banned_at": None, "reason": "", "failures_in_a_row": 0}
     fields |= {"state": ResourceState.FREE, "available_at": now}
     return _move(resource, actor, "seeds.unban_resource", (ResourceState.BANNED,), fields)
 

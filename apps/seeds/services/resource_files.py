@@ -96,7 +96,9 @@ def _write(pool: ResourcePool, found: list[NewResource]) -> Imported:
 def export_resources(pool: ResourcePool) -> Iterator[str]:
     """Lines of a CSV file of all resources, by name."""
     rows: Any = Resource.objects.filter(pool=pool).order_by("name").values_list(*COLUMNS)
-    return write_csv(COLUMNS, (map(_text, row) for row in rows.iterator(chunk_size=1000)))
+    return write_csv(
+        COLUMNS, ([_text(value) for value in row] for row in rows.iterator(chunk_size=1000))
+    )
 
 
 def _text(value: Any) -> Any:

@@ -92,7 +92,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
             for name in ("pending", "leased", "succeeded", "failed", "size_bytes")
         }
         rows = rows.annotate(parts=Count("reports"), **{f"n_{k}": v for k, v in sums.items()})
-        found = list(rows)
+        found: list[Any] = list(rows)
         moving = set(
             Operation.objects.filter(
                 Q(state__in=ACTIVE_OPERATIONS), frontier__in=found
