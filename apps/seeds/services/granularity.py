@@ -23,7 +23,7 @@ from apps.seeds.stores.operations import Grouping, Regrouped, RegroupSlice, now_
 # So many seeds are looked at one by one; of more only the first ones of each segment.
 EXACT_SEEDS: Final = 200_000
 MAX_WAIT_SECONDS: Final = 24 * 3600
-_SLICE: Final = 5000
+_SLICE: Final = 2000
 # A move of seeds has these fields of the frontier changed.
 GROUPING_FIELDS: Final = ("segments", "time_zone", "keys", "ignored_parameters")
 

@@ -28,6 +28,8 @@ from apps.seeds.stores.operations import (
 )
 from yardkit.seeds import CallRefused
 
+# Each is read, placed and written twice.
+MOVE_SLICE: Final = 1000
 # By then every process of the seed service has heard that a frontier is frozen.
 SETTLE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 0.5
@@ -202,7 +204,7 @@ def _move_slice(operation: Operation, grouping: Grouping | None, then: str) -> N
         segment = left[0].segment
     after = bytes.fromhex(arguments.get("after", ""))
     try:
-        moved: Moved = manage(operation.frontier, MoveSlice(segment, grouping, after, SLICE))
+        moved: Moved = manage(operation.frontier, MoveSlice(segment, grouping, after, MOVE_SLICE))
     except CallRefused as error:
         if error.code == SeedInUse.code:
             # Of a process that had not heard of the freeze; it ends like every lease.

@@ -47,6 +47,7 @@ def shared(settings: Any, broker_url: str, monkeypatch: pytest.MonkeyPatch) -> I
     """The services of this process ask at the service's broker, in small slices."""
     settings.BROKER_URL = broker_url
     monkeypatch.setattr(stepping, "SLICE", 20)
+    monkeypatch.setattr(stepping, "MOVE_SLICE", 20)
     yield
     close_shared_broker()
 

@@ -39,8 +39,7 @@ def work() -> None:
     from apps.seeds.models import Operation
     from apps.seeds.services import stepping, sweep_operations, work_on_operation
 
-    stepping.SLICE = 4
-    stepping.SETTLE_SECONDS = 0.0
+    vars(stepping).update(MOVE_SLICE=4, SETTLE_SECONDS=0.0)
     sweep_operations(now=timezone.now() + timedelta(seconds=31))
     work_on_operation(Operation.objects.get().pk, seconds=60)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ TUESDAY = MONDAY + DAY
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several for a segment."""
-    monkeypatch.setattr(stepping, "SLICE", 3)
+    monkeypatch.setattr(stepping, "MOVE_SLICE", 3)
 
 
 def add(frontier: Frontier, at: int, *names: str) -> None:
@@ -234,11 +235,11 @@ def test_a_move_can_be_cancelled_before_it_moves_anything(desk: Desk, filled: Fr
     ids=["segments", "zone", "keys", "parameters", "empty-parameter", "long"],
 )
 def test_rules_that_no_service_could_work_by(
-    filled: Frontier, field: str, values: dict[str, str]
+    filled: Frontier, field: str, values: dict[str, Any]
 ) -> None:
     for call in (preview_granularity, change_granularity):
         with pytest.raises(BadGrouping) as refusal:
-            call(filled, **values)  # type: ignore[operator]
+            call(filled, **values)
         assert list(refusal.value.fields) == [field]
     assert not Operation.objects.exists()
 

@@ -13,12 +13,14 @@ from apps.seeds.models import Frontier, Operation
 from apps.seeds.services import (
     cancel_operation,
     client_of,
+    managing,
     show_segments,
     start_operation,
     stepping,
     sweep_operations,
     work_on_operation,
 )
+from apps.seeds.services.calling import manager_of
 from apps.seeds.services.operations import follow_operation
 from apps.seeds.states import OperationKind, OperationState
 from apps.seeds.stores.operations import now_ms
@@ -155,10 +157,7 @@ def test_an_operation_waits_for_a_service_that_is_away(
 ) -> None:
     segment = fill(frontier, 2)
     operation = start_operation(frontier, OperationKind.DROP, {"segment": segment})
-    from apps.seeds.services import managing
-
-    real = managing.manager_of
-    monkeypatch.setattr(managing, "manager_of", lambda one, timeout: real(one, timeout=0.3))
+    monkeypatch.setattr(managing, "manager_of", lambda one, **_told: manager_of(one, timeout=0.3))
     desk.away.set()
     assert work_on_operation(operation.pk) == OperationState.WAITING
     operation.refresh_from_db()
