@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.yardspider.crawls import changed, check_books
-from tests.yardspider.test_seeds import HELD
+from tests.yardspider.seed_runs import HELD
 from yardkit.protocol import SeedState
 from yardkit.seeds import SeedServiceAway
 from yardspider import Request, Response, Seed, SeedSpider

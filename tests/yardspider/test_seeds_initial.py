@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.yardspider.crawls import changed
-from tests.yardspider.test_seeds import Pages, run_seeds
+from tests.yardspider.seed_runs import Pages, run_seeds
 from yardspider import Request, SeedSpider, Spider
 from yardspider.engine import Engine
 from yardspider.outputs import ItemList

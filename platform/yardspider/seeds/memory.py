@@ -161,11 +161,13 @@ class MemoryFrontier:
         if places:
             self._leases[self._generation] = (deadline, places)
         ahead = self._next()
+        due = None if ahead is None else self._entries[ahead].due
         return SeedsLeased(
             generation=self._generation,
             deadline=deadline,
             seeds=taken,
-            next_due=None if ahead is None else self._entries[ahead].due,
+            # What was left over for the limit need not be waited for.
+            next_due=due if due is not None and due > now else None,
             pending=len(self._pending),
         )
 
