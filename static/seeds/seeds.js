@@ -43,7 +43,10 @@
     event.preventDefault();
     const file = upload.querySelector("[type=file]").files[0];
     list.replaceChildren();
-    if (file === undefined) return;
+    if (file === undefined) {
+      end(words.none, true);
+      return;
+    }
     if (file.size > Number(words.max)) {
       end(words.tooLarge, true);
       return;

@@ -12,6 +12,7 @@ from django import forms
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from unfold.widgets import (
+    UnfoldAdminFileFieldWidget,
     UnfoldAdminIntegerFieldWidget,
     UnfoldAdminSelectWidget,
     UnfoldAdminTextareaWidget,
@@ -30,6 +31,7 @@ SHOWN_REFUSED: Final = 20
 MOMENTS: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d %H:%M"]
 # More is a file.
 MOST_CHARACTERS: Final = 4 * 1024 * 1024
+FILES: Final = ".txt,.jsonl,.ndjson,.gz,text/plain,application/gzip"
 NOW: Final = "now"
 NEVER_AGAIN: Final = "default"
 LATER: Final = "later"
@@ -114,6 +116,20 @@ class AddSeedsForm(SeedTimeForm):
                 text % {"count": f"{len(lines):,}", "most": f"{MAX_SEEDS:,}"}
             )
         return lines
+
+
+class FileForm(forms.Form):
+    """A file to import: the script of the page sends it as it is."""
+
+    use_required_attribute = False
+    file = forms.FileField(
+        label=gettext_lazy("File"),
+        widget=UnfoldAdminFileFieldWidget({"accept": FILES}),
+        help_text=gettext_lazy(
+            "A text file with a seed a line, each once for all times; or JSON lines (.jsonl), as "
+            "exported here, which keep their states and times. Both also compressed (.gz)."
+        ),
+    )
 
 
 @dataclass(slots=True)

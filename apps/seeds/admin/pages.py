@@ -66,7 +66,11 @@ class FrontierPages(FrontierScope):
                 form = adding.AddSeedsForm(frontier=frontier)
             except REFUSALS as error:
                 context["problem"] = text_of(error)
-        context |= {"form": form, "import_to": rest_of(frontier, "import")}
+        context |= {
+            "form": form,
+            "file_form": adding.FileForm(),
+            "import_to": rest_of(frontier, "import"),
+        }
         return TemplateResponse(request, "admin/seeds/frontier/seeds.html", context)
 
     def granularity_view(self, request: HttpRequest, pk: int) -> HttpResponse:
