@@ -30,7 +30,7 @@ class LoggingIn(Spider):
     start_urls = ("http://a.example/",)  # type: ignore[assignment]
     settings = QUICK
 
-    async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override]
+    async def parse(self, response: Response) -> AsyncIterator[Any]:
         what = self.arguments.get("what", "")
         async with self.resources.lease("accounts", wait_seconds=0) as account:
             if what == "raise":
@@ -87,7 +87,7 @@ def test_callbacks_wait_for_each_other() -> None:
         def start(self) -> Any:
             return [Request(f"http://a.example/{number}") for number in range(5)]
 
-        async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override]
+        async def parse(self, response: Response) -> AsyncIterator[Any]:
             async with self.resources.lease("accounts") as account:
                 await asyncio.sleep(0.001)
                 yield {"user": account["user"]}
@@ -99,7 +99,7 @@ def test_callbacks_wait_for_each_other() -> None:
 
 def test_a_stopped_run_gives_back_what_it_holds_and_says_nothing_about_it() -> None:
     class Stopped(LoggingIn):
-        async def parse(self, response: Response) -> AsyncIterator[Any]:  # type: ignore[override]
+        async def parse(self, response: Response) -> AsyncIterator[Any]:
             async with self.resources.lease("accounts"):
                 center.tell("exit")
                 await asyncio.sleep(60)

@@ -81,7 +81,7 @@ def test_no_page_has_a_secret(project: Project, editor: Client) -> None:
         response = editor.get(address)
         assert response.status_code == 200, address
         assert PASSWORD not in response.content.decode(), address
-    export = editor.get(page(ResourcePool, "export", pool.pk))
+    export: Any = editor.get(page(ResourcePool, "export", pool.pk))
     assert PASSWORD not in b"".join(export.streaming_content).decode()
 
 

@@ -60,6 +60,8 @@ def test_a_ban_ends_a_lease_and_an_unban_frees_at_once(person: User) -> None:
     entry = AuditRecord.objects.order_by("pk")[0]
     assert entry.actor == person
     assert entry.project_id == pool.project_id
+    assert entry.before is not None
+    assert entry.after is not None
     assert (entry.before["state"], entry.after["state"]) == ("leased", "banned")
 
 

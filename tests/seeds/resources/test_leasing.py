@@ -223,8 +223,9 @@ def test_what_an_ended_run_holds_comes_back() -> None:
 def test_what_cannot_be_leased_so(wrong: dict[str, Any]) -> None:
     pool = make_pool()
     make_resource(pool)
+    asked: dict[str, Any] = {"pool": pool, "owner": "x", "now": NOW, **wrong}
     with pytest.raises(BadLease):
-        lease(**{"pool": pool, "owner": "x", "now": NOW} | wrong)
+        lease(**asked)
 
 
 def test_a_pool_that_is_switched_off_hands_out_nothing() -> None:
@@ -254,7 +255,7 @@ def test_the_database_chooses_as_the_engine_does(seed: int) -> None:
     while True:
         rows = Resource.objects.filter(pool=pool, state=FREE, available_at__lte=NOW)
         free = [
-            Candidate(row.pk, row.score, row.last_used_at and row.last_used_at.timestamp())
+            Candidate(row.pk, row.score, row.last_used_at.timestamp() if row.last_used_at else None)
             for row in rows
         ]
         expected = choose(free, pool.rotation_percent)
