@@ -23,6 +23,9 @@ from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
 from apps.routing.placeholders import placeholders, problems
 from apps.routing.queries.tracks import KIND
 from apps.runtime.queries import live_daemons
+from apps.seeds.engine.errors import SeedError, StoreInUse
+from apps.seeds.models import Frontier
+from apps.seeds.stores.opening import open_store
 from yardkit.broker import BrokerError, connect
 from yardkit.env import EnvError
 
@@ -55,6 +58,7 @@ def diagnose() -> list[Finding]:
         _database,
         _broker,
         _cache,
+        _seeds,
         _runner,
         _celery,
         _routers,
@@ -130,6 +134,35 @@ def _cache() -> Finding:
     except (redis.RedisError, ValueError) as error:
         return Finding("REDIS_URL", shown, ok=False, detail=str(error), how="redis://host:6379/0")
     return Finding("REDIS_URL", shown, ok=found, detail="connected")
+
+
+def _seeds() -> Finding:
+    url = settings.SEEDS_URL
+    shown = masked(url)
+    try:
+        services = live_daemons(kind="seeds").count()
+        frontiers = Frontier.objects.count()
+    except DatabaseError:
+        return Finding("SEEDS_URL", shown, ok=True, detail="not known: see DATABASE_URL")
+    running = f"services: {services}, frontiers: {frontiers}"
+    try:
+        open_store(url).close()
+    except StoreInUse as error:
+        # It can be opened: somebody does.
+        if services:
+            return Finding("SEEDS_URL", shown, ok=True, detail=f"in use by run_seeds, {running}")
+        how = "is a run_seeds of another installation, or without this database, at work?"
+        return Finding("SEEDS_URL", shown, ok=False, detail=str(error), how=how)
+    except SeedError as error:
+        how = "rocksdb:///folder that can be written, or postgresql://user:password@host:5432/name"
+        return Finding("SEEDS_URL", shown, ok=False, detail=str(error), how=how)
+    return Finding(
+        "SEEDS_URL",
+        shown,
+        ok=bool(services) or not frontiers,
+        detail=f"reachable, {running}",
+        how="manage.py up starts one; without it, run manage.py run_seeds",
+    )
 
 
 def _runner() -> Finding:

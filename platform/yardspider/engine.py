@@ -33,7 +33,7 @@ log = logging.getLogger("yardspider")
 State = Literal["exited", "failed", "stopped"]
 
 # For the last words to the seed service.
-LAST_SEEDS_SECONDS = 2.5
+LAST_SEEDS_SECONDS = 1.5
 # To give back what the spider has leased; the platform does it otherwise.
 LAST_RESOURCES_SECONDS = 1.0
 _LAST_REPORT_SECONDS = 30.0
@@ -330,7 +330,7 @@ class Engine:
             if self.paused and isinstance(answer, Held):
                 # It was on its way to the center when the run paused.
                 self._transport.withdraw()
-            if self._may_send:
+            if self._may_send and not self._desk.crowded:
                 self._dispatcher.fill(now, busy=self._busy)
 
     @property
@@ -340,16 +340,16 @@ class Engine:
 
     @property
     def _may_send(self) -> bool:
-        on = self._stop_by is None and not self.paused and not self._desk.crowded
-        return on and not self._transport.away
+        return self._stop_by is None and not self.paused and not self._transport.away
 
     def _step(self, now: float) -> None:
         self._settle_by = self._commands.settle(now)
         if self._stop_by is None:
             if self._may_send:
                 self._dispatcher.tick(now)
-                self._begin_seeds()
-                self._dispatcher.fill(now, busy=self._busy)
+                if not self._desk.crowded:
+                    self._begin_seeds()
+                    self._dispatcher.fill(now, busy=self._busy)
             if self._dispatcher.queued < START_QUEUE and not self._desk.crowded:
                 self._caller.hungry.set()
         self._desk.step(now)
@@ -406,7 +406,9 @@ class Engine:
         elif self._transport.away:
             times.append(now + _AWAY_SECONDS)
         else:
-            wake = self._dispatcher.next_wake(busy=self._busy)
+            # What waits for the seed service, waits for its answer.
+            busy = self._pace.concurrency if self._desk.crowded else self._busy
+            wake = self._dispatcher.next_wake(busy=busy)
             if wake is not None:
                 times.append(wake)
             if self._empty_since is not None:

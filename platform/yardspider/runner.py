@@ -18,6 +18,7 @@ from yardspider.errors import RunFailed
 from yardspider.ledger import Ledger
 from yardspider.outputs import ItemFile, ItemSink, NoItems, write_exit
 from yardspider.resources.port import Pools
+from yardspider.seeds.memory import MemoryFrontier
 from yardspider.seeds.port import Frontier, SeedCounts
 from yardspider.settings import SpiderSettings
 from yardspider.spider import Spider
@@ -51,7 +52,7 @@ def run_process(
     """
     ledger = Ledger()
     stop_seconds = settings.stop_seconds + _STOP_SECONDS
-    if frontier is not None:
+    if not isinstance(frontier, MemoryFrontier | None):
         stop_seconds += LAST_SEEDS_SECONDS
     if pools is not None:
         stop_seconds += LAST_RESOURCES_SECONDS

@@ -108,6 +108,31 @@ def test_a_local_run(folder: Path) -> None:
     assert len(site.paths) == 40
 
 
+@pytest.mark.covers("S3.19")
+def test_a_local_run_works_on_seeds_of_a_file_without_any_service(folder: Path) -> None:
+    (folder / "seedy.py").write_text(
+        "from yardspider import Seed, SeedSpider\n"
+        "class Notes(SeedSpider):\n"
+        "    def requests(self, seed):\n"
+        "        seed.ignore() if seed.data == 'two' else None\n"
+        "        return [Seed('three'), {'seed': seed.data}]\n"
+    )
+    (folder / "seeds.txt").write_text("one\n\ntwo\n")
+    options = ("--set", "initial_seeds=seeds.txt", "--set", "empty_seconds=0.2")
+    done = run(folder, "run", "seedy:Notes", "--local", "--json", "--quiet", *options)
+    assert done.status == 0, done.errors
+    told = {name: count for name, count in done.summary["seeds"].items() if count}
+    assert told == {
+        "leased": 3,
+        "succeeded": 2,
+        "ignored": 1,
+        "added": 3,
+        "duplicates": 2,
+    }
+    people = run(folder, "run", "seedy:Notes", "--local", *options)
+    assert "seeds: 3 leased, 2 succeeded, 1 ignored, 3 added, 2 duplicates" in people.output
+
+
 def test_the_summary_for_people(folder: Path) -> None:
     with serve(pages) as site:
         arguments = ["run", "shop:Pages", "--local", "--argument", f"url={site.url}/"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -54,9 +56,12 @@ class Jobs:
         while late := self._answers.take(100, timeout=0.2):
             self._answers.ack(late)
 
-    def tell(self, action: RunAction, *, boot: str, number: int = 0, times: int = 1) -> int:
+    def tell(
+        self, action: RunAction, *, boot: str, number: int = 0, times: int = 1, **settings: Any
+    ) -> int:
         number = number or next(self._numbers)
-        self.publish(encode(Lifecycle(action=action, run=7, boot=boot, command=number)), times)
+        message = Lifecycle(action=action, run=7, boot=boot, command=number, settings=settings)
+        self.publish(encode(message), times)
         return number
 
     def publish(self, body: bytes, times: int = 1) -> None:
@@ -117,6 +122,34 @@ def ended(process: subprocess.Popen[str]) -> str:
     _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert "Traceback" not in errors, errors
     return errors
+
+
+@pytest.mark.covers("S3.20")
+def test_a_run_goes_by_another_pace_and_says_so(
+    start: Start, center: SmallCenter, jobs: Jobs, tmp_path: Path
+) -> None:
+    process = start("speed=0.5")
+    center.wait_for(lambda: len(center.items) >= 2)
+    tune = jobs.tell(RunAction.TUNE, boot="b1", times=2, speed=0, concurrency=7)
+    for _ in range(2):
+        said = jobs.answer()
+        assert (said.action, said.command, said.accepted) == (RunAction.TUNE, tune, True)
+        assert said.reason == "concurrency 7, speed 0"
+    # At the old pace the 61 pages would take two minutes.
+    begun = time.monotonic()
+    log = ended(process)
+    assert time.monotonic() - begun < 30
+    assert process.returncode == 0
+    assert "tuned: concurrency 7, speed 0" in log
+    wrong = start("speed=1", boot="b2")
+    center.wait_for(lambda: len(center.allocates) >= 2)
+    jobs.tell(RunAction.TUNE, boot="b2", concurrency=0)
+    said = jobs.answer()
+    assert (said.accepted, said.reason) == (
+        False,
+        "tune: concurrency must be at least 1, not 0",
+    )
+    wrong.terminate()
 
 
 @pytest.mark.covers("S1.8", "S1.9", "S1.11")

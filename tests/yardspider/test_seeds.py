@@ -521,3 +521,46 @@ def test_a_long_run_of_a_day_tells_how_far_it_is(caplog: pytest.LogCaptureFixtur
     told = [line for line in caplog.messages if line.startswith("seeds: ")]
     assert len(told) >= 3
     assert told[-1] == "seeds: 100 leased, 100 succeeded"
+
+
+def test_no_new_page_is_asked_for_while_too_many_seeds_wait() -> None:
+    class Sower(Spider):
+        settings = changed(concurrency=1, seed_service_seconds=1000)
+
+        def start(self) -> Iterator[Request]:
+            for number in range(10):
+                yield Request(f"http://h/{number}")
+
+        def parse(self, response: Response) -> None:
+            self.seeds.add_all(f"{response.url}/{number}" for number in range(4000))
+
+    class Slow(MemoryFrontier):
+        async def add(self, seeds: Any) -> Any:
+            if seeds and center.clock.now() < 1200:
+                raise SeedServiceAway("nobody there")
+            return await super().add(seeds)
+
+    center, sent = FakeCenter(lambda request: ""), []
+    at(center, 150, lambda: sent.append(len(center.requests)))
+    result = run_seeds(Sower, center, frontier=Slow())
+    # Three pages make twelve thousand.
+    assert sent == [3]
+    assert (result.seeds.added, len(result.requests)) == (40_000, 10)
+    assert 200 <= result.outcome.seconds < 203
+
+
+def test_seeds_that_arrive_with_the_stop_are_given_back() -> None:
+    class Late(MemoryFrontier):
+        async def lease(self, limit: int, **options: Any) -> Any:
+            if center.clock.now() > 1003:
+                for _ in range(10):
+                    center.tell("exit")
+                    await asyncio.sleep(0)
+            return await super().lease(limit, **options)
+
+    center = FakeCenter(lambda request: "")
+    later = datetime.fromtimestamp(BEGIN_MS / 1000 + 5, UTC)
+    frontier = Late([Seed("http://h/", active_at=later)])
+    result = run_seeds(Pages, center, frontier=frontier, settings=changed(empty_seconds=0))
+    assert result.outcome.state == "stopped"
+    assert frontier.count(SeedState.RUNNING) == 0

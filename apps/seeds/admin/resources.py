@@ -84,7 +84,7 @@ class ResourceAdmin(ProjectScopedAdmin):
     """Editors add them and change their secrets; operators ban them and bring them back."""
 
     form = ResourceForm
-    list_display = ("name_of", "pool", "standing", "score_bar", "uses", "used", "holder", "note")
+    list_display = ("name_of", "standing", "score_bar", "uses", "used", "holder")
     list_filter = (("pool", VisibleRelatedFilter), "state")
     list_filter_submit = True
     list_select_related = ("pool__project",)
@@ -111,10 +111,6 @@ class ResourceAdmin(ProjectScopedAdmin):
     class Media:
         css = {"all": CSS}
 
-    def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Lists open no secret."""
-        return super().get_queryset(request).defer("secret")
-
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """The form; below it how the resource is."""
         form = (None, {"fields": (("pool", "name"), "secret")})
@@ -130,8 +126,12 @@ class ResourceAdmin(ProjectScopedAdmin):
 
     @display(description=_("resource"), ordering="name")
     def name_of(self, resource: Resource) -> SafeString:
-        """Its name."""
-        return format_html('<span class="cy-resource-name">{}</span>', resource.name)
+        """Its name, and that of its pool."""
+        return format_html(
+            '<span class="cy-resource-name">{}</span><span class="cy-resource-pool">{}</span>',
+            resource.name,
+            resource.pool,
+        )
 
     @display(description=_("state"), ordering="state", label=TONES)
     def standing(self, resource: Resource) -> tuple[str, Any]:
@@ -172,20 +172,21 @@ class ResourceAdmin(ProjectScopedAdmin):
             return gettext("never")
         return _moment(resource.last_used_at, gettext("%(time)s ago"), timesince)
 
-    @display(description=_("leased by"), ordering="leased_by")
-    def holder(self, resource: Resource) -> SafeString | str:
-        """Who has it and for how long; of a cooling one, how long it still does."""
+    @display(description=_("leased by, reason"), ordering="leased_by")
+    def holder(self, resource: Resource) -> SafeString:
+        """Who has it and for how long, or when it is free; below, what was last said of it."""
+        holder, moment = "", SafeString("")
         if resource.state == ResourceState.LEASED and resource.leased_until is not None:
-            until = _moment(resource.leased_until, gettext("for %(time)s"), timeuntil)
-            return format_html('<span class="cy-holder">{}</span> {}', resource.leased_by, until)
-        if resource.state == ResourceState.FREE and resource.available_at > timezone.now():
-            return _moment(resource.available_at, gettext("free in %(time)s"), timeuntil)
-        return ""
-
-    @display(description=_("reason"), ordering="reason")
-    def note(self, resource: Resource) -> SafeString:
-        """What was last said of it."""
-        return format_html('<span class="cy-reason">{}</span>', resource.reason)
+            holder = resource.leased_by
+            moment = _moment(resource.leased_until, gettext("for %(time)s"), timeuntil)
+        elif resource.state == ResourceState.FREE and resource.available_at > timezone.now():
+            moment = _moment(resource.available_at, gettext("free in %(time)s"), timeuntil)
+        return format_html(
+            '<span class="cy-holder">{} {}</span><span class="cy-reason">{}</span>',
+            holder,
+            moment,
+            resource.reason,
+        )
 
     # --- writing --------------------------------------------------------------------------------
 
@@ -216,20 +217,49 @@ class ResourceAdmin(ProjectScopedAdmin):
 
     def has_operate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Operators of its project."""
+        return self._may_decide(request, object_id, tuple(ResourceState))
+
+    def has_ban_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Operators, for what is not banned."""
+        states = (ResourceState.FREE, ResourceState.LEASED, ResourceState.DISABLED)
+        return self._may_decide(request, object_id, states)
+
+    def has_unban_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Operators, for what is banned."""
+        return self._may_decide(request, object_id, (ResourceState.BANNED,))
+
+    def has_disable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Operators, for what is handed out."""
+        return self._may_decide(request, object_id, (ResourceState.FREE, ResourceState.LEASED))
+
+    def has_enable_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Operators, for what is disabled."""
+        return self._may_decide(request, object_id, (ResourceState.DISABLED,))
+
+    def has_release_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Operators, for what is leased."""
+        return self._may_decide(request, object_id, (ResourceState.LEASED,))
+
+    def _may_decide(
+        self, request: HttpRequest, object_id: str | None, states: tuple[ResourceState, ...]
+    ) -> bool:
+        """Buttons are shown where they fit; without an object, in any project."""
         projects = projects_of(request, Role.OPERATOR)
         if object_id is None:
             return bool(projects)
         resource = cast("Resource | None", self.get_object(request, object_id))
-        return resource is not None and resource.pool.project_id in projects
+        if resource is None or resource.pool.project_id not in projects:
+            return False
+        return resource.state in states
 
-    @action(description=_("Ban"), permissions=["operate"], url_path="ban")
+    @action(description=_("Ban"), permissions=["ban"], url_path="ban")
     @confirmed(_("Never hand it out again, until somebody lifts the ban?"), verb=_("Ban"))
     @shows_refusals
     def ban(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Never hand it out again."""
         return self._decide(request, object_id, _ban(), gettext("It is banned."))
 
-    @action(description=_("Lift the ban"), permissions=["operate"], url_path="unban")
+    @action(description=_("Lift the ban"), permissions=["unban"], url_path="unban")
     @confirmed(_("Hand it out again?"), verb=_("Lift the ban"))
     @shows_refusals
     def unban(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -237,14 +267,14 @@ class ResourceAdmin(ProjectScopedAdmin):
         done = partial(pools.unban, now=database_now())
         return self._decide(request, object_id, done, gettext("It is free."))
 
-    @action(description=_("Disable"), permissions=["operate"], url_path="disable")
+    @action(description=_("Disable"), permissions=["disable"], url_path="disable")
     @confirmed(_("Not hand it out for now?"), verb=_("Disable"))
     @shows_refusals
     def disable(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Not handed out for now."""
         return self._decide(request, object_id, pools.disable, gettext("It is disabled."))
 
-    @action(description=_("Enable"), permissions=["operate"], url_path="enable")
+    @action(description=_("Enable"), permissions=["enable"], url_path="enable")
     @confirmed(_("Hand it out again?"), verb=_("Enable"))
     @shows_refusals
     def enable(self, request: HttpRequest, object_id: str) -> HttpResponse:
@@ -252,7 +282,7 @@ class ResourceAdmin(ProjectScopedAdmin):
         done = partial(pools.enable, now=database_now())
         return self._decide(request, object_id, done, gettext("It is free."))
 
-    @action(description=_("Take back"), permissions=["operate"], url_path="release")
+    @action(description=_("Take back"), permissions=["release"], url_path="release")
     @confirmed(
         _("Take it out of its holder's hands? Two may then use it at once for a while."),
         verb=_("Take back"),

@@ -57,14 +57,10 @@ def read_json(raw: bytes) -> Any:
     """The value of a JSON text. Raises ``ParseError`` that says where it is wrong."""
     try:
         text = raw.decode()
-        _check_depth(text)
-        value = json.loads(
-            text,
-            object_pairs_hook=_object,
-            parse_constant=_constant,
-            parse_int=_integer,
-            parse_float=_number,
-        )
+        # Fewer brackets than that need no count of how they are nested.
+        if text.count("[") + text.count("{") > MAX_DEPTH:
+            _check_depth(text)
+        value = _decoder.decode(text)
     except UnicodeDecodeError as error:
         raise _refused(_("not UTF-8 at byte %(place)d") % {"place": error.start + 1}) from None
     except _Twice as error:
@@ -82,7 +78,7 @@ def read_json(raw: bytes) -> Any:
     except json.JSONDecodeError as error:
         words = {"what": error.msg, "place": _place(text, error.pos)}
         raise _refused(_("%(what)s at %(place)s") % words) from None
-    half = _HALF.search(text)
+    half = _HALF.search(text) if "\\u" in text else None
     # Not what only looks so, behind an escaped backslash.
     if half and not _writable(value):
         words = {"place": _place(text, half.start())}
@@ -174,6 +170,14 @@ def _number(text: str) -> float:
     if not math.isfinite(number):
         raise _BadNumber(text)
     return number
+
+
+_decoder: Final = json.JSONDecoder(
+    object_pairs_hook=_object,
+    parse_constant=_constant,
+    parse_int=_integer,
+    parse_float=_number,
+)
 
 
 def _writable(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers, status
 from rest_framework.decorators import action
@@ -82,10 +83,10 @@ class MovePreviewSerializer(serializers.Serializer[Any]):
     total = serializers.IntegerField()
     leased = serializers.IntegerField()
     looked_at = serializers.IntegerField()
-    exact = serializers.BooleanField(help_text="Every seed was looked at.")
-    meeting = BetweenSerializer(help_text="Seeds that meet another one of their key, and go.")
-    new_again = BetweenSerializer(help_text="Seeds that would be new if none was moved.")
-    kept = BetweenSerializer(help_text="Seeds that keep a key which the new rules refuse.")
+    exact = serializers.BooleanField(help_text=_("Every seed was looked at."))
+    meeting = BetweenSerializer(help_text=_("Seeds that meet another one of their key, and go."))
+    new_again = BetweenSerializer(help_text=_("Seeds that would be new if none was moved."))
+    kept = BetweenSerializer(help_text=_("Seeds that keep a key which the new rules refuse."))
     segments = MoveSegmentSerializer(many=True)
 
 

@@ -50,6 +50,8 @@ EXPIRE_SECONDS: Final = 1.0
 SHARED_SECONDS: Final = 1.0
 # For those who could not prolong their leases while nobody answered.
 GRACE_SECONDS: Final = 60.0
+# So long a second owner hopes for the end of the first one.
+_OWNER_SECONDS: Final = 2.0
 # Who has not looked after the leases for so long has stood still.
 STILL_SECONDS: Final = 5.0
 # How much later leases end, at most, while calls wait that may be about them.
@@ -193,12 +195,18 @@ class SeedDaemon:
     # --- the store --------------------------------------------------------------------------------
 
     def _open(self) -> SeedStore:
-        try:
-            return self._open_store()
-        except (StoreInUse, BadSetting) as error:
-            raise CannotStart(str(error)) from None
-        except StoreUnavailable as error:
-            raise StoreAway(f"the seed store cannot be opened: {error}") from None
+        give_up = self.clock.monotonic() + _OWNER_SECONDS
+        while True:
+            try:
+                return self._open_store()
+            except StoreInUse as error:
+                # Another one may be about to end, or somebody looks whether it can be opened.
+                if self.clock.monotonic() >= give_up or self._upkeep.stopping.wait(POLL_SECONDS):
+                    raise CannotStart(str(error)) from None
+            except BadSetting as error:
+                raise CannotStart(f"SEEDS_URL: {error}") from None
+            except StoreUnavailable as error:
+                raise StoreAway(f"the seed store cannot be opened: {error}") from None
 
     def _prepare(self, store: SeedStore) -> None:
         for ground in self.frontiers.all():

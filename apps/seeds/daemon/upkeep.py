@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """What fails is said once for each outage, and tried again."""
+    """What fails is said once for each outage, and tried again. ``stopping`` is set by ``stop``."""
 
     def __init__(self) -> None:
-        self._stopping = threading.Event()
+        self.stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._troubles: set[str] = set()
 
@@ -38,7 +38,7 @@ class Upkeep:
 
     def stop(self) -> None:
         """No turn begins any more."""
-        self._stopping.set()
+        self.stopping.set()
 
     def join(self, seconds: float) -> None:
         """Wait so long for the turns that go on."""
@@ -64,8 +64,8 @@ class Upkeep:
 
     def _run(self, name: str, work: Callable[[], None], seconds: float) -> None:
         try:
-            while not self._stopping.is_set():
+            while not self.stopping.is_set():
                 self.attempt(name, work)
-                self._stopping.wait(seconds)
+                self.stopping.wait(seconds)
         finally:
             connections.close_all()

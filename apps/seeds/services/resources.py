@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Min, QuerySet
+from django.db.models import F, Min, Q, QuerySet
 from django.utils.translation import gettext as _
 
 from apps.access.services import record
@@ -73,7 +73,7 @@ def run_owner(run: int, boot: str) -> str:
 def lease(
     *, pool: ResourcePool, owner: str, now: datetime, seconds: float = 0.0, key: str = ""
 ) -> Leased | NoneFree:
-    """The best free resource, as ``engine.scoring.choose`` says, for ``owner``. Six statements.
+    """The best free resource, as ``engine.scoring.choose`` says, for ``owner``. Seven statements.
 
     ``seconds``: 0 is as long as the pool says. ``key``: of a call that may come twice.
 
@@ -118,7 +118,7 @@ def _lease(
     count = free.count()
     if not count:
         return NoneFree(next_available(pool))
-    chosen = in_turn(free, zone_size(count, pool.rotation_percent))
+    chosen = in_turn(free, count, zone_size(count, pool.rotation_percent))
     resource = chosen.select_for_update(skip_locked=True).first()
     if resource is None:
         return None
@@ -154,12 +154,22 @@ def _leased(resource: Resource) -> Leased:
     return Leased(resource, resource.lease, until, opened(resource.secret))
 
 
-def in_turn(free: QuerySet[Resource], zone: int) -> QuerySet[Resource]:
-    """The best ``zone`` of the free ones, that which is unused longest first."""
-    best = free.order_by("rank", "pk")[:zone]
-    # The conditions of ``free`` again: who waited for a row's lock looks at it once more.
-    rows = free.filter(pk__in=best.values("pk"))
-    return rows.order_by(F("last_used_at").asc(nulls_first=True), "pk")
+def in_turn(free: QuerySet[Resource], count: int, zone: int) -> QuerySet[Resource]:
+    """The best ``zone`` of the ``count`` free ones, that which is unused longest first.
+
+    One statement finds the last of the zone, from the nearer end: the others need no sorting.
+    """
+    if zone > count // 2:
+        ranked = free.order_by("-rank", "-pk")[count - zone : count - zone + 1]
+    else:
+        ranked = free.order_by("rank", "pk")[zone - 1 : zone]
+    last = ranked.values_list("rank", "pk").first()
+    rows = free.order_by(F("last_used_at").asc(nulls_first=True), "pk")
+    if last is None:
+        # Others have taken some since they were counted.
+        return rows
+    rank_of_last, pk = last
+    return rows.filter(Q(rank__lt=rank_of_last) | Q(rank=rank_of_last, pk__lte=pk))
 
 
 def next_available(pool: ResourcePool) -> datetime | None:

@@ -304,9 +304,6 @@ class SeedStore(Protocol):
             BadCall, ClockBack
         """
 
-    def leases(self, frontier: int, owner: str) -> list[int]:
-        """Generations of the leases that ``owner`` has now."""
-
     def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
         """Take a whole segment away; its last books. Its leases find unknown keys then.
 

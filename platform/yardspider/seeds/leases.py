@@ -16,7 +16,7 @@ log = logging.getLogger("yardspider")
 
 # How long a lease may wait at the service. No longer: the reply that is waited for at a stop would
 # hold it up, and seeds of a reply that nobody reads come back only when their lease runs out.
-POLL_SECONDS: Final = 2.0
+POLL_SECONDS: Final = 1.0
 # Leases are extended when this share of them has passed, at the latest after so many seconds.
 _EXTEND_SHARE: Final = 1 / 3
 _EXTEND_SECONDS: Final = 60.0

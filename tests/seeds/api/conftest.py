@@ -66,10 +66,6 @@ class Service:
         """In ms, as the service counts."""
         return int(self.clock.time() * 1000)
 
-    def report(self) -> None:
-        """Write what pages read."""
-        type(self.daemon.reporting).turn(self.daemon.reporting, self.daemon.desk.store)
-
     def _run(self) -> None:
         while not self._end.is_set():
             self.daemon.step()

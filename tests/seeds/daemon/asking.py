@@ -24,7 +24,7 @@ from yardkit.protocol import (
 )
 from yardkit.tokens import frontier_scope, sign_scope
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 
 def seeds(*names: str, **others: Any) -> list[Seed]:
@@ -70,8 +70,15 @@ class Later:
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._answer: list[Any] = []
-        self._thread = threading.Thread(target=lambda: self._answer.append(work()))
+        self._failed: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(work,))
         self._thread.start()
+
+    def _run(self, work: Callable[[], Any]) -> None:
+        try:
+            self._answer.append(work())
+        except BaseException as error:  # noqa: BLE001 - raised where the answer is wanted
+            self._failed.append(error)
 
     @property
     def waits(self) -> bool:
@@ -80,6 +87,8 @@ class Later:
     def answer(self) -> Any:
         self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive(), "there was no answer"
+        if self._failed:
+            raise self._failed[0]
         return self._answer[0]
 
 

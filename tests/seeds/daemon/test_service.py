@@ -19,6 +19,7 @@ from tests.seeds.daemon.conftest import Service, on_both_brokers, on_rocks
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Outgoing
 from yardkit.broker.base import DEAD_QUEUE, HEADER_REASON
+from yardkit.clock import SystemClock
 from yardkit.daemon import CannotStart
 from yardkit.protocol import AddSeeds, LeaseSeeds, RunQueued, SeedsLeased, encode
 from yardkit.seeds import CallRefused, SeedClient
@@ -133,7 +134,7 @@ def test_a_store_that_cannot_be_opened_fails_the_step(
 def test_a_second_owner_is_refused_in_one_line(service: Service, broker: Broker) -> None:
     other = SeedDaemon(
         broker=broker,
-        clock=service.clock,
+        clock=SystemClock(),
         open_store=partial(open_store, service.store_url),
         secret=settings.SECRET_KEY,
         shared=False,

@@ -7,18 +7,19 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from tests.e2e.daemon_processes import ROOT
-from tests.seeds.faults.yard import FULL, SeedYard
+from tests.seeds.faults.yard import DAEMON, FULL, SeedYard
 from yardkit.protocol import Seed
 
 pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(1200)]
 
 SEEDS = 1_000_000 if FULL else 20_000
 LEASED = SEEDS // 10
-# What is promised holds on a machine of one's own; small tests run beside many others.
-MOST_SECONDS = 5.0 if FULL else 30.0
+# Of processors, because other work may have them meanwhile.
+MOST_SECONDS = 5.0
 
 # Ends as a process that is killed does, in the middle of its work.
 FILL = """
@@ -56,15 +57,18 @@ def test_serving_soon_after_a_kill_with_many_seeds(yard: SeedYard) -> None:
         check=False,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    seconds = [yard.start_serving(frontier)]
-    yard.kill()
-    seconds.append(yard.start_serving(frontier))
+    for _ in range(2):
+        seconds = yard.start_serving(frontier)
+        times = psutil.Process(yard.daemons.processes[DAEMON].pid).cpu_times()
+        used = times.user + times.system
+        print(f"{SEEDS} seeds: serving after {seconds:.1f} s, {used:.1f} s of processors")
+        assert used <= MOST_SECONDS
+        yard.kill()
+    yard.start_serving(frontier)
     client = yard.client(frontier)
     answers = client.add([Seed("http://h/7", now - 1), Seed("http://h/new", now - 1)])
     assert [one.code for one in answers] == ["duplicate", "new"]
     assert len(client.lease(100).seeds) == 100
     books = yard.books(frontier)
     assert (books.added, books.leased) == (SEEDS + 1, LEASED + 100)
-    print(f"{SEEDS} seeds, {LEASED} leased: serving after {seconds[0]:.1f}, {seconds[1]:.1f} s")
-    assert min(seconds) <= MOST_SECONDS
     yard.stop()

@@ -290,8 +290,9 @@ def test_a_lease_is_a_few_statements(django_assert_num_queries: Any) -> None:
     pool = make_pool()
     for _ in range(5):
         make_resource(pool)
-    # A savepoint and its release, what ran out, how many are free, the choice, the update.
-    with django_assert_num_queries(6):
+    # A savepoint and its release, what ran out, how many are free, where the zone ends, the
+    # choice, the update.
+    with django_assert_num_queries(7):
         got = take(pool, NOW)
     with django_assert_num_queries(4):
         give_back(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import FINAL, PENDING, Outcome, ResolvedSeed, State
-from apps.seeds.stores.base import Books, Finish, Finished, Reopened
+from apps.seeds.stores.base import Books, Finish, Finished, Known, Regroup, Reopened
 
 
 @dataclass
@@ -153,15 +153,67 @@ class Model:
                 target,
                 one.seed.key,
                 one.seed.hash,
-                target,
+                target or 1,
                 one.seed.max_retry,
                 one.seed.data,
                 one.seed.ext,
             )
-            self.entries[target, seed.key] = Entry(seed, now, target, self._next_turn())
+            self.entries[target, seed.key] = Entry(seed, now, seed.due, self._next_turn())
             books.added += 1
             reopened += 1
         return Reopened(reopened, len(failed) - reopened)
+
+    def restore(self, seeds: list[Known]) -> list[tuple[bool, int, State]]:
+        answers = []
+        for one in seeds:
+            books = self.books.setdefault(one.segment, Books())
+            known = self.entries.get((one.segment, one.key))
+            if known is not None:
+                books.duplicates += 1
+                answers.append((False, known.added_at, known.state))
+                continue
+            state = one.state if one.state in FINAL else State.RETRY if one.retry else State.INIT
+            seed = ResolvedSeed(
+                one.segment, one.key, key_hash(one.key), one.due, one.max_retry, one.data
+            )
+            self.entries[one.segment, one.key] = Entry(
+                seed, one.added_at, one.due, self._next_turn(), state, one.retry
+            )
+            books.added += 1
+            answers.append((True, one.added_at, state))
+        return answers
+
+    def move(self, regroup: Regroup) -> None:
+        """All seeds go to where ``regroup`` says; of those that meet the first one stays."""
+        entries: dict[tuple[int, str], Entry] = {}
+        books: dict[int, Books] = {}
+        for (segment, key), one in sorted(
+            self.entries.items(), key=lambda item: (item[0][0], key_hash(item[0][1]))
+        ):
+            new = regroup(segment, key, one.seed.data, one.due)
+            counted = books.setdefault(new.segment, Books())
+            if (new.segment, new.key) in entries:
+                counted.duplicates += 1
+                continue
+            one.seed = ResolvedSeed(
+                new.segment,
+                new.key,
+                key_hash(new.key),
+                new.due,
+                one.seed.max_retry,
+                one.seed.data,
+                one.seed.ext,
+            )
+            one.due = new.due
+            entries[new.segment, new.key] = one
+            counted.added += 1
+        for segment, old in self.books.items():
+            rest = old.plus(Books())
+            rest.added = rest.forgotten
+            if rest != Books():
+                home = regroup(segment, "", "home", segment).segment
+                books[home] = books.get(home, Books()).plus(rest)
+        self.entries, self.books = entries, books
 
     def drop(self, segment: int) -> None:
         for place in [place for place in self.entries if place[0] == segment]:

@@ -345,16 +345,6 @@ def test_failed_seeds_opened_without_a_time_are_not_urgent(store: SeedStore) -> 
     assert keys(lease(store)) == ["first", "bad"]
 
 
-def test_leases_of_an_owner_are_told(store: SeedStore) -> None:
-    add(store, "a", "b", "c")
-    first, second = lease(store, 1), lease(store, 1)
-    lease(store, 1, owner="w2")
-    assert store.leases(FRONTIER, "w1") == [first.generation, second.generation]
-    finish(store, first)
-    assert store.leases(FRONTIER, "w1") == [second.generation]
-    assert store.leases(FRONTIER, "w3") == store.leases(2, "w1") == []
-
-
 def test_seeds_are_placed_by_other_rules() -> None:
     regroup = by("week", "page")
     assert regroup(TODAY, "x#1", "x#1", NOW) == NewPlace(MONDAY, "x", NOW, kept=False)

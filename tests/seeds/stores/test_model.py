@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import psycopg
 import pytest
 from hypothesis import HealthCheck, settings, strategies
@@ -21,8 +22,11 @@ from hypothesis.stateful import (
 
 from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed, WrongLease
 from apps.seeds.engine.filters import FilterSettings
+from apps.seeds.engine.keys import key_hash
+from apps.seeds.engine.rules import FrontierRules, NewPlace
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, FINAL, Outcome, Seed, State
-from apps.seeds.stores.base import Finish, Lease, SeedStore
+from apps.seeds.engine.segments import segment_resolver, time_zone
+from apps.seeds.stores.base import Finish, Known, Lease, Regroup, SeedStore
 from apps.seeds.stores.postgres import PostgresStore
 from tests.seeds.stores.calls import DAY, FRONTIER, NOW, RULES, TODAY
 from tests.seeds.stores.conftest import open_rocks
@@ -34,7 +38,21 @@ HISTORIES = int(os.environ.get("CRAWLYARD_TEST_HISTORIES", "100"))
 KEYS = [f"k{number}" for number in range(6)]
 OWNERS = ["w1", "w2"]
 TIMES = [None, NOW - DAY, NOW, NOW + 40_000, NOW + DAY]
+UTC_ZONE = time_zone("UTC")
 SEGMENTS = [DEFAULT_SEGMENT, TODAY - DAY, TODAY, TODAY + DAY]
+
+
+def same(segment: int, key: str, _data: str, due: int) -> NewPlace:
+    """No other rules."""
+    return NewPlace(segment, key, due, kept=False)
+
+
+REGROUPS: list[Regroup] = [
+    same,
+    FrontierRules(segments=segment_resolver("week", UTC_ZONE)).regroup,
+    FrontierRules(segments=segment_resolver("hour", UTC_ZONE)).regroup,
+    FrontierRules(keys=lambda data: f"k{int(data[1:]) % 3}").regroup,
+]
 
 seeds = strategies.builds(
     Seed,
@@ -46,6 +64,25 @@ keys = strategies.sampled_from(KEYS)
 owners = strategies.sampled_from(OWNERS)
 segments = strategies.sampled_from(SEGMENTS)
 outcomes = strategies.sampled_from(list(Outcome))
+
+
+# A seed is not due before its segment begins.
+knowns = strategies.builds(
+    Known,
+    segment=segments,
+    key=keys,
+    data=keys,
+    state=strategies.sampled_from(list(State)),
+    retry=strategies.integers(0, 2),
+    max_retry=strategies.integers(0, 3),
+    added_at=strategies.just(NOW - DAY),
+    changed_at=strategies.just(NOW - 5),
+    due=strategies.sampled_from([1, NOW, NOW + 40_000]),
+    generation=strategies.just(3),
+    ext=strategies.none(),
+    owner=strategies.none(),
+    deadline=strategies.none(),
+).map(lambda one: msgspec.structs.replace(one, due=max(one.due, one.segment)))
 
 
 class Histories(RuleBasedStateMachine):
@@ -169,6 +206,50 @@ class Histories(RuleBasedStateMachine):
         if source in self.model.books:
             told = self.store.reopen_failed(FRONTIER, source, other, now=self.now)
             assert told == self.model.reopen_failed(source, other, self.now)
+
+    @rule(
+        batch=strategies.lists(
+            knowns,
+            min_size=1,
+            max_size=6,
+        )
+    )
+    def restore(self, batch: list[Known]) -> None:
+        answers = self.store.restore(FRONTIER, batch, now=self.now)
+        told = [(one.new, one.since, one.state) for one in answers]
+        assert told == self.model.restore(batch)
+
+    @rule(regroup=strategies.sampled_from(REGROUPS), limit=strategies.integers(1, 4))
+    def move(self, regroup: Regroup, limit: int) -> None:
+        if any(one.state == State.RUNNING for one in self.model.entries.values()):
+            return
+        beside = FRONTIER | 1 << 31
+        self.model.move(regroup)
+        for source, target, by in ((FRONTIER, beside, regroup), (beside, FRONTIER, same)):
+            while found := self.store.segments(source):
+                after: bytes | None = b""
+                while after is not None:
+                    after = self.store.move(
+                        source,
+                        found[0].segment,
+                        target,
+                        by,
+                        after=after,
+                        limit=limit,
+                        now=self.now,
+                    ).after
+
+    @rule()
+    def read_in_pages(self) -> None:
+        for segment in self.model.books:
+            page = self.store.read(FRONTIER, segment, limit=3)
+            rows = page.seeds
+            while page.after is not None:
+                page = self.store.read(FRONTIER, segment, after=page.after, limit=3)
+                rows += page.seeds
+            mine = [key for place, key in self.model.entries if place == segment]
+            assert [one.key for one in rows] == sorted(mine, key=key_hash)
+            assert rows == [self.store.lookup(FRONTIER, segment, one.key) for one in rows]
 
     @rule(segment=segments)
     def drop(self, segment: int) -> None:

@@ -311,17 +311,6 @@ class PostgresStore:
                 self._hints.drop(frontier, segment)
             return done
 
-    def leases(self, frontier: int, owner: str) -> list[int]:
-        def work(cursor: Cursor) -> list[int]:
-            cursor.execute(
-                "SELECT generation FROM grants WHERE frontier = %s AND owner = %s "
-                "ORDER BY generation",
-                [frontier, owner],
-            )
-            return [row[0] for row in cursor.fetchall()]
-
-        return self._database.run("leases", work)
-
     def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
         books = self._database.run(
             "drop", lambda cursor: mending.drop(cursor, frontier, segment, leased_too)

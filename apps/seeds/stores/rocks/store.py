@@ -242,14 +242,6 @@ class RocksStore:
                 kernel.shelf.drop(frontier, segment)
             return done
 
-    def leases(self, frontier: int, owner: str) -> list[int]:
-        with self._kernel.reading():
-            return [
-                generation
-                for generation, grant in self._kernel.grants.items()
-                if (grant.frontier, grant.owner) == (frontier, owner)
-            ]
-
     def drop_segment(self, frontier: int, segment: int, *, leased_too: bool = False) -> Books:
         kernel = self._kernel
         with kernel.change("drop") as change:
