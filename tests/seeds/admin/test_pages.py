@@ -114,6 +114,18 @@ def test_old_segments_are_shown_where_something_waits(
     assert whole.count("data-segment=") == 11
 
 
+def test_the_page_costs_the_same_however_many_segments(
+    project: Project, frontier: Frontier, django_assert_max_num_queries: Any
+) -> None:
+    client = person(project, Role.OPERATOR)
+    for days in (1, 100):
+        for day in range(days):
+            report(frontier, today() - (day + days) * DAY, pending=1)
+            Operation.objects.create(frontier=frontier, kind="drop")
+        with django_assert_max_num_queries(14):
+            client.get(address("live", frontier))
+
+
 @pytest.mark.covers("S3.18")
 def test_a_service_that_is_away_is_said_with_how_old_the_figures_are(
     project: Project, frontier: Frontier
