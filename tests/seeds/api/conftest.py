@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 from django.conf import settings
+from django.db import connections
 
 from apps.access.states import Role
 from apps.projects.models import Project
@@ -67,8 +68,11 @@ class Service:
         return int(self.clock.time() * 1000)
 
     def _run(self) -> None:
-        while not self._end.is_set():
-            self.daemon.step()
+        try:
+            while not self._end.is_set():
+                self.daemon.step()
+        finally:
+            connections.close_all()
 
 
 @pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])

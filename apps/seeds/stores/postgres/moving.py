@@ -161,7 +161,7 @@ def move(
     cursor.execute(_TAKE, [frontier, segment, after, limit])
     rows = [Whole(*row) for row in cursor.fetchall()]
     if not rows:
-        return _close(database, cursor, frontier, segment, target, regroup)
+        return _close(database, cursor, frontier, segment, target, regroup, ready)
     coming, kept = _regrouped(rows, segment, regroup)
     needed = {(target, place) for place in coming} - ready
     if needed:
@@ -207,9 +207,19 @@ def _regrouped(
 
 
 def _close(
-    database: Database, cursor: Cursor, frontier: int, segment: int, target: int, regroup: Regroup
+    database: Database,
+    cursor: Cursor,
+    frontier: int,
+    segment: int,
+    target: int,
+    regroup: Regroup,
+    ready: set[tuple[int, int]],
 ) -> Moved:
     """An empty segment goes; what its books counted beside seeds goes where it began."""
+    home = regroup(segment, "", "home", segment).segment
+    if (target, home) not in ready:
+        # No books without a table: whoever drops or moves them takes both.
+        raise NeedPlaces({(target, home)})
     table = sql.Identifier(partition(frontier, segment))
     # Its table first: whoever else works in the segment holds that before its books.
     cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
@@ -219,6 +229,5 @@ def _close(
         return Moved(0, 0, 0, b"")
     cursor.execute(sql.SQL("DROP TABLE {}").format(table))
     cursor.execute("DELETE FROM books WHERE frontier = %s AND segment = %s", [frontier, segment])
-    home = regroup(segment, "", "home", segment).segment
     database.book(cursor, target, home, rest_of(books))
     return Moved(0, 0, 0, None)
