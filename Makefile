@@ -78,7 +78,7 @@ spider-image: $(VENV)/.installed ## The image that spiders build on: make spider
 # --- check ---------------------------------------------------------------------------------
 
 # All of them are shared by processes, file by file; see tests/plugins/groups.py.
-PROCESSES ?= 3
+PROCESSES ?= 2
 SHARED    := -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 .PHONY: test
 test: $(VENV)/.installed-test ## Run the tests: make test ARGS="tests/jobs -x"

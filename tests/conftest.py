@@ -15,6 +15,7 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 pytest_plugins = [
     "tests.plugins.covers",
     "tests.plugins.needs",
+    "tests.plugins.sparing",
     "tests.plugins.groups",
     "tests.plugins.migrated",
     "tests.plugins.stores",

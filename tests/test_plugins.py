@@ -18,7 +18,13 @@ from tests.plugins import needs, stores
 from tools.coverage_doc import load_reasons, marks_by_id, render
 from tools.requirement_marks import ROOT, Mark, MarkError, requirement_ids, scan
 
-PLUGINS = ("no:django", "no:cacheprovider", "tests.plugins.covers", "tests.plugins.needs")
+PLUGINS = (
+    "no:django",
+    "no:cacheprovider",
+    "tests.plugins.covers",
+    "tests.plugins.needs",
+    "tests.plugins.sparing",
+)
 NOTHING_LISTENS = "127.0.0.1:1"
 
 
@@ -54,6 +60,32 @@ def test_unknown_requirement_stops_the_run_and_is_named(tmp_path: Path) -> None:
     assert result.returncode == pytest.ExitCode.USAGE_ERROR
     assert "test_sample.py::test_it: there is no requirement 'S9.99'" in result.stderr
     assert "S1.20" not in result.stderr
+
+
+TWINS = """
+import pytest
+@pytest.mark.parametrize("store", [pytest.param("file", marks=pytest.mark.twin), "server"])
+def test_it(store): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("environment", "passed"),
+    [
+        ({}, "2 passed"),
+        ({"CRAWLYARD_REQUIRE": "docker,services"}, "1 passed, 1 skipped"),
+        ({"CRAWLYARD_REQUIRE": "services", "CRAWLYARD_FAULTS": "full"}, "2 passed"),
+        ({"CRAWLYARD_TEST_DEADLINE": "5"}, "2 skipped"),
+        ({"CRAWLYARD_TEST_DEADLINE": "9999999999"}, "2 passed"),
+    ],
+    ids=["anywhere", "servers", "full", "too late", "in time"],
+)
+def test_twins_and_what_comes_too_late_are_skipped(
+    tmp_path: Path, environment: dict[str, str], passed: str
+) -> None:
+    result = run_pytest(tmp_path, TWINS, **environment)
+    assert result.returncode == pytest.ExitCode.OK
+    assert f" {passed} in " in result.stdout
 
 
 def test_empty_covers_mark_is_refused(tmp_path: Path) -> None:

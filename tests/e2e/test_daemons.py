@@ -35,7 +35,12 @@ print(json.dumps(end.report()))
 """
 
 
-@pytest.fixture(params=["embedded", pytest.param("services", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        pytest.param("embedded", marks=pytest.mark.twin),
+        pytest.param("services", marks=pytest.mark.services),
+    ]
+)
 def daemons(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemons]:
     environment = {}
     if request.param == "services":

@@ -35,7 +35,12 @@ def start(tmp_path: Path) -> Iterator[StartDemo]:
         demo.end()
 
 
-@pytest.fixture(params=["embedded", pytest.param("configured", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        pytest.param("embedded", marks=pytest.mark.twin),
+        pytest.param("configured", marks=pytest.mark.services),
+    ]
+)
 def engines(request: pytest.FixtureRequest) -> Engines:
     """Nothing, or the real servers, for ``--engines``."""
     if request.param == "embedded":

@@ -16,7 +16,12 @@ from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(params=["embedded", pytest.param("services", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        pytest.param("embedded", marks=pytest.mark.twin),
+        pytest.param("services", marks=pytest.mark.services),
+    ]
+)
 def installation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
     with ExitStack() as stack:
         stores = {}

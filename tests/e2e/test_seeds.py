@@ -25,7 +25,12 @@ SEEDS = 60
 SPEED = 1.0
 
 
-@pytest.fixture(params=["embedded", pytest.param("services", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        pytest.param("embedded", marks=pytest.mark.twin),
+        pytest.param("services", marks=pytest.mark.services),
+    ]
+)
 def installation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
     with ExitStack() as stack:
         stores = {}

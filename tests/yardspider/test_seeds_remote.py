@@ -50,7 +50,12 @@ class Finds(Spider):
 """
 
 
-@pytest.fixture(params=["sqlite", pytest.param("rabbitmq", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite", marks=pytest.mark.twin),
+        pytest.param("rabbitmq", marks=pytest.mark.services),
+    ]
+)
 def broker_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/broker.db"
