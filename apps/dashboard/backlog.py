@@ -29,6 +29,7 @@ TITLES: Final[dict[str, Promise]] = {
     topology.STATISTICS.name: _("counters"),
     topology.LIFECYCLE_ANSWERS.name: _("answers of runs to pause, resume and exit"),
     topology.LOGS.name: _("log lines"),
+    topology.SEEDS.name: _("calls about seeds"),
     DEAD_QUEUE: _("dead letters"),
 }
 

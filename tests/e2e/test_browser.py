@@ -154,6 +154,8 @@ def test_pages_work_under_their_security_policy(
                 page.goto(path)
                 expect(page.locator("nav, header").first).to_be_visible()
             page.goto("/api/v1/docs")
+            page.get_by_role("button", name="Expand operation").first.wait_for()
+            page.get_by_role("link", name="jobs", exact=True).click()
             expect(page.get_by_text("/api/v1/jobs", exact=True).first).to_be_visible()
         context.close()
     assert problems == []

@@ -259,6 +259,11 @@ _HELP: Final[dict[str, Text]] = {
     "concurrency": _("Requests at once; more than one keeps no order."),
     "job": _("The name of a job of this project; each item starts a run of it."),
     "arguments": _("Argument of the run: key of the message, one a line. Empty: all it has."),
+    "frontier": _("The name of a frontier of this project."),
+    "data": _("The key of the message that has the URL, or whatever is to be crawled."),
+    "active_at": _("The key of the message that says when; empty: at once."),
+    "ext": _("Keys of the message that go along with the seed, one a line."),
+    "urgent": _("Before all other seeds; empty: real-time items are."),
     "path": _("Below the folder for such files."),
     "follow": _("Wait for more lines; else the file is complete."),
 }

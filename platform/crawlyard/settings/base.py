@@ -326,6 +326,8 @@ SPECTACULAR_SETTINGS = {
     "REDOC_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "SCHEMA_PATH_PREFIX": r"/api/v1",
+    # Closed at first: to draw hundreds of operations takes a browser many seconds.
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True},
     # Several fields share these choices; without a name of their own each gets a made-up one.
     "ENUM_NAME_OVERRIDES": {
         "RunStateEnum": "apps.jobs.states.RunState",
