@@ -122,6 +122,21 @@ def test_restored_seeds_are_as_they_were(store: SeedStore) -> None:
     assert keys(lease(store)) == ["k0", "k3"]
 
 
+def test_seeds_of_one_time_keep_their_order_when_a_move_brings_them_together(
+    store: SeedStore,
+) -> None:
+    rows = [
+        known(TODAY, "a", due=NOW),
+        known(TODAY - DAY, "b", due=NOW),
+        known(TODAY, "c", due=NOW),
+        known(TODAY - DAY, "d", due=NOW),
+    ]
+    store.restore(FRONTIER, rows, now=NOW)
+    move_all(store, FRONTIER, BESIDE, by("none"))
+    move_all(store, BESIDE, FRONTIER, same)
+    assert keys(lease(store)) == ["a", "b", "c", "d"]
+
+
 def test_restored_seeds_that_are_known_count_as_duplicates(store: SeedStore) -> None:
     add(store, "a")
     finish(store, lease(store))

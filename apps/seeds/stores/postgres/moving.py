@@ -100,12 +100,13 @@ def restore(
         segments.setdefault(seed.segment, []).append(index)
     answers: dict[int, Added] = {}
     books: dict[int, Books] = {}
+    # By their order in the call, whatever their segments: a move may bring them together.
+    turns = next_turns(cursor, len(seeds))
     for segment, places in sorted(segments.items()):
         hashes = [key_hash(seeds[index].key) for index in places]
-        turns = next_turns(cursor, len(places))
         rows: dict[bytes, Whole] = {}
-        for index, one, turn in zip(places, hashes, turns, strict=True):
-            rows.setdefault(one, _whole(one, seeds[index], turn))
+        for index, one in zip(places, hashes, strict=True):
+            rows.setdefault(one, _whole(one, seeds[index], turns[index]))
         inserted = put(cursor, frontier, segment, list(rows.values()))
         there = known_since(cursor, frontier, segment, [one for one in rows if one not in inserted])
         if len(there) + len(inserted) != len(rows):

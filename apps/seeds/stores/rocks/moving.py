@@ -74,10 +74,11 @@ def restore(kernel: Kernel, change: Change, frontier: int, seeds: Sequence[Known
         check_segment(seed.segment)
         segments.setdefault(seed.segment, []).append(index)
     answers: dict[int, Added] = {}
+    # By their order in the call, whatever their segments: a move may bring them together.
+    first_turn = kernel.next_turns(len(seeds))
     for segment, places in segments.items():
         hashes = [key_hash(seeds[index].key) for index in places]
         known = _known_since(kernel, frontier, segment, hashes)
-        turn = kernel.next_turns(len(places))
         rows = []
         for index, one in zip(places, hashes, strict=True):
             answer = known.get(one)
@@ -87,9 +88,9 @@ def restore(kernel: Kernel, change: Change, frontier: int, seeds: Sequence[Known
                 answers[index] = Added(True, seed.added_at, state)
                 known[one] = Added(False, seed.added_at, state)
                 times = seed.added_at, seed.changed_at, seed.due
+                turn = first_turn + index
                 status = Status(state, seed.retry, seed.max_retry, 0, *times, turn)
                 rows.append(Whole(one, status, pack_parts(seed.key, seed.data, seed.ext)))
-                turn += 1
             else:
                 answers[index] = answer
         put(kernel, change, frontier, segment, rows)
