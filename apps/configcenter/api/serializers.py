@@ -105,7 +105,7 @@ class ConfigVersionSerializer(serializers.ModelSerializer[ConfigVersion]):
 class ConfigVersionDetailSerializer(ConfigVersionSerializer):
     """A version with its data; what is secret in it is for those who may edit."""
 
-    data = serializers.SerializerMethodField()  # type: ignore[assignment]
+    data = serializers.SerializerMethodField()  # type: ignore[assignment]  # the wire name is fixed
 
     class Meta(ConfigVersionSerializer.Meta):
         fields = (*ConfigVersionSerializer.Meta.fields, "data")  # type: ignore[assignment]

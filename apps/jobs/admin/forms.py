@@ -202,7 +202,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         elif self.instance.pk is not None:
             rows = rows | Frontier.objects.filter(project=self.instance.project_id)
         chosen = rows.select_related("project").order_by("project__name", "name")
-        self.fields["frontier"].queryset = chosen  # type: ignore[attr-defined]
+        self.fields["frontier"].queryset = chosen  # type: ignore[attr-defined]  # a choice of rows
 
     def clean_secrets(self) -> Any:
         """What is to be stored: "" keeps it, else the whole as JSON text."""

@@ -73,7 +73,7 @@ class ImageField(forms.ModelChoiceField):  # type: ignore[type-arg]
         return described(obj)
 
 
-class FrontierField(forms.ModelChoiceField):  # type: ignore[type-arg]
+class FrontierField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic for the checker alone
     """A choice among frontiers, each with its project."""
 
     widget = UnfoldAdminSelectWidget

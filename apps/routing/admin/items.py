@@ -206,7 +206,7 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
         return item
 
     def _may_operate(self, request: HttpRequest, item: Model) -> bool:
-        return item.project_id in projects_of(request, Role.OPERATOR)  # type: ignore[attr-defined]
+        return item.project_id in projects_of(request, Role.OPERATOR)  # type: ignore[attr-defined]  # of this list
 
     def _context(
         self, request: HttpRequest, choice: Choice | None, title: object

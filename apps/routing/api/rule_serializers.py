@@ -162,7 +162,7 @@ class RoutingProjectDetailSerializer(RoutingProjectSerializer):
     )
 
     class Meta(RoutingProjectSerializer.Meta):
-        fields = (  # type: ignore[assignment]
+        fields = (  # type: ignore[assignment]  # a longer tuple
             *RoutingProjectSerializer.Meta.fields,
             "server",
             "routers",
@@ -171,4 +171,4 @@ class RoutingProjectDetailSerializer(RoutingProjectSerializer):
             "unrouted",
             "elsewhere",
         )
-        read_only_fields = fields  # type: ignore[assignment]
+        read_only_fields = fields  # type: ignore[assignment]  # a longer tuple

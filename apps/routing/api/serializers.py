@@ -72,8 +72,8 @@ class RoutedItemDetailSerializer(RoutedItemSerializer):
     story = ItemStepSerializer(many=True, read_only=True)
 
     class Meta(RoutedItemSerializer.Meta):
-        fields = (*RoutedItemSerializer.Meta.fields, "item", "raw", "story")  # type: ignore[assignment]
-        read_only_fields = fields  # type: ignore[assignment]
+        fields = (*RoutedItemSerializer.Meta.fields, "item", "raw", "story")  # type: ignore[assignment]  # a longer tuple
+        read_only_fields = fields  # type: ignore[assignment]  # a longer tuple
 
     @extend_schema_field(serializers.DictField(allow_null=True))
     def get_item(self, row: RoutedItem) -> dict[str, Any] | None:

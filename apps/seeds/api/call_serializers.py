@@ -154,7 +154,7 @@ class LeasedSeedSerializer(serializers.Serializer[Any]):
 
     segment = serializers.IntegerField(help_text=_("When it begins, ms since 1970; 0: default."))
     key = serializers.CharField()
-    data = serializers.CharField()  # type: ignore[assignment]
+    data = serializers.CharField()  # type: ignore[assignment]  # the wire name is fixed
     retry = serializers.IntegerField(help_text=_("Tries that have failed before."))
     max_retry = serializers.IntegerField()
     ext = serializers.DictField(allow_null=True)
@@ -243,7 +243,7 @@ class GivenBackSerializer(serializers.Serializer[Any]):
 class LookUpSerializer(serializers.Serializer[Any]):
     """A seed as it would be added, or as it is known."""
 
-    data = serializers.CharField(required=False, trim_whitespace=False)  # type: ignore[assignment]
+    data = serializers.CharField(required=False, trim_whitespace=False)  # type: ignore[assignment]  # the wire name is fixed
     active_at = MomentField(required=False, allow_null=True)
     segment = MomentField(required=False)
     key = serializers.CharField(required=False, trim_whitespace=False)
@@ -255,7 +255,7 @@ class KnownSeedSerializer(serializers.Serializer[Any]):
     segment = serializers.IntegerField()
     begins_at = serializers.DateTimeField(allow_null=True)
     key = serializers.CharField()
-    data = serializers.CharField()  # type: ignore[assignment]
+    data = serializers.CharField()  # type: ignore[assignment]  # the wire name is fixed
     state = serializers.ChoiceField(choices=STATES)
     retry = serializers.IntegerField()
     max_retry = serializers.IntegerField()
@@ -317,7 +317,7 @@ LOOK_UP_REQUEST: Final = {
 class GrabSerializer(serializers.Serializer[Any]):
     """A seed to be crawled now, before all others."""
 
-    data = serializers.CharField(trim_whitespace=False)  # type: ignore[assignment]
+    data = serializers.CharField(trim_whitespace=False)  # type: ignore[assignment]  # the wire name is fixed
     max_retry = serializers.IntegerField(
         required=False, allow_null=True, min_value=0, max_value=1000
     )

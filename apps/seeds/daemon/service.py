@@ -269,6 +269,7 @@ class SeedDaemon:
             connections.close_all()
             self._out.refuse(delivery, Refused("database_away", f"the database is away: {error}"))
         except Exception as error:
+            # Tried again it would fail again, and for ever.
             logger.exception("a call of the seed service has failed")
             reason = f"{type(error).__name__}: {error}"
             self._out.dead_letter(delivery, reason, code="service_error")

@@ -57,6 +57,7 @@ class Upkeep:
                 logger.warning("seed service, %s: %s", name, error)
             self._troubles.add(name)
         except Exception:
+            # One turn fails; the next one comes, and the other threads go on.
             connections.close_all()
             logger.exception("seed service, %s", name)
         else:

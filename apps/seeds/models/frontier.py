@@ -21,6 +21,11 @@ from apps.seeds.querysets import FrontierQuerySet
 
 MAX_LEASE_SECONDS = 24 * 3600
 
+validate_name = RegexValidator(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z",
+    _("Letters, digits, '.', '_' and '-' only, and no mark at the beginning."),
+)
+
 
 def validate_time_zone(value: str) -> None:
     """Accept a zone of the IANA database, such as ``Asia/Shanghai``."""
@@ -52,12 +57,7 @@ class Frontier(models.Model):
     name = models.CharField(
         _("name"),
         max_length=100,
-        validators=[
-            RegexValidator(
-                r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z",
-                _("Letters, digits, '.', '_' and '-' only, and no mark at the beginning."),
-            )
-        ],
+        validators=[validate_name],
     )
     description = models.CharField(_("description"), max_length=500, blank=True)
     time_zone = models.CharField(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from apps.projects.models import Project
 from apps.runtime.fields import SecretTextField
 from apps.seeds.engine.scoring import NEVER_USED, Judgement
+from apps.seeds.models.frontier import validate_name
 from apps.seeds.querysets import ResourcePoolQuerySet, ResourceQuerySet
 from apps.seeds.states import ResourceState
 
@@ -28,12 +29,7 @@ class ResourcePool(models.Model):
     name = models.CharField(
         _("name"),
         max_length=100,
-        validators=[
-            RegexValidator(
-                r"^[A-Za-z0-9][A-Za-z0-9._-]*\Z",
-                _("Letters, digits, '.', '_' and '-' only, and no mark at the beginning."),
-            )
-        ],
+        validators=[validate_name],
     )
     description = models.CharField(_("description"), max_length=500, blank=True)
     rotation_percent = models.PositiveSmallIntegerField(

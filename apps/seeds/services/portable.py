@@ -219,6 +219,7 @@ def import_seeds(
                 done.cancelled = True
                 return done
     except BaseException as error:
+        # However it ended, its row must not stand there as running.
         text = str(error) or type(error).__name__
         end_operation(operation, OperationState.FAILED, text)
         raise

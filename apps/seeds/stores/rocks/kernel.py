@@ -276,6 +276,7 @@ def translated() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # Ours and Python's own are more than a bare ``Exception``.
         if type(error) is not Exception and not isinstance(error, DbClosedError):
             raise
         raise StoreUnavailable(f"RocksDB: {error}") from error
