@@ -17,6 +17,7 @@ from crawlyard.settings.paths import (
     new_secret_key,
 )
 from crawlyard.settings.placeholders import read_placeholders
+from crawlyard.settings.requests import request_nodes, request_prefix
 from crawlyard.settings.routing import anonymous_networks, routing_servers
 from crawlyard.settings.tasks import HOUSEKEEPING, celery_broker
 from yardkit import topology
@@ -56,6 +57,25 @@ RUNNER_URL = env.str("RUNNER_URL", default="process://")
 SEEDS_URL = env.secret("SEEDS_URL", default=f"rocksdb://{quote(str(DATA_DIR / 'seeds'))}")
 if not SEEDS_URL.startswith(("rocksdb:///", "postgresql://", "postgres://")):
     raise EnvError("SEEDS_URL: not understood; use rocksdb:///folder or postgresql://host/name")
+
+# --- stored requests ------------------------------------------------------------------------
+
+# The storage node "default": a folder of SQLite files, PostgreSQL or MongoDB.
+REQUESTS_URL = env.secret("REQUESTS_URL", default=f"sqlite://{quote(str(DATA_DIR / 'requests'))}")
+# The other nodes that settings of a biz may name: node2=mongodb://..., node3=...
+REQUESTS_NODES = request_nodes(env, REQUESTS_URL)
+# Databases of bizzes begin with it.
+REQUESTS_PREFIX = request_prefix(env)
+# Where tables of records are made; by default beside everything else.
+RECORDS_URL = env.secret("RECORDS_URL", default="") or DATABASE_URL
+RECORDS_DIR: Path = env.path("RECORDS_DIR", default=DATA_DIR / "records")
+# `up` on one box starts up to so many fetchers; what an autoscaler is told ends there, too.
+FETCHERS_MAX = env.int("FETCHERS_MAX", default=4, minimum=1, maximum=1000)
+
+# --- sources --------------------------------------------------------------------------------
+
+# Networks, as CIDR, that record APIs may stand in besides public addresses.
+SOURCES_ALLOWED_NETWORKS = env.list("SOURCES_ALLOWED_NETWORKS", default=[])
 
 # --- agents ---------------------------------------------------------------------------------
 
@@ -214,6 +234,8 @@ INSTALLED_APPS = [
     "crawlyard",
     "apps.dashboard",
     "apps.routing",
+    "apps.requeststore",
+    "apps.sources",
     "apps.joblogs",
     "apps.queuestats",
     "apps.agents",

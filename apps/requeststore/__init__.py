@@ -1,0 +1,1 @@
+"""Stored requests: durable, sharded, expiring, found again by id."""

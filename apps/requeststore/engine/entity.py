@@ -1,0 +1,52 @@
+"""The data of a stored request (seed S4.5): what to download and how to read it, as bytes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from apps.requeststore.engine.errors import BadRequest, TooLarge
+from apps.requeststore.engine.limits import MAX_DATA_BYTES
+
+MAX_URL: Final = 8000
+MAX_PRIORITY: Final = 9
+
+
+class Entity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A page to download. ``rule``: the name or number of one of the biz's extraction rules.
+
+    ``meta`` is the producer's own and goes into each record.
+    """
+
+    url: str
+    rule: str = ""
+    method: str = "GET"
+    headers: dict[str, str] = {}
+    params: dict[str, str] = {}
+    body: bytes = b""
+    meta: dict[str, Any] = {}
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(Entity)
+
+
+def encode_entity(entity: Entity) -> bytes:
+    """As it is stored. Raises ``BadRequest``: not serialisable, and ``TooLarge``."""
+    try:
+        data = _encoder.encode(entity)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadRequest(f"the request cannot be serialised: {error}") from error
+    if len(data) > MAX_DATA_BYTES:
+        text = f"the request has {len(data)} bytes; at most {MAX_DATA_BYTES} are stored"
+        raise TooLarge(text)
+    return data
+
+
+def decode_entity(data: bytes) -> Entity:
+    """Raises ``BadRequest`` for bytes of other make; they may have been stored by others."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequest(f"the data is no request of this platform: {error}") from error

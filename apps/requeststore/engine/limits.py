@@ -1,0 +1,14 @@
+"""How large things may be."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_BATCH: Final = 10_000
+# Of the data of one request; MongoDB takes documents of 16 MiB, and the steps need room as well.
+MAX_DATA_BYTES: Final = 15 * 1024 * 1024
+MAX_OWNER: Final = 200
+MAX_STEPS: Final = 100
+# 64-bit, signed: what every store can keep.
+MAX_ID: Final = 2**63 - 1
+MAX_TS: Final = 253_402_300_799_999

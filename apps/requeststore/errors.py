@@ -1,0 +1,51 @@
+"""Refusals of this app for people and REST; those of the engine are in ``engine.errors``."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.errors import DomainError
+
+
+class RequestRefusal(DomainError):
+    """Base of this app's refusals."""
+
+    code = "request_store_error"
+
+
+class NoSuchBiz(RequestRefusal):
+    """The active configuration of the project names no such biz."""
+
+    code = "unknown_biz"
+    status = 404
+    detail = _("This project has no such biz.")
+
+
+class BizDisabled(RequestRefusal):
+    """It takes no new requests."""
+
+    code = "biz_disabled"
+    detail = _("This biz is switched off.")
+
+
+class BadRequests(RequestRefusal):
+    """One or more of the requests cannot be stored; ``fields`` says which and why."""
+
+    code = "bad_requests"
+    status = 422
+    detail = _("Some of these requests cannot be stored; none was.")
+
+
+class StoreAway(RequestRefusal):
+    """A storage node or its queue does not answer."""
+
+    code = "store_unavailable"
+    status = 503
+    detail = _("The request store does not answer. Try again.")
+
+
+class RebalanceRunning(RequestRefusal):
+    """One at a time."""
+
+    code = "rebalance_running"
+    detail = _("A re-balance of this biz has not ended yet.")

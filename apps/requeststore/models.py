@@ -1,0 +1,202 @@
+"""What the platform knows of stores that it does not ask while a page is drawn.
+
+The requests themselves are in the storage nodes (``stores``); these rows are the books of what has
+expired and been deleted there, and reports some seconds old.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from apps.projects.models import Project
+from apps.requeststore.states import RebalanceState
+
+
+class ShardReport(models.Model):
+    """A shard as it was at ``reported_at``; sums over a biz are its books together with its slices.
+
+    ``by_flag`` counts what lies in the store now and belongs to no closed slice.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    biz = models.CharField(_("biz"), max_length=32)
+    node = models.CharField(_("node"), max_length=32)
+    database = models.CharField(_("database"), max_length=63)
+    collection = models.CharField(_("collection"), max_length=63)
+    by_flag = models.JSONField(_("requests by flag"), default=dict)
+    oldest_new_at = models.DateTimeField(_("oldest new request"), null=True, blank=True)
+    # Of those that are new or taken: how many expire within 5 min, 1 h, 6 h and 24 h from then.
+    expiring = models.JSONField(_("about to expire"), default=dict)
+    size_bytes = models.PositiveBigIntegerField(_("size"), default=0)
+    # Requests with a ts before it are in closed slices.
+    closed_until = models.DateTimeField(_("closed until"), null=True, blank=True)
+    orphans = models.PositiveBigIntegerField(_("re-queued orphans"), default=0)
+    overdue = models.PositiveBigIntegerField(_("returned after their deadline"), default=0)
+    problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
+    reported_at = models.DateTimeField(_("reported at"), default=timezone.now)
+
+    class Meta:
+        verbose_name = _("shard")
+        verbose_name_plural = _("shards")
+        ordering: ClassVar = ["project", "biz", "node", "collection"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["node", "database", "collection"], name="requeststore_one_report_a_shard"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.database}.{self.collection}"
+
+
+class ClosedSlice(models.Model):
+    """The final count of the requests of one shard whose ts lies in one span of time.
+
+    Written when all of them are final, before the store may delete any; nothing changes it later
+    but its being added to a longer span.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    biz = models.CharField(_("biz"), max_length=32)
+    node = models.CharField(_("node"), max_length=32)
+    database = models.CharField(_("database"), max_length=63)
+    collection = models.CharField(_("collection"), max_length=63)
+    start_at = models.DateTimeField(_("from"))
+    seconds = models.PositiveIntegerField(_("seconds"))
+    processed = models.PositiveBigIntegerField(_("processed"), default=0)
+    expired = models.PositiveBigIntegerField(_("expired unprocessed"), default=0)
+    by_flag = models.JSONField(_("requests by flag"), default=dict)
+
+    class Meta:
+        verbose_name = _("closed slice")
+        verbose_name_plural = _("closed slices")
+        ordering: ClassVar = ["-start_at", "pk"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["node", "database", "collection", "start_at"],
+                name="requeststore_slice_closed_once",
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["project", "biz", "start_at"], name="requeststore_slices_of_biz"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.node}:{self.database}.{self.collection} {self.start_at:%Y-%m-%d %H:%M}"
+
+
+class QueueReport(models.Model):
+    """The queue of a biz as it was at ``reported_at``."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    biz = models.CharField(_("biz"), max_length=32)
+    name = models.CharField(_("queue"), max_length=255)
+    waiting = models.PositiveBigIntegerField(_("waiting"), default=0)
+    taken = models.PositiveBigIntegerField(_("taken"), null=True, blank=True)
+    memory_bytes = models.PositiveBigIntegerField(_("memory"), null=True, blank=True)
+    problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
+    reported_at = models.DateTimeField(_("reported at"), default=timezone.now)
+
+    class Meta:
+        verbose_name = _("request queue")
+        verbose_name_plural = _("request queues")
+        ordering: ClassVar = ["project", "biz"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["project", "biz"], name="requeststore_one_queue_report_a_biz"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class NodeReport(models.Model):
+    """A storage node, or the queue server, as it was at ``reported_at`` (seed S4.26)."""
+
+    name = models.CharField(_("node"), max_length=32, unique=True)
+    kind = models.CharField(_("kind"), max_length=20)
+    version = models.CharField(_("version"), max_length=100, blank=True, default="")
+    storage_bytes = models.PositiveBigIntegerField(_("storage"), null=True, blank=True)
+    memory_bytes = models.PositiveBigIntegerField(_("memory"), null=True, blank=True)
+    connections = models.PositiveIntegerField(_("connections"), null=True, blank=True)
+    members = models.JSONField(_("members"), default=list)
+    slow = models.JSONField(_("slow operations"), default=list)
+    problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
+    since_at = models.DateTimeField(_("in this state since"), default=timezone.now)
+    reported_at = models.DateTimeField(_("reported at"), default=timezone.now)
+
+    class Meta:
+        verbose_name = _("storage node")
+        verbose_name_plural = _("storage nodes")
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class FetcherSlot(models.Model):
+    """What one fetcher process is at the center for one biz: owner ``fetcher:<pk>``, run -pk."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    biz = models.CharField(_("biz"), max_length=32)
+    name = models.CharField(_("process"), max_length=200)
+    seen_at = models.DateTimeField(_("last seen"), default=timezone.now)
+
+    class Meta:
+        verbose_name = _("fetcher at the center")
+        verbose_name_plural = _("fetchers at the center")
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["project", "biz", "name"], name="requeststore_one_slot_a_process"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.biz} {self.name}"
+
+
+class Rebalance(models.Model):
+    """Moving the requests of older epochs to where the newest one would have them."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    biz = models.CharField(_("biz"), max_length=32)
+    state = models.CharField(
+        _("state"),
+        max_length=16,
+        choices=RebalanceState.choices,
+        default=RebalanceState.RUNNING,
+    )
+    config_version = models.PositiveIntegerField(_("version of the settings"))
+    # Where it stands: shards that are done, and in the one under way the last id.
+    cursor = models.JSONField(_("cursor"), default=dict)
+    moved = models.PositiveBigIntegerField(_("moved"), default=0)
+    stayed = models.PositiveBigIntegerField(_("in place already"), default=0)
+    problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
+    created_by = models.CharField(_("started by"), max_length=150, blank=True, default="")
+    created_at = models.DateTimeField(_("started at"), default=timezone.now)
+    stepped_at = models.DateTimeField(_("last step at"), default=timezone.now)
+    ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("re-balance")
+        verbose_name_plural = _("re-balances")
+        ordering: ClassVar = ["-pk"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["project", "biz"],
+                name="requeststore_one_rebalance_a_biz",
+                condition=models.Q(state=RebalanceState.RUNNING),
+            ),
+            models.CheckConstraint(
+                condition=models.Q(state__in=RebalanceState.values),
+                name="requeststore_rebalance_state_known",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.biz} #{self.pk}"

@@ -1,0 +1,1 @@
+"""Queues of requests: Redis lists, or the broker."""

@@ -1,0 +1,15 @@
+"""States of this app's own rows; those of a request are its flags (``engine.flags``)."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+
+class RebalanceState(models.TextChoices):
+    """A re-balance ends once and stays so."""
+
+    RUNNING = "running", _("running")
+    DONE = "done", _("done")
+    CANCELLED = "cancelled", _("cancelled")
+    FAILED = "failed", _("failed")

@@ -1,0 +1,1 @@
+"""Storage nodes: one port, an adapter each for SQL and MongoDB."""

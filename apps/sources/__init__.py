@@ -1,0 +1,1 @@
+"""Record APIs and what is harvested of them."""

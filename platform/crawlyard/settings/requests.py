@@ -1,0 +1,45 @@
+"""Settings of stored requests."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from yardkit.env import Env, EnvError
+
+_SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://", "mongodb://", "mongodb+srv://")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_PREFIX: Final = re.compile(r"[a-z][a-z0-9]{0,15}")
+
+
+def request_nodes(env: Env, url: str) -> dict[str, str]:
+    """Every storage node by name: ``default`` is REQUESTS_URL, the others of REQUESTS_NODES.
+
+    Raises ``EnvError``; no text of it holds an address, which may hold a password.
+    """
+    nodes = {"default": _checked("REQUESTS_URL", url)}
+    for entry in env.secret("REQUESTS_NODES", default="").split():
+        name, sign, address = entry.partition("=")
+        if not sign or not _NAME.fullmatch(name):
+            raise EnvError("REQUESTS_NODES: not understood; use node2=mongodb://... node3=...")
+        if name in nodes:
+            raise EnvError(f"REQUESTS_NODES: the node {name} is there twice")
+        nodes[name] = _checked(f"REQUESTS_NODES: {name}", address)
+    return nodes
+
+
+def request_prefix(env: Env) -> str:
+    """What databases begin with."""
+    prefix = env.str("REQUESTS_PREFIX", default="crawlyard")
+    if not _PREFIX.fullmatch(prefix):
+        raise EnvError("REQUESTS_PREFIX: use a-z and 0-9, at most 16, a letter first")
+    return prefix
+
+
+def _checked(name: str, url: str) -> str:
+    if not url.startswith(_SCHEMES):
+        raise EnvError(
+            f"{name}: not understood; use sqlite:///folder, postgresql://host/name "
+            "or mongodb://host/?replicaSet=rs0"
+        )
+    return url
