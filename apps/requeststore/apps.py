@@ -10,3 +10,10 @@ class RequestStoreConfig(AppConfig):
     name = "apps.requeststore"
     label = "requeststore"
     verbose_name = _("Request store")
+
+    def ready(self) -> None:
+        """Fetchers may own allocations of agents."""
+        from apps.agents.engine import owners
+        from apps.requeststore.services.slots import fetcher_owners
+
+        owners.register(owners.FETCHER, fetcher_owners)
