@@ -11,6 +11,16 @@ from apps.queuestats.queries.books import (
     books_of,
     center_books_of,
 )
+from apps.queuestats.queries.series import (
+    FoundRates,
+    Point,
+    Points,
+    SeriesKey,
+    points,
+    rate,
+    rates,
+    series_of,
+)
 
 __all__ = [
     "ATTEMPTS",
@@ -19,7 +29,15 @@ __all__ = [
     "REQUESTS",
     "SUMMED",
     "CenterBooks",
+    "FoundRates",
+    "Point",
+    "Points",
     "RunBooks",
+    "SeriesKey",
     "books_of",
     "center_books_of",
+    "points",
+    "rate",
+    "rates",
+    "series_of",
 ]

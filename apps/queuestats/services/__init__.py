@@ -2,10 +2,16 @@
 
 from apps.queuestats.services.counters import (
     LAST_REPORT_SECONDS,
-    Refused,
     Report,
     close_books,
     store_counters,
+)
+from apps.queuestats.services.refusing import Refused
+from apps.queuestats.services.samples import (
+    note_listening,
+    prune_series,
+    record_gauges,
+    store_samples,
 )
 
 __all__ = [
@@ -13,5 +19,9 @@ __all__ = [
     "Refused",
     "Report",
     "close_books",
+    "note_listening",
+    "prune_series",
+    "record_gauges",
     "store_counters",
+    "store_samples",
 ]
