@@ -22,12 +22,8 @@ import msgspec
 
 from apps.requeststore.engine.limits import MAX_TS
 
-
-class Shard(msgspec.Struct, frozen=True):
-    """Physical names, fit for every adapter: ``[a-z0-9_]{1,63}``."""
-
-    database: str
-    collection: str
+# Part of this port: importable from here.
+from apps.requeststore.engine.shard import Shard as Shard
 
 
 class StepKind(enum.StrEnum):
