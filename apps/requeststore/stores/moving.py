@@ -65,7 +65,7 @@ def look(
             in_place += 1
         elif request.flag == TAKEN:
             taken.append(request.id)
-        elif request.flag != MOVING and _is_over(request, cutoff):
+        elif request.flag != MOVING and is_over(request, cutoff):
             expired += 1
         else:
             movable.append(request.id)
@@ -104,7 +104,8 @@ def move(
     return Moved(len(ids) - len(taken) - len(staying), taken, len(staying))
 
 
-def _is_over(request: StoredRequest, cutoff: int) -> bool:
+def is_over(request: StoredRequest, cutoff: int) -> bool:
+    """It has expired, or is about to."""
     return request.flag == EXPIRED or request.ts <= cutoff + MARGIN_MS
 
 
@@ -112,7 +113,7 @@ def _staying(
     nodes: Nodes, target: Target, held: Sequence[StoredRequest], cutoff: int
 ) -> frozenset[int]:
     """Those that have expired on their way and are not in their new shard yet."""
-    over = [request for request in held if _is_over(request, cutoff)]
+    over = [request for request in held if is_over(request, cutoff)]
     staying = []
     for place, group in _grouped(target, over).items():
         found = nodes(place.node).find(place.shard, [request.id for request in group])
