@@ -1,6 +1,6 @@
 """Registers the app."""
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.utils.translation import gettext_lazy as _
 
 
@@ -10,3 +10,12 @@ class RequestStoreConfig(AppConfig):
     name = "apps.requeststore"
     label = "requeststore"
     verbose_name = _("Request store")
+
+    def ready(self) -> None:
+        """Make the bizzes a kind of configuration, in processes that save some."""
+        if not apps.is_installed("django.contrib.admin"):
+            return
+        from apps.configcenter.services import register
+        from apps.requeststore.services.kind import BizKind
+
+        register(BizKind())
