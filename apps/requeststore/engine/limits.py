@@ -12,3 +12,5 @@ MAX_STEPS: Final = 100
 # 64-bit, signed: what every store can keep.
 MAX_ID: Final = 2**63 - 1
 MAX_TS: Final = 253_402_300_799_999
+# Of one call over HTTP: the largest request as base64, or many small ones.
+MAX_BODY_BYTES: Final = 32 * 1024 * 1024
