@@ -53,8 +53,6 @@ FLAWS: Final[Mapping[str, str]] = {
 # What ``engine.reading`` finds in a request.
 REQUESTS: Final[Mapping[str, str]] = {
     "bad_body": _("this is no base64"),
-    "bad_method": _("a method has 1 to 20 capital letters"),
-    "bad_url": _("an address begins with http:// or https://, and holds no spaces"),
     "body_twice": _("either body or body_base64"),
     "no_such_rule": _("the biz has no such extraction rule; there are {names}"),
     "not_request": _("a request is a text with its URL, or an object"),

@@ -1,4 +1,4 @@
-"""Clients without a token on the paths that the seeds name, from networks that the operator trusts."""
+"""Clients without a token, on the paths that the seeds name, from networks of the operator."""
 
 from __future__ import annotations
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Iterator
 from typing import Any, Final
-from urllib.parse import urlsplit
 
+from apps.requeststore.engine.accepting import refusal
 from apps.requeststore.engine.biz import Biz
 from apps.requeststore.engine.checking import Flaw
-from apps.requeststore.engine.entity import MAX_URL, Entity, encode_entity
+from apps.requeststore.engine.entity import Entity, encode_entity
 from apps.requeststore.engine.errors import BadRequest, TooLarge
 from apps.requeststore.engine.limits import MAX_DATA_BYTES
 
@@ -24,11 +23,7 @@ FIELDS: Final = (
     *("url", "rule", "method", "headers", "params"),
     *("body", "body_base64", "meta"),
 )
-MAX_HEADERS: Final = 100
-_METHOD: Final = re.compile(r"[A-Z]{1,20}")
-_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
-_BREAKS: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_NO_URL: Final = re.compile(r"[\x00-\x20\x7f]")
+MAX_PAIRS: Final = 100
 
 
 def read_request(value: object, biz: Biz) -> tuple[Entity, list[Flaw]]:
@@ -73,8 +68,8 @@ def _pairs(value: dict[str, Any], name: str) -> Iterator[Flaw]:
     if not isinstance(pairs, dict):
         yield Flaw(name, "not_mapping")
         return
-    if len(pairs) > MAX_HEADERS:
-        yield Flaw(name, "too_many", {"most": MAX_HEADERS})
+    if len(pairs) > MAX_PAIRS:
+        yield Flaw(name, "too_many", {"most": MAX_PAIRS})
     for key, each in pairs.items():
         if not isinstance(each, str):
             yield Flaw(f"{name}.{key}", "not_text")
@@ -95,34 +90,14 @@ def _body(value: dict[str, Any]) -> tuple[bytes, list[Flaw]]:
 
 
 def _meaning(entity: Entity, biz: Biz) -> Iterator[Flaw]:
-    if len(entity.url) > MAX_URL:
-        yield Flaw("url", "too_long", {"most": MAX_URL})
-    elif not _is_url(entity.url):
-        yield Flaw("url", "bad_url")
-    if not _METHOD.fullmatch(entity.method):
-        yield Flaw("method", "bad_method")
+    field, why = refusal(entity)
+    if why:
+        yield Flaw(field, "not_sendable", {"text": why})
     if entity.rule and entity.rule not in biz.rules:
         yield Flaw("rule", "no_such_rule", {"names": ", ".join(sorted(biz.rules)) or "–"})
-    for name, text in entity.headers.items():
-        if not _HEADER.fullmatch(name) or _BREAKS.search(text) or len(text) > MAX_URL:
-            yield Flaw(f"headers.{name}", "bad_header")
     try:
         encode_entity(entity)
     except TooLarge:
         yield Flaw("", "too_large", {"most": MAX_DATA_BYTES})
     except BadRequest as error:
         yield Flaw("", "not_serialisable", {"why": str(error)})
-
-
-def _is_url(url: str) -> bool:
-    try:
-        parts = urlsplit(url)
-        # Looks at the port, which may be none.
-        return (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and parts.port is not False
-            and not _NO_URL.search(url)
-        )
-    except ValueError:
-        return False
