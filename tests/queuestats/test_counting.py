@@ -92,17 +92,14 @@ def test_a_report_that_was_stored_and_not_acknowledged_adds_nothing(
     project = make_project()
     service.count(CREATED, project=project.pk, label="news", amount=7)
     assert service.flush_rates()
-    failpoints.configure({"queuestats.before_ack": "raise"})
+    failpoints.configure({"FAILPOINTS": "queuestats.before_ack=raise@1"})
     with pytest.raises(FailpointError):
-        while True:
-            daemon.step()
-    failpoints.configure({"queuestats.before_commit": "raise"})
+        until(daemon, -1)
+    failpoints.configure({"FAILPOINTS": "queuestats.before_commit=raise@1"})
     service.count(CREATED, project=project.pk, label="news", amount=3)
     assert service.flush_rates()
     with pytest.raises(FailpointError):
-        while True:
-            daemon.step()
-    failpoints.configure({})
+        until(daemon, -1)
     assert stored() == 7, "what was not committed is not there"
     until(daemon, 10)
     assert SampleSender.objects.get().missing == []
@@ -120,7 +117,8 @@ def test_a_report_that_cannot_be_stored_is_a_dead_letter(daemon: StatisticsDaemo
     assert "no such time" in DeadLetter.objects.get().reason
 
 
-def test_an_outage_of_the_broker_delays_and_loses_nothing(daemon: StatisticsDaemon) -> None:
+@pytest.mark.fault
+def test_an_outage_of_the_broker_delays_and_loses_nothing() -> None:
     project = make_project()
     with override_settings(BROKER_URL="amqp://guest@127.0.0.1:1/"):
         service.count(CREATED, project=project.pk, label="news", amount=7)
@@ -130,10 +128,10 @@ def test_an_outage_of_the_broker_delays_and_loses_nothing(daemon: StatisticsDaem
     deadline = time.monotonic() + 10
     while not service.flush_rates(2.0):
         assert time.monotonic() < deadline
-    daemon.teardown()
-    daemon.broker = shared_broker()
+    daemon = StatisticsDaemon(broker=shared_broker(), clock=SystemClock())
     daemon.setup()
     until(daemon, 7)
+    daemon.teardown()
 
 
 @pytest.mark.fault

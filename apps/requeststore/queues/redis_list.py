@@ -168,6 +168,7 @@ class RedisListQueue:
 
     def renew(self) -> None:
         """See ``redis_server.Leaseholder``."""
+        self._send_reports()
         self._ask(0, 0.0)
 
     # --- taking ---------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 # The library's own limit is 5 s, too, and would end a wait of as many: none may be longer than
 # ``WAIT_SECONDS`` at a time.
-_SOCKET_SECONDS: Final = 5.0
+SOCKET_SECONDS: Final = 5.0
 WAIT_SECONDS: Final = 2.0
 LEASE_SECONDS: Final = 30.0
 
@@ -37,7 +37,13 @@ class Leaseholder(Protocol):
 class RedisServer:
     """See above. ``client`` answers bytes; its commands raise ``redis.RedisError``, at once."""
 
-    def __init__(self, url: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        lease_seconds: float = LEASE_SECONDS,
+        socket_seconds: float = SOCKET_SECONDS,
+    ) -> None:
         """Connects at the first command. Raises ``BadSetting``."""
         self._url = url
         self.lease_seconds = lease_seconds
@@ -47,8 +53,8 @@ class RedisServer:
             raise BadSetting(f"REDIS_URL: {without_secrets(str(error), url)}") from None
         # Whatever the URL says: the library would send a push again whose answer was lost.
         options.update(
-            socket_timeout=_SOCKET_SECONDS,
-            socket_connect_timeout=_SOCKET_SECONDS,
+            socket_timeout=socket_seconds,
+            socket_connect_timeout=socket_seconds,
             retry=Retry(NoBackoff(), 0),
             retry_on_timeout=False,
             retry_on_error=[],

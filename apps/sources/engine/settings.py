@@ -13,6 +13,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,6 +29,14 @@ class SourceKind(enum.StrEnum):
 
     OCTOPARSE = "octoparse"
     JSON = "json"
+
+
+class Dialect(enum.StrEnum):
+    """Which of Octoparse's two interfaces is spoken; ``auto`` goes by the host's name."""
+
+    AUTO = "auto"
+    DATA = "data"
+    OPEN = "open"
 
 
 class Mode(enum.StrEnum):
@@ -92,6 +101,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     credentials: str = ""
     json: JsonApi = JsonApi()
     mode: Mode = Mode.OFFSET
+    dialect: Dialect = Dialect.AUTO
     enabled: bool = True
     auto_start: bool = True
     cron: str = ""
@@ -116,6 +126,13 @@ class Source(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The address that is asked, without a slash at its end."""
         base = self.base_url or (OCTOPARSE_BASE if self.kind is SourceKind.OCTOPARSE else "")
         return base.rstrip("/")
+
+    @property
+    def speaks_open(self) -> bool:
+        """Whether Octoparse's newer interface is meant (openapi.*, seed S0.37)."""
+        if self.dialect is not Dialect.AUTO:
+            return self.dialect is Dialect.OPEN
+        return (urlsplit(self.url).hostname or "").startswith("openapi.")
 
     @property
     def content(self) -> str:
