@@ -50,6 +50,13 @@ class CredentialInUse(SourceRefusal):
     detail = _("Sources use these credentials.")
 
 
+class CredentialExists(SourceRefusal):
+    """A name stands for one set of secrets."""
+
+    code = "credential_exists"
+    detail = _("The project has credentials of this name already.")
+
+
 class BadCredential(SourceRefusal):
     """A name or headers that cannot be."""
 

@@ -86,7 +86,7 @@ def _check_call(node: dict[str, Any]) -> None:
     known = functions.Functions.FUNCTION_TABLE.get(name)
     if known is None:
         raise BadExpression(f"there is no function {name}()")
-    signature = known[1]
+    signature = known["signature"]
     variadic = bool(signature) and signature[-1].get("variadic", False)
     if given < len(signature) or (given > len(signature) and not variadic):
         raise BadExpression(f"{name}() does not take {given} arguments")
