@@ -1,0 +1,14 @@
+"""REST addresses below /api/v1."""
+
+from __future__ import annotations
+
+from apps.access.api.routers import Router
+from apps.requeststore.api.bizzes import BizViewSet
+from apps.requeststore.api.rebalances import RebalanceViewSet
+from apps.requeststore.api.requests import RequestViewSet
+
+router = Router()
+router.register("requests", RequestViewSet, basename="request")
+router.register("bizzes", BizViewSet, basename="biz")
+router.register("rebalances", RebalanceViewSet, basename="rebalance")
+urlpatterns = router.urls
