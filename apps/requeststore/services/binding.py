@@ -82,9 +82,7 @@ def owners_of_shards(project_id: int) -> dict[Place, str]:
     }
 
 
-def with_former(
-    bound: BoundBiz, owners: dict[Place, str], nodes: Collection[str]
-) -> BoundBiz:
+def with_former(bound: BoundBiz, owners: dict[Place, str], nodes: Collection[str]) -> BoundBiz:
     """The same biz, with the places it had in earlier versions."""
     current = frozenset(bound.spread.places)
     former = [
