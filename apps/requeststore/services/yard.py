@@ -259,9 +259,7 @@ class Yard:
         self._connections.close()
 
 
-def _sorted(
-    bound: dict[int, dict[str, BoundBiz]], project_id: int | None
-) -> list[BoundBiz]:
+def _sorted(bound: dict[int, dict[str, BoundBiz]], project_id: int | None) -> list[BoundBiz]:
     projects = list(bound.values()) if project_id is None else [bound.get(project_id, {})]
     return sorted(
         (each for named in projects for each in named.values()),
