@@ -345,8 +345,12 @@ class SqliteNode:
                     cutoff=cutoff,
                 )
             )
-        # An id that is named twice was opened once.
-        return [number in opened and not opened.discard(number) for number in ids]
+        answers = []
+        for number in ids:
+            answers.append(number in opened)
+            # An id that is named twice was opened once.
+            opened.discard(number)
+        return answers
 
     # --- the node ---------------------------------------------------------------------------
 
