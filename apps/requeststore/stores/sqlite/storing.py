@@ -1,0 +1,144 @@
+"""Making a shard, storing into it, and the sweeps over it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from apps.requeststore.engine.flags import NEW, TAKEN, is_final
+from apps.requeststore.stores import story
+from apps.requeststore.stores.base import (
+    NewRequest,
+    Shard,
+    StepKind,
+    StoredRequest,
+)
+from apps.requeststore.stores.sqlite import statements
+from apps.requeststore.stores.sqlite.files import Files
+from apps.requeststore.stores.sqlite.table import Row, Table, request_of
+
+
+def insert(
+    files: Files, shard: Shard, requests: Sequence[tuple[int, NewRequest]], *, by: str, now: int
+) -> list[bool]:
+    """See ``StorageNode.insert``; no id is there twice. Which were new."""
+    step = story.written(now, StepKind.STORED, by)
+
+    def before(connection: sqlite3.Connection) -> None:
+        rows = ((place, one.id, one.biz, one.ts, one.priority, one.data) for place, one in requests)
+        Table(connection, shard).many(statements.STAGE, rows)
+
+    def work(connection: sqlite3.Connection) -> list[bool]:
+        table = Table(connection, shard)
+        table.execute(statements.SEE_IDS)
+        table.execute(statements.INSERT, (step,))
+        table.execute(statements.INSERT_DATA)
+        return []
+
+    return files.writing(shard.database, work, before=before, after=_new, make=True)
+
+
+def receive(files: Files, shard: Shard, requests: Sequence[Row]) -> list[bool]:
+    """The same with whole rows, as ``statements.STAGE_WHOLE`` has them."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_WHOLE, requests)
+
+    def work(connection: sqlite3.Connection) -> list[bool]:
+        table = Table(connection, shard)
+        table.execute(statements.SEE_IDS)
+        table.execute(statements.RECEIVE)
+        table.execute(statements.INSERT_DATA)
+        return []
+
+    return files.writing(shard.database, work, before=before, after=_new, make=True)
+
+
+def _new(connection: sqlite3.Connection, _none: list[bool]) -> list[bool]:
+    return [bool(new) for _place, new in connection.execute(statements.IS_NEW)]
+
+
+def whole(place: int, one: StoredRequest, *, by: str, now: int) -> Row:
+    """A row of ``statements.STAGE_WHOLE``, with the step of its coming here."""
+    steps = story.story_of(one.steps) + story.written(now, StepKind.MOVED, by)
+    return (
+        place,
+        one.id,
+        one.biz,
+        one.ts,
+        one.flag,
+        one.priority,
+        one.owner,
+        one.deadline,
+        one.tries,
+        one.queued_at,
+        one.finished_at,
+        one.result,
+        steps,
+        one.data,
+    )
+
+
+def overdue(
+    files: Files, shard: Shard, *, now: int, cutoff: int, limit: int, by: str
+) -> list[StoredRequest]:
+    """See ``StorageNode.overdue``."""
+    step = story.written(now, StepKind.OVERDUE, by)
+
+    def work(connection: sqlite3.Connection) -> list[Row]:
+        table = Table(connection, shard)
+        values = {"now": now, "cutoff": cutoff, "limit": limit}
+        if table.execute(statements.SEE_OVERDUE, values).rowcount:
+            table.execute(statements.OVERDUE, {"step": step})
+        return []
+
+    def after(connection: sqlite3.Connection, _rows: list[Row]) -> list[Row]:
+        text = f"SELECT s.id, s.mine, {statements.SEEN} FROM temp.seen AS s"  # noqa: S608 - ours
+        return connection.execute(text).fetchall()
+
+    rows = files.writing(shard.database, work, before=_nothing, after=after)
+    return [request_of(row, flag=NEW, deadline=0, queued_at=0) for row in rows]
+
+
+def expire(files: Files, shard: Shard, *, cutoff: int, limit: int, by: str, now: int) -> int:
+    """See ``StorageNode.expire``."""
+    step = story.written(now, StepKind.EXPIRED, by)
+
+    def work(connection: sqlite3.Connection) -> int:
+        table = Table(connection, shard)
+        found = 0
+        for flag in (NEW, TAKEN):
+            values: dict[str, Any] = {"flag": flag, "cutoff": cutoff, "limit": limit - found}
+            found += table.execute(statements.SEE_EXPIRED, values).rowcount
+        if found:
+            table.execute(statements.EXPIRE, {"now": now, "step": step})
+        return found
+
+    return files.writing(shard.database, work, before=_nothing)
+
+
+def delete(files: Files, shard: Shard, *, before: int, limit: int) -> int:
+    """See ``StorageNode.delete``."""
+
+    def work(connection: sqlite3.Connection) -> int:
+        table = Table(connection, shard)
+        found = 0
+        for flag in [one for one in table.flags() if is_final(one)]:
+            values = {"flag": flag, "before": before, "limit": limit - found}
+            found += table.execute(statements.SEE_OLD, values).rowcount
+        if found:
+            table.execute(statements.DELETE_DATA)
+            table.execute(statements.DELETE)
+        return found
+
+    deleted = files.writing(shard.database, work, before=_nothing)
+    if deleted:
+        # The file gets smaller little by little; nobody waits for it.
+        with files.connection(shard.database) as connection:
+            connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()
+    return deleted
+
+
+def _nothing(_connection: sqlite3.Connection) -> None:
+    """Nothing is staged; the temporary tables are emptied all the same."""
