@@ -16,6 +16,7 @@ from bson.binary import Binary
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 
+from apps.requeststore.engine.flags import NEW
 from apps.requeststore.engine.limits import MAX_STEPS, MAX_TEXT, MAX_TS
 from apps.requeststore.stores.base import NewRequest, Step, StepKind, StoredRequest
 from apps.requeststore.stores.judging import State
@@ -42,15 +43,22 @@ def new_document(request: NewRequest, step: list[Any]) -> Document:
         "biz": request.biz,
         "ts": date(request.ts),
         "data": Binary(request.data),
-        "flag": 0,
+        "flag": NEW,
         "priority": request.priority,
+        **untouched(),
+        "steps": [step],
+    }
+
+
+def untouched() -> Document:
+    """Of a request that nobody has taken."""
+    return {
         "owner": "",
         "deadline": Int64(0),
         "tries": 0,
         "queued_at": Int64(0),
         "finished_at": Int64(0),
         "result": b"",
-        "steps": [step],
     }
 
 

@@ -288,19 +288,39 @@ class MongoNode(CheckedNode):
 
         return self._run(shard, work, 0)
 
-    def _start_move(self, shard: Shard, after: int, limit: int) -> list[StoredRequest]:
-        which = {"_id": {"$gt": after}, "flag": {"$ne": TAKEN}}
+    def _reopen(
+        self, shard: Shard, ids: list[int], flags: list[int], by: str, now: int, cutoff: int
+    ) -> list[int]:
+        ended = {"_id": _among(ids), "flag": {"$in": flags}, "ts": {"$gt": date(cutoff)}}
+        token = secrets.token_hex(8)
+        change = {
+            "$set": {"flag": NEW, **documents.untouched(), "token": token},
+            "$push": pushed(step_of(now, StepKind.REOPENED, by)),
+        }
+
+        def work(found: Collection[Document]) -> list[int]:
+            _update(found, ended, change)
+            mine = found.find({"_id": _among(ids), "token": token}, {"_id": 1})
+            return [one["_id"] for one in mine]
+
+        return self._run(shard, work, [])
+
+    def _start_move(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
+        which = {"_id": _among(ids), "flag": {"$nin": [TAKEN, MOVING]}}
         # In one step: nobody sees the one without the other.
         change = [{"$set": {"was": "$flag", "flag": MOVING}}]
 
         def work(found: Collection[Document]) -> list[StoredRequest]:
-            cursor = found.find(which, {"_id": 1}, hint="_id_").sort("_id").limit(limit)
-            ids = _among(one["_id"] for one in cursor)
-            _update(found, {"_id": ids, "flag": {"$nin": [TAKEN, MOVING]}}, change)
-            moving = found.find({"_id": ids, "flag": MOVING}).sort("_id")
+            _update(found, which, change)
+            moving = found.find({"_id": _among(ids), "flag": MOVING})
             return [request_of({**one, "flag": one.get("was", NEW)}) for one in moving]
 
         return self._run(shard, work, [])
+
+    def _undo_move(self, shard: Shard, ids: list[int]) -> int:
+        which = {"_id": _among(ids), "flag": MOVING}
+        change = [{"$set": {"flag": {"$ifNull": ["$was", NEW]}}}]
+        return self._run(shard, lambda found: _update(found, which, change), 0)
 
     def _end_move(self, shard: Shard, ids: list[int]) -> int:
         which = {"_id": _among(ids), "flag": MOVING}
