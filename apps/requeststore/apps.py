@@ -12,7 +12,11 @@ class RequestStoreConfig(AppConfig):
     verbose_name = _("Request store")
 
     def ready(self) -> None:
-        """Make the bizzes a kind of configuration, in processes that save some."""
+        """Fetchers may own allocations; bizzes are a kind of configuration where some are saved."""
+        from apps.agents.engine import owners
+        from apps.requeststore.services.slots import fetcher_owners
+
+        owners.register(owners.FETCHER, fetcher_owners)
         if not apps.is_installed("django.contrib.admin"):
             return
         from apps.configcenter.services import register

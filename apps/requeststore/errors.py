@@ -49,3 +49,24 @@ class RebalanceRunning(RequestRefusal):
 
     code = "rebalance_running"
     detail = _("A re-balance of this biz has not ended yet.")
+
+
+class RebalanceEnded(RequestRefusal):
+    """There is nothing to cancel."""
+
+    code = "rebalance_ended"
+    detail = _("This re-balance has ended.")
+
+
+class NothingToRebalance(RequestRefusal):
+    """All requests are where they belong: the biz has one epoch."""
+
+    code = "nothing_to_rebalance"
+    detail = _("Nothing can be moved: all requests of this biz were stored under one epoch.")
+
+
+class EpochToCome(RequestRefusal):
+    """Requests are still stored as the epoch before has it."""
+
+    code = "epoch_to_come"
+    detail = _("The newest epoch of this biz has not begun yet. Re-balance after it has.")

@@ -13,6 +13,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from apps.projects.models import Project
+from apps.requeststore.querysets import OfBizQuerySet
 from apps.requeststore.states import RebalanceState
 
 
@@ -38,6 +39,8 @@ class ShardReport(models.Model):
     overdue = models.PositiveBigIntegerField(_("returned after their deadline"), default=0)
     problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
     reported_at = models.DateTimeField(_("reported at"), default=timezone.now)
+
+    objects = OfBizQuerySet["ShardReport"].as_manager()
 
     class Meta:
         verbose_name = _("shard")
@@ -71,6 +74,8 @@ class ClosedSlice(models.Model):
     expired = models.PositiveBigIntegerField(_("expired unprocessed"), default=0)
     by_flag = models.JSONField(_("requests by flag"), default=dict)
 
+    objects = OfBizQuerySet["ClosedSlice"].as_manager()
+
     class Meta:
         verbose_name = _("closed slice")
         verbose_name_plural = _("closed slices")
@@ -100,6 +105,8 @@ class QueueReport(models.Model):
     memory_bytes = models.PositiveBigIntegerField(_("memory"), null=True, blank=True)
     problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
     reported_at = models.DateTimeField(_("reported at"), default=timezone.now)
+
+    objects = OfBizQuerySet["QueueReport"].as_manager()
 
     class Meta:
         verbose_name = _("request queue")
@@ -181,6 +188,8 @@ class Rebalance(models.Model):
     created_at = models.DateTimeField(_("started at"), default=timezone.now)
     stepped_at = models.DateTimeField(_("last step at"), default=timezone.now)
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+
+    objects = OfBizQuerySet["Rebalance"].as_manager()
 
     class Meta:
         verbose_name = _("re-balance")

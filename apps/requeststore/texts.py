@@ -50,10 +50,22 @@ FLAWS: Final[Mapping[str, str]] = {
     "unknown_flag": _("it is {usual} or one of the biz's own flags"),
 }
 
+# What ``engine.reading`` finds in a request.
+REQUESTS: Final[Mapping[str, str]] = {
+    "bad_body": _("this is no base64"),
+    "body_twice": _("either body or body_base64"),
+    "no_such_rule": _("the biz has no such extraction rule; there are {names}"),
+    "not_request": _("a request is a text with its URL, or an object"),
+    "not_serialisable": _("it cannot be stored: {why}"),
+    "required": _("this is needed"),
+    "too_large": _("it has more than {most} bytes, which is what can be stored"),
+    "unknown_request_field": _("a request has no such field"),
+}
+
 
 def told(flaw: Flaw) -> Found:
     """The flaw as a problem of a configuration."""
-    text = FLAWS.get(flaw.code)
+    text = FLAWS.get(flaw.code) or REQUESTS.get(flaw.code)
     words = str(flaw.values.get("text", flaw.code)) if text is None else gettext(text)
     shown = words if text is None else words.format(**flaw.values)
     return Found(flaw.place, flaw.code, shown, flaw.warning)

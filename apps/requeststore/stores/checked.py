@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar, TypeVar
 
+from apps.requeststore.engine.flags import is_own
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.stores import checks
 from apps.requeststore.stores.base import (
@@ -186,12 +187,43 @@ class CheckedNode(ABC):
         checks.check_limit(limit)
         return self._delete(shard, before, limit)
 
-    def start_move(self, shard: Shard, *, after: int, limit: int, now: int) -> list[StoredRequest]:
+    def reopen(
+        self,
+        shard: Shard,
+        ids: Sequence[int],
+        *,
+        flags: Sequence[int],
+        by: str,
+        now: int,
+        cutoff: int,
+    ) -> list[bool]:
+        self._check_sweep(shard, now, cutoff, 1, by)
+        checks.check_ids(ids)
+        ended = sorted({flag for flag in flags if is_own(flag)})
+        opened = {
+            one
+            for portion in self._slices(ids)
+            for one in self._reopen(shard, portion, ended, by, now, cutoff)
+        }
+        # One that is named twice was opened once.
+        first = {one: place for place, one in reversed(list(enumerate(ids)))}
+        return [one in opened and first[one] == place for place, one in enumerate(ids)]
+
+    def start_move(
+        self, shard: Shard, ids: Sequence[int], *, now: int
+    ) -> list[StoredRequest | None]:
         checks.check_shard(shard)
-        checks.check_span(after, after)
-        checks.check_limit(limit)
+        checks.check_ids(ids)
         checks.check_time("now", now)
-        return self._start_move(shard, after, limit)
+        started = {
+            one.id: one for portion in self._slices(ids) for one in self._start_move(shard, portion)
+        }
+        return [started.get(one) for one in ids]
+
+    def undo_move(self, shard: Shard, ids: Sequence[int]) -> int:
+        checks.check_shard(shard)
+        checks.check_ids(ids)
+        return sum(self._undo_move(shard, portion) for portion in self._slices(ids))
 
     def end_move(self, shard: Shard, ids: Sequence[int]) -> int:
         checks.check_shard(shard)
@@ -314,7 +346,15 @@ class CheckedNode(ABC):
     def _delete(self, shard: Shard, before: int, limit: int) -> int: ...
 
     @abstractmethod
-    def _start_move(self, shard: Shard, after: int, limit: int) -> list[StoredRequest]: ...
+    def _reopen(
+        self, shard: Shard, ids: list[int], flags: list[int], by: str, now: int, cutoff: int
+    ) -> list[int]: ...
+
+    @abstractmethod
+    def _start_move(self, shard: Shard, ids: list[int]) -> list[StoredRequest]: ...
+
+    @abstractmethod
+    def _undo_move(self, shard: Shard, ids: list[int]) -> int: ...
 
     @abstractmethod
     def _end_move(self, shard: Shard, ids: list[int]) -> int: ...

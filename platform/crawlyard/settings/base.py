@@ -76,6 +76,8 @@ FETCHERS_MAX = env.int("FETCHERS_MAX", default=4, minimum=1, maximum=1000)
 
 # Networks, as CIDR, that record APIs may stand in besides public addresses.
 SOURCES_ALLOWED_NETWORKS = env.list("SOURCES_ALLOWED_NETWORKS", default=[])
+# So many sources one collector harvests at the same time; the others wait their turn.
+SOURCES_AT_ONCE = env.int("SOURCES_AT_ONCE", default=50, minimum=1, maximum=1000)
 
 # --- agents ---------------------------------------------------------------------------------
 

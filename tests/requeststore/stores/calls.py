@@ -65,6 +65,11 @@ def give_back(
     return [str(one) for one in node.give_back(SHARD, ends, owner=owner, now=now)]
 
 
+def reopen(node: StorageNode, *ids: int, flags: Sequence[int] = (1,)) -> list[bool]:
+    """By somebody of the staff."""
+    return node.reopen(SHARD, list(ids), flags=flags, by="ops", now=NOW, cutoff=CUTOFF)
+
+
 def codes(takes: Sequence[Take]) -> list[str]:
     """Of takes."""
     return [str(one.code) for one in takes]

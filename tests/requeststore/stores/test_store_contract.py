@@ -30,6 +30,7 @@ from tests.requeststore.stores.calls import (
     new,
     one,
     page_ids,
+    reopen,
     store,
     story,
     take,
@@ -102,8 +103,9 @@ def test_a_shard_that_is_not_there_is_empty(node: StorageNode) -> None:
     assert node.oldest(SHARD, flag=NEW) is None
     assert node.expire(SHARD, cutoff=NOW, limit=5, by="sweep", now=NOW) == 0
     assert node.delete(SHARD, before=NOW, limit=5) == 0
-    assert node.start_move(SHARD, after=-1, limit=5, now=NOW) == []
-    assert node.end_move(SHARD, [1]) == 0
+    assert node.start_move(SHARD, [1], now=NOW) == [None]
+    assert node.undo_move(SHARD, [1]) == node.end_move(SHARD, [1]) == 0
+    assert reopen(node, 1) == [False]
     assert node.size(SHARD).requests == 0
     node.drop(SHARD)
 
@@ -212,7 +214,7 @@ def test_an_answer_comes_for_each_entry_in_its_order(node: StorageNode) -> None:
     store(node, 20, ts=CUTOFF)
     node.expire(SHARD, cutoff=CUTOFF, limit=9, by="sweep", now=NOW)
     store(node, 21, ts=CUTOFF)
-    node.start_move(SHARD, after=7, limit=1, now=NOW)
+    node.start_move(SHARD, [8], now=NOW)
     entries = [
         Entry(21, "news", CUTOFF),
         Entry(8, "news", NOW + 8),
@@ -480,7 +482,7 @@ def test_counts_by_flag_are_the_books(node: StorageNode) -> None:
     finish(node, 1)
     finish(node, 2, flag=9)
     node.expire(SHARD, cutoff=NOW + 3, limit=9, by="sweep", now=NOW)
-    node.start_move(SHARD, after=9, limit=1, now=NOW)
+    node.start_move(SHARD, [10], now=NOW)
     counts = node.count(SHARD)
     assert dict(counts.by_flag) == {NEW: 5, TAKEN: 1, EXPIRED: 1, MOVING: 1, 1: 1, 9: 1}
     assert (counts.total, counts.of(NEW), counts.of(500)) == (10, 5, 0)
@@ -514,14 +516,14 @@ def test_requests_move_to_another_shard(node: StorageNode) -> None:
     finish(node, 2)
     node.queued(SHARD, [3], by="web", now=NOW)
     before = {found.id: found for found in node.find(SHARD, list(range(1, 7))) if found}
-    moving = node.start_move(SHARD, after=-1, limit=3, now=NOW)
-    assert [found.id for found in moving] == [2, 3, 4]
+    answers = node.start_move(SHARD, [4, 1, 2, 99, 3], now=NOW)
+    assert [found and found.id for found in answers] == [4, None, 2, None, 3]
+    moving = [found for found in answers if found]
     assert moving == [before[found.id] for found in moving]
     assert flags(node) == {TAKEN: 1, MOVING: 3, NEW: 2}
     assert codes(take(node, 3)) == ["busy"]
     # The mover died: another one begins again.
-    again = node.start_move(SHARD, after=-1, limit=2, now=NOW)
-    assert again == moving[:2]
+    assert node.start_move(SHARD, [2, 3, 2], now=NOW) == [before[2], before[3], before[2]]
     node.ensure(OTHER, delete_after_seconds=60)
     assert node.receive(OTHER, moving, by="mover", now=NOW + 1) == 3
     assert node.receive(OTHER, moving, by="mover", now=NOW + 2) == 0
@@ -550,13 +552,48 @@ def test_nobody_changes_what_is_moving(node: StorageNode) -> None:
     store(node, 1)
     take(node, 1)
     give_back(node, 1)
-    node.start_move(SHARD, after=-1, limit=9, now=NOW)
+    node.start_move(SHARD, [1], now=NOW)
     assert finish(node, 1) == give_back(node, 1) == ["late"]
     node.queued(SHARD, [1], by="web", now=NOW)
     assert node.expire(SHARD, cutoff=NOW + 9, limit=9, by="sweep", now=NOW) == 0
     assert node.delete(SHARD, before=NOW + 9, limit=9) == 0
     assert node.orphans(SHARD, before=NOW + 9, cutoff=0, limit=9) == []
     assert (one(node, 1).flag, one(node, 1).queued_at) == (MOVING, 0)
+
+
+def test_what_was_to_move_can_stay(node: StorageNode) -> None:
+    store(node, 1, 2, 3)
+    take(node, 1)
+    finish(node, 1)
+    before = one(node, 1)
+    node.start_move(SHARD, [1, 2], now=NOW)
+    assert node.undo_move(SHARD, [1, 3, 99]) == 1
+    assert one(node, 1) == before
+    assert flags(node) == {NEW: 1, MOVING: 1, 1: 1}
+    assert node.undo_move(SHARD, [1]) == 0
+
+
+# --- opening again --------------------------------------------------------------------------
+
+
+def test_ended_ones_are_opened_again(node: StorageNode) -> None:
+    store(node, 1, 2, 3, 4)
+    store(node, 9, ts=CUTOFF)
+    node.queued(SHARD, [1], by="web", now=NOW)
+    take(node, 1, 2, 3)
+    take(node, 9, ts=CUTOFF, cutoff=0)
+    finish(node, 1, 9, flag=2)
+    finish(node, 2, flag=1)
+    asked = [9, 1, 2, 3, 4, 1, 77]
+    assert reopen(node, *asked, flags=[2]) == [False, True, False, False, False, False, False]
+    assert reopen(node, 1, flags=[2]) == [False]
+    found = one(node, 1)
+    assert (found.flag, found.tries, found.queued_at, found.result) == (NEW, 0, 0, b"")
+    assert (found.owner, found.finished_at, found.data) == ("", 0, b"d1")
+    assert story(node, 1)[-1] == ("reopened", "ops")
+    assert finish(node, 1) == give_back(node, 1) == ["late"]
+    assert codes(take(node, 1)) == ["taken"]
+    assert reopen(node, 2, flags=[]) == reopen(node, 3, flags=[TAKEN, NEW]) == [False]
 
 
 # --- shards ---------------------------------------------------------------------------------

@@ -142,8 +142,7 @@ class PostgresNode(CheckedNode):
 
         def work(cursor: Cursor) -> tuple[dict[int, StoredRequest], dict[int, State]]:
             rows = _all(cursor, shard, statements.TAKE, values)
-            long = [(row[0], row[11]) for row in rows if len(row[11]) >= story.LONG_STORY]
-            _shorten(cursor, shard, long)
+            _shorten(cursor, shard, _long([(row[0], row[11]) for row in rows]))
             taken = {row[0]: _request(row) for row in rows}
             others = [one.id for one in entries if one.id not in taken]
             return taken, _states(cursor, shard, others)
@@ -284,15 +283,34 @@ class PostgresNode(CheckedNode):
 
         return self._run(work, 0)
 
-    def _start_move(self, shard: Shard, after: int, limit: int) -> list[StoredRequest]:
-        values = {"after": after, "limit": limit}
-        return [_request(row) for row in self._rows(shard, statements.START_MOVE, values)]
+    def _reopen(
+        self, shard: Shard, ids: list[int], flags: list[int], by: str, now: int, cutoff: int
+    ) -> list[int]:
+        if not flags:
+            return []
+        step = story.written(now, StepKind.REOPENED, by)
+        values = {"ids": ids, "flags": flags, "cutoff": cutoff, "step": step}
+
+        def work(cursor: Cursor) -> list[int]:
+            rows = _all(cursor, shard, statements.REOPEN, values)
+            _shorten(cursor, shard, _long(rows))
+            return [row[0] for row in rows]
+
+        return self._run(work, [])
+
+    def _start_move(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
+        return [_request(row) for row in self._rows(shard, statements.START_MOVE, {"ids": ids})]
+
+    def _undo_move(self, shard: Shard, ids: list[int]) -> int:
+        return self._changed(shard, statements.UNDO_MOVE, {"ids": ids})
 
     def _end_move(self, shard: Shard, ids: list[int]) -> int:
-        def work(cursor: Cursor) -> int:
-            return cursor.execute(_text(statements.END_MOVE, shard), {"ids": ids}).rowcount
+        return self._changed(shard, statements.END_MOVE, {"ids": ids})
 
-        return self._run(work, 0)
+    def _changed(self, shard: Shard, statement: LiteralString, values: Any) -> int:
+        """How many rows."""
+        text = _text(statement, shard)
+        return self._run(lambda cursor: cursor.execute(text, values).rowcount, 0)
 
     # --- the node ---------------------------------------------------------------------------
 
@@ -365,7 +383,12 @@ def _states(cursor: Cursor, shard: Shard, ids: list[int]) -> dict[int, State]:
     return {row[0]: State(*row[1:]) for row in rows}
 
 
-def _shorten(cursor: Cursor, shard: Shard, long: list[tuple[int, str]] | list[Row]) -> None:
+def _long(rows: list[Row]) -> list[Row]:
+    """Of ids and stories."""
+    return [row for row in rows if len(row[1]) >= story.LONG_STORY]
+
+
+def _shorten(cursor: Cursor, shard: Shard, long: list[Row]) -> None:
     changed = [(id_, shorter) for id_, text in long if (shorter := story.shorter(text))]
     if changed:
         ids, texts = [one[0] for one in changed], [one[1] for one in changed]

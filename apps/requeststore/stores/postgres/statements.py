@@ -84,6 +84,12 @@ GIVE_BACK: Final[LiteralString] = (
     " FROM unnest(%(ids)b::bigint[], %(tries)b::int[], %(steps)b::text[]) AS e(id, tries, step)"
     + _HIS
 )
+REOPEN: Final[LiteralString] = (
+    "UPDATE {t} AS t SET flag = 0, owner = '', deadline = 0, tries = 0, queued_at = 0,"
+    " finished_at = 0, result = '', steps = t.steps || %(step)s"
+    " FROM unnest(%(ids)b::bigint[]) AS e(id) WHERE t.id = e.id AND t.ts > %(cutoff)s"
+    " AND t.flag = ANY(%(flags)b::smallint[]) RETURNING t.id, t.steps"
+)
 STATES: Final[LiteralString] = (
     "SELECT id, biz, ts, flag, owner, deadline, tries FROM {t} WHERE id = ANY(%(ids)b::bigint[])"
 )
@@ -117,12 +123,15 @@ DELETE: Final[LiteralString] = (
 # --- moving ---------------------------------------------------------------------------------
 
 START_MOVE: Final[LiteralString] = (
-    "WITH those AS (SELECT id FROM {t} WHERE id > %(after)s AND flag <> -1"
-    " ORDER BY id LIMIT %(limit)s FOR UPDATE), moved AS (UPDATE {t} AS t SET flag = -3,"
+    "WITH moved AS (UPDATE {t} AS t SET flag = -3,"
     " moved_flag = CASE t.flag WHEN -3 THEN t.moved_flag ELSE t.flag END"
-    " FROM those WHERE t.id = those.id RETURNING t.id, t.biz, t.ts, t.moved_flag, t.priority,"
-    " t.owner, t.deadline, t.tries, t.queued_at, t.finished_at, t.result, t.steps, t.data)"
-    " SELECT * FROM moved ORDER BY id"
+    " FROM unnest(%(ids)b::bigint[]) AS e(id) WHERE t.id = e.id AND t.flag <> -1"
+    " RETURNING t.id, t.biz, t.ts, t.moved_flag, t.priority, t.owner, t.deadline, t.tries,"
+    " t.queued_at, t.finished_at, t.result, t.steps, t.data) SELECT * FROM moved ORDER BY id"
+)
+UNDO_MOVE: Final[LiteralString] = (
+    "UPDATE {t} AS t SET flag = t.moved_flag FROM unnest(%(ids)b::bigint[]) AS e(id)"
+    " WHERE t.id = e.id AND t.flag = -3"
 )
 END_MOVE: Final[LiteralString] = (
     "DELETE FROM {t} AS t USING unnest(%(ids)b::bigint[]) AS e(id)"

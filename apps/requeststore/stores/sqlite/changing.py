@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 
@@ -146,3 +147,34 @@ def _end(
         else:
             answers.append(why_not_ended(one, state_of(row) if row else None, owner=owner))
     return answers
+
+
+def reopen(
+    files: Files,
+    shard: Shard,
+    ids: Sequence[int],
+    flags: Sequence[int],
+    by: str,
+    now: int,
+    cutoff: int,
+) -> list[int]:
+    """See ``StorageNode.reopen``. Those that are new again."""
+    ended = {"cutoff": cutoff, "flags": json.dumps(flags)}
+    step = story.written(now, StepKind.REOPENED, by)
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
+
+    def work(connection: sqlite3.Connection) -> list[Row]:
+        table = Table(connection, shard)
+        table.execute(statements.SEE)
+        table.execute(statements.MARK_ENDED, ended)
+        table.execute(statements.REOPEN, {"step": step})
+        table.shorten()
+        return []
+
+    def after(connection: sqlite3.Connection, _rows: list[Row]) -> list[Row]:
+        return Table(connection, shard).execute(statements.STATES).fetchall()
+
+    rows = files.writing(shard.database, work, before=before, after=after)
+    return [row[0] for row in rows if row[1]]

@@ -192,8 +192,16 @@ class SqliteNode(CheckedNode):
     def _delete(self, shard: Shard, before: int, limit: int) -> int:
         return self._found(0, storing.delete, shard, before, limit)
 
-    def _start_move(self, shard: Shard, after: int, limit: int) -> list[StoredRequest]:
-        return self._found([], storing.start_move, shard, after, limit)
+    def _reopen(
+        self, shard: Shard, ids: list[int], flags: list[int], by: str, now: int, cutoff: int
+    ) -> list[int]:
+        return self._found([], changing.reopen, shard, ids, flags, by, now, cutoff)
+
+    def _start_move(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
+        return self._found([], storing.start_move, shard, ids)
+
+    def _undo_move(self, shard: Shard, ids: list[int]) -> int:
+        return self._found(0, storing.undo_move, shard, ids)
 
     def _end_move(self, shard: Shard, ids: list[int]) -> int:
         return self._found(0, storing.end_move, shard, ids)

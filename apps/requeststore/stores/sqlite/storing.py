@@ -146,20 +146,35 @@ def delete(files: Files, shard: Shard, before: int, limit: int) -> int:
     return deleted
 
 
-def start_move(files: Files, shard: Shard, after: int, limit: int) -> list[StoredRequest]:
-    """See ``StorageNode.start_move``."""
+def start_move(files: Files, shard: Shard, ids: Sequence[int]) -> list[StoredRequest]:
+    """See ``StorageNode.start_move``: those that are not taken."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
 
     def work(connection: sqlite3.Connection) -> list[Row]:
         table = Table(connection, shard)
-        table.execute(statements.SEE_MOVING, {"after": after, "limit": limit})
+        table.execute(statements.SEE_MOVING)
         table.execute(statements.MOVE)
         return []
 
     def look(connection: sqlite3.Connection, _rows: list[Row]) -> list[Row]:
         return Table(connection, shard).execute(statements.MOVED).fetchall()
 
-    rows = files.writing(shard.database, work, before=_nothing, after=look)
+    rows = files.writing(shard.database, work, before=before, after=look)
     return [request_of(row) for row in rows]
+
+
+def undo_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:
+    """See ``StorageNode.undo_move``."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
+
+    def work(connection: sqlite3.Connection) -> int:
+        return Table(connection, shard).execute(statements.UNDO_MOVE).rowcount
+
+    return files.writing(shard.database, work, before=before)
 
 
 def end_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:

@@ -1,0 +1,266 @@
+"""What is wrong with settings of sources: everything at once, each with its place.
+
+Pure: no database, no network. What only Django knows (cron, the broker's address) is handed in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import zoneinfo
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from apps.configcenter.engine.kinds import Found
+from apps.sources.engine import paths
+from apps.sources.engine.settings import (
+    MAX_SOURCES,
+    MOST_REQUESTS_A_SECOND,
+    NAME,
+    JsonApi,
+    Mode,
+    NamedBroker,
+    Source,
+    SourceKind,
+    merged,
+)
+from yardkit import topology
+from yardkit.broker.base import DEAD_QUEUE
+
+# Raises ``ValueError`` with a text for people.
+CheckCron = Callable[[str], None]
+
+_TOP: Final = ("defaults", "sources", "broker")
+_FIELDS: Final = {each.name: each.type for each in msgspec.structs.fields(Source)}
+_JSON_FIELDS: Final = {each.name: each.type for each in msgspec.structs.fields(JsonApi)}
+_BROKER_FIELDS: Final = {each.name: each.type for each in msgspec.structs.fields(NamedBroker)}
+# Longer than RabbitMQ counts: 2**32 ms.
+_LONGEST_TTL: Final = 4_000_000
+_RANGES: Final[dict[str, tuple[float, float]]] = {
+    "batch_size": (1, 1000),
+    "filter_days": (0, 36_500),
+    "future_seconds": (0, 10 * 366 * 86_400),
+    "max_expired_batches": (0, 1_000_000),
+    "ttl_seconds": (0.001, _LONGEST_TTL),
+    "rate_limit": (0.01, MOST_REQUESTS_A_SECOND),
+    "timeout_seconds": (0.1, 600),
+    "retries": (0, 20),
+}
+_LONGEST: Final = {"description": 500, "base_url": 2000, "task_id": 200, "date_format": 100}
+_OUR_QUEUES: Final = frozenset(
+    {spec.name for spec in topology.SHARED} | {DEAD_QUEUE, topology.TASKS, topology.BUILDS}
+)
+_OUR_PREFIXES: Final = (
+    *("agent.", "amq.", "celery", "center.", "run.", "runner.", "web.", "requests.", "seeds."),
+)
+_QUEUE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
+_TASK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
+
+
+def check(data: Mapping[str, Any], *, cron: CheckCron, broker_url: str) -> Iterator[Found]:
+    """Every problem of a configuration; warnings are marked."""
+    yield from _unknown("", data, _TOP)
+    defaults = data.get("defaults", {})
+    sources = data.get("sources", {})
+    if not isinstance(defaults, dict) or not isinstance(sources, dict):
+        bad = "defaults" if not isinstance(defaults, dict) else "sources"
+        yield Found(bad, "not_a_mapping", "names and values are needed here")
+        return
+    in_defaults = list(_fields("defaults", defaults, cron))
+    yield from in_defaults
+    yield from _broker(data.get("broker"), broker_url)
+    if len(sources) > MAX_SOURCES:
+        yield Found("sources", "too_many", f"at most {MAX_SOURCES} sources")
+        return
+    for name, entry in sources.items():
+        yield from _source(name, entry, defaults, cron, bool(in_defaults))
+
+
+def _source(
+    name: str, entry: Any, defaults: Mapping[str, Any], cron: CheckCron, broken: bool
+) -> Iterator[Found]:
+    place = f"sources.{name}"
+    if not re.fullmatch(NAME, name):
+        text = "a name has small letters, digits, '-' and '_', a letter first, at most 64"
+        yield Found(place[:100], "bad_name", text)
+    entry = {} if entry is None else entry
+    if not isinstance(entry, dict):
+        yield Found(place, "not_a_mapping", "names and values are needed here")
+        return
+    problems = list(_fields(place, entry, cron))
+    yield from problems
+    if not broken and all(each.warning for each in problems):
+        yield from _whole(place, msgspec.convert(merged(defaults, entry), Source))
+
+
+# --- one field --------------------------------------------------------------------------------
+
+
+def _fields(place: str, entry: Mapping[str, Any], cron: CheckCron) -> Iterator[Found]:
+    yield from _unknown(place, entry, _FIELDS)
+    for key, value in entry.items():
+        if key in _FIELDS:
+            where = f"{place}.{key}"
+            wrong = _of_type(where, value, _FIELDS[key]) or _of_value(where, key, value, cron)
+            if wrong is not None:
+                yield wrong
+            elif key == "json":
+                yield from _json(where, value)
+
+
+def _json(place: str, value: Mapping[str, Any]) -> Iterator[Found]:
+    for key in ("total", "records"):
+        if key in value and (text := paths.problem(value[key])):
+            yield Found(f"{place}.{key}", "bad_path", text)
+    for key in ("offset_parameter", "size_parameter"):
+        if value.get(key) == "":
+            yield Found(f"{place}.{key}", "bad_value", "the name of a parameter is needed")
+
+
+def _of_type(place: str, value: Any, wanted: Any) -> Found | None:
+    try:
+        msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        # "Expected `int`, got `str` - at `$.total`": the place within is told with the text.
+        text = str(error).replace("`", "").replace(" - at $", " at ")
+        return Found(place, "bad_value", text)
+    return None
+
+
+def _of_value(place: str, key: str, value: Any, cron: CheckCron) -> Found | None:
+    if key in _RANGES:
+        least, most = _RANGES[key]
+        if not least <= value <= most:
+            return Found(place, "out_of_range", f"from {least:g} to {most:g}")
+    if key in _LONGEST and len(value) > _LONGEST[key]:
+        return Found(place, "too_long", f"at most {_LONGEST[key]} characters")
+    text = _text_problem(key, value, cron)
+    return Found(place, "bad_value", text) if text else None
+
+
+def _text_problem(key: str, value: Any, cron: CheckCron) -> str:
+    if not value or not isinstance(value, str):
+        return "a name is needed" if key == "queue" and value == "" else ""
+    if key in ("date_field", "id_field"):
+        return paths.problem(value)
+    if key == "cron":
+        return _told(lambda: cron(value))
+    if key == "time_zone":
+        known = value in zoneinfo.available_timezones()
+        return "" if known else "there is no such time zone; write Asia/Shanghai or UTC"
+    if key == "date_format":
+        return _bad_format(value)
+    if key == "base_url":
+        return _bad_url(value)
+    if key == "credentials" and not re.fullmatch(NAME, value):
+        return "the name of credentials of this project is needed"
+    if key == "task_id" and not _TASK.fullmatch(value):
+        return "letters, digits, '-', '_', '.' and ':' only"
+    return bad_queue(value) if key == "queue" else ""
+
+
+def bad_queue(name: str) -> str:
+    """Why records cannot go there; "" when they can."""
+    if name in _OUR_QUEUES or name.startswith(_OUR_PREFIXES):
+        return "the platform itself uses a queue of this name"
+    if not _QUEUE.fullmatch(name):
+        return "letters, digits, '-', '_', '.' and ':' only, at most 200"
+    return ""
+
+
+def _bad_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        bad = parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0
+    except ValueError:
+        bad = True
+    if bad:
+        return "an address is needed, such as https://dataapi.octoparse.com"
+    if parts.username is not None or parts.password is not None:
+        return "no user and password here; use credentials"
+    return "no '#' here" if parts.fragment else ""
+
+
+def _bad_format(text: str) -> str:
+    try:
+        moment = datetime(2026, 1, 8, 12, 30)  # noqa: DTZ001 - a format may name no zone
+        datetime.strptime(moment.strftime(text), text)  # noqa: DTZ007 - the same
+    except ValueError as error:
+        return f"no date can be read by it: {error}"
+    return ""
+
+
+def _told(call: Callable[[], None]) -> str:
+    try:
+        call()
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _unknown(place: str, data: Mapping[str, Any], known: Iterable[str]) -> Iterator[Found]:
+    names = list(known)
+    for key in data:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1)
+            text = f"not known here; is {near[0]} meant?" if near else "not known here"
+            yield Found(f"{place}.{key}".lstrip(".")[:200], "unknown_field", text)
+
+
+# --- a whole source ---------------------------------------------------------------------------
+
+
+def _whole(place: str, source: Source) -> Iterator[Found]:
+    if source.kind is SourceKind.OCTOPARSE:
+        if not source.task_id:
+            yield Found(f"{place}.task_id", "missing", "the id of a task is needed")
+        if not source.credentials:
+            text = "the API wants a user name and a password; name credentials"
+            yield Found(f"{place}.credentials", "missing", text)
+        if "?" in source.url:
+            yield Found(f"{place}.base_url", "bad_value", "the part before /token is needed")
+    else:
+        yield from _whole_json(place, source)
+    if not source.date_field and source.filter_days and source.mode is Mode.OFFSET:
+        text = "without date_field nothing is too old, and a first harvest reads everything"
+        yield Found(f"{place}.date_field", "no_date_field", text, warning=True)
+    if source.url.startswith("http://") and source.credentials:
+        text = "the password goes over the network unencrypted"
+        yield Found(f"{place}.base_url", "not_encrypted", text, warning=True)
+
+
+def _whole_json(place: str, source: Source) -> Iterator[Found]:
+    if not source.base_url:
+        yield Found(f"{place}.base_url", "missing", "the address of the API is needed")
+    if source.mode is Mode.NOT_EXPORTED:
+        text = "only Octoparse knows which records were exported; use offset"
+        yield Found(f"{place}.mode", "bad_value", text)
+    if source.json.auth != "none" and not source.credentials:
+        yield Found(f"{place}.credentials", "missing", f"json.auth {source.json.auth} needs some")
+
+
+def _broker(named: Any, broker_url: str) -> Iterator[Found]:
+    if named is None:
+        return
+    if not isinstance(named, dict):
+        yield Found("broker", "not_a_mapping", "names and values are needed here")
+        return
+    yield from _unknown("broker", named, _BROKER_FIELDS)
+    for key, value in named.items():
+        if key in _BROKER_FIELDS and (
+            wrong := _of_type(f"broker.{key}", value, _BROKER_FIELDS[key])
+        ):
+            yield wrong
+            return
+    used = urlsplit(broker_url)
+    wanted = (named.get("host", ""), named.get("port", 5672))
+    if wanted != (used.hostname, used.port or 5672):
+        text = (
+            f"{wanted[0]}:{wanted[1]} is not used: records are published to BROKER_URL, "
+            f"that is {used.scheme}://{used.hostname or ''}"
+        )
+        yield Found("broker", "other_broker", text, warning=True)

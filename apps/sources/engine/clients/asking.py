@@ -1,0 +1,207 @@
+"""Asking a record API: evenly, again after a failure, and never for ever.
+
+Every answer is judged in one place. What may pass (5xx, 429, a broken connection, HTML instead of
+JSON, half an answer, wrong types) is asked again with back-off, ``retries`` times; then the harvest
+fails with the last reason and goes on at its checkpoint when it is started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+
+from apps.sources.engine.clients.base import BadAnswer
+from apps.sources.engine.errors import ApiFailed
+from apps.sources.engine.pacing import Pacer
+from yardkit.fetching import Fetched, Fetcher
+from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
+from yardkit.spread import spread
+
+T = TypeVar("T")
+
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
+# However long a pause the API asks for.
+LONGEST_PAUSE_SECONDS: Final = 300.0
+_FORBIDDEN: Final = (401, 403)
+_PASSING: Final = (408, 425, 429)
+_WEIGHT: Final = 0.2
+_TOLD: Final = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """The pauses between tries, in seconds: doubling from the first to the longest."""
+
+    first: float = 0.5
+    longest: float = 30.0
+
+    def after(self, failures: int) -> float:
+        """The pause after so many failures in a row, with jitter of a half."""
+        return spread(min(self.longest, self.first * 2.0 ** min(failures - 1, 30)), 0.5, 1.0)
+
+
+class Unauthorized(Exception):
+    """The API refuses who asks."""
+
+
+@dataclass(slots=True)
+class Account:
+    """What the sources of one account at one API share: their pace and their token."""
+
+    pacer: Pacer = field(default_factory=lambda: Pacer(time.monotonic))
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    token: str = ""
+    refresh: str = ""
+    expires_at: float = 0.0
+
+
+class Asker:
+    """One source's way to its API. The address guard sits where sockets are made."""
+
+    def __init__(
+        self,
+        *,
+        account: Account,
+        rate: Callable[[], float],
+        retries: Callable[[], int],
+        timeout_seconds: float,
+        allowed_networks: list[str],
+        patience: Patience,
+        user_agent: str,
+    ) -> None:
+        self.account = account
+        self.latency = 0.1
+        self._rate = rate
+        self._retries = retries
+        self._patience = patience
+        # Redirects are not followed: they would carry the token to wherever they lead.
+        self._fetcher = Fetcher(
+            DownloaderSettings(
+                timeout_seconds=timeout_seconds,
+                max_body_bytes=MAX_ANSWER_BYTES,
+                follow_redirects=False,
+                use_cookies=False,
+                user_agent=user_agent,
+                allowed_networks=allowed_networks,
+            )
+        )
+
+    async def ask(
+        self, make: Callable[[], Awaitable[DownloadRequest]], read: Callable[[Any], T]
+    ) -> T:
+        """What ``read`` makes of the JSON of the answer.
+
+        Raises:
+            Unauthorized: the API refuses who asks.
+            ApiFailed: no usable answer, with the last reason.
+        """
+        failures = 0
+        while True:
+            request = await make()
+            await self.account.pacer.turn(self._rate())
+            fetched = await self._fetcher.fetch(request)
+            try:
+                self._judge(fetched)
+                found = read(_json(fetched))
+            except BadAnswer as bad:
+                failures += 1
+                if failures > self._retries():
+                    tries = f"asked {failures} times" if failures > 1 else "asked once"
+                    raise ApiFailed(f"{bad} ({tries})") from None
+                await self._wait(fetched, failures)
+            else:
+                self.latency += _WEIGHT * (fetched.elapsed_ms / 1000.0 - self.latency)
+                return found
+
+    async def close(self) -> None:
+        """Let go of every connection."""
+        await self._fetcher.close()
+
+    async def _wait(self, fetched: Fetched, failures: int) -> None:
+        seconds = self._patience.after(failures)
+        if fetched.status in (429, 503):
+            asked = _retry_after(fetched)
+            seconds = seconds if asked is None else max(asked, seconds / 10)
+            # The whole account is meant, not this request.
+            self.account.pacer.pause(seconds)
+            return
+        await asyncio.sleep(seconds)
+
+    def _judge(self, fetched: Fetched) -> None:
+        if fetched.failure is FailureKind.ADDRESS_REFUSED:
+            raise ApiFailed(
+                f"{fetched.error}; see SOURCES_ALLOWED_NETWORKS and the project's networks",
+                "address_refused",
+            )
+        if fetched.failure is FailureKind.BAD_REQUEST:
+            raise ApiFailed(f"it cannot be asked: {fetched.error}", "bad_request")
+        if fetched.failure is not FailureKind.NONE:
+            raise BadAnswer(f"no answer ({fetched.failure.value}): {fetched.error}")
+        status = fetched.status
+        if fetched.truncated:
+            text = f"an answer of more than {MAX_ANSWER_BYTES >> 20} MiB; use a smaller batch_size"
+            raise ApiFailed(text, "too_large")
+        if 200 <= status < 300:
+            return
+        if status in _FORBIDDEN:
+            raise Unauthorized(f"status {status}{_said(fetched)}")
+        if status in _PASSING or status >= 500:
+            raise BadAnswer(f"status {status}{_said(fetched)}")
+        if 300 <= status < 400:
+            raise ApiFailed(f"it leads elsewhere, to {_leads_to(fetched)}", "redirect")
+        raise ApiFailed(f"status {status}{_said(fetched)}", f"status_{status}")
+
+
+def _json(fetched: Fetched) -> Any:
+    try:
+        return msgspec.json.decode(fetched.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        start = fetched.body[:200].lstrip().lower()
+        what = "a page of HTML" if start.startswith((b"<!doctype", b"<html", b"<")) else "no JSON"
+        raise BadAnswer(f"the answer is {what} ({len(fetched.body)} bytes)") from None
+
+
+def _header(fetched: Fetched, name: str) -> str:
+    return next((value for key, value in fetched.headers if key.lower() == name), "")
+
+
+def _retry_after(fetched: Fetched) -> float | None:
+    """Seconds, of a number or a date; None: it says nothing."""
+    said = _header(fetched, "retry-after").strip()
+    if not said:
+        return None
+    try:
+        seconds = float(said)
+    except ValueError:
+        try:
+            seconds = parsedate_to_datetime(said).timestamp() - time.time()
+        except (ValueError, TypeError):
+            return None
+    return min(max(0.0, seconds), LONGEST_PAUSE_SECONDS) if seconds == seconds else None
+
+
+def _leads_to(fetched: Fetched) -> str:
+    # Only where: the rest of an address may hold what nobody else should see.
+    parts = urlsplit(_header(fetched, "location")[:500])
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "itself"
+
+
+def _said(fetched: Fetched) -> str:
+    """What the API says of its refusal, shortened: its documented error fields only."""
+    try:
+        data = msgspec.json.decode(fetched.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
+    texts = [
+        data[key]
+        for key in ("error", "error_description", "error_Description", "message")
+        if isinstance(data, dict) and isinstance(data.get(key), str)
+    ]
+    return f": {': '.join(texts)[:_TOLD]}" if texts else ""

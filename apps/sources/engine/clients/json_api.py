@@ -1,0 +1,96 @@
+"""Any API that gives its records as JSON, by offset and size."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+from urllib.parse import urlencode
+
+from apps.sources.engine import paths
+from apps.sources.engine.clients.asking import Asker, Unauthorized
+from apps.sources.engine.clients.base import BadAnswer, Page, Secrets, whole
+from apps.sources.engine.errors import ApiFailed
+from apps.sources.engine.settings import Auth, Source
+from yardkit.protocol import DownloadRequest
+
+
+class JsonClient:
+    """See ``Client``; ``top`` and ``mark`` are Octoparse's alone."""
+
+    def __init__(self, source: Source, secrets: Secrets, asker: Asker) -> None:
+        self._url = source.url
+        self._api = source.json
+        self._asker = asker
+        self._headers = {"Accept": "application/json", **_authorization(source.json.auth, secrets)}
+
+    @property
+    def latency(self) -> float:
+        """See ``Client``."""
+        return self._asker.latency
+
+    async def total(self) -> int:
+        """See ``Client``."""
+        page = await self._page(0, 1)
+        if page.total is None:
+            raise ApiFailed(f"nothing stands at {self._api.total}; see json.total")
+        return page.total
+
+    async def batch(self, offset: int, size: int) -> Page:
+        """See ``Client``. A short answer is asked for its rest."""
+        records: list[Any] = []
+        total: int | None = None
+        while len(records) < size:
+            page = await self._page(offset + len(records), size - len(records))
+            total = page.total if page.total is not None else total
+            if not page.records:
+                break
+            records += page.records[: size - len(records)]
+        return Page(records, total)
+
+    async def top(self, size: int) -> Page:
+        """Refused: see ``Client``."""
+        raise ApiFailed("this API does not know what was exported", "not_supported")
+
+    async def mark(self) -> None:
+        """Refused: see ``Client``."""
+        raise ApiFailed("this API does not know what was exported", "not_supported")
+
+    async def close(self) -> None:
+        """See ``Client``."""
+        await self._asker.close()
+
+    async def _page(self, offset: int, size: int) -> Page:
+        api = self._api
+        query = urlencode(
+            {**api.parameters, api.offset_parameter: offset, api.size_parameter: size}
+        )
+        sign = "&" if "?" in self._url else "?"
+        request = DownloadRequest(url=f"{self._url}{sign}{query}", headers=self._headers)
+
+        async def make() -> DownloadRequest:
+            return request
+
+        def read(answer: Any) -> Page:
+            records = paths.find(api.records, answer)
+            total = paths.find(api.total, answer)
+            if not isinstance(records, list):
+                raise BadAnswer(f"no list stands at {api.records}; see json.records")
+            page = Page(records, None if total is None else whole(total, api.total))
+            if not records and page.total is not None and page.total > offset:
+                raise BadAnswer(f"it has {page.total} records and gives none at {offset}")
+            return page
+
+        try:
+            return await self._asker.ask(make, read)
+        except Unauthorized as error:
+            text = f"the API refuses the credentials: {error}"
+            raise ApiFailed(text, "unauthorized") from None
+
+
+def _authorization(auth: Auth, secrets: Secrets) -> dict[str, str]:
+    if auth is Auth.BASIC:
+        pair = f"{secrets.username}:{secrets.password}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+    if auth is Auth.BEARER:
+        return {"Authorization": f"Bearer {secrets.token}"}
+    return dict(secrets.headers) if auth is Auth.HEADERS else {}

@@ -1,0 +1,238 @@
+"""Octoparse (八爪鱼, seed S0.37 to S0.40): its data API and its newer open API.
+
+Both give a token for a user name and a password, and records of a task by offset and size. They
+differ in paths, in how the token is asked for and in where the list stands.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from apps.sources.engine.clients.asking import Account, Asker, Unauthorized
+from apps.sources.engine.clients.base import BadAnswer, Page, Secrets, whole
+from apps.sources.engine.errors import ApiFailed
+from apps.sources.engine.settings import Source
+from yardkit.protocol import DownloadRequest
+
+T = TypeVar("T")
+
+# A token this close to its end is not used any more: an answer may take a while.
+_SPARE_SECONDS: Final = 60.0
+_FORM: Final = "application/x-www-form-urlencoded"
+_JSON: Final = "application/json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Dialect:
+    all: str
+    top: str
+    mark: str
+    list: str
+    content_type: str
+
+
+_DATA: Final = _Dialect(
+    all="/api/alldata/GetDataOfTaskByOffset",
+    top="/api/notexportdata/gettop",
+    mark="/api/notexportdata/update",
+    list="dataList",
+    content_type=_FORM,
+)
+_OPEN: Final = _Dialect(
+    all="/data/all",
+    top="/data/notexported",
+    mark="/data/markexported",
+    list="data",
+    content_type=_JSON,
+)
+
+
+class OctoparseClient:
+    """See ``Client``."""
+
+    def __init__(self, source: Source, secrets: Secrets, asker: Asker) -> None:
+        self._base = source.url
+        self._task = source.task_id
+        self._secrets = secrets
+        self._asker = asker
+        self._dialect = _OPEN if source.speaks_open else _DATA
+
+    @property
+    def latency(self) -> float:
+        """See ``Client``."""
+        return self._asker.latency
+
+    async def total(self) -> int:
+        """See ``Client``: the API tells it with any batch."""
+        page = await self._page(self._dialect.all, {"offset": 0, "size": 1})
+        if page.total is None:
+            raise ApiFailed("the answer says no total")
+        return page.total
+
+    async def batch(self, offset: int, size: int) -> Page:
+        """See ``Client``. A short answer is asked for its rest."""
+        records: list[Any] = []
+        total: int | None = None
+        while len(records) < size:
+            at, wanted = offset + len(records), size - len(records)
+            page = await self._page(self._dialect.all, {"offset": at, "size": wanted})
+            total = page.total if page.total is not None else total
+            if not page.records:
+                break
+            records += page.records[:wanted]
+        return Page(records, total)
+
+    async def top(self, size: int) -> Page:
+        """See ``Client``."""
+        return await self._page(self._dialect.top, {"size": size})
+
+    async def mark(self) -> None:
+        """See ``Client``."""
+        open_api = self._dialect is _OPEN
+        query = "" if open_api else f"?{urlencode({'taskId': self._task})}"
+        body = msgspec.json.encode({"taskId": self._task}) if open_api else b""
+
+        async def make() -> DownloadRequest:
+            headers = await self._headers()
+            if body:
+                headers["Content-Type"] = _JSON
+            return DownloadRequest(
+                url=f"{self._base}{self._dialect.mark}{query}",
+                method="POST",
+                headers=headers,
+                body=body,
+            )
+
+        await self._authorized(make, _succeeded)
+
+    async def close(self) -> None:
+        """See ``Client``."""
+        await self._asker.close()
+
+    # --- asking -------------------------------------------------------------------------------
+
+    async def _page(self, path: str, parameters: dict[str, int]) -> Page:
+        query = urlencode({"taskId": self._task, **parameters})
+        offset = parameters.get("offset", 0)
+
+        async def make() -> DownloadRequest:
+            return DownloadRequest(url=f"{self._base}{path}?{query}", headers=await self._headers())
+
+        def read(answer: Any) -> Page:
+            page = self._read(answer)
+            if not page.records and page.total is not None and page.total > offset:
+                raise BadAnswer(f"it has {page.total} records and gives none at {offset}")
+            return page
+
+        return await self._authorized(make, read)
+
+    def _read(self, answer: Any) -> Page:
+        data = _succeeded(answer)
+        if not isinstance(data, dict):
+            raise BadAnswer("the answer has no data")
+        records = data.get(self._dialect.list)
+        if not isinstance(records, list):
+            raise BadAnswer(f"{self._dialect.list} is no list")
+        return Page(records, whole(data.get("total"), "total"))
+
+    async def _authorized(
+        self, make: Callable[[], Awaitable[DownloadRequest]], read: Callable[[Any], T]
+    ) -> T:
+        """Once more with a new token when the one in use is refused."""
+        used = self._asker.account.token
+        try:
+            return await self._asker.ask(make, read)
+        except Unauthorized:
+            self._forget(used)
+        try:
+            return await self._asker.ask(make, read)
+        except Unauthorized as error:
+            text = f"the API refuses a token it has just given: {error}"
+            raise ApiFailed(text, "unauthorized") from None
+
+    # --- the token ----------------------------------------------------------------------------
+
+    async def _headers(self) -> dict[str, str]:
+        return {"Authorization": f"bearer {await self._token()}"}
+
+    async def _token(self) -> str:
+        account = self._asker.account
+        async with account.lock:
+            if not account.token or time.monotonic() >= account.expires_at:
+                await self._renew(account)
+            return account.token
+
+    def _forget(self, used: str) -> None:
+        account = self._asker.account
+        # Not the one that another source has got meanwhile.
+        if account.token == used or not used:
+            account.token = account.refresh = ""
+
+    async def _renew(self, account: Account) -> None:
+        if account.refresh:
+            form = {"refresh_token": account.refresh, "grant_type": "refresh_token"}
+            account.refresh = ""
+            try:
+                return await self._ask_token(account, form)
+            except (ApiFailed, Unauthorized):
+                pass  # it has run out, too
+        who = {"username": self._secrets.username, "password": self._secrets.password}
+        try:
+            await self._ask_token(account, {**who, "grant_type": "password"})
+        except (Unauthorized, ApiFailed) as error:
+            code = getattr(error, "code", "unauthorized")
+            if isinstance(error, Unauthorized) or code == "status_400":
+                text = f"the API refuses the user name or the password: {error}"
+                raise ApiFailed(text, "unauthorized") from None
+            raise
+
+    async def _ask_token(self, account: Account, form: dict[str, str]) -> None:
+        is_form = self._dialect.content_type == _FORM
+        body = urlencode(form).encode() if is_form else msgspec.json.encode(form)
+        request = DownloadRequest(
+            url=f"{self._base}/token",
+            method="POST",
+            headers={"Content-Type": self._dialect.content_type},
+            body=body,
+        )
+
+        async def make() -> DownloadRequest:
+            return request
+
+        token, refresh, seconds = await self._asker.ask(make, _token_of)
+        account.token, account.refresh = token, refresh
+        # A life shorter than the spare time is used to its half.
+        account.expires_at = time.monotonic() + max(seconds - _SPARE_SECONDS, seconds / 2)
+
+
+def _token_of(answer: Any) -> tuple[str, str, float]:
+    data = answer.get("data", answer) if isinstance(answer, dict) else None
+    token = data.get("access_token") if isinstance(data, dict) else None
+    if not isinstance(token, str) or not token or not token.isascii() or "\n" in token:
+        raise BadAnswer("the answer has no access_token")
+    seconds = data.get("expires_in", 0)  # type: ignore[union-attr]
+    if isinstance(seconds, str) and seconds.isascii() and seconds.isdecimal():
+        seconds = int(seconds)
+    refresh = data.get("refresh_token")  # type: ignore[union-attr]
+    return (
+        token,
+        refresh if isinstance(refresh, str) else "",
+        float(seconds) if isinstance(seconds, int | float) and seconds > 0 else _SPARE_SECONDS,
+    )
+
+
+def _succeeded(answer: Any) -> Any:
+    """The ``data`` of an answer that is none of an error."""
+    if not isinstance(answer, dict):
+        raise BadAnswer("the answer is no object")
+    error = answer.get("error")
+    if isinstance(error, str) and error.lower() not in ("", "success"):
+        said = answer.get("error_Description")
+        raise BadAnswer(f"the API says {error[:60]}: {said[:100] if isinstance(said, str) else ''}")
+    return answer.get("data")

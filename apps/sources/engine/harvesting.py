@@ -1,0 +1,317 @@
+"""One harvest, from the total to its end (seed S0.1 to S0.21).
+
+    total -> plan -> for each batch, newest first: ask -> sort -> publish -> move the checkpoint
+
+Batches are asked for ahead of their turn, several at once where the API is slower than its rate
+limit, and published strictly one after the other: the checkpoint never leaves anything behind. What
+was published and not yet noted when a process died is published again with the same message ids.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError, Future, wait
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from apps.sources.engine.clients.base import Client, Page
+from apps.sources.engine.errors import ApiFailed, Interrupted
+from apps.sources.engine.progress import (
+    COMPLETE,
+    Checkpoint,
+    Counts,
+    Gap,
+    Marker,
+    Why,
+    advanced,
+    plan,
+    windows,
+)
+from apps.sources.engine.records import Origin, Sorted, sort_batch
+from apps.sources.engine.settings import Mode, Shrunk, Source
+from yardkit.broker.base import Outgoing
+from yardkit.failpoints import hit
+
+T = TypeVar("T")
+
+_LEAST_AHEAD: Final = 4
+_MOST_AHEAD: Final = 32
+_LOOK_SECONDS: Final = 0.1
+# So many records in a row that were marked as exported and come again: the marks do nothing.
+_MOST_REPEATS: Final = 3
+
+
+class Surroundings(Protocol):
+    """What a harvest needs of the process it runs in."""
+
+    def source(self) -> Source:
+        """Its settings now; they may change between two batches."""
+
+    def wish(self) -> Why | None:
+        """Why it should end at once, or None. Raises ``LeaseLost``."""
+
+    def now(self) -> datetime: ...
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run it in the event loop of the clients."""
+
+    def publish(self, messages: Sequence[Outgoing]) -> int:
+        """Publish and wait for the confirms, however long the broker is away.
+
+        Returns how many of them the broker refuses for what they are. Raises ``Interrupted`` and
+        ``LeaseLost``.
+        """
+
+    def planned(self, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
+        """Keep a new plan. Raises ``LeaseLost``."""
+
+    def moved(self, checkpoint: Checkpoint, counts: Counts, gaps: Sequence[Gap]) -> None:
+        """Keep the checkpoint and what the batch counted. Raises ``LeaseLost``."""
+
+
+@dataclass(slots=True)
+class Ended:
+    """How a harvest ended. ``marker`` is set when it was complete: the checkpoint is void then."""
+
+    why: Why
+    marker: Marker | None = None
+    total: int | None = None
+    error: str = ""
+    gaps: list[Gap] = field(default_factory=list)
+    notes: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Harvesting:
+    """Runs in a thread of its own; ``run`` raises nothing but ``LeaseLost`` and what is a bug."""
+
+    def __init__(
+        self,
+        *,
+        origin: Origin,
+        marker: Marker,
+        checkpoint: Checkpoint | None,
+        client: Client,
+        around: Surroundings,
+    ) -> None:
+        self._origin = origin
+        self._marker = marker
+        self._at = checkpoint
+        self._client = client
+        self._around = around
+        self._known = frozenset(marker.overlap)
+        self._notes: list[dict[str, Any]] = []
+        # Of the overlap with the last harvest: records seen at its places, and known ones.
+        self._overlapping = 0
+        self._recognised = 0
+
+    def run(self) -> Ended:
+        """To the end, or to where somebody or something stops it."""
+        try:
+            if self._around.source().mode is Mode.NOT_EXPORTED:
+                return self._run_unexported()
+            return self._run_offsets()
+        except Interrupted as stopped:
+            return Ended(Why(stopped.why), notes=self._notes)
+        except ApiFailed as failed:
+            return Ended(Why.ERROR, error=str(failed), notes=self._notes)
+
+    # --- by offsets ---------------------------------------------------------------------------
+
+    def _run_offsets(self) -> Ended:
+        at = self._at
+        if at is None:
+            planned = self._plan()
+            if isinstance(planned, Ended):
+                return planned
+            at = planned
+        hit("sources.after_plan")
+        gaps: list[Gap] = []
+        why = self._batches(at, gaps)
+        self._note_replaced()
+        at = self._at or at
+        marker = Marker(start=at.start, total=at.total, overlap=at.top)
+        return Ended(why, marker if why in COMPLETE else None, at.total, notes=self._notes)
+
+    def _plan(self) -> Checkpoint | Ended:
+        source = self._around.source()
+        total = self._wait(self._client.total())
+        found = plan(
+            self._marker,
+            total,
+            source.batch_size,
+            reset_when_shrunk=source.shrunk is Shrunk.RESET,
+        )
+        if found.shrunk:
+            before = self._marker.total if self._marker.total is not None else self._marker.start
+            self._notes.append({"code": "shrunk", "from": before, "to": total})
+        if found.checkpoint is None:
+            why = found.why or Why.NOTHING
+            empty = Marker() if found.shrunk and why is Why.NOTHING else None
+            return Ended(why, empty, total, notes=self._notes)
+        self._at = found.checkpoint
+        self._around.planned(found.checkpoint, self._notes)
+        return found.checkpoint
+
+    def _batches(self, at: Checkpoint, gaps: list[Gap]) -> Why:
+        ahead = _Ahead(self._client, self._around, windows(at))
+        try:
+            while (future := ahead.next(self._depth())) is not None:
+                offset, size, pending = future
+                page = self._settled(pending)
+                why = self._batch(offset, size, page)
+                if why is not None:
+                    return why
+        finally:
+            ahead.cancel()
+        return Why.END
+
+    def _batch(self, offset: int, size: int, page: Page) -> Why | None:
+        at = self._at
+        if at is None:
+            raise AssertionError("a batch without a plan")
+        records = page.records[:size]
+        found = self._sort(records, offset)
+        self._overlap(offset, len(records), found)
+        self._send(found)
+        after = advanced(at)
+        expired = at.expired + 1 if found.expired else 0
+        after = replace(after, expired=expired, top=found.ids if offset == at.start else at.top)
+        gaps = (
+            []
+            if len(records) == size
+            else [Gap(offset + len(records), offset + size - 1, "missing")]
+        )
+        most = self._around.source().max_expired_batches
+        over = at.first and 0 < most <= expired
+        if over and offset > at.end:
+            gaps.append(Gap(at.end, offset - 1, "expired"))
+        self._around.moved(after, found.counts, gaps)
+        self._at = after
+        hit("sources.after_checkpoint")
+        return Why.EXPIRED if over else None
+
+    def _sort(self, records: list[Any], offset: int | None) -> Sorted:
+        return sort_batch(
+            records,
+            origin=self._origin,
+            source=self._around.source(),
+            now=self._around.now(),
+            offset=offset,
+            known=self._known,
+        )
+
+    def _send(self, found: Sorted) -> None:
+        self._refuse_when_unwanted()
+        hit("sources.before_publish")
+        if found.messages:
+            refused = self._around.publish(found.messages)
+            found.counts.published -= refused
+            found.counts.refused += refused
+        hit("sources.after_publish")
+
+    def _overlap(self, offset: int, count: int, found: Sorted) -> None:
+        start = self._marker.start
+        if start is None or not self._marker.overlap:
+            return
+        end = start + len(self._marker.overlap)
+        self._overlapping += max(0, min(offset + count, end) - max(offset, start))
+        self._recognised += found.known
+
+    def _note_replaced(self) -> None:
+        """A source that was cleared and has grown past its marker looks like one that grew."""
+        if self._overlapping and not self._recognised:
+            self._notes.append({"code": "replaced", "records": self._overlapping})
+
+    def _depth(self) -> int:
+        """How many batches to have under way: as many as the API takes time for at its rate."""
+        wanted = math.ceil(self._around.source().rate_limit * self._client.latency) + 3
+        return max(_LEAST_AHEAD, min(wanted, _MOST_AHEAD))
+
+    # --- by the marks of the API ---------------------------------------------------------------
+
+    def _run_unexported(self) -> Ended:
+        at = self._at or Checkpoint(first=self._marker.start is None)
+        self._at = at
+        total: int | None = None
+        repeats = 0
+        marked = False
+        while True:
+            size = self._around.source().batch_size
+            page = self._wait(self._client.top(size))
+            total = page.total if total is None else total
+            if not page.records:
+                break
+            self._known = frozenset(at.unmarked)
+            found = self._sort(page.records, None)
+            repeats = repeats + 1 if marked and found.known == len(page.records) else 0
+            if repeats >= _MOST_REPEATS:
+                raise ApiFailed("it gives the same records again after they were marked", "marks")
+            self._send(found)
+            at = replace(at, unmarked=found.ids, total=total or 0)
+            self._around.moved(at, found.counts, ())
+            self._at = at
+            hit("sources.before_mark")
+            self._wait(self._client.mark())
+            marked = True
+            hit("sources.after_mark")
+        return Ended(Why.END, self._marker, total, notes=self._notes)
+
+    # --- waiting ------------------------------------------------------------------------------
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._settled(self._around.submit(work))
+
+    def _settled(self, pending: Future[T]) -> T:
+        while True:
+            done, _ = wait([pending], timeout=_LOOK_SECONDS)
+            if done:
+                try:
+                    return pending.result()
+                except CancelledError:
+                    # The loop of the clients is being stopped, and with it this process.
+                    raise Interrupted(Why.SHUTDOWN.value) from None
+            try:
+                self._refuse_when_unwanted()
+            except BaseException:
+                pending.cancel()
+                raise
+
+    def _refuse_when_unwanted(self) -> None:
+        why = self._around.wish()
+        if why is not None:
+            raise Interrupted(why.value)
+
+
+class _Ahead:
+    """Batches that are asked for before their turn, in order."""
+
+    def __init__(
+        self,
+        client: Client,
+        around: Surroundings,
+        offsets: Iterator[tuple[int, int]],
+    ) -> None:
+        self._ask: Callable[[int, int], Coroutine[Any, Any, Page]] = client.batch
+        self._submit = around.submit
+        self._offsets = offsets
+        self._pending: deque[tuple[int, int, Future[Page]]] = deque()
+
+    def next(self, depth: int) -> tuple[int, int, Future[Page]] | None:
+        """The batch whose turn it is; ``depth`` of them are under way then."""
+        while len(self._pending) < depth:
+            window = next(self._offsets, None)
+            if window is None:
+                break
+            self._pending.append((*window, self._submit(self._ask(*window))))
+        return self._pending.popleft() if self._pending else None
+
+    def cancel(self) -> None:
+        """Let go of what nobody waits for any more."""
+        for _offset, _size, pending in self._pending:
+            pending.cancel()
+        self._pending.clear()

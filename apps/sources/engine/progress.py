@@ -1,0 +1,174 @@
+"""How far a harvest is, what it counted, and which offsets come next (seed S0.1 to S0.21).
+
+Records are numbered from 0, the oldest, to ``total - 1``. A harvest goes from the newest batch
+down to the one that begins at ``end``, where the last complete harvest began.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+MOST_GAPS: Final = 100
+
+
+class Why(enum.StrEnum):
+    """Why a harvest ended; ``states.Reason`` says the same to people."""
+
+    END = "end"
+    EXPIRED = "expired"
+    MANUAL = "manual"
+    NOTHING = "nothing"
+    SHRUNK = "shrunk"
+    SWITCHED_OFF = "switched_off"
+    CHANGED = "changed"
+    ERROR = "error"
+    SHUTDOWN = "shutdown"
+    LOST = "lost"
+
+
+# After these the source was read as far as it should be: the marker moves.
+COMPLETE: Final = frozenset({Why.END, Why.EXPIRED, Why.NOTHING})
+
+
+class Marker(msgspec.Struct, frozen=True, kw_only=True):
+    """What complete harvests have left: see ``models.SourceState``. ``start`` None: none was."""
+
+    start: int | None = None
+    total: int | None = None
+    overlap: list[str] = []
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a harvest goes on (seed S0.17): records from ``until`` on are published.
+
+    The next batch is ``next`` to ``until``, the latter excluded. Below ``covered`` everything was
+    read by earlier harvests. ``top``: message ids of the first batch, the next harvest's overlap.
+    ``expired``: batches in a row without a valid record. ``unmarked``: of the mode not_exported,
+    message ids that are published and that the API has not been told of.
+    """
+
+    start: int = 0
+    next: int = 0
+    until: int = 0
+    end: int = 0
+    covered: int = 0
+    total: int = 0
+    size: int = 100
+    first: bool = False
+    expired: int = 0
+    top: list[str] = []
+    unmarked: list[str] = []
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Records ``from_`` to ``to`` (both included) were not read. ``why`` is a code."""
+
+    from_: int = msgspec.field(name="from")
+    to: int
+    why: str
+
+
+class Counts(msgspec.Struct, kw_only=True):
+    """What became of the records that were read; each is in one of the middle four."""
+
+    batches: int = 0
+    read: int = 0
+    published: int = 0
+    filtered: int = 0
+    re_read: int = 0
+    refused: int = 0
+    bad_dates: int = 0
+
+    def add(self, other: Counts) -> None:
+        """Count what another has counted, too."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @property
+    def balanced(self) -> bool:
+        """Every record went one way."""
+        return self.read == self.published + self.filtered + self.re_read + self.refused
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What to read. ``checkpoint`` None: nothing, because of ``why``."""
+
+    checkpoint: Checkpoint | None
+    why: Why | None = None
+    shrunk: bool = False
+
+
+def plan(marker: Marker, total: int, size: int, *, reset_when_shrunk: bool) -> Plan:
+    """The offsets of a new harvest (seed S0.4, S0.5, S0.15, S0.16).
+
+    A source that has fewer records than before was cleared: its marker means nothing any more, and
+    with it every harvest would read nothing for ever.
+    """
+    least = marker.start if marker.total is None else marker.total
+    shrunk = least is not None and total < least
+    if shrunk and not reset_when_shrunk:
+        return Plan(checkpoint=None, why=Why.SHRUNK, shrunk=True)
+    if total == 0:
+        return Plan(checkpoint=None, why=Why.NOTHING, shrunk=shrunk)
+    first = marker.start is None or shrunk
+    end, covered = 0, 0
+    if marker.start is not None and not first:
+        end = marker.start
+        # Somebody else's progress says no total: by the seed's rule it was a batch more.
+        covered = marker.start + size if marker.total is None else marker.total
+    start = max(total - size, end, 0)
+    found = Checkpoint(
+        start=start,
+        next=start,
+        until=total,
+        end=end,
+        covered=covered,
+        total=total,
+        size=size,
+        first=first,
+    )
+    return Plan(checkpoint=found, shrunk=shrunk)
+
+
+def windows(at: Checkpoint) -> Iterator[tuple[int, int]]:
+    """(offset, size) of each batch from the checkpoint on (seed S0.9, S0.10)."""
+    while at.next >= 0:
+        if at.until > at.next:
+            yield at.next, at.until - at.next
+        at = advanced(at)
+
+
+def advanced(at: Checkpoint) -> Checkpoint:
+    """After the batch at ``at.next``; ``next`` is -1 when that was the last.
+
+    Where a whole batch would begin below ``end`` the harvest is over (seed S0.10), unless records
+    in between were never read: then the last batch begins at ``end`` and is smaller. By the seed's
+    own rule a total that is no multiple of the size leaves them out for ever (seed S0.14).
+    """
+    here = at.next
+    below = here - at.size
+    if below < at.end:
+        below = at.end if here > max(at.end, at.covered) else -1
+    return msgspec.structs.replace(at, next=below, until=here)
+
+
+def untouched_by_seed_rule(marker: int, size: int) -> list[Gap]:
+    """What a history by the seed's own rule has never read (seed S0.14): 0 to marker % size."""
+    rest = marker % size
+    return [Gap(0, rest - 1, "seed_rule")] if rest else []
+
+
+def add_gap(gaps: list[dict[str, Any]], gap: Gap) -> list[dict[str, Any]]:
+    """With one more, joined to its neighbour of the same kind; the newest ``MOST_GAPS`` stay."""
+    told = list(gaps)
+    for index, each in enumerate(told):
+        if each["why"] == gap.why and each["from"] <= gap.to + 1 and gap.from_ <= each["to"] + 1:
+            low, high = min(each["from"], gap.from_), max(each["to"], gap.to)
+            told[index] = {"from": low, "to": high, "why": gap.why}
+            return told
+    told.append({"from": gap.from_, "to": gap.to, "why": gap.why})
+    return told[-MOST_GAPS:]

@@ -1,0 +1,137 @@
+"""Records as messages: which is which, what is sent, what is left out.
+
+A record's id is the same whenever and by whomever it is read: the broker's ``message_id``, by which
+consumers can drop what came twice after a crash, and by which the overlap of two harvests is known.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from apps.sources.engine.dates import Age, age_of
+from apps.sources.engine.paths import find
+from apps.sources.engine.progress import Counts
+from apps.sources.engine.settings import BadDates, Source
+from yardkit.broker.base import Outgoing
+
+# Of one record: the platform's limit of a message.
+MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
+# A header: when the record expires, in milliseconds since 1970. Brokers keep it to themselves.
+EXPIRES_AT: Final = "x-expires-at"
+_ID_BYTES: Final = 16
+_encoder: Final = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose records: part of every id and of the headers."""
+
+    project: int
+    slug: str
+    source: str
+
+
+@dataclass(slots=True)
+class Sorted:
+    """A batch, sorted: what is to be sent, and what became of the rest."""
+
+    messages: list[Outgoing] = field(default_factory=list)
+    counts: Counts = field(default_factory=Counts)
+    # Of every record in its order, those that are not sent, too.
+    ids: list[str] = field(default_factory=list)
+    # How many of them the caller has named as known.
+    known: int = 0
+
+    @property
+    def expired(self) -> bool:
+        """Nothing in it but records that are too old."""
+        return self.counts.read > 0 and self.counts.filtered == self.counts.read
+
+
+def sort_batch(
+    records: Sequence[Any],
+    *,
+    origin: Origin,
+    source: Source,
+    now: datetime,
+    offset: int | None,
+    known: Collection[str] = (),
+) -> Sorted:
+    """Sort a batch: too old, read before, refused, or to be sent (seed S0.7, S0.13).
+
+    ``offset`` is that of its first record; None where records have no place, as in the mode
+    not_exported: there equal records of a batch are told apart by their order.
+    """
+    found = Sorted()
+    counts = found.counts
+    counts.batches = 1
+    seen: Counter[bytes] = Counter()
+    for index, record in enumerate(records):
+        counts.read += 1
+        body = _encoded(record)
+        digest = hashlib.blake2b(body, digest_size=_ID_BYTES).digest()
+        place = seen[digest] if offset is None else offset + index
+        seen[digest] += 1
+        message_id = _id(origin, source, record, digest, place)
+        found.ids.append(message_id)
+        age = age_of(record, source, now)
+        counts.bad_dates += age in (Age.UNREADABLE, Age.FUTURE)
+        if message_id in known:
+            found.known += 1
+        if age is Age.EXPIRED:
+            counts.filtered += 1
+        elif message_id in known:
+            counts.re_read += 1
+        elif _refused(record, body, age, source):
+            counts.refused += 1
+        else:
+            counts.published += 1
+            found.messages.append(_message(body, message_id, origin, source, place, now))
+    return found
+
+
+def _message(
+    body: bytes, message_id: str, origin: Origin, source: Source, place: int, now: datetime
+) -> Outgoing:
+    expires_at = now.timestamp() + source.ttl_seconds
+    return Outgoing(
+        body=body,
+        key=source.queue,
+        ttl_seconds=source.ttl_seconds,
+        message_id=message_id,
+        headers={
+            "content-type": "application/json",
+            "project": origin.slug,
+            "source": origin.source,
+            "offset": place,
+            EXPIRES_AT: round(expires_at * 1000),
+        },
+    )
+
+
+def _encoded(record: Any) -> bytes:
+    return _encoder.encode(record)
+
+
+def _refused(record: Any, body: bytes, age: Age, source: Source) -> bool:
+    if not isinstance(record, dict) or len(body) > MAX_RECORD_BYTES:
+        return True
+    return source.bad_dates is BadDates.REFUSE and age in (Age.UNREADABLE, Age.FUTURE)
+
+
+def _id(origin: Origin, source: Source, record: Any, digest: bytes, place: int) -> str:
+    """By ``id_field`` where the record has it, else by its place and content."""
+    own = find(source.id_field, record) if source.id_field else None
+    name = f"{origin.project}\0{origin.source}\0{source.content}\0".encode()
+    if own is not None and not isinstance(own, bool):
+        name += b"i" + _encoder.encode(own)
+    else:
+        name += b"p" + str(place).encode() + b"\0" + digest
+    return hashlib.blake2b(name, digest_size=_ID_BYTES).hexdigest()

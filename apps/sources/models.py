@@ -1,0 +1,282 @@
+"""Who may ask record APIs, how far each source was read, and every harvest.
+
+The settings of a source are in the configuration ``sources`` of its project; a row here is made
+with its first start and stays when the entry goes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.core.validators import RegexValidator
+from django.db import models
+from django.db.models import F, Q
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+
+from apps.projects.models import Project
+from apps.runtime.fields import SecretTextField
+from apps.sources.engine.settings import NAME
+from apps.sources.querysets import (
+    CredentialQuerySet,
+    HarvestQuerySet,
+    RecordQueueQuerySet,
+    SourceStateQuerySet,
+)
+from apps.sources.states import HarvestState, Reason, SourceActivity
+
+
+class Credential(models.Model):
+    """What a record API asks of its callers; sources name it, and it is never shown again."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    name = models.CharField(_("name"), max_length=64, validators=[RegexValidator(rf"^{NAME}\Z")])
+    username = SecretTextField(_("user name"))
+    password = SecretTextField(_("password"))
+    token = SecretTextField(_("token"))
+    # A JSON object of header names and values.
+    headers = SecretTextField(_("headers"))
+    created_at = models.DateTimeField(_("created at"), default=timezone.now)
+    updated_at = models.DateTimeField(_("changed at"), auto_now=True)
+
+    objects = CredentialQuerySet["Credential"].as_manager()
+
+    class Meta:
+        verbose_name = _("credentials")
+        verbose_name_plural = _("credentials")
+        ordering: ClassVar = ["project", "name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["project", "name"], name="sources_credential_once"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SourceState(models.Model):
+    """How far a source was read, and who reads it now (seed S0.17, S0.27).
+
+    ``marker`` is the seed's last_start_offset: it moves only when a harvest is complete. While one
+    is under way ``checkpoint`` says where it goes on. Whoever harvests holds the row: ``owner``
+    until ``leased_until``, and each of its writes names its ``generation``.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    name = models.CharField(_("source"), max_length=64)
+    activity = models.CharField(
+        _("activity"),
+        max_length=16,
+        choices=SourceActivity.choices,
+        default=SourceActivity.IDLE,
+    )
+    marker = models.PositiveBigIntegerField(_("last start offset"), null=True, blank=True)
+    # How many records there were when the last complete harvest began; before it all were read.
+    last_total = models.PositiveBigIntegerField(_("records at the last harvest"), null=True)
+    # Message ids of what the last complete harvest read from ``marker`` on: the overlap.
+    overlap = models.JSONField(_("overlap"), default=list, blank=True)
+    # Which records marker and checkpoint speak of (``Source.content``).
+    content = models.CharField(max_length=32, blank=True, default="")
+    # engine.progress.Checkpoint, or null.
+    checkpoint = models.JSONField(_("checkpoint"), null=True, blank=True)
+    # [{"from": 0, "to": 49, "why": "seed_rule"}]: records that were never read.
+    gaps = models.JSONField(_("never read"), default=list, blank=True)
+    generation = models.PositiveBigIntegerField(_("generation"), default=0)
+    owner = models.CharField(_("collector"), max_length=200, blank=True, default="")
+    leased_until = models.DateTimeField(_("leased until"), null=True, blank=True)
+    # Set by a person: neither cron nor a new collector wakes it until a person does.
+    stopped_at = models.DateTimeField(_("stopped at"), null=True, blank=True)
+    stopped_by = models.CharField(_("stopped by"), max_length=150, blank=True, default="")
+    asked_at = models.DateTimeField(_("asked to start at"), null=True, blank=True)
+    asked_by = models.CharField(_("asked to start by"), max_length=150, blank=True, default="")
+    next_run_at = models.DateTimeField(_("next start"), null=True, blank=True)
+    # What next_run_at was worked out of: other settings make it void.
+    schedule = models.CharField(max_length=200, blank=True, default="")
+    # What a running harvest waits for, such as a broker that is away; "" when it goes on.
+    waiting_for = models.CharField(_("waits for"), max_length=300, blank=True, default="")
+    problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
+    updated_at = models.DateTimeField(_("changed at"), auto_now=True)
+
+    objects = SourceStateQuerySet["SourceState"].as_manager()
+
+    class Meta:
+        verbose_name = _("source")
+        verbose_name_plural = _("sources")
+        ordering: ClassVar = ["project", "name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["project", "name"], name="sources_one_state_a_source"),
+            models.CheckConstraint(
+                condition=Q(activity__in=SourceActivity.values), name="sources_activity_known"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["activity", "leased_until"], name="sources_to_claim"),
+            models.Index(fields=["next_run_at"], name="sources_due"),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Harvest(models.Model):
+    """One pull from a source, from its start to why it ended.
+
+    Every record that was read is counted once: read = published + filtered + re_read + refused.
+    ``bad_dates`` counts those among them whose date could not be read or lies in the future.
+    """
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    source = models.CharField(_("source"), max_length=64)
+    state = models.CharField(
+        _("state"), max_length=16, choices=HarvestState.choices, default=HarvestState.RUNNING
+    )
+    reason = models.CharField(
+        _("ended because"), max_length=16, choices=Reason.choices, blank=True, default=""
+    )
+    collector = models.CharField(_("collector"), max_length=200, blank=True, default="")
+    asked_by = models.CharField(_("started by"), max_length=150, blank=True, default="")
+    # It goes on where an earlier one ended.
+    resumed = models.BooleanField(_("resumed"), default=False)
+    first = models.BooleanField(_("first run"), default=False)
+    total = models.PositiveBigIntegerField(_("records at the source"), null=True, blank=True)
+    start_offset = models.PositiveBigIntegerField(_("start offset"), null=True, blank=True)
+    end_offset = models.PositiveBigIntegerField(_("end offset"), null=True, blank=True)
+    next_offset = models.BigIntegerField(_("next offset"), null=True, blank=True)
+    batches = models.PositiveBigIntegerField(_("batches"), default=0)
+    read = models.PositiveBigIntegerField(_("read"), default=0)
+    published = models.PositiveBigIntegerField(_("published"), default=0)
+    filtered = models.PositiveBigIntegerField(_("too old"), default=0)
+    re_read = models.PositiveBigIntegerField(_("read again"), default=0)
+    refused = models.PositiveBigIntegerField(_("refused"), default=0)
+    bad_dates = models.PositiveBigIntegerField(_("without a good date"), default=0)
+    checkpoint = models.JSONField(_("checkpoint"), null=True, blank=True)
+    gaps = models.JSONField(_("not read"), default=list, blank=True)
+    # Codes with parameters, for people: [{"code": "shrunk", "from": 500, "to": 100}].
+    notes = models.JSONField(_("notes"), default=list, blank=True)
+    error = models.CharField(_("error"), max_length=500, blank=True, default="")
+    config_version = models.PositiveIntegerField(_("version of the settings"), default=0)
+    started_at = models.DateTimeField(_("started at"), default=timezone.now)
+    moved_at = models.DateTimeField(_("last batch at"), null=True, blank=True)
+    ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+
+    objects = HarvestQuerySet["Harvest"].as_manager()
+
+    class Meta:
+        verbose_name = _("harvest")
+        verbose_name_plural = _("harvests")
+        ordering: ClassVar = ["-pk"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["project", "source"],
+                name="sources_one_harvest_at_once",
+                condition=Q(state=HarvestState.RUNNING),
+            ),
+            models.CheckConstraint(
+                condition=Q(read=F("published") + F("filtered") + F("re_read") + F("refused")),
+                name="sources_books_balance",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=HarvestState.values), name="sources_harvest_state_known"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["project", "source", "-id"], name="sources_harvests_of_one"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source} #{self.pk}"
+
+    @property
+    def books(self) -> dict[str, Any]:
+        """The counts, and whether they balance."""
+        ends = self.published + self.filtered + self.re_read + self.refused
+        return {
+            "read": self.read,
+            "published": self.published,
+            "filtered": self.filtered,
+            "re_read": self.re_read,
+            "refused": self.refused,
+            "balanced": self.read == ends,
+        }
+
+
+class RecordQueue(models.Model):
+    """A queue that harvests publish to; it belongs to the first project whose source names it."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    name = models.CharField(_("queue"), max_length=200, unique=True)
+    created_at = models.DateTimeField(_("created at"), default=timezone.now)
+
+    objects = RecordQueueQuerySet["RecordQueue"].as_manager()
+
+    class Meta:
+        verbose_name = _("queue of records")
+        verbose_name_plural = _("queues of records")
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PublishedSpan(models.Model):
+    """How many records went into a queue within one minute, and when those expire.
+
+    A broker counts messages that have expired behind living ones as waiting (seed S0.24); the
+    newest of these rows tell how many of those that wait that can be.
+    """
+
+    queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="spans")
+    minute = models.DateTimeField(_("published at"))
+    # The end of the minute in which they expire; null: never.
+    expires_at = models.DateTimeField(_("expire at"), null=True)
+    count = models.PositiveBigIntegerField(_("records"), default=0)
+
+    class Meta:
+        verbose_name = _("published records")
+        verbose_name_plural = _("published records")
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["queue", "minute", "expires_at"],
+                name="sources_one_span_a_minute",
+                nulls_distinct=False,
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["queue", "-minute"], name="sources_newest_spans"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.queue_id} {self.minute:%Y-%m-%d %H:%M}"
+
+
+class HandedRecord(models.Model):
+    """A record that was taken out of its queue for somebody who has not acknowledged it yet.
+
+    ``lease`` is what he shows. Once its deadline is over, or when he gave it back, it goes to
+    whoever asks next, before those that still are in the queue.
+    """
+
+    queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="handed")
+    message_id = models.CharField(_("message id"), max_length=255)
+    body = models.BinaryField(_("record"))
+    expires_at = models.DateTimeField(_("expires at"), null=True)
+    lease = models.CharField(_("lease"), max_length=32, blank=True, default="", db_index=True)
+    holder = models.CharField(_("held by"), max_length=150, blank=True, default="")
+    deadline_at = models.DateTimeField(_("held until"), default=timezone.now)
+    times = models.PositiveIntegerField(_("times handed out"), default=1)
+
+    class Meta:
+        verbose_name = _("record in somebody's hands")
+        verbose_name_plural = _("records in somebody's hands")
+        ordering: ClassVar = ["pk"]
+        constraints: ClassVar = [
+            # A broker hands a message out again when its acknowledgement was lost.
+            models.UniqueConstraint(
+                fields=["queue", "message_id"], name="sources_record_handed_once"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["queue", "deadline_at"], name="sources_handed_due"),
+        ]
+
+    def __str__(self) -> str:
+        return self.message_id

@@ -1,0 +1,80 @@
+"""Reads of this app."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import Max
+
+from apps.configcenter.models import Configuration
+from apps.sources.engine.settings import Source, SourceBook, book_of
+from apps.sources.errors import NoSuchSource
+from apps.sources.models import Harvest, SourceState
+
+KIND = "sources"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """One source: its settings (None when the configuration has no such entry any more), how far
+    it was read (None before its first start), and its newest harvest."""
+
+    name: str
+    settings: Source | None
+    state: SourceState | None
+    harvest: Harvest | None
+
+    @property
+    def next_run_at(self) -> datetime | None:
+        """When cron starts it next."""
+        return self.state.next_run_at if self.state is not None else None
+
+
+def book(project_id: int) -> SourceBook:
+    """The active settings of a project; empty ones where nothing is active."""
+    row = (
+        Configuration.objects.filter(kind=KIND, project_id=project_id)
+        .select_related("active")
+        .first()
+    )
+    return book_of(row.active.data) if row is not None and row.active is not None else SourceBook()
+
+
+def settings_of(project_id: int, name: str) -> Source:
+    """The active settings of one source. Raises ``NoSuchSource``."""
+    try:
+        return book(project_id).sources[name]
+    except KeyError:
+        raise NoSuchSource from None
+
+
+def statuses(project_id: int) -> list[SourceStatus]:
+    """Every source of the project by name, also those that were taken out of the configuration.
+
+    Four queries, however many there are.
+    """
+    settings = book(project_id).sources
+    states = {row.name: row for row in SourceState.objects.filter(project_id=project_id)}
+    newest = (
+        Harvest.objects.filter(project_id=project_id)
+        .order_by()
+        .values("source")
+        .annotate(newest=Max("pk"))
+        .values_list("newest", flat=True)
+    )
+    harvests = {row.source: row for row in Harvest.objects.filter(pk__in=list(newest))}
+    return [
+        SourceStatus(name, settings.get(name), states.get(name), harvests.get(name))
+        for name in sorted({*settings, *states})
+    ]
+
+
+def status(project_id: int, name: str) -> SourceStatus:
+    """One source. Raises ``NoSuchSource``."""
+    state = SourceState.objects.filter(project_id=project_id, name=name).first()
+    settings = book(project_id).sources.get(name)
+    if state is None and settings is None:
+        raise NoSuchSource
+    harvest = Harvest.objects.filter(project_id=project_id, source=name).first()
+    return SourceStatus(name, settings, state, harvest)

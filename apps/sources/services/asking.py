@@ -1,0 +1,199 @@
+"""What people ask of sources: start, stop, move the marker (seed S0.20, S0.32, S0.33).
+
+The row is what collectors look at, twice a second; nothing else need reach them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db import transaction
+from django.db.models import Case, F, Value, When
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.sources.engine.progress import add_gap, untouched_by_seed_rule
+from apps.sources.errors import BadMarker, NoSuchSource, SourceBusy, SourceSwitchedOff
+from apps.sources.models import SourceState
+from apps.sources.queries import book
+from apps.sources.states import BUSY, HELD, SourceActivity
+
+
+class Became(enum.StrEnum):
+    """What came of a start or stop."""
+
+    QUEUED = "queued"
+    ALREADY = "already"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One source, and what came of it."""
+
+    name: str
+    became: Became
+
+
+def start(
+    *,
+    project_id: int,
+    names: Sequence[str] | None = None,
+    actor: User | None,
+    now: datetime,
+    actor_label: str = "",
+) -> list[Asked]:
+    """Have these sources harvested, or every enabled one; one that is harvested goes on.
+
+    A harvest that was stopped, or whose collector died, goes on at its checkpoint.
+
+    Raises:
+        NoSuchSource, SourceSwitchedOff: of a source that was named; then none is started.
+    """
+    settings = book(project_id).sources
+    if names is None:
+        wanted = [name for name, each in settings.items() if each.enabled]
+    else:
+        wanted = list(dict.fromkeys(names))
+        for name in wanted:
+            if name not in settings:
+                raise NoSuchSource(fields={"name": [name]})
+            if not settings[name].enabled:
+                raise SourceSwitchedOff(fields={"name": [name]})
+    with transaction.atomic():
+        return [_start(project_id, name, actor, now, actor_label) for name in wanted]
+
+
+def _start(
+    project_id: int, name: str, actor: User | None, now: datetime, actor_label: str
+) -> Asked:
+    state = state_row(project_id, name)
+    mine = SourceState.objects.filter(pk=state.pk)
+    by = _who(actor, actor_label)
+    mine.update(stopped_at=None, stopped_by="")
+    queued = mine.filter(activity=SourceActivity.IDLE).update(
+        activity=SourceActivity.QUEUED, asked_at=now, asked_by=by
+    )
+    # A stop that nobody has acted on yet is taken back.
+    mine.filter(activity=SourceActivity.STOPPING).update(activity=SourceActivity.RUNNING)
+    became = Became.QUEUED if queued else Became.ALREADY
+    record(
+        actor=actor,
+        action="sources.start",
+        obj=state,
+        after={"became": became.value},
+        actor_label=actor_label,
+    )
+    return Asked(name, became)
+
+
+def stop(
+    *,
+    project_id: int,
+    names: Sequence[str] | None = None,
+    actor: User | None,
+    now: datetime,
+    actor_label: str = "",
+) -> list[Asked]:
+    """Stop these sources, or all, as soon as the batch in hand is published.
+
+    They stay stopped, whatever cron says, until ``start``. Raises ``NoSuchSource``.
+    """
+    known = [*book(project_id).sources]
+    rows = SourceState.objects.filter(project_id=project_id)
+    known += rows.exclude(name__in=known).values_list("name", flat=True)
+    wanted: Iterable[str] = known if names is None else dict.fromkeys(names)
+    for name in wanted:
+        if name not in known:
+            raise NoSuchSource(fields={"name": [name]})
+    with transaction.atomic():
+        return [_stop(project_id, name, actor, now, actor_label) for name in wanted]
+
+
+def _stop(project_id: int, name: str, actor: User | None, now: datetime, actor_label: str) -> Asked:
+    state = state_row(project_id, name)
+    mine = SourceState.objects.filter(pk=state.pk)
+    activity = Case(
+        When(activity__in=HELD, then=Value(SourceActivity.STOPPING.value)),
+        default=Value(SourceActivity.IDLE.value),
+    )
+    mine.update(activity=activity, stopped_at=now, stopped_by=_who(actor, actor_label))
+    after = mine.values_list("activity", flat=True).get()
+    became = Became.STOPPING if after == SourceActivity.STOPPING else Became.STOPPED
+    record(
+        actor=actor,
+        action="sources.stop",
+        obj=state,
+        after={"became": became.value},
+        actor_label=actor_label,
+    )
+    return Asked(name, became)
+
+
+@transaction.atomic
+def set_marker(
+    *,
+    project_id: int,
+    name: str,
+    marker: int | None,
+    actor: User | None,
+    by_seed_rule: bool = False,
+    actor_label: str = "",
+) -> SourceState:
+    """Say where the last harvest began; None: the next one reads everything, as the first did.
+
+    For progress that another program has kept. ``by_seed_rule``: it has read by the seed's own
+    rule, which leaves out the first ``marker % batch_size`` records (seed S0.14): they are noted
+    as never read. A checkpoint is void afterwards.
+
+    Raises:
+        NoSuchSource, BadMarker
+        SourceBusy: a harvest moves the marker.
+    """
+    settings = book(project_id).sources.get(name)
+    if settings is None:
+        raise NoSuchSource(fields={"name": [name]})
+    if marker is not None and not 0 <= marker < 2**53:
+        raise BadMarker
+    state = SourceState.objects.select_for_update().get(pk=state_row(project_id, name).pk)
+    if state.activity in BUSY:
+        raise SourceBusy
+    before = {"marker": state.marker}
+    state.gaps = [] if marker is None else state.gaps
+    if marker is not None and by_seed_rule:
+        for gap in untouched_by_seed_rule(marker, settings.batch_size):
+            state.gaps = add_gap(state.gaps, gap)
+    state.marker, state.last_total, state.overlap, state.checkpoint = marker, None, [], None
+    state.content = settings.content
+    state.problem = ""
+    # The generation rises: whoever still believes to hold the row writes nothing more.
+    state.generation = F("generation") + 1
+    state.save(
+        update_fields=[
+            *("marker", "last_total", "overlap", "checkpoint", "content", "gaps", "problem"),
+            *("generation", "updated_at"),
+        ]
+    )
+    state.refresh_from_db()
+    record(
+        actor=actor,
+        action="sources.set_marker",
+        obj=state,
+        before=before,
+        after={"marker": marker, "by_seed_rule": by_seed_rule},
+        actor_label=actor_label,
+    )
+    return state
+
+
+def state_row(project_id: int, name: str) -> SourceState:
+    """The row of a source, made where it has none yet."""
+    return SourceState.objects.get_or_create(project_id=project_id, name=name)[0]
+
+
+def _who(actor: User | None, label: str) -> str:
+    return (label or (actor.get_username() if actor is not None else "system"))[:150]

@@ -1,0 +1,84 @@
+"""Every write of credentials."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.db import transaction
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.sources.engine.settings import NAME
+from apps.sources.errors import BadCredential, CredentialExists, CredentialInUse
+from apps.sources.models import Credential
+from apps.sources.queries import book
+
+SECRETS: Final = ("username", "password", "token", "headers")
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e]{0,4000}")
+
+
+@transaction.atomic
+def save_credential(
+    *,
+    project_id: int,
+    name: str,
+    values: Mapping[str, str],
+    actor: User | None,
+    actor_label: str = "",
+    new: bool = False,
+) -> Credential:
+    """Make or change credentials; secrets that ``values`` does not name stay as they are.
+
+    Raises ``BadCredential``, and ``CredentialExists`` where ``new`` ones have the name of others.
+    """
+    if not re.fullmatch(NAME, name):
+        text = _("Small letters, digits, '-' and '_' only, a letter first.")
+        raise BadCredential(fields={"name": [text]})
+    _check_headers(values.get("headers", ""))
+    row, created = Credential.objects.get_or_create(project_id=project_id, name=name)
+    if new and not created:
+        raise CredentialExists(fields={"name": [name]})
+    changed = [field for field in SECRETS if field in values]
+    for field in changed:
+        setattr(row, field, values[field])
+    row.save(update_fields=[*changed, "updated_at"])
+    record(
+        actor=actor,
+        action="sources.add_credential" if created else "sources.change_credential",
+        obj=row,
+        after={"changed": ", ".join(changed)},
+        actor_label=actor_label,
+    )
+    return row
+
+
+@transaction.atomic
+def delete_credential(*, credential: Credential, actor: User | None, actor_label: str = "") -> None:
+    """Delete credentials that no source names. Raises ``CredentialInUse``."""
+    sources = book(credential.project_id).sources
+    users = [name for name, each in sources.items() if each.credentials == credential.name]
+    if users:
+        raise CredentialInUse(fields={"credentials": [", ".join(users)]})
+    record(actor=actor, action="sources.delete_credential", obj=credential, actor_label=actor_label)
+    credential.delete()
+
+
+def _check_headers(text: str) -> None:
+    if not text:
+        return
+    try:
+        headers: Any = json.loads(text)
+    except ValueError:
+        headers = None
+    if not isinstance(headers, dict) or not all(
+        _HEADER.fullmatch(name) and isinstance(value, str) and _VALUE.fullmatch(value)
+        for name, value in headers.items()
+    ):
+        # Not shown: it may be a token.
+        text_ = _("Headers are a JSON object of names and texts of ASCII.")
+        raise BadCredential(fields={"headers": [text_]})

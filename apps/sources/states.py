@@ -1,0 +1,61 @@
+"""The states of sources and harvests, and why a harvest ended."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import TextChoices
+from django.utils.translation import pgettext_lazy
+
+
+class SourceActivity(TextChoices):
+    """What a source does. ``STOPPING`` runs until its batch is done."""
+
+    IDLE = "idle", pgettext_lazy("source", "idle")
+    QUEUED = "queued", pgettext_lazy("source", "waits for a collector")
+    RUNNING = "running", pgettext_lazy("source", "harvests")
+    STOPPING = "stopping", pgettext_lazy("source", "stops")
+
+
+BUSY: Final = (SourceActivity.QUEUED, SourceActivity.RUNNING, SourceActivity.STOPPING)
+HELD: Final = (SourceActivity.RUNNING, SourceActivity.STOPPING)
+
+
+class HarvestState(TextChoices):
+    """How far a harvest is. All but the first are final."""
+
+    RUNNING = "running", pgettext_lazy("harvest", "running")
+    COMPLETED = "completed", pgettext_lazy("harvest", "completed")
+    # Its collector ended; the next one goes on where it was.
+    INTERRUPTED = "interrupted", pgettext_lazy("harvest", "interrupted")
+    STOPPED = "stopped", pgettext_lazy("harvest", "stopped")
+    FAILED = "failed", pgettext_lazy("harvest", "failed")
+
+
+class Reason(TextChoices):
+    """Why a harvest ended (seed S0.18 to S0.20)."""
+
+    END = "end", pgettext_lazy("harvest", "reached where the last one began")
+    EXPIRED = "expired", pgettext_lazy("harvest", "only records that are too old")
+    MANUAL = "manual", pgettext_lazy("harvest", "stopped by a person")
+    NOTHING = "nothing", pgettext_lazy("harvest", "the source has no records")
+    SHRUNK = "shrunk", pgettext_lazy("harvest", "the source has fewer records than before")
+    SWITCHED_OFF = "switched_off", pgettext_lazy("harvest", "the source was switched off")
+    CHANGED = "changed", pgettext_lazy("harvest", "the source reads other records now")
+    ERROR = "error", pgettext_lazy("harvest", "an error")
+    SHUTDOWN = "shutdown", pgettext_lazy("harvest", "the collector was stopped")
+    LOST = "lost", pgettext_lazy("harvest", "its collector was gone")
+
+
+STATE_OF: Final = {
+    Reason.END: HarvestState.COMPLETED,
+    Reason.EXPIRED: HarvestState.COMPLETED,
+    Reason.NOTHING: HarvestState.COMPLETED,
+    Reason.SHRUNK: HarvestState.COMPLETED,
+    Reason.MANUAL: HarvestState.STOPPED,
+    Reason.SWITCHED_OFF: HarvestState.STOPPED,
+    Reason.CHANGED: HarvestState.STOPPED,
+    Reason.ERROR: HarvestState.FAILED,
+    Reason.SHUTDOWN: HarvestState.INTERRUPTED,
+    Reason.LOST: HarvestState.INTERRUPTED,
+}
