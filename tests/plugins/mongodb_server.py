@@ -58,7 +58,7 @@ class MongoServer:
         command = [
             str(Path(sys.executable).with_name("secantusd-py")),
             *("--host", "127.0.0.1", "--port", str(self._port), "--log-level", "ERROR"),
-            *("--storage-path", ":memory:", "--cache-size", "64M"),
+            *("--storage-path", ":memory:", "--cache-size", "64M", "--enable-test-commands"),
         ]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _WATCHED, *command],
