@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.plugins.groups",
     "tests.plugins.migrated",
     "tests.plugins.stores",
+    "tests.plugins.request_store",
     "tests.plugins.engines",
     "tests.plugins.spider_image",
     "tests.plugins.kafka_cluster",

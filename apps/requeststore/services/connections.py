@@ -94,7 +94,9 @@ class Connections:
         """Let go of everything; the next use opens it again."""
         with self._lock:
             mine = self._pid == os.getpid()
-            opened = [*self._queues.values(), *self._nodes.values()] if mine else []
+            opened: list[RequestQueue | StorageNode] = []
+            if mine:
+                opened = [*self._queues.values(), *self._nodes.values()]
             self._begin()
         for each in opened:
             try:

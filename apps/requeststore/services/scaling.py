@@ -12,7 +12,7 @@ from django.db import transaction
 from apps.queuestats.services import record_gauges
 from apps.requeststore.engine.forecasting import settled
 from apps.requeststore.models import NodeReport, ScaleState
-from apps.requeststore.queries.standing import (
+from apps.requeststore.queries.outlook import (
     FETCHERS,
     Standing,
     Standings,

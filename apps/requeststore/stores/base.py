@@ -103,6 +103,9 @@ class TakeCode(enum.StrEnum):
     BUSY = "busy"  # somebody has it, and his deadline is not over; or it is being moved
     DONE = "done"  # processed already
     EXPIRED = "expired"
+    # Only ``Yard.take`` says so, no node: perhaps it lies on one that does not answer, so the
+    # entry has to stay in the queue.
+    AWAY = "away"
 
 
 class Take(msgspec.Struct, frozen=True):

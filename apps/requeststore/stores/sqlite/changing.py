@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Sequence
 from typing import Final
@@ -136,15 +137,47 @@ def end(files: Files, shard: Shard, ends: Ends, *, owner: str, now: int) -> list
     return answers
 
 
-def start_move(files: Files, shard: Shard, *, after: int, limit: int) -> list[StoredRequest]:
-    """See ``StorageNode.start_move``."""
+def reopen(
+    files: Files,
+    shard: Shard,
+    ids: Sequence[int],
+    *,
+    flags: Sequence[int],
+    by: str,
+    now: int,
+    cutoff: int,
+) -> list[int]:
+    """See ``StorageNode.reopen``; the ids are distinct. Those that are new again."""
+    ended = {"cutoff": cutoff, "flags": json.dumps([flag for flag in flags if flag > 0])}
+    step = story.written(now, StepKind.REOPENED, by)
 
-    def before(_connection: sqlite3.Connection) -> None:
-        """Nothing is staged."""
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
 
     def work(connection: sqlite3.Connection) -> list[Row]:
         table = Table(connection, shard)
-        table.execute(statements.SEE_MOVING, {"after": after, "limit": limit})
+        table.execute(statements.SEE)
+        table.execute(statements.MARK_ENDED, ended)
+        table.execute(statements.REOPEN, {"step": step})
+        table.shorten()
+        return []
+
+    def after(connection: sqlite3.Connection, _rows: list[Row]) -> list[Row]:
+        return Table(connection, shard).execute(statements.STATES).fetchall()
+
+    rows = files.writing(shard.database, work, before=before, after=after)
+    return [row[0] for row in rows if row[1]]
+
+
+def start_move(files: Files, shard: Shard, ids: Sequence[int]) -> list[StoredRequest]:
+    """See ``StorageNode.start_move``; the ids are distinct. Those that are not taken."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
+
+    def work(connection: sqlite3.Connection) -> list[Row]:
+        table = Table(connection, shard)
+        table.execute(statements.SEE_MOVING)
         table.execute(statements.MOVE)
         return []
 
@@ -153,6 +186,20 @@ def start_move(files: Files, shard: Shard, *, after: int, limit: int) -> list[St
 
     rows = files.writing(shard.database, work, before=before, after=look)
     return [request_of(row) for row in rows]
+
+
+def undo_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:
+    """See ``StorageNode.undo_move``; the ids are distinct."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
+
+    def work(connection: sqlite3.Connection) -> int:
+        table = Table(connection, shard)
+        table.execute(statements.SEE_MOVED)
+        return table.execute(statements.UNDO_MOVE).rowcount
+
+    return files.writing(shard.database, work, before=before)
 
 
 def end_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:

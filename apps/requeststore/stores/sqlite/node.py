@@ -296,18 +296,61 @@ class SqliteNode:
         checks.check_limit(limit)
         return self._named(0, storing.delete, shard, before=before, limit=limit)
 
-    def start_move(self, shard: Shard, *, after: int, limit: int, now: int) -> list[StoredRequest]:
+    def start_move(
+        self, shard: Shard, ids: Sequence[int], *, now: int
+    ) -> list[StoredRequest | None]:
         checks.check_shard(shard)
-        checks.check_span(after, after)
-        checks.check_limit(limit)
+        checks.check_ids(ids)
         checks.check_time("now", now)
-        return self._named([], changing.start_move, shard, after=after, limit=limit)
+        started: dict[int, StoredRequest] = {}
+        for portion in _distinct(ids):
+            found = self._named([], changing.start_move, shard, portion)
+            started |= {one.id: one for one in found}
+        return [started.get(number) for number in ids]
+
+    def undo_move(self, shard: Shard, ids: Sequence[int]) -> int:
+        checks.check_shard(shard)
+        checks.check_ids(ids)
+        return sum(self._named(0, changing.undo_move, shard, portion) for portion in _distinct(ids))
 
     def end_move(self, shard: Shard, ids: Sequence[int]) -> int:
         checks.check_shard(shard)
         checks.check_ids(ids)
         distinct = sorted(set(ids))
         return self._named(0, changing.end_move, shard, distinct)
+
+    def reopen(
+        self,
+        shard: Shard,
+        ids: Sequence[int],
+        *,
+        flags: Sequence[int],
+        by: str,
+        now: int,
+        cutoff: int,
+    ) -> list[bool]:
+        self._check_sweep(shard, now, cutoff, 1, by)
+        checks.check_ids(ids)
+        opened: set[int] = set()
+        for portion in _distinct(ids):
+            opened |= set(
+                self._named(
+                    [],
+                    changing.reopen,
+                    shard,
+                    portion,
+                    flags=flags,
+                    by=by,
+                    now=now,
+                    cutoff=cutoff,
+                )
+            )
+        answers = []
+        for number in ids:
+            answers.append(number in opened)
+            # An id that is named twice was opened once.
+            opened.discard(number)
+        return answers
 
     # --- the node ---------------------------------------------------------------------------
 
@@ -378,3 +421,9 @@ class SqliteNode:
             return work(self._files, shard, *args, **kwargs)
         except Missing:
             return nothing
+
+
+def _distinct(ids: Sequence[int]) -> list[list[int]]:
+    """Portions of them, each id once."""
+    distinct = sorted(set(ids))
+    return [distinct[start : start + _PORTION] for start in range(0, len(distinct), _PORTION)]

@@ -96,6 +96,14 @@ FINISH: Final = (
 GIVE_BACK: Final = (
     "UPDATE {t} AS t SET flag = 0, deadline = 0, queued_at = 0, steps = t.steps || g.step" + _OWN
 )
+MARK_ENDED: Final = (
+    "UPDATE temp.seen SET mine = 1"
+    " WHERE ts > :cutoff AND flag IN (SELECT value FROM json_each(:flags))"
+)
+REOPEN: Final = (
+    "UPDATE {t} SET flag = 0, owner = '', deadline = 0, tries = 0, queued_at = 0, finished_at = 0,"
+    " result = x'', steps = steps || :step WHERE id IN (SELECT id FROM temp.seen WHERE mine)"
+)
 STATES: Final = (
     "SELECT s.id, s.mine, s.biz, s.ts, s.flag, s.owner, s.deadline, s.tries FROM temp.seen AS s"
 )
@@ -132,8 +140,8 @@ DELETE_DATA: Final = "DELETE FROM {d} WHERE id IN (SELECT id FROM temp.seen)"
 # --- moving ---------------------------------------------------------------------------------
 
 SEE_MOVING: Final = (
-    "INSERT INTO temp.seen (id) SELECT id FROM {t} WHERE id > :after AND flag <> -1"
-    " ORDER BY id LIMIT :limit"
+    "INSERT INTO temp.seen (id) SELECT t.id FROM temp.given AS g CROSS JOIN {t} AS t"
+    " ON t.id = g.id AND t.flag <> -1"
 )
 MOVE: Final = (
     "UPDATE {t} SET moved_flag = flag, flag = -3"
@@ -146,6 +154,9 @@ MOVED: Final = (
 SEE_MOVED: Final = (
     "INSERT INTO temp.seen (id) SELECT t.id FROM temp.given AS g CROSS JOIN {t} AS t"
     " ON t.id = g.id AND t.flag = -3"
+)
+UNDO_MOVE: Final = (
+    "UPDATE {t} SET flag = moved_flag WHERE id IN (SELECT id FROM temp.seen) AND flag = -3"
 )
 
 # --- reading --------------------------------------------------------------------------------
