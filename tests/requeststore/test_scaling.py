@@ -19,8 +19,8 @@ from apps.projects.models import Project
 from apps.queuestats.models import Sample
 from apps.queuestats.queries import gauge_means
 from apps.requeststore.models import ClosedSlice, NodeReport, ScaleState
-from apps.requeststore.queries import outlooks as outlooks_module
-from apps.requeststore.queries.outlooks import standings
+from apps.requeststore.queries import outlook as outlook_module
+from apps.requeststore.queries.outlook import standings
 from apps.requeststore.services.forecasting import duration, per_second
 from apps.requeststore.services.scaling import Advice, decide_scale, wanted_fetchers
 from tests.access.factories import Api, make_project, make_user
@@ -39,9 +39,9 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def unread() -> Iterator[None]:
     # Tests that roll back give the same number to another version.
-    outlooks_module._read.clear()
+    outlook_module._read.clear()
     yield
-    outlooks_module._read.clear()
+    outlook_module._read.clear()
 
 
 @pytest.fixture
