@@ -78,7 +78,7 @@ def test_a_change_is_told_once_and_signed(scaler: Scaler) -> None:
     assert scaler.wanted() == [2, 3]
     headers, body = scaler.heard[0]
     assert json.loads(body)["running"] == 1
-    signed = {
+    signed: dict[str, Any] = {
         "message_id": headers["webhook-id"],
         "timestamp": headers["webhook-timestamp"],
         "signatures": headers["webhook-signature"],
