@@ -177,7 +177,7 @@ class Yard:
         numbers = checked_ids(ids, len(data)) if ids is not None else self._ids.next_many(len(data))
         if not numbers:
             return []
-        submission = Submission(bound, self._connections, self._looking, by=by, now=now)
+        submission = Submission(bound, self._connections, by=by, now=now)
         at = bound.settings.priority if priority is None else priority
         return submission.store(data, numbers, priority=at, again=ids is not None)
 
