@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from apps.access.api.routers import Router
+from apps.access.api.routers import Router, api_path
 from apps.requeststore.api.bizzes import BizViewSet
 from apps.requeststore.api.rebalances import RebalanceViewSet
 from apps.requeststore.api.requests import RequestViewSet
+from apps.requeststore.api.scaling import ScaleView
 
 router = Router()
 router.register("requests", RequestViewSet, basename="request")
 router.register("bizzes", BizViewSet, basename="biz")
 router.register("rebalances", RebalanceViewSet, basename="rebalance")
-urlpatterns = router.urls
+urlpatterns = [
+    api_path("requests/scale", ScaleView.as_view(), name="requests-scale"),
+    *router.urls,
+]

@@ -51,7 +51,7 @@ _FIELD_KEYS: Final = frozenset(
     }
 )
 _FOLLOW_KEYS: Final = frozenset(
-    {"css", "xpath", "jmespath", "regex", "steps", "rule", "most", "depth", "meta"}
+    {"css", "xpath", "jmespath", "regex", "steps", "rule", "most", "depth", "keep_meta"}
 )
 _SOURCES: Final = ("css", "xpath", "jmespath", "const", "page", "header", "meta")
 
@@ -313,7 +313,7 @@ class RuleReader:
         steps = self._read_steps(data, place)
         most = notes.whole(data, "most", place, 1, limits.MAX_FOLLOW, 100)
         depth = notes.whole(data, "depth", place, 1, limits.MAX_FOLLOW_DEPTH, 1)
-        keep_meta = notes.truth(data, "meta", place, usual=True)
+        keep_meta = notes.truth(data, "keep_meta", place, usual=True)
         if source is None:
             return None
         links = Field(

@@ -86,7 +86,7 @@ class Rule:
         follow: list[Follow] = []
         matched = 0
         try:
-            document = self._document(page)
+            document = self.document(page)
             matched = self._read(document, collector, records)
             collector.record = -1
             self._follow(document, collector, follow)
@@ -108,8 +108,9 @@ class Rule:
             hidden=collector.hidden,
         )
 
-    def _document(self, page: Page) -> Document:
-        if page.status not in self.statuses:
+    def document(self, page: Page, *, any_status: bool = False) -> Document:
+        """The page parsed as this rule has it. Raises ``PageError``."""
+        if not any_status and page.status not in self.statuses:
             raise PageError("bad_status", f"status {page.status} is none of this rule")
         document = Document(page, encoding=self.encoding, xml=self.kind == "xml")
         # Each kind fails here where the page is none of it, also for a rule without expressions.
