@@ -23,6 +23,7 @@ HOUSEKEEPING: Final = {
         "projects.forget_deliveries": 3600.0,
         "requeststore.scale": 10.0,
         "routing.sweep_ledger": 10.0,
+        "requeststore.sweep_rebalances": 10.0,
         "seeds.sweep_operations": 10.0,
     }.items()
 }
