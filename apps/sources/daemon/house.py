@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ class House:
     allowed_networks: tuple[str, ...] = ()
     patience: Patience = field(default_factory=Patience)
     user_agent: str = "Crawlyard"
+    # False asks as fast as it can: for benches.
+    paced: bool = True
     _loop: Loop = field(default_factory=lambda: Loop("sources http"))
     _accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
     _threads: ThreadPoolExecutor | None = None
@@ -73,7 +76,7 @@ class House:
         account = self._accounts.setdefault((now.url, who), Account())
         asker = Asker(
             account=account,
-            rate=lambda: source().rate_limit,
+            rate=lambda: source().rate_limit if self.paced else math.inf,
             retries=lambda: source().retries,
             timeout_seconds=now.timeout_seconds,
             allowed_networks=[*self.allowed_networks, *networks],
