@@ -1,4 +1,4 @@
-"""The offsets of harvests: the seed's numbers, and that no history of totals leaves a record out."""
+"""The offsets of harvests: the seed's numbers; no history of totals leaves a record out."""
 
 from __future__ import annotations
 
