@@ -29,9 +29,6 @@ def upkeep(**_later: Any) -> None:
         logger.info("upkeep of the request store: %s", swept)
 
 
-logger = logging.getLogger(__name__)
-
-
 @shared_task(name="requeststore.scale")
 def scale(**_later: Any) -> None:
     """How many fetchers are wanted from now on; whoever starts them elsewhere is told."""
