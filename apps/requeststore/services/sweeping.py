@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from apps.requeststore.engine.sharding import Place
+from apps.requeststore.queues.base import RequestQueue
 from apps.requeststore.services.binding import BoundBiz
 from apps.requeststore.stores.base import Entry, Finish, StorageNode, StoredRequest, TakeCode
-from apps.requeststore.queues.base import RequestQueue
 from yardkit.failpoints import hit
 
 # A producer has this long from storing to queueing.

@@ -22,7 +22,8 @@ TABLE: Final[tuple[LiteralString, ...]] = (
     " DEFAULT 0, priority smallint NOT NULL, biz text NOT NULL, owner text NOT NULL DEFAULT '',"
     " steps text NOT NULL, result bytea NOT NULL DEFAULT '', data bytea NOT NULL)"
     # What waits and what is taken changes all the time: dead rows are cleared away early.
-    " WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05)",
+    " WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05,"
+    " fillfactor = 50)",
     # What the server keeps apart, from 2 kB on, is not copied by updates, and not compressed.
     "ALTER TABLE {t} ALTER COLUMN data SET STORAGE EXTERNAL",
     # Counting, paging, expiring, deleting.
