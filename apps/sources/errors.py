@@ -50,6 +50,13 @@ class CredentialInUse(SourceRefusal):
     detail = _("Sources use these credentials.")
 
 
+class CredentialExists(SourceRefusal):
+    """A name stands for one set of secrets."""
+
+    code = "credential_exists"
+    detail = _("The project has credentials of this name already.")
+
+
 class BadCredential(SourceRefusal):
     """A name or headers that cannot be."""
 
@@ -110,3 +117,11 @@ class BrokerAway(SourceRefusal):
     code = "broker_unavailable"
     status = 503
     detail = _("The broker does not answer. Try again.")
+
+
+class SourceAway(SourceRefusal):
+    """Its record API gave no usable answer; ``fields`` says what it was."""
+
+    code = "source_unavailable"
+    status = 503
+    detail = _("The record API gave no usable answer.")

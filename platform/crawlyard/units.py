@@ -29,6 +29,7 @@ def box(
         Unit("runner", manage("run_runner"), stops_first=True),
         Unit("router", manage("run_router")),
         Unit("seeds", manage("run_seeds")),
+        Unit("collector", manage("run_collector")),
         Unit("statistics", manage("run_statistics")),
         *_workers(builds_apart=builds_apart),
         Unit("beat", manage("run_beat")),

@@ -39,7 +39,7 @@ from yardkit.failpoints import hit
 
 T = TypeVar("T")
 
-_LEAST_AHEAD: Final = 2
+_LEAST_AHEAD: Final = 4
 _MOST_AHEAD: Final = 32
 _LOOK_SECONDS: Final = 0.1
 # So many records in a row that were marked as exported and come again: the marks do nothing.
@@ -223,13 +223,13 @@ class Harvesting:
         self._recognised += found.known
 
     def _note_replaced(self) -> None:
-        """A source that was cleared and has grown past its marker again looks like one that grew."""
+        """A source that was cleared and has grown past its marker looks like one that grew."""
         if self._overlapping and not self._recognised:
             self._notes.append({"code": "replaced", "records": self._overlapping})
 
     def _depth(self) -> int:
         """How many batches to have under way: as many as the API takes time for at its rate."""
-        wanted = math.ceil(self._around.source().rate_limit * self._client.latency) + 1
+        wanted = math.ceil(self._around.source().rate_limit * self._client.latency) + 3
         return max(_LEAST_AHEAD, min(wanted, _MOST_AHEAD))
 
     # --- by the marks of the API ---------------------------------------------------------------

@@ -20,6 +20,7 @@ from django.db import transaction
 from django.db.models import F
 
 from apps.runtime.services import shared_broker
+from apps.sources.engine.records import EXPIRES_AT
 from apps.sources.errors import BrokerAway, NoSuchLease
 from apps.sources.models import HandedRecord, RecordQueue
 from yardkit import failpoints
@@ -27,8 +28,6 @@ from yardkit.broker import Broker, BrokerError, Delivery, QueueSpec, Subscriptio
 
 MAX_RECORDS: Final = 1000
 MAX_LEASE_SECONDS: Final = 24 * 3600
-# The header in which a harvest says when its record expires: milliseconds since 1970.
-EXPIRES_AT: Final = "x-expires-at"
 # How long the broker is waited for once it has said that there is something.
 _WAIT_SECONDS: Final = 2.0
 

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
 
 from django.db import transaction
 from django.db.models import Count, F, Q
 
 from apps.runtime.services import shared_broker
+from apps.sources.engine.checking import bad_queue
 from apps.sources.errors import BrokerAway, NoSuchQueue, QueueNeeded, QueueOfOthers
 from apps.sources.models import HandedRecord, PublishedSpan, RecordQueue
 from apps.sources.queries import book
-from yardkit import topology
 from yardkit.broker import BrokerError, QueueSpec
-from yardkit.broker.base import DEAD_QUEUE
-
-# What the platform itself talks through.
-_OWN: Final = re.compile(
-    r"(?:center|agent|run|runner|web|celery|requests|records|dead|reply|lifecycle)(?:[.:].*)?"
-    r"|amq\..*|.*\.(?:unacked|taken)"
-)
-_SHARED: Final = frozenset({*(each.name for each in topology.SHARED), DEAD_QUEUE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +34,9 @@ class QueueSize:
         return self.waiting - self.expired + self.returned
 
 
-def is_platform_queue(name: str) -> bool:
-    """Does the platform itself use it?"""
-    return name in _SHARED or _OWN.fullmatch(name) is not None
-
-
 def claim_queue(*, project_id: int, name: str) -> RecordQueue:
     """The queue, which is this project's from now on. Raises ``QueueOfOthers``."""
-    if is_platform_queue(name):
+    if bad_queue(name):
         raise QueueOfOthers(fields={"queue": [name]})
     row, _made = RecordQueue.objects.get_or_create(name=name, defaults={"project_id": project_id})
     if row.project_id != project_id:

@@ -9,7 +9,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('projects', '0005_validators'),
-        ('requeststore', '0001_initial'),
+        ('requeststore', '0002_scale_state'),
     ]
 
     operations = [

@@ -1,0 +1,264 @@
+"""The collector: every enabled source in parallel, each by one collector at a time (seed S0.26).
+
+The main thread follows the settings, looks at the rows twice a second, renews the leases and starts
+a thread for each source it gets. Any number of collectors share the sources of all projects.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from django.db import connections
+from msgspec.structs import replace
+
+from apps.configcenter.services import Active, Follower
+from apps.runtime.daemon import Identity
+from apps.sources.daemon.house import House
+from apps.sources.daemon.working import DATABASE_AWAY, Known, Work
+from apps.sources.engine.errors import LeaseLost
+from apps.sources.engine.settings import Source, SourceBook, book_of
+from apps.sources.models import SourceState
+from apps.sources.queries import KIND
+from apps.sources.services.holding import (
+    Held,
+    abandon,
+    claim,
+    queue_auto_start,
+    queue_due,
+    renew,
+)
+from apps.sources.states import SourceActivity
+from yardkit.clock import Clock
+from yardkit.stop import Stop
+
+logger = logging.getLogger(__name__)
+
+STEP_SECONDS: Final = 0.1
+LOOK_SECONDS: Final = 0.4
+RENEW_SECONDS: Final = 3.0
+# Without any source for so long there is nothing to do.
+IDLE_SECONDS: Final = 1.0
+# Of the 4 s in which a process has to be gone: the rest closes connections.
+_END_SECONDS: Final = 3.3
+
+
+@dataclass(slots=True)
+class _Project:
+    book: SourceBook
+    version: int
+
+
+class CollectorDaemon:
+    """See the module.
+
+    Args:
+        threads: False harvests in ``step`` itself, one source after the other: for tests and for
+            databases that threads cannot share.
+        at_once: sources that this process harvests at the same time.
+    """
+
+    def __init__(
+        self,
+        *,
+        house: House,
+        clock: Clock,
+        identity: Identity,
+        threads: bool = True,
+        at_once: int = 50,
+        stop: Stop | None = None,
+    ) -> None:
+        self._house = house
+        self._clock = clock
+        self._name = identity.name
+        self._owner = f"{identity.name} {identity.boot}"
+        self._threads = threads
+        self._at_once = at_once
+        self._stop = stop
+        self._stopping = threading.Event()
+        self._projects: dict[int, _Project] = {}
+        # Sources that begin with this process, or with a change of their settings.
+        self._fresh: dict[tuple[int, str], Source] = {}
+        self._works: dict[int, tuple[Work, threading.Thread | None]] = {}
+        self._look_at = self._renew_at = 0.0
+        self._active_at = clock.monotonic()
+        self.rules = Follower(kind=KIND, apply=self._use, clock=clock, identity=identity)
+
+    def setup(self) -> None:
+        """Apply the active settings: what is enabled and has ``auto_start`` begins."""
+        self.rules.setup()
+
+    def step(self) -> bool:
+        """Follow the settings, take sources; whether there was one a moment ago."""
+        self.rules.poll()
+        self._reap()
+        now = self._clock.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            try:
+                self._look()
+            except DATABASE_AWAY:
+                # Harvests go on as long as their leases last; the loop tells of the outage.
+                self._look_at = now + RENEW_SECONDS
+                raise
+        if self._works:
+            self._active_at = self._clock.monotonic()
+        if self._threads:
+            self._wait(STEP_SECONDS)
+        return self._clock.monotonic() < self._active_at + IDLE_SECONDS
+
+    def teardown(self) -> None:
+        """End every harvest at the border of its batch; the next collector goes on there."""
+        end = time.monotonic() + _END_SECONDS
+        self._stopping.set()
+        for _work, thread in self._works.values():
+            if thread is not None:
+                thread.join(max(0.0, end - time.monotonic()))
+        late = [work.held.name for work, thread in self._works.values() if _alive(thread)]
+        if late:
+            logger.warning("%s did not end in time; the lease runs out", ", ".join(late))
+        self._house.close()
+
+    # --- settings -----------------------------------------------------------------------------
+
+    def _use(self, project_id: int, active: Active | None) -> None:
+        book = book_of(active.data) if active is not None else SourceBook()
+        before = self._projects.get(project_id)
+        known = before.book.sources if before is not None else {}
+        self._projects[project_id] = _Project(book, active.number if active is not None else 0)
+        for name, source in book.sources.items():
+            old = known.get(name)
+            if old is None or old != source:
+                began = source.enabled and (old is None or not old.enabled)
+                self._fresh[project_id, name] = source if began else _without_start(source)
+
+    def _known(self, project_id: int, name: str) -> Known | None:
+        project = self._projects.get(project_id)
+        source = project.book.sources.get(name) if project is not None else None
+        if project is None or source is None:
+            return None
+        return Known(source, project.version)
+
+    # --- the rows -----------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        self._begin_fresh()
+        self._start_due()
+        self._watch()
+        free = self._at_once - len(self._works)
+        if free > 0 and not self._stopping.is_set():
+            taken = claim(
+                limit=free, collector=self._name, owner=self._owner, now=self._clock.now()
+            )
+            for held in taken:
+                self._take(held)
+
+    def _begin_fresh(self) -> None:
+        for project_id, name in list(self._fresh):
+            source = self._fresh[project_id, name]
+            now = self._clock.now()
+            # Its next time by cron is worked out first: it may be a minute from now.
+            queue_due(project_id=project_id, name=name, source=source, now=now)
+            if source.enabled and source.auto_start:
+                queue_auto_start(project_id=project_id, name=name, collector=self._name, now=now)
+            del self._fresh[project_id, name]
+
+    def _start_due(self) -> None:
+        now = self._clock.now()
+        due = SourceState.objects.filter(next_run_at__lte=now)
+        for project_id, name in due.values_list("project_id", "name"):
+            known = self._known(project_id, name)
+            if known is not None and known.source.enabled:
+                queue_due(project_id=project_id, name=name, source=known.source, now=now)
+            else:
+                SourceState.objects.filter(project_id=project_id, name=name).update(
+                    next_run_at=None, schedule=""
+                )
+
+    def _take(self, held: Held) -> None:
+        known = self._known(held.project_id, held.name)
+        if known is None or not known.source.enabled:
+            # Whoever started it may know newer settings than this process does yet.
+            self.rules.wake()
+            self.rules.poll()
+            known = self._known(held.project_id, held.name)
+        if known is None or not known.source.enabled:
+            abandon(held=held, now=self._clock.now())
+            return
+        work = Work(
+            held=held,
+            house=self._house,
+            known=lambda: self._known(held.project_id, held.name),
+            collector=self._name,
+            clock=self._clock,
+            stopping=self._stopping,
+        )
+        self._active_at = self._clock.monotonic()
+        if not self._threads:
+            work.run()
+            return
+        thread = threading.Thread(target=_run, args=(work,), name=f"source {held.name}")
+        thread.daemon = True
+        self._works[held.pk] = (work, thread)
+        thread.start()
+
+    def _watch(self) -> None:
+        """Whether sources are still ours, and whether anybody wants one to stop."""
+        if not self._works:
+            return
+        rows = {
+            pk: (generation, activity)
+            for pk, generation, activity in SourceState.objects.filter(
+                pk__in=list(self._works)
+            ).values_list("pk", "generation", "activity")
+        }
+        due = self._clock.monotonic() >= self._renew_at
+        for pk, (work, _thread) in self._works.items():
+            generation, activity = rows.get(pk, (0, ""))
+            work.asked_to_stop = activity == SourceActivity.STOPPING
+            if generation != work.held.generation:
+                work.lose()
+            elif due:
+                self._renew(work)
+        if due:
+            self._renew_at = self._clock.monotonic() + RENEW_SECONDS
+
+    def _renew(self, work: Work) -> None:
+        at = self._clock.monotonic()
+        try:
+            renew(held=work.held, now=self._clock.now(), waiting_for=work.waiting_for)
+        except LeaseLost:
+            work.lose()
+        else:
+            work.renewed(at)
+
+    def _reap(self) -> None:
+        for pk, (_work, thread) in list(self._works.items()):
+            if not _alive(thread):
+                del self._works[pk]
+                self._look_at = 0.0
+
+    def _wait(self, seconds: float) -> None:
+        if self._stop is not None:
+            self._stop.wait(seconds)
+        else:
+            self._stopping.wait(seconds)
+
+
+def _alive(thread: threading.Thread | None) -> bool:
+    return thread is not None and thread.is_alive()
+
+
+def _run(work: Work) -> None:
+    try:
+        work.run()
+    finally:
+        connections.close_all()
+
+
+def _without_start(source: Source) -> Source:
+    """Changed settings of a source that was there before: its schedule counts, no new start."""
+    return replace(source, auto_start=False)

@@ -1,0 +1,248 @@
+"""One harvest of one source in this process: the engine, its books, its lease."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from django.db import InterfaceError, OperationalError
+
+from apps.projects.models import Project
+from apps.sources.daemon.house import House
+from apps.sources.daemon.publishing import Publishing
+from apps.sources.engine.errors import ApiFailed, LeaseLost
+from apps.sources.engine.harvesting import Ended, Harvesting
+from apps.sources.engine.progress import Checkpoint, Counts, Gap, Why
+from apps.sources.engine.records import Origin
+from apps.sources.engine.settings import Source
+from apps.sources.errors import QueueOfOthers
+from apps.sources.models import Credential
+from apps.sources.services.holding import LEASE_SECONDS, Held, release
+from apps.sources.services.progress import Begun, begin, finish, move, plan, why_now
+from apps.sources.services.queues import claim_queue
+from yardkit.broker.backoff import Backoff
+from yardkit.broker.base import Outgoing
+from yardkit.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DATABASE_AWAY: Final = (OperationalError, InterfaceError)
+# Before the lease ends by our clock: a confirm that is under way should still arrive in time.
+_MARGIN_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The settings of a source and the number of the version they are of."""
+
+    source: Source
+    version: int
+
+
+class Work:
+    """See the module; it is what ``engine.harvesting.Surroundings`` asks for."""
+
+    def __init__(
+        self,
+        *,
+        held: Held,
+        house: House,
+        known: Callable[[], Known | None],
+        collector: str,
+        clock: Clock,
+        stopping: threading.Event,
+    ) -> None:
+        first = known()
+        if first is None:
+            raise ValueError(f"there is no source {held.name}")
+        self.held = held
+        self.waiting_for = ""
+        # Set by who looks at the row: a person wants it to stop.
+        self.asked_to_stop = False
+        self._first = first
+        self._house = house
+        self._known = known
+        self._collector = collector
+        self._clock = clock
+        self._stopping = stopping
+        self._leased_until = clock.monotonic() + LEASE_SECONDS
+        self._lost = False
+        self._begun: Begun | None = None
+        # Those that are known to be this project's.
+        self._queues: set[str] = set()
+        self._publishing = Publishing(
+            house.broker, wish=self.wish, waiting=self._wait_for, pause=stopping.wait
+        )
+
+    # --- the lease ----------------------------------------------------------------------------
+
+    def renewed(self, at: float) -> None:
+        """The lease was renewed at ``at`` of the monotonic clock."""
+        self._leased_until = max(self._leased_until, at + LEASE_SECONDS)
+
+    def lose(self) -> None:
+        """Somebody else has the source: nothing more is published."""
+        self._lost = True
+
+    # --- a harvest ----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """To its end; whatever goes wrong is in its books or in the log."""
+        name = self.held.name
+        try:
+            ended = self._harvest()
+            if ended is not None:
+                self._finish(ended)
+                logger.info("source %s: %s %s", name, ended.why.value, ended.error)
+        except LeaseLost:
+            logger.warning("source %s: another collector has it, or the database is away", name)
+        except Exception as error:
+            logger.exception("source %s: the harvest broke", name)
+            self._break(error)
+
+    def _harvest(self) -> Ended | None:
+        first = self._first
+        if self._stopping.is_set():
+            self._database(lambda: release(held=self.held))
+            return None
+        begun = self._begun = self._database(
+            lambda: begin(
+                held=self.held,
+                source=first.source,
+                collector=self._collector,
+                version=first.version,
+                now=self._clock.now(),
+            )
+        )
+        slug, networks, credential = self._database(lambda: self._facts(first.source))
+        try:
+            client = self._house.client(self.source, credential, networks)
+        except ApiFailed as failed:
+            return Ended(Why.ERROR, error=str(failed))
+        try:
+            return Harvesting(
+                origin=Origin(self.held.project_id, slug, self.held.name),
+                marker=begun.marker,
+                checkpoint=begun.checkpoint,
+                client=client,
+                around=self,
+            ).run()
+        finally:
+            self._house.submit(client.close())
+
+    def _facts(self, source: Source) -> tuple[str, list[str], Credential | None]:
+        project = Project.objects.only("slug", "allowed_networks").get(pk=self.held.project_id)
+        credential = None
+        if source.credentials:
+            rows = Credential.objects.filter(project=project, name=source.credentials)
+            credential = rows.first()
+        return project.slug, list(project.allowed_networks or ()), credential
+
+    def _finish(self, ended: Ended) -> None:
+        begun = self._begun
+        if begun is not None:
+            self._database(lambda: finish(begun=begun, ended=ended, now=self._clock.now()))
+
+    def _break(self, error: Exception) -> None:
+        """A bug, or what nobody foresaw: the source is free again and says so."""
+        text = f"{type(error).__name__}: {error}"[:300]
+        try:
+            self._finish(Ended(Why.ERROR, error=text))
+        except Exception as again:  # noqa: BLE001 - logged; the lease runs out all the same
+            logger.warning("source %s: its end is not written: %s", self.held.name, again)
+
+    # --- what the engine asks for ----------------------------------------------------------------
+
+    def source(self) -> Source:
+        """The settings now; the last ones when they are gone, and ``wish`` says so."""
+        found = self._known()
+        return found.source if found is not None else self._first.source
+
+    def wish(self) -> Why | None:
+        """Why the harvest should end. Raises ``LeaseLost``."""
+        if self._lost or self._clock.monotonic() > self._leased_until - _MARGIN_SECONDS:
+            raise LeaseLost("the lease could not be renewed")
+        if self._stopping.is_set():
+            return Why.SHUTDOWN
+        found = self._known()
+        return why_now(
+            found.source if found is not None else None,
+            self._first.source,
+            stopping=self.asked_to_stop,
+        )
+
+    def now(self) -> datetime:
+        """The clock of this process."""
+        return self._clock.now()
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """In the loop of the clients."""
+        return self._house.submit(work)
+
+    def publish(self, messages: Sequence[Outgoing]) -> int:
+        """With confirm, through outages. Raises ``ApiFailed``: the queue is somebody else's."""
+        for name in {each.key for each in messages} - self._queues:
+            try:
+                self._database(partial(claim_queue, project_id=self.held.project_id, name=name))
+            except QueueOfOthers as error:
+                raise ApiFailed(f"queue {name}: {error}", error.code) from None
+            self._queues.add(name)
+        return self._publishing.publish(messages)
+
+    def planned(self, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
+        """Keep the plan."""
+        begun = self._must_have_begun()
+        self._database(lambda: plan(begun=begun, checkpoint=checkpoint, notes=notes))
+
+    def moved(self, checkpoint: Checkpoint, counts: Counts, gaps: Sequence[Gap]) -> None:
+        """Keep the checkpoint; that renews the lease, too."""
+        begun = self._must_have_begun()
+        at = self._clock.monotonic()
+        self._database(
+            lambda: move(
+                begun=begun,
+                checkpoint=checkpoint,
+                counts=counts,
+                gaps=gaps,
+                source=self.source(),
+                now=self.now(),
+            )
+        )
+        self.renewed(at)
+
+    def _must_have_begun(self) -> Begun:
+        if self._begun is None:
+            raise AssertionError("a harvest without books")
+        return self._begun
+
+    # --- the database ---------------------------------------------------------------------------
+
+    def _database(self, work: Callable[[], T]) -> T:
+        """Do it; a database that is away is waited for until the lease has run out.
+
+        ``LeaseLost`` then: another collector may go on, and so nothing may be written here.
+        """
+        backoff = Backoff()
+        while True:
+            try:
+                return self._house.database(work)
+            except DATABASE_AWAY as error:
+                left = self._leased_until - _MARGIN_SECONDS - self._clock.monotonic()
+                if left <= 0 or self._lost or self._stopping.is_set():
+                    raise LeaseLost("the database is away") from error
+                self._stopping.wait(min(left, backoff.seconds()))
+
+    def _wait_for(self, what: str) -> None:
+        if what and not self.waiting_for:
+            logger.warning("source %s waits: %s", self.held.name, what)
+        elif self.waiting_for and not what:
+            logger.info("source %s goes on", self.held.name)
+        self.waiting_for = what

@@ -1,0 +1,201 @@
+"""Every write of a harvest: its begin, each batch, its end. All are fenced by the generation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from django.db import transaction
+from django.db.models import F
+
+from apps.sources.engine.errors import LeaseLost
+from apps.sources.engine.harvesting import Ended
+from apps.sources.engine.progress import Checkpoint, Counts, Gap, Marker, Why, add_gap
+from apps.sources.engine.settings import Source
+from apps.sources.models import Harvest, SourceState
+from apps.sources.services.holding import LEASE, Held
+from apps.sources.services.queues import claim_queue, note_published
+from apps.sources.states import STATE_OF, HarvestState, Reason, SourceActivity
+
+# What the notes of a plan and of an end may be at most.
+_MOST_NOTES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A harvest under way, and where it begins."""
+
+    held: Held
+    harvest_id: int
+    marker: Marker
+    checkpoint: Checkpoint | None
+
+
+@transaction.atomic
+def begin(*, held: Held, source: Source, collector: str, version: int, now: datetime) -> Begun:
+    """Open the books of a harvest; it goes on at the checkpoint of the last one, if there is one.
+
+    One that is still open belongs to a collector that is gone. Marker and checkpoint of other
+    records than the settings speak of now are void. Raises ``LeaseLost``.
+    """
+    state = held.row.select_for_update().first()
+    if state is None:
+        raise LeaseLost("another collector has the source")
+    open_ones = Harvest.objects.filter(
+        project_id=held.project_id, source=held.name, state=HarvestState.RUNNING
+    )
+    open_ones.update(
+        state=HarvestState.INTERRUPTED,
+        reason=Reason.LOST,
+        ended_at=now,
+        checkpoint=state.checkpoint,
+    )
+    notes: list[dict[str, Any]] = []
+    if state.content and state.content != source.content:
+        notes.append({"code": "other_records"})
+        state.marker = state.last_total = state.checkpoint = None
+        state.overlap, state.gaps = [], []
+    state.content, state.problem, state.waiting_for = source.content, "", ""
+    state.save(
+        update_fields=[
+            *("marker", "last_total", "checkpoint", "overlap", "gaps", "content", "problem"),
+            *("waiting_for", "updated_at"),
+        ]
+    )
+    checkpoint = None
+    if state.checkpoint is not None:
+        checkpoint = msgspec.convert(state.checkpoint, Checkpoint)
+    harvest = Harvest.objects.create(
+        project_id=held.project_id,
+        source=held.name,
+        collector=collector[:200],
+        asked_by=held.asked_by,
+        resumed=checkpoint is not None,
+        notes=notes,
+        config_version=version,
+        started_at=now,
+        **_planned(checkpoint),
+    )
+    marker = Marker(start=state.marker, total=state.last_total, overlap=state.overlap)
+    return Begun(held, harvest.pk, marker, checkpoint)
+
+
+@transaction.atomic
+def plan(*, begun: Begun, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
+    """Keep where the harvest begins. Raises ``LeaseLost``."""
+    _fenced(begun, checkpoint=msgspec.to_builtins(checkpoint))
+    mine = Harvest.objects.filter(pk=begun.harvest_id)
+    before = mine.values_list("notes", flat=True).get()
+    mine.update(notes=[*before, *notes][:_MOST_NOTES], **_planned(checkpoint))
+
+
+@transaction.atomic
+def move(
+    *,
+    begun: Begun,
+    checkpoint: Checkpoint,
+    counts: Counts,
+    gaps: Sequence[Gap],
+    source: Source,
+    now: datetime,
+) -> None:
+    """A batch is published: move the checkpoint and count what it had. Raises ``LeaseLost``."""
+    _fenced(
+        begun,
+        checkpoint=msgspec.to_builtins(checkpoint),
+        leased_until=now + LEASE,
+        waiting_for="",
+    )
+    mine = Harvest.objects.filter(pk=begun.harvest_id)
+    changes: dict[str, Any] = {
+        name: F(name) + value for name, value in msgspec.to_builtins(counts).items() if value
+    }
+    if checkpoint.start or checkpoint.until:
+        changes["next_offset"] = checkpoint.next
+    else:
+        changes["total"] = checkpoint.total
+    mine.update(moved_at=now, **changes)
+    if counts.published:
+        queue = claim_queue(project_id=begun.held.project_id, name=source.queue)
+        note_published(queue=queue, count=counts.published, ttl_seconds=source.ttl_seconds, now=now)
+    if gaps:
+        _note_gaps(begun, gaps)
+
+
+@transaction.atomic
+def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> None:
+    """Close the books and let go of the source. Only a complete harvest moves the marker (S0.11).
+
+    One that was interrupted waits for the next collector, all others for their next start, and
+    these go on at the checkpoint. Raises ``LeaseLost``.
+    """
+    reason = Reason(ended.why.value)
+    state = STATE_OF[reason]
+    changes: dict[str, Any] = {
+        "owner": "",
+        "leased_until": None,
+        "waiting_for": "",
+        "problem": (ended.error or problem)[:500],
+        "activity": SourceActivity.IDLE,
+    }
+    if state is HarvestState.INTERRUPTED:
+        changes["activity"] = SourceActivity.QUEUED
+    if ended.marker is not None:
+        changes |= {
+            "marker": ended.marker.start,
+            "last_total": ended.marker.total,
+            "overlap": ended.marker.overlap,
+            "checkpoint": None,
+        }
+    checkpoint = begun.held.row.values_list("checkpoint", flat=True).first()
+    _fenced(begun, **changes)
+    mine = Harvest.objects.filter(pk=begun.harvest_id)
+    before = mine.values_list("notes", "total").get()
+    notes = [*before[0], *(each for each in ended.notes if each not in before[0])]
+    mine.update(
+        state=state,
+        reason=reason,
+        ended_at=now,
+        error=ended.error[:500],
+        notes=notes[:_MOST_NOTES],
+        checkpoint=None if ended.marker is not None else checkpoint,
+        total=ended.total if ended.total is not None else before[1],
+    )
+
+
+def _fenced(begun: Begun, **changes: Any) -> None:
+    if not begun.held.row.update(**changes):
+        raise LeaseLost("another collector has the source")
+
+
+def _note_gaps(begun: Begun, gaps: Sequence[Gap]) -> None:
+    for model, pk in ((SourceState, begun.held.pk), (Harvest, begun.harvest_id)):
+        row: Any = model.objects.filter(pk=pk)
+        noted = row.values_list("gaps", flat=True).get()
+        for gap in gaps:
+            noted = add_gap(noted, gap)
+        row.update(gaps=noted)
+
+
+def _planned(at: Checkpoint | None) -> dict[str, Any]:
+    if at is None:
+        return {}
+    return {
+        "first": at.first,
+        "total": at.total,
+        "start_offset": at.start,
+        "end_offset": at.end,
+        "next_offset": at.next,
+    }
+
+
+def why_now(source: Source | None, begun_with: Source, *, stopping: bool) -> Why | None:
+    """Why a harvest should end after its batch, by what people have said since."""
+    if stopping:
+        return Why.MANUAL
+    if source is None or not source.enabled:
+        return Why.SWITCHED_OFF
+    return Why.CHANGED if source.content != begun_with.content else None
