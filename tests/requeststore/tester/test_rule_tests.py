@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from apps.access.models import AuditRecord
-from apps.configcenter.services import find_kind
 from apps.projects.models import Project
 from apps.requeststore.engine.biz import Biz, Fetch
 from apps.requeststore.errors import BadSample, BadTest, NotFetched, TooManySamples
 from apps.requeststore.extraction import Page
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services import sample_pages
+from apps.requeststore.services.kind import BizKind
 from apps.requeststore.services.rule_tests import read_definition, try_rule, write_definition
 from apps.requeststore.services.sample_pages import (
     MAX_BODY_BYTES,
@@ -205,6 +205,6 @@ def test_addresses_beyond_the_networks_of_the_project_are_refused(
 def test_a_version_with_a_bad_rule_is_refused_with_its_place() -> None:
     """The configuration center asks before anything can run."""
     data = {"bizzes": {"news": {"rules": {"a": {"fields": {"b": {"css": "["}}}}}}}
-    found = [(each.place, each.code) for each in find_kind("biz").check(data)]
+    found = [(each.place, each.code) for each in BizKind().check(data)]
     assert ("bizzes.news.rules.a.fields.b.css", "bad_css") in found
-    assert not list(find_kind("biz").check({"bizzes": {"news": BIZ}}))
+    assert not list(BizKind().check({"bizzes": {"news": BIZ}}))
