@@ -27,6 +27,7 @@ from tests.configcenter.factories import make_activation, make_version
 from tests.joblogs.factories import make_build
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.building import make_image
+from tests.requeststore.tester.shop import make_sample
 from tests.routing.api.ruled import ruled
 from tests.routing.factories import arrive, row_of
 from tests.seeds.factories import make_frontier, make_operation
@@ -41,6 +42,7 @@ SAFE = ("get",)
 # Questions that need a body: they change nothing.
 ASKING = {
     "api/v1/agents/allocations/preview",
+    "api/v1/bizzes/{pk}/rules/test",
     "api/v1/config/{pk}/check",
     "api/v1/frontiers/{pk}/look-up",
     "api/v1/jobs/schedule/preview",
@@ -114,6 +116,7 @@ MAKERS: dict[str, Callable[[World], Model]] = {
         decided_at=timezone.now(),
     ),
     "api/v1/projects/{pk}": lambda world: world.project,
+    "api/v1/sample-pages/{pk}": lambda world: make_sample(world.project),
     "api/v1/resource-pools/{pk}": lambda world: make_pool(world.project),
     "api/v1/resources/{pk}": lambda world: make_resource(make_pool(world.project)),
     "api/v1/routing/items/{pk}": lambda world: row_of(arrive(world.project)[0]),
@@ -296,6 +299,8 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/run-hosts/{pk}/drain", "post", Role.ADMIN),
         ("api/v1/jobs/{job}/placement", "get", Role.VIEWER),
         ("api/v1/resource-pools/{pk}/lease", "post", Role.EDITOR),
+        ("api/v1/sample-pages", "post", Role.EDITOR),
+        ("api/v1/sample-pages/{pk}", "delete", Role.EDITOR),
         ("api/v1/resources/{pk}/return", "post", Role.OPERATOR),
         ("api/v1/resources/{pk}/ban", "post", Role.OPERATOR),
         ("api/v1/routing/projects/{pk}/task", "post", Role.OPERATOR),

@@ -11,7 +11,7 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.requeststore.models import SamplePage
 from tests.access.factories import Api, make_project, make_user
-from tests.requeststore.tester.conftest import RULE, shop
+from tests.requeststore.tester.shop import RULE, shop
 
 pytestmark = [pytest.mark.covers("S4.5", "S4.9"), pytest.mark.django_db]
 

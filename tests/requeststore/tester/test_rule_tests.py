@@ -27,7 +27,7 @@ from apps.requeststore.services.sample_pages import (
     page_of,
 )
 from tests.access.factories import make_user
-from tests.requeststore.tester.conftest import BIZ, RULE, shop
+from tests.requeststore.tester.shop import BIZ, RULE, shop
 
 pytestmark = [pytest.mark.covers("S4.5", "S4.9"), pytest.mark.django_db]
 ACTIVE = BIZ["rules"]
