@@ -77,7 +77,7 @@ def test_a_fault_is_shown_at_its_character(project: Project, sample: SamplePage)
     assert "This rule cannot be used" in html
     assert "//a[@x=<mark>=</mark>1]" in html
     html = posted(person(project), asked(project, definition="fields: ["))
-    assert "line 1" in html
+    assert "line 2: not valid YAML" in html
 
 
 def test_a_page_is_pasted_or_uploaded_and_kept_by_editors_alone(project: Project) -> None:
