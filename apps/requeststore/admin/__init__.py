@@ -1,0 +1,5 @@
+"""The admin of this app."""
+
+from apps.requeststore.admin.monitoring import MonitoringAdmin
+
+__all__ = ["MonitoringAdmin"]
