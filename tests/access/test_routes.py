@@ -27,6 +27,7 @@ from tests.configcenter.factories import make_activation, make_version
 from tests.joblogs.factories import make_build
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.building import make_image
+from tests.requeststore.factories import Numbered, make_biz, make_rebalance, make_request
 from tests.routing.api.ruled import ruled
 from tests.routing.factories import arrive, row_of
 from tests.seeds.factories import make_frontier, make_operation
@@ -64,18 +65,21 @@ class World:
 
 
 @pytest.fixture
-def world() -> World:
+def world(request_nodes: dict[str, str]) -> World:
     project = make_project()
     return World(project, make_user(roles={project: Role.ADMIN}))
 
 
 # One of the kind whose id the address takes. A new route needs a line here.
-MAKERS: dict[str, Callable[[World], Model]] = {
+MAKERS: dict[str, Callable[[World], Model | Numbered]] = {
     "api/v1/agents/{pk}": lambda world: make_agent(),
     "api/v1/agents/{agent}": lambda world: make_agent(),
     "api/v1/agents/allocations/{pk}": lambda world: make_allocation(
         make_run(job=make_job(project=world.project))
     ),
+    "api/v1/bizzes/{pk}": lambda world: make_biz(world.project),
+    "api/v1/rebalances/{pk}": lambda world: make_rebalance(world.project),
+    "api/v1/requests/{pk}": lambda world: make_request(world.project),
     "api/v1/audit/{pk}": lambda world: record(actor=None, action="test.x", obj=world.project),
     "api/v1/config/versions/{pk}": lambda world: make_version(world.project),
     "api/v1/config/activations/{pk}": lambda world: make_activation(world.project),
@@ -295,6 +299,12 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/run-hosts/{pk}", "delete", Role.ADMIN),
         ("api/v1/run-hosts/{pk}/drain", "post", Role.ADMIN),
         ("api/v1/jobs/{job}/placement", "get", Role.VIEWER),
+        ("api/v1/bizzes/{pk}/rebalance", "get", Role.VIEWER),
+        ("api/v1/bizzes/{pk}/rebalance", "post", Role.EDITOR),
+        ("api/v1/bizzes/{pk}/reopen", "post", Role.OPERATOR),
+        ("api/v1/rebalances/{pk}/cancel", "post", Role.EDITOR),
+        ("api/v1/requests", "post", Role.OPERATOR),
+        ("api/v1/requests/{pk}", "get", Role.VIEWER),
         ("api/v1/resource-pools/{pk}/lease", "post", Role.EDITOR),
         ("api/v1/resources/{pk}/return", "post", Role.OPERATOR),
         ("api/v1/resources/{pk}/ban", "post", Role.OPERATOR),
