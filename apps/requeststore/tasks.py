@@ -14,9 +14,19 @@ from apps.requeststore.services.rebalancing import (
 )
 from apps.requeststore.services.scaling import decide_scale
 from apps.requeststore.services.telling import tell_scale
+from apps.requeststore.services.upkeep import upkeep_once
+from apps.requeststore.services.yard import shared_yard
 from apps.runtime.queries import database_now
 
 logger = logging.getLogger(__name__)
+
+
+@shared_task(name="requeststore.upkeep")
+def upkeep(**_later: Any) -> None:
+    """Queue again, expire, close the books, delete, report: see ``services.upkeep``."""
+    swept = upkeep_once(shared_yard(), now=int(database_now().timestamp() * 1000))
+    if swept:
+        logger.info("upkeep of the request store: %s", swept)
 
 
 @shared_task(name="requeststore.scale")

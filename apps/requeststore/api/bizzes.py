@@ -18,10 +18,10 @@ from apps.requeststore.api.asking import BIZ_ID, AsksStore, biz_id, biz_named, s
 from apps.requeststore.api.serializers import (
     BizPageSerializer,
     BizSerializer,
-    PreviewSerializer,
+    RebalancePreviewSerializer,
     RebalanceSerializer,
-    ReopenedSerializer,
-    ReopenSerializer,
+    ReopenedRequestsSerializer,
+    ReopenRequestsSerializer,
     place_of,
 )
 from apps.requeststore.engine.limits import MAX_TS
@@ -60,7 +60,7 @@ class BizViewSet(AsksStore, ApiView, viewsets.ViewSet):
         standing = found.get((bound.project_id, bound.name), Standing())
         return Response(BizSerializer(shown(bound, standing)).data)
 
-    @extend_schema(methods=["get"], responses=PreviewSerializer)
+    @extend_schema(methods=["get"], responses=RebalancePreviewSerializer)
     @extend_schema(methods=["post"], request=None, responses={202: RebalanceSerializer})
     @action(detail=True, methods=["get", "post"])
     @repeatable
@@ -72,12 +72,12 @@ class BizViewSet(AsksStore, ApiView, viewsets.ViewSet):
         """
         bound = biz_named(request.user, pk)
         if request.method == "GET":
-            return Response(PreviewSerializer(preview(bound, shared_yard())).data)
+            return Response(RebalancePreviewSerializer(preview(bound, shared_yard())).data)
         require_role(request.user, bound.project_id, Role.EDITOR)
         row = start_rebalance(project_id=bound.project_id, biz=bound.name, actor=self.person)
         return Response(RebalanceSerializer(row).data, status=status.HTTP_202_ACCEPTED)
 
-    @extend_schema(request=ReopenSerializer, responses=ReopenedSerializer)
+    @extend_schema(request=ReopenRequestsSerializer, responses=ReopenedRequestsSerializer)
     @action(detail=True, methods=["post"])
     @repeatable
     def reopen(self, request: Request, pk: str) -> Response:
@@ -88,7 +88,7 @@ class BizViewSet(AsksStore, ApiView, viewsets.ViewSet):
         """
         bound = biz_named(request.user, pk)
         require_role(request.user, bound.project_id, Role.OPERATOR)
-        asked = ReopenSerializer(data=request.data)
+        asked = ReopenRequestsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         values = asked.validated_data
         done = reopen_requests(
@@ -101,7 +101,7 @@ class BizViewSet(AsksStore, ApiView, viewsets.ViewSet):
             limit=values["limit"],
         )
         answer = {"reopened": done.reopened, "more": done.more}
-        return Response(ReopenedSerializer(answer).data)
+        return Response(ReopenedRequestsSerializer(answer).data)
 
 
 def shown(bound: BoundBiz, standing: Standing) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from django.conf import settings
 
 from apps.configcenter.models import ConfigVersion
 from apps.configcenter.services import Active
-from apps.requeststore.engine.biz import Biz
+from apps.requeststore.engine.biz import Biz, BizBook
 from apps.requeststore.engine.checking import read_book
 from apps.requeststore.engine.errors import BadSetting, UnknownNode
 from apps.requeststore.engine.shard import Shard
@@ -130,8 +130,8 @@ def _last_settings(project_id: int, names: Collection[str]) -> Iterator[tuple[st
     for version in versions[:_MOST_VERSIONS]:
         if not wanted:
             return
-        book = read_book(version.data)[0]
-        for name in sorted(wanted.intersection(book.bizzes)) if book is not None else ():
+        book = read_book(version.data)[0] or BizBook()
+        for name in sorted(wanted.intersection(book.bizzes)):
             wanted.discard(name)
             yield name, book.bizzes[name], version.number
 

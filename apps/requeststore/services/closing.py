@@ -60,15 +60,16 @@ def close_spans(
 ) -> int:
     """Close every span that can be closed, a bounded number; how many slices were written.
 
-    ``rows`` are the shards that answer, ``away`` the others: those are waited for, but not so long
-    that a store could delete what nobody has counted. The rows are brought up to date.
+    ``rows`` are the shards that answer, ``away`` the others: those are waited for, but only half
+    of the time after which a store deletes by itself. The rows are brought up to date.
 
     Raises ``StoreUnavailable``; what was closed is closed.
     """
     end = slice_start(at_ms(now - (bound.settings.ttl_seconds + GRACE_SECONDS) * 1000))
-    waiting = [row.closed_until for row in away if row.closed_until is not None]
-    if waiting and ms(end) - ms(min(waiting)) < bound.settings.keep_seconds * 500:
-        end = min(end, *waiting)
+    patience = bound.settings.keep_seconds * 500
+    for row in away:
+        if row.closed_until is not None and now - ms(row.reported_at) < patience:
+            end = min(end, row.closed_until)
     written = 0
     for _ in range(MOST_SPANS):
         known = [row for row in rows if row.closed_until is not None]
@@ -91,14 +92,18 @@ def close_spans(
 def _next_span(
     group: Sequence[ShardReport], node: NodeNamed, base: datetime, end: datetime
 ) -> tuple[dict[int, Counts], datetime] | None:
-    """What to close next, from ``base`` on: all of it when it is empty, else one span.
+    """What to close next, from ``base`` on: an empty stretch as long as one is seen, or one span.
 
     None: something in the span has not ended.
     """
-    if not any(each.total for each in _count(group, node, base, end).values()):
-        return {}, end
-    until = min(base + timedelta(seconds=SLICE_SECONDS), end)
+    slice_ = timedelta(seconds=SLICE_SECONDS)
+    until = end
     counts = _count(group, node, base, until)
+    while any(each.total for each in counts.values()) and until - base > slice_:
+        until = max(slice_start(base + (until - base) / 2), base + slice_)
+        counts = _count(group, node, base, until)
+    if not any(each.total for each in counts.values()):
+        return {}, until
     flags = {flag for each in counts.values() for flag, number in each.by_flag.items() if number}
     # The second time: one that was on its way between two of them while they were asked.
     if not all(map(is_final, flags)) or _count(group, node, base, until) != counts:

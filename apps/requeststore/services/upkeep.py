@@ -32,6 +32,7 @@ from apps.requeststore.services.reporting import (
     save_problem,
     save_shard,
 )
+from apps.requeststore.services.shards import note_shard
 from apps.requeststore.services.sweeping import LIMIT, Sweep, Swept
 from apps.requeststore.services.yard import Yard
 from apps.runtime.errors import NoFreeNumber
@@ -83,9 +84,7 @@ _memory = _Memory()
 class Upkeep:
     """Rounds over all bizzes; what one round does not get to, the next one begins with."""
 
-    def __init__(
-        self, yard: Yard, *, by: str = "upkeep", seconds: float = ROUND_SECONDS
-    ) -> None:
+    def __init__(self, yard: Yard, *, by: str = "upkeep", seconds: float = ROUND_SECONDS) -> None:
         self._yard = yard
         self._by = by
         self._until = time.monotonic() + seconds
@@ -171,7 +170,7 @@ class Upkeep:
                 existing = set(self._yard.node(name).shards(shards[0].database))
                 for shard in shards:
                     if shard in existing:
-                        self._yard.ensure(bound, Place(name, shard))
+                        note_shard(bound, Place(name, shard))
             except StoreUnavailable:
                 continue
 

@@ -177,7 +177,7 @@ class Yard:
         numbers = checked_ids(ids, len(data)) if ids is not None else self._ids.next_many(len(data))
         if not numbers:
             return []
-        submission = Submission(bound, self._connections, self._looking, by=by, now=now)
+        submission = Submission(bound, self._connections, by=by, now=now)
         at = bound.settings.priority if priority is None else priority
         return submission.store(data, numbers, priority=at, again=ids is not None)
 
@@ -259,9 +259,7 @@ class Yard:
         self._connections.close()
 
 
-def _sorted(
-    bound: dict[int, dict[str, BoundBiz]], project_id: int | None
-) -> list[BoundBiz]:
+def _sorted(bound: dict[int, dict[str, BoundBiz]], project_id: int | None) -> list[BoundBiz]:
     projects = list(bound.values()) if project_id is None else [bound.get(project_id, {})]
     return sorted(
         (each for named in projects for each in named.values()),
