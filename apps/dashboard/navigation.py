@@ -26,6 +26,7 @@ class Page:
 
 ROUTER: Final = "routing.RouterReport"
 ITEM: Final = "routing.RoutedItem"
+STORED: Final = "requeststore.ShardReport"
 # (group, [(model, icon)]); what is not registered, or not for this person, is left out.
 GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
     (
@@ -55,6 +56,13 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
             ("seeds.Frontier", "park"),
             ("seeds.ResourcePool", "key_vertical"),
             ("seeds.Resource", "badge"),
+        ],
+    ),
+    (
+        _("Request store"),
+        [
+            Page(STORED, "inventory_2", "admin:requeststore_shardreport_changelist", _("Bizzes")),
+            Page(STORED, "search", "admin:requeststore_look_up", _("Look up a request")),
         ],
     ),
     (

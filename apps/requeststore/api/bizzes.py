@@ -46,7 +46,7 @@ class BizViewSet(AsksStore, ApiView, viewsets.ViewSet):
     def list(self, request: Request) -> Response:
         """All bizzes of the caller's projects, by project and name; in one page."""
         bizzes = seen_bizzes(request.user)
-        found = standings({bound.project_id for bound in bizzes})
+        found = standings({bound.project_id for bound in bizzes}, by_flag=True)
         rows = [
             shown(bound, found.get((bound.project_id, bound.name), Standing())) for bound in bizzes
         ]
@@ -56,7 +56,7 @@ class BizViewSet(AsksStore, ApiView, viewsets.ViewSet):
     def retrieve(self, request: Request, pk: str) -> Response:
         """One of them. ``books`` are some seconds old."""
         bound = biz_named(request.user, pk)
-        found = standings([bound.project_id], bound.name)
+        found = standings([bound.project_id], bound.name, by_flag=True)
         standing = found.get((bound.project_id, bound.name), Standing())
         return Response(BizSerializer(shown(bound, standing)).data)
 
