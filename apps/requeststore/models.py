@@ -238,3 +238,35 @@ class ScaleState(models.Model):
 
     def __str__(self) -> str:
         return f"{self.running}/{self.wanted}"
+
+
+class SamplePage(models.Model):
+    """A page that somebody kept, to try extraction rules on: pages are not stored otherwise."""
+
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, related_name="+", verbose_name=_("project")
+    )
+    biz = models.CharField(_("biz"), max_length=32)
+    # The rule that reads it, "" for the one of requests that name none.
+    rule = models.CharField(_("rule"), max_length=64, blank=True, default="")
+    url = models.TextField(_("address"))
+    status = models.PositiveSmallIntegerField(_("status"), default=200)
+    headers = models.JSONField(_("headers"), default=list)
+    body = models.BinaryField(_("body"))
+    truncated = models.BooleanField(_("cut"), default=False)
+    fetched = models.BooleanField(_("downloaded"), default=False)
+    created_by = models.CharField(_("kept by"), max_length=150, blank=True, default="")
+    created_at = models.DateTimeField(_("kept at"), default=timezone.now)
+
+    objects = OfBizQuerySet["SamplePage"].as_manager()
+
+    class Meta:
+        verbose_name = _("sample page")
+        verbose_name_plural = _("sample pages")
+        ordering: ClassVar = ["-pk"]
+        indexes: ClassVar = [
+            models.Index(fields=["project", "biz", "rule"], name="requeststore_samples_of_rule"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.biz} {self.url[:100]}"

@@ -1,5 +1,6 @@
 """The admin of this app."""
 
 from apps.requeststore.admin.bizzes import BizAdmin
+from apps.requeststore.admin.tester import SamplePageAdmin
 
-__all__ = ["BizAdmin"]
+__all__ = ["BizAdmin", "SamplePageAdmin"]

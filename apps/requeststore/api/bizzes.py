@@ -24,6 +24,7 @@ from apps.requeststore.api.serializers import (
     ReopenRequestsSerializer,
     place_of,
 )
+from apps.requeststore.api.tester import RuleTesterMixin
 from apps.requeststore.engine.limits import MAX_TS
 from apps.requeststore.queries.standing import Standing, standings
 from apps.requeststore.services.rebalance_preview import preview
@@ -32,7 +33,7 @@ from apps.requeststore.services.reopening import reopen_requests
 from apps.requeststore.services.yard import BoundBiz, shared_yard
 
 
-class BizViewSet(AsksStore, ApiView, viewsets.ViewSet):
+class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
     """Bizzes as the active configurations have them. They are changed there, by new versions."""
 
     lookup_value_regex = BIZ_ID

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import django_filters
 from django import forms
 
-from apps.requeststore.models import Rebalance
+from apps.requeststore.models import Rebalance, SamplePage
 
 
 class IdFilter(django_filters.NumberFilter):
@@ -27,3 +27,13 @@ class RebalanceFilter(django_filters.FilterSet):
     class Meta:
         model = Rebalance
         fields: ClassVar = ["project", "biz", "state"]
+
+
+class SamplePageFilter(django_filters.FilterSet):
+    """``?project=7&biz=news&rule=article``."""
+
+    project = IdFilter(field_name="project_id")
+
+    class Meta:
+        model = SamplePage
+        fields: ClassVar = ["project", "biz", "rule"]

@@ -236,8 +236,9 @@ class Lane:
             parts = await self._aside(lambda: self._make_parts(plan))
             downloads = self._make_downloads(plan)
         except RequestStoreError as error:
-            logger.warning("%s cannot be served: %s", self.name, error)
-            self._flaw = str(error)[:300]
+            if self._flaw != str(error)[:300]:
+                self._flaw = str(error)[:300]
+                logger.warning("%s cannot be served: %s", self.name, error)
             self._used = plan
             return
         self._flaw = ""

@@ -141,6 +141,8 @@ def _of_backlog(facts: Facts, created: float, processed: float, running: int) ->
     eta = None
     if not processed:
         outlook = Outlook.STANDS
+        # That the others will be late, too, goes without saying.
+        lateness = lateness if lateness is Lateness.OLDEST else Lateness.NONE
     elif net <= NOISE * max(processed, created):
         outlook = Outlook.NEVER
     else:

@@ -36,7 +36,7 @@ def of_field(field: Any, kind: str = "html") -> list[tuple[str, str, int | None]
         ({"xpath": "//a[contains(.)]"}, "xpath", "bad_xpath", 4),
         ({"xpath": "document('file:///etc/passwd')"}, "xpath", "bad_xpath", 0),
         ({"xpath": "//svg:a"}, "xpath", "bad_xpath", 2),
-        ({"xpath": "//a[.//b[.//c[.//d]]]"}, "xpath", "bad_xpath", 14),
+        ({"xpath": "//a[.//b[.//c[.//d]]]"}, "xpath", "bad_xpath", 15),
         ({"css": "a:has(b:has(c:has(d)))"}, "css", "bad_css", None),
         ({"regex": "(a"}, "regex", "bad_regex", None),
         ({"regex": "a(?=b)"}, "regex", "bad_regex", 1),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from typing import Final
 
-from apps.requeststore.engine.flags import TAKEN
+from apps.requeststore.engine.flags import NEW, TAKEN
 from apps.requeststore.stores import story
 from apps.requeststore.stores.base import (
     EndCode,
@@ -16,7 +15,6 @@ from apps.requeststore.stores.base import (
     GiveBack,
     Shard,
     StepKind,
-    StoredRequest,
     Take,
     TakeCode,
 )
@@ -25,17 +23,9 @@ from apps.requeststore.stores.sqlite import statements
 from apps.requeststore.stores.sqlite.files import Files
 from apps.requeststore.stores.sqlite.table import Row, Table, request_of, state_of
 
-# A transaction stays short, so that the other processes need not wait long for theirs.
-PORTION: Final = 1000
 
-Entries = list[tuple[int, Entry]]
-Ends = list[tuple[int, Finish]] | list[tuple[int, GiveBack]]
-
-
-def queued(
-    files: Files, shard: Shard, ids: Sequence[int], *, by: str, now: int, again: bool
-) -> None:
-    """See ``StorageNode.queued``; the ids are distinct."""
+def queued(files: Files, shard: Shard, ids: Sequence[int], by: str, now: int, again: bool) -> None:
+    """See ``StorageNode.queued``."""
     kind = StepKind.REQUEUED if again else StepKind.QUEUED
     values = {"now": now, "step": story.written(now, kind, by)}
 
@@ -53,18 +43,17 @@ def queued(
 def take(
     files: Files,
     shard: Shard,
-    entries: Entries,
-    *,
+    entries: list[Entry],
     owner: str,
     now: int,
     deadline: int,
     cutoff: int,
 ) -> list[Take]:
-    """See ``StorageNode.take``; no id is named twice."""
+    """See ``StorageNode.take``."""
     step = story.written(now, StepKind.TAKEN, owner)
 
     def before(connection: sqlite3.Connection) -> None:
-        rows = ((place, one.id, one.biz, one.ts) for place, one in entries)
+        rows = ((place, one.id, one.biz, one.ts) for place, one in enumerate(entries))
         Table(connection, shard).many(statements.STAGE_ENTRY, rows)
 
     def work(connection: sqlite3.Connection) -> list[Row]:
@@ -80,7 +69,7 @@ def take(
 
     rows = files.writing(shard.database, work, before=before, after=after)
     found = {row[0]: row for row in rows}
-    return [_taken(one, found.get(one.id), owner, deadline, cutoff, step) for _, one in entries]
+    return [_taken(one, found.get(one.id), owner, deadline, cutoff, step) for one in entries]
 
 
 def _taken(
@@ -100,19 +89,42 @@ def _taken(
     return Take(TakeCode.TAKEN, request_of(row, steps=steps, **changed))
 
 
-def end(files: Files, shard: Shard, ends: Ends, *, owner: str, now: int) -> list[EndCode]:
-    """Finishes, or give-backs: whatever is his gets its flag; no id is named twice."""
-    rows: list[Row] = []
-    statement = statements.GIVE_BACK
-    for place, one in ends:
-        if isinstance(one, Finish):
-            statement = statements.FINISH
-            step = story.written(now, StepKind.FINISHED, owner, one.text)
-            rows.append((place, one.id, one.tries, one.flag, one.result, step))
-        else:
-            step = story.written(now, StepKind.RETURNED, owner, one.text)
-            rows.append((place, one.id, one.tries, 0, b"", step))
+def finish(files: Files, shard: Shard, ends: list[Finish], owner: str, now: int) -> list[EndCode]:
+    """See ``StorageNode.finish``."""
+    rows = [
+        (
+            place,
+            one.id,
+            one.tries,
+            one.flag,
+            one.result,
+            story.written(now, StepKind.FINISHED, owner, one.text),
+        )
+        for place, one in enumerate(ends)
+    ]
+    return _end(files, shard, statements.FINISH, {"now": now}, ends, rows, owner)
 
+
+def give_back(
+    files: Files, shard: Shard, ends: list[GiveBack], owner: str, now: int
+) -> list[EndCode]:
+    """See ``StorageNode.give_back``."""
+    rows = [
+        (place, one.id, one.tries, NEW, b"", story.written(now, StepKind.RETURNED, owner, one.text))
+        for place, one in enumerate(ends)
+    ]
+    return _end(files, shard, statements.GIVE_BACK, {}, ends, rows, owner)
+
+
+def _end(
+    files: Files,
+    shard: Shard,
+    statement: str,
+    values: dict[str, int],
+    ends: Sequence[Finish | GiveBack],
+    rows: list[Row],
+    owner: str,
+) -> list[EndCode]:
     def before(connection: sqlite3.Connection) -> None:
         Table(connection, shard).many(statements.STAGE_END, rows)
 
@@ -120,7 +132,7 @@ def end(files: Files, shard: Shard, ends: Ends, *, owner: str, now: int) -> list
         table = Table(connection, shard)
         table.execute(statements.SEE)
         table.execute(statements.MARK_OWN, {"owner": owner})
-        table.execute(statement, {"now": now} if statement == statements.FINISH else {})
+        table.execute(statement, values)
         return []
 
     def after(connection: sqlite3.Connection, _rows: list[Row]) -> list[Row]:
@@ -128,7 +140,7 @@ def end(files: Files, shard: Shard, ends: Ends, *, owner: str, now: int) -> list
 
     found = {row[0]: row for row in files.writing(shard.database, work, before=before, after=after)}
     answers: list[EndCode] = []
-    for _place, one in ends:
+    for one in ends:
         row = found.get(one.id)
         if row is not None and row[1]:
             answers.append(EndCode.DONE)
@@ -141,14 +153,13 @@ def reopen(
     files: Files,
     shard: Shard,
     ids: Sequence[int],
-    *,
     flags: Sequence[int],
     by: str,
     now: int,
     cutoff: int,
 ) -> list[int]:
-    """See ``StorageNode.reopen``; the ids are distinct. Those that are new again."""
-    ended = {"cutoff": cutoff, "flags": json.dumps([flag for flag in flags if flag > 0])}
+    """See ``StorageNode.reopen``. Those that are new again."""
+    ended = {"cutoff": cutoff, "flags": json.dumps(flags)}
     step = story.written(now, StepKind.REOPENED, by)
 
     def before(connection: sqlite3.Connection) -> None:
@@ -167,51 +178,3 @@ def reopen(
 
     rows = files.writing(shard.database, work, before=before, after=after)
     return [row[0] for row in rows if row[1]]
-
-
-def start_move(files: Files, shard: Shard, ids: Sequence[int]) -> list[StoredRequest]:
-    """See ``StorageNode.start_move``; the ids are distinct. Those that are not taken."""
-
-    def before(connection: sqlite3.Connection) -> None:
-        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
-
-    def work(connection: sqlite3.Connection) -> list[Row]:
-        table = Table(connection, shard)
-        table.execute(statements.SEE_MOVING)
-        table.execute(statements.MOVE)
-        return []
-
-    def look(connection: sqlite3.Connection, _rows: list[Row]) -> list[Row]:
-        return Table(connection, shard).execute(statements.MOVED).fetchall()
-
-    rows = files.writing(shard.database, work, before=before, after=look)
-    return [request_of(row) for row in rows]
-
-
-def undo_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:
-    """See ``StorageNode.undo_move``; the ids are distinct."""
-
-    def before(connection: sqlite3.Connection) -> None:
-        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
-
-    def work(connection: sqlite3.Connection) -> int:
-        table = Table(connection, shard)
-        table.execute(statements.SEE_MOVED)
-        return table.execute(statements.UNDO_MOVE).rowcount
-
-    return files.writing(shard.database, work, before=before)
-
-
-def end_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:
-    """See ``StorageNode.end_move``; the ids are distinct."""
-
-    def before(connection: sqlite3.Connection) -> None:
-        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
-
-    def work(connection: sqlite3.Connection) -> int:
-        table = Table(connection, shard)
-        table.execute(statements.SEE_MOVED)
-        table.execute(statements.DELETE_DATA)
-        return table.execute(statements.DELETE).rowcount
-
-    return files.writing(shard.database, work, before=before)

@@ -80,6 +80,16 @@ class Files:
         except OSError as error:
             raise StoreUnavailable(f"cannot read {self.folder}: {error}") from None
 
+    def size(self) -> int:
+        """Bytes of all files; one may grow or go meanwhile."""
+        total = 0
+        for database in self.databases():
+            path = self.path(database)
+            for file in (path, path.with_name(f"{path.name}-wal")):
+                with suppress(OSError):
+                    total += file.stat().st_size
+        return total
+
     @contextmanager
     def connection(self, database: str, *, make: bool = False) -> Iterator[sqlite3.Connection]:
         """One for this thread alone. Raises ``Missing`` unless the file is there or to be made."""

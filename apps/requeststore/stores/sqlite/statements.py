@@ -156,7 +156,7 @@ SEE_MOVED: Final = (
     " ON t.id = g.id AND t.flag = -3"
 )
 UNDO_MOVE: Final = (
-    "UPDATE {t} SET flag = moved_flag WHERE id IN (SELECT id FROM temp.seen) AND flag = -3"
+    "UPDATE {t} SET flag = moved_flag WHERE id IN (SELECT id FROM temp.given) AND flag = -3"
 )
 
 # --- reading --------------------------------------------------------------------------------

@@ -20,13 +20,16 @@ from apps.requeststore.stores.sqlite.table import Row, Table, request_of
 
 
 def insert(
-    files: Files, shard: Shard, requests: Sequence[tuple[int, NewRequest]], *, by: str, now: int
+    files: Files, shard: Shard, requests: Sequence[NewRequest], by: str, now: int
 ) -> list[bool]:
-    """See ``StorageNode.insert``; no id is there twice. Which were new."""
+    """See ``StorageNode.insert``."""
     step = story.written(now, StepKind.STORED, by)
 
     def before(connection: sqlite3.Connection) -> None:
-        rows = ((place, one.id, one.biz, one.ts, one.priority, one.data) for place, one in requests)
+        rows = (
+            (place, one.id, one.biz, one.ts, one.priority, one.data)
+            for place, one in enumerate(requests)
+        )
         Table(connection, shard).many(statements.STAGE, rows)
 
     def work(connection: sqlite3.Connection) -> list[bool]:
@@ -39,11 +42,15 @@ def insert(
     return files.writing(shard.database, work, before=before, after=_new, make=True)
 
 
-def receive(files: Files, shard: Shard, requests: Sequence[Row]) -> list[bool]:
-    """The same with whole rows, as ``statements.STAGE_WHOLE`` has them."""
+def receive(
+    files: Files, shard: Shard, requests: Sequence[StoredRequest], by: str, now: int
+) -> list[bool]:
+    """Which were new; see ``StorageNode.receive``."""
+    step = story.written(now, StepKind.MOVED, by)
 
     def before(connection: sqlite3.Connection) -> None:
-        Table(connection, shard).many(statements.STAGE_WHOLE, requests)
+        rows = (_whole(place, one, step) for place, one in enumerate(requests))
+        Table(connection, shard).many(statements.STAGE_WHOLE, rows)
 
     def work(connection: sqlite3.Connection) -> list[bool]:
         table = Table(connection, shard)
@@ -59,9 +66,8 @@ def _new(connection: sqlite3.Connection, _none: list[bool]) -> list[bool]:
     return [bool(new) for _place, new in connection.execute(statements.IS_NEW)]
 
 
-def whole(place: int, one: StoredRequest, *, by: str, now: int) -> Row:
+def _whole(place: int, one: StoredRequest, step: str) -> Row:
     """A row of ``statements.STAGE_WHOLE``, with the step of its coming here."""
-    steps = story.story_of(one.steps) + story.written(now, StepKind.MOVED, by)
     return (
         place,
         one.id,
@@ -75,13 +81,13 @@ def whole(place: int, one: StoredRequest, *, by: str, now: int) -> Row:
         one.queued_at,
         one.finished_at,
         one.result,
-        steps,
+        story.story_of(one.steps) + step,
         one.data,
     )
 
 
 def overdue(
-    files: Files, shard: Shard, *, now: int, cutoff: int, limit: int, by: str
+    files: Files, shard: Shard, now: int, cutoff: int, limit: int, by: str
 ) -> list[StoredRequest]:
     """See ``StorageNode.overdue``."""
     step = story.written(now, StepKind.OVERDUE, by)
@@ -101,7 +107,7 @@ def overdue(
     return [request_of(row, flag=NEW, deadline=0, queued_at=0) for row in rows]
 
 
-def expire(files: Files, shard: Shard, *, cutoff: int, limit: int, by: str, now: int) -> int:
+def expire(files: Files, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int:
     """See ``StorageNode.expire``."""
     step = story.written(now, StepKind.EXPIRED, by)
 
@@ -118,7 +124,7 @@ def expire(files: Files, shard: Shard, *, cutoff: int, limit: int, by: str, now:
     return files.writing(shard.database, work, before=_nothing)
 
 
-def delete(files: Files, shard: Shard, *, before: int, limit: int) -> int:
+def delete(files: Files, shard: Shard, before: int, limit: int) -> int:
     """See ``StorageNode.delete``."""
 
     def work(connection: sqlite3.Connection) -> int:
@@ -138,6 +144,52 @@ def delete(files: Files, shard: Shard, *, before: int, limit: int) -> int:
         with files.connection(shard.database) as connection:
             connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()
     return deleted
+
+
+def start_move(files: Files, shard: Shard, ids: Sequence[int]) -> list[StoredRequest]:
+    """See ``StorageNode.start_move``: those that are not taken."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
+
+    def work(connection: sqlite3.Connection) -> list[Row]:
+        table = Table(connection, shard)
+        table.execute(statements.SEE_MOVING)
+        table.execute(statements.MOVE)
+        return []
+
+    def look(connection: sqlite3.Connection, _rows: list[Row]) -> list[Row]:
+        return Table(connection, shard).execute(statements.MOVED).fetchall()
+
+    rows = files.writing(shard.database, work, before=before, after=look)
+    return [request_of(row) for row in rows]
+
+
+def undo_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:
+    """See ``StorageNode.undo_move``."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
+
+    def work(connection: sqlite3.Connection) -> int:
+        return Table(connection, shard).execute(statements.UNDO_MOVE).rowcount
+
+    return files.writing(shard.database, work, before=before)
+
+
+def end_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:
+    """See ``StorageNode.end_move``."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
+
+    def work(connection: sqlite3.Connection) -> int:
+        table = Table(connection, shard)
+        table.execute(statements.SEE_MOVED)
+        table.execute(statements.DELETE_DATA)
+        return table.execute(statements.DELETE).rowcount
+
+    return files.writing(shard.database, work, before=before)
 
 
 def _nothing(_connection: sqlite3.Connection) -> None:
