@@ -19,9 +19,11 @@ pytest_plugins = [
     "tests.plugins.groups",
     "tests.plugins.migrated",
     "tests.plugins.stores",
+    "tests.plugins.request_store",
     "tests.plugins.engines",
     "tests.plugins.spider_image",
     "tests.plugins.kafka_cluster",
+    "tests.plugins.mongodb_server",
 ]
 
 

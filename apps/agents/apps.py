@@ -10,3 +10,10 @@ class AgentsConfig(AppConfig):
     name = "apps.agents"
     label = "agents"
     verbose_name = _("Download agents")
+
+    def ready(self) -> None:
+        """Runs may own allocations; apps above register their own kinds."""
+        from apps.agents.engine import owners
+        from apps.agents.queries import run_owners
+
+        owners.register(owners.RUN, run_owners)

@@ -27,6 +27,7 @@ from apps.agents.center.commands import log_failure, settle, to_agent, to_run
 from apps.agents.center.politeness.shares import HostShares
 from apps.agents.center.runs import AllocationsUnavailable, OpenAllocation
 from apps.agents.center.workers import Workers
+from apps.agents.engine.owners import known_number, owner_of
 from apps.agents.errors import AllocationRefused, NoAgentFree
 from apps.agents.hosts.keeping import HostKeeping, default_limits, host_shares
 from apps.agents.models import Agent, Allocation
@@ -294,7 +295,7 @@ class CenterDaemon:
         if not verify_run_token(settings.SECRET_KEY, message.run, message.token):
             raise MessageRefused(f"the token is not that of run {message.run}")
         if isinstance(message, Release):
-            released = release(owner=f"run:{message.run}", now=self.clock.now())
+            released = release(owner=owner_of(message.run), now=self.clock.now())
             self.gate.drop(message.run)
             self._send(_release_commands(released), self._control, delivery)
             return
@@ -367,7 +368,8 @@ class CenterDaemon:
         self._unstorable |= refused.keys()
 
     def _report(self) -> None:
-        counters = self.runs.drain_counters()
+        # Only of runs: a fetcher's requests are counted where they are stored.
+        counters = [each for each in self.runs.drain_counters() if each.run > 0]
         if not counters:
             return
         future = self.broker.publish(
@@ -414,7 +416,7 @@ class CenterDaemon:
 
 def _release_commands(allocations: Sequence[Allocation]) -> list[Outgoing]:
     return [
-        to_agent(agent.agent_id, ReleaseDownloader(run=_run_of(allocation)))
+        to_agent(agent.agent_id, ReleaseDownloader(run=known_number(allocation.owner)))
         for allocation in allocations
         for agent in allocation.agents.all()
     ]
@@ -422,17 +424,13 @@ def _release_commands(allocations: Sequence[Allocation]) -> list[Outgoing]:
 
 def _allocate_command(allocation: Allocation, now: float) -> AllocateDownloader:
     return AllocateDownloader(
-        run=_run_of(allocation),
+        run=known_number(allocation.owner),
         reply_to=allocation.reply_to,
         settings=downloader_settings(allocation),
         policy=Policy(allocation.policy),
         # When it is told, not when it was decided: an agent that comes back is told anew.
         allocated_at=now,
     )
-
-
-def _run_of(allocation: Allocation) -> int:
-    return int(allocation.owner.removeprefix("run:"))
 
 
 def _load(run: int) -> OpenAllocation | None:

@@ -11,7 +11,11 @@ import msgspec
 from django.db.models import Count, Max, Prefetch, Q, QuerySet
 
 from apps.access.models import User
+from apps.agents.center.politeness.limits import Rules
 from apps.agents.center.runs import OpenAllocation
+from apps.agents.engine.owners import OwnerFacts, number_of, owner_of
+from apps.agents.hosts.keeping import default_limits
+from apps.agents.hosts.services import load_rules
 from apps.agents.models import Agent, AgentSample, Allocation
 from apps.agents.states import (
     AgentMode,
@@ -24,6 +28,7 @@ from apps.agents.states import (
     why_not,
 )
 from apps.jobs.models import Run
+from apps.jobs.queries import run_facts
 from yardkit.protocol import DownloaderSettings, Policy
 
 # A page shows so many of the runs that an agent serves.
@@ -117,7 +122,7 @@ def open_allocations(runs: Iterable[int]) -> dict[int, OpenAllocation]:
     """The open allocation of each run that has one, with those of its agents that are not
     disabled. Two queries, for however many runs.
     """
-    return _opened(Allocation.objects.open().filter(owner__in=[f"run:{run}" for run in runs]))
+    return _opened(Allocation.objects.open().filter(owner__in=map(owner_of, runs)))
 
 
 def all_open_allocations() -> dict[int, OpenAllocation]:
@@ -136,7 +141,7 @@ def _opened(rows: QuerySet[Allocation]) -> dict[int, OpenAllocation]:
             reply_to=row.reply_to,
         )
         for row in rows.prefetch_related(in_service)
-        if (run := run_of(row)) is not None
+        if (run := number_of(row.owner)) is not None
     }
 
 
@@ -148,7 +153,7 @@ def allocation_stamps(runs: Iterable[int]) -> dict[int, tuple[int, int]]:
     """
     rows = (
         Allocation.objects.open()
-        .filter(owner__in=[f"run:{run}" for run in runs])
+        .filter(owner__in=map(owner_of, runs))
         .annotate(
             size=Count("agents"),
             disabled=Count("agents", filter=Q(agents__mode=AgentMode.DISABLED)),
@@ -156,7 +161,11 @@ def allocation_stamps(runs: Iterable[int]) -> dict[int, tuple[int, int]]:
         )
         .values_list("owner", "pk", "size", "disabled", "switched")
     )
-    return {int(owner.removeprefix("run:")): (pk, hash(tuple(state))) for owner, pk, *state in rows}
+    return {
+        run: (pk, hash(tuple(state)))
+        for owner, pk, *state in rows
+        if (run := number_of(owner)) is not None
+    }
 
 
 def joinable(agent: Agent) -> list[Allocation]:
@@ -248,8 +257,21 @@ def served_by(agent: Agent, person: User | None) -> Served:
 
 def run_of(allocation: Allocation) -> int | None:
     """The run that owns the allocation, if a run does."""
-    kind, _separator, number = allocation.owner.partition(":")
-    return int(number) if kind == "run" and number.isdecimal() else None
+    number = number_of(allocation.owner)
+    return number if number is not None and number > 0 else None
+
+
+def run_owners(runs: Iterable[int]) -> dict[int, OwnerFacts]:
+    """Runs as owners of allocations."""
+    return {
+        run: OwnerFacts(facts.project, facts.active, facts.allowed_networks)
+        for run, facts in run_facts(runs).items()
+    }
+
+
+def host_rules() -> Rules:
+    """How hosts are to be spared: the settings, and what people have decided. One query."""
+    return Rules.of(default_limits(), load_rules())
 
 
 def agent_views(now: datetime) -> list[AgentView]:

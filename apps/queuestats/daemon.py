@@ -6,7 +6,14 @@ import logging
 from typing import Final
 
 from apps.agents.services import prune_samples
-from apps.queuestats.services import Report, close_books, store_counters
+from apps.queuestats.services import (
+    Report,
+    close_books,
+    note_listening,
+    prune_series,
+    store_counters,
+    store_samples,
+)
 from apps.runtime.services import (
     prune,
     relay_outbox,
@@ -16,7 +23,7 @@ from apps.runtime.services import (
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription
 from yardkit.clock import Clock
-from yardkit.protocol import CenterCounters, ProtocolError, RunCounters, decode
+from yardkit.protocol import CenterCounters, ProtocolError, RunCounters, Samples, decode
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +43,8 @@ class StatisticsDaemon:
         self._due: dict[str, float] = {}
         self._subscriptions: list[Subscription] = []
         self._relay_fails = False
+        # Up to this second it is noted that somebody listened; 0 while nobody does.
+        self._listened = 0
 
     def setup(self) -> None:
         """Subscribe to the statistics and to the dead letters."""
@@ -51,6 +60,7 @@ class StatisticsDaemon:
         """True when anything was stored."""
         stored = self._store(self._statistics.take(BATCH, timeout=POLL_SECONDS))
         stored += store_dead_letters(subscription=self._dead)
+        self._listen()
         if self._is_due("relay", RELAY_SECONDS):
             stored += self._relay()
         if self._is_due("close", CLOSE_SECONDS):
@@ -58,6 +68,7 @@ class StatisticsDaemon:
         if self._is_due("prune", PRUNE_SECONDS):
             prune(now=self.clock.now())
             prune_samples(now=self.clock.now())
+            prune_series(now=self.clock.now())
         return stored > 0
 
     def teardown(self) -> None:
@@ -71,6 +82,18 @@ class StatisticsDaemon:
         if due:
             self._due[name] = now + every
         return due
+
+    def _listen(self) -> None:
+        """Note the seconds in which a report could arrive: without them nothing is no zero."""
+        if not self.broker.connected:
+            self._listened = 0
+            return
+        second = int(self.clock.time())
+        if not self._listened or self._listened > second:
+            self._listened = second
+        if second > self._listened:
+            note_listening(since=self._listened, until=second)
+            self._listened = second
 
     def _relay(self) -> int:
         """The net under every process that died between its commit and its publish."""
@@ -94,27 +117,35 @@ class StatisticsDaemon:
             raise
 
     def _store_taken(self, deliveries: list[Delivery]) -> int:
-        accepted: list[tuple[Delivery, Report]] = []
+        accepted: list[tuple[Delivery, Report | Samples]] = []
         for delivery in deliveries:
             try:
                 message = decode(delivery.body)
             except ProtocolError as error:
                 self._refuse(delivery, str(error))
                 continue
-            if isinstance(message, RunCounters | CenterCounters):
+            if isinstance(message, RunCounters | CenterCounters | Samples):
                 accepted.append((delivery, message))
             else:
                 self._refuse(delivery, f"{type(message).__name__} counts nothing")
         if accepted:
-            messages = [message for _, message in accepted]
-            refused = store_counters(messages=messages, now=self.clock.now())
+            reasons = self._write([message for _, message in accepted])
             failpoints.hit("queuestats.before_ack")
-            reasons = {id(one.message): one.reason for one in refused}
             for delivery, message in accepted:
                 if id(message) in reasons:
                     self._refuse(delivery, reasons[id(message)])
             self._statistics.ack([d for d, message in accepted if id(message) not in reasons])
         return len(accepted)
+
+    def _write(self, messages: list[Report | Samples]) -> dict[int, str]:
+        """Store them; by the ``id`` of those that cannot be, why."""
+        now = self.clock.now()
+        counters = [message for message in messages if not isinstance(message, Samples)]
+        samples = [message for message in messages if isinstance(message, Samples)]
+        refused = store_counters(messages=counters, now=now) if counters else []
+        if samples:
+            refused += store_samples(messages=samples, now=now)
+        return {id(one.message): one.reason for one in refused}
 
     def _refuse(self, delivery: Delivery, reason: str) -> None:
         logger.warning("refused a message of %s: %s", delivery.queue, reason)

@@ -11,7 +11,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from apps.projects.models import Project
-from apps.queuestats.querysets import FailedRequestQuerySet
+from apps.queuestats.querysets import FailedRequestQuerySet, SeriesQuerySet
 
 
 class RunCounter(models.Model):
@@ -113,3 +113,90 @@ class FailedRequest(models.Model):
 
     def __str__(self) -> str:
         return self.url
+
+
+class SeriesKind(models.TextChoices):
+    """How the numbers of a series combine."""
+
+    SUM = "sum", _("sum")
+    GAUGE = "gauge", _("gauge")
+
+
+class Series(models.Model):
+    """One quantity of one thing over time: requests created of a biz, the length of a queue."""
+
+    # None: of the platform, of no project.
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
+    )
+    name = models.CharField(_("name"), max_length=64)
+    label = models.CharField(_("label"), max_length=64, blank=True, default="")
+    kind = models.CharField(_("kind"), max_length=8, choices=SeriesKind.choices)
+
+    objects = SeriesQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("series")
+        verbose_name_plural = _("series")
+        ordering = ["project", "name", "label"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["project", "name", "label"], name="queuestats_series_of_project"
+            ),
+            models.UniqueConstraint(
+                fields=["name", "label"],
+                condition=Q(project=None),
+                name="queuestats_series_of_platform",
+            ),
+            models.CheckConstraint(
+                condition=Q(kind__in=SeriesKind.values), name="queuestats_series_kind_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.label}".rstrip()
+
+
+class Sample(models.Model):
+    """What a series was in the ``step`` seconds (1, 60 or 3600) from ``second`` on.
+
+    Of a sum ``value`` is how many; of a gauge it is the sum of ``count`` readings, and ``highest``
+    the highest of them. Each report is added to all three lengths in one transaction, so that a
+    late one finds its place, however old; the short ones are deleted earlier.
+    """
+
+    pk = models.CompositePrimaryKey("series_id", "step", "second")
+    series = models.ForeignKey(Series, on_delete=models.CASCADE, db_index=False, related_name="+")
+    step = models.PositiveSmallIntegerField(_("seconds"))
+    second = models.PositiveBigIntegerField(_("Unix seconds"))
+    value = models.FloatField(_("value"), default=0)
+    count = models.PositiveBigIntegerField(_("readings"), default=0)
+    highest = models.FloatField(_("highest"), default=0)
+
+    class Meta:
+        verbose_name = _("sample")
+        verbose_name_plural = _("samples")
+
+    def __str__(self) -> str:
+        return f"{self.series_id} {self.second} {self.step} s"
+
+
+class SampleSender(models.Model):
+    """What was heard of one life of a process that counts: each report is added once."""
+
+    sender = models.CharField(_("process"), max_length=200)
+    boot = models.CharField(max_length=32, unique=True)
+    seq = models.PositiveBigIntegerField(default=0)
+    missing = models.JSONField(default=list)
+    skew_base = models.FloatField(default=0)
+    skew_steady = models.PositiveIntegerField(default=0)
+    # Positive: its clock is behind, negative: ahead; 0 within what is tolerated.
+    behind_seconds = models.FloatField(_("clock is behind by"), default=0)
+    heard_at = models.DateTimeField(_("heard at"), db_index=True)
+
+    class Meta:
+        verbose_name = _("counting process")
+        verbose_name_plural = _("counting processes")
+
+    def __str__(self) -> str:
+        return self.sender

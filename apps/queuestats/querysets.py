@@ -1,4 +1,4 @@
-"""Named filters of counters and failures."""
+"""Named filters of failures and series."""
 
 from __future__ import annotations
 
@@ -9,5 +9,11 @@ from apps.access.querysets import M_co, VisibleQuerySet
 
 class FailedRequestQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Requests that failed for good."""
+
+    project_path = "project"
+
+
+class SeriesQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Quantities over time."""
 
     project_path = "project"

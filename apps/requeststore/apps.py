@@ -1,6 +1,6 @@
 """Registers the app."""
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.utils.translation import gettext_lazy as _
 
 
@@ -10,3 +10,16 @@ class RequestStoreConfig(AppConfig):
     name = "apps.requeststore"
     label = "requeststore"
     verbose_name = _("Request store")
+
+    def ready(self) -> None:
+        """Fetchers may own allocations; bizzes are a kind of configuration where some are saved."""
+        from apps.agents.engine import owners
+        from apps.requeststore.services.slots import fetcher_owners
+
+        owners.register(owners.FETCHER, fetcher_owners)
+        if not apps.is_installed("django.contrib.admin"):
+            return
+        from apps.configcenter.services import register
+        from apps.requeststore.services.kind import BizKind
+
+        register(BizKind())

@@ -17,7 +17,12 @@ from django.utils.translation import gettext_lazy as _
 from apps.projects.models import Project
 from apps.runtime.fields import SecretTextField
 from apps.sources.engine.settings import NAME
-from apps.sources.querysets import CredentialQuerySet, HarvestQuerySet, SourceStateQuerySet
+from apps.sources.querysets import (
+    CredentialQuerySet,
+    HarvestQuerySet,
+    RecordQueueQuerySet,
+    SourceStateQuerySet,
+)
 from apps.sources.states import HarvestState, Reason, SourceActivity
 
 
@@ -192,3 +197,86 @@ class Harvest(models.Model):
             "refused": self.refused,
             "balanced": self.read == ends,
         }
+
+
+class RecordQueue(models.Model):
+    """A queue that harvests publish to; it belongs to the first project whose source names it."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    name = models.CharField(_("queue"), max_length=200, unique=True)
+    created_at = models.DateTimeField(_("created at"), default=timezone.now)
+
+    objects = RecordQueueQuerySet["RecordQueue"].as_manager()
+
+    class Meta:
+        verbose_name = _("queue of records")
+        verbose_name_plural = _("queues of records")
+        ordering: ClassVar = ["name"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PublishedSpan(models.Model):
+    """How many records went into a queue within one minute, and when those expire.
+
+    A broker counts messages that have expired behind living ones as waiting (seed S0.24); the
+    newest of these rows tell how many of those that wait that can be.
+    """
+
+    queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="spans")
+    minute = models.DateTimeField(_("published at"))
+    # The end of the minute in which they expire; null: never.
+    expires_at = models.DateTimeField(_("expire at"), null=True)
+    count = models.PositiveBigIntegerField(_("records"), default=0)
+
+    class Meta:
+        verbose_name = _("published records")
+        verbose_name_plural = _("published records")
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["queue", "minute", "expires_at"],
+                name="sources_one_span_a_minute",
+                nulls_distinct=False,
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["queue", "-minute"], name="sources_newest_spans"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.queue_id} {self.minute:%Y-%m-%d %H:%M}"
+
+
+class HandedRecord(models.Model):
+    """A record that was taken out of its queue for somebody who has not acknowledged it yet.
+
+    ``lease`` is what he shows. Once its deadline is over, or when he gave it back, it goes to
+    whoever asks next, before those that still are in the queue.
+    """
+
+    queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="handed")
+    message_id = models.CharField(_("message id"), max_length=255)
+    body = models.BinaryField(_("record"))
+    expires_at = models.DateTimeField(_("expires at"), null=True)
+    lease = models.CharField(_("lease"), max_length=32, blank=True, default="", db_index=True)
+    holder = models.CharField(_("held by"), max_length=150, blank=True, default="")
+    deadline_at = models.DateTimeField(_("held until"), default=timezone.now)
+    times = models.PositiveIntegerField(_("times handed out"), default=1)
+
+    class Meta:
+        verbose_name = _("record in somebody's hands")
+        verbose_name_plural = _("records in somebody's hands")
+        ordering: ClassVar = ["pk"]
+        constraints: ClassVar = [
+            # A broker hands a message out again when its acknowledgement was lost.
+            models.UniqueConstraint(
+                fields=["queue", "message_id"], name="sources_record_handed_once"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["queue", "deadline_at"], name="sources_handed_due"),
+        ]
+
+    def __str__(self) -> str:
+        return self.message_id

@@ -38,3 +38,9 @@ class HarvestQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Harvests."""
 
     project_path = "project"
+
+
+class RecordQueueQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Queues of records."""
+
+    project_path = "project"

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from django.conf import settings
 
+from apps.requeststore.engine.limits import MAX_BODY_BYTES as MAX_REQUESTS_BYTES
 from apps.routing.engine.submissions import MOST_BYTES
 from apps.seeds.engine.limits import MAX_BODY_BYTES, MAX_IMPORT_BYTES
 
@@ -24,6 +25,7 @@ Application = Callable[..., Awaitable[Any]]
 _WEBHOOKS: Final = "/webhooks/"
 _TASKS: Final = re.compile(r"(?:/projects/[^/]+)?/(?:task|inbound/.+/check_task)/?", re.DOTALL)
 _REST_TASKS: Final = re.compile(r"/api/v1/routing/projects/[0-9]+/task/?")
+_REQUESTS: Final = re.compile(r"/api/v1/requests/?")
 _SEEDS: Final = re.compile(r"/api/v1/frontiers/[0-9]+/([^/]+)/?")
 
 
@@ -34,8 +36,8 @@ class BodyTooLarge(Exception):
 class BodyLimit:
     """Answers 413 where anybody may send: at once where the length is told, else when it is passed.
 
-    Below ``/webhooks/`` the limit is ``WEBHOOK_MAX_BYTES``, for tasks that of a call; for seeds
-    that of a call or of a file.
+    Below ``/webhooks/`` the limit is ``WEBHOOK_MAX_BYTES``, for tasks and stored requests that of
+    a call; for seeds that of a call or of a file.
     """
 
     def __init__(self, application: Application) -> None:
@@ -73,6 +75,8 @@ def _limit_of(path: str) -> int | None:
         return limit
     if _TASKS.fullmatch(path) or _REST_TASKS.fullmatch(path):
         return MOST_BYTES
+    if _REQUESTS.fullmatch(path):
+        return MAX_REQUESTS_BYTES
     if seeds := _SEEDS.fullmatch(path):
         return MAX_IMPORT_BYTES if seeds[1] == "import" else MAX_BODY_BYTES
     return None

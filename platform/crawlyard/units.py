@@ -41,6 +41,17 @@ def box(
     ]
 
 
+def fetcher(number: int) -> Unit:
+    """A fetcher of this box: 1 is the one it always runs, the others come and go with the work."""
+    name = "fetcher" if number == 1 else f"fetcher-{number}"
+    return Unit(name, manage("run_fetcher", "--name", fetcher_name(number)))
+
+
+def fetcher_name(number: int) -> str:
+    """What a fetcher of this box is called where those of all hosts are listed."""
+    return f"{socket.gethostname()}-fetcher-{number}"
+
+
 def _workers(*, builds_apart: bool) -> list[Unit]:
     # They stop first: with time for the tasks in their hands.
     if not builds_apart:

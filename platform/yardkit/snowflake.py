@@ -101,14 +101,26 @@ class Snowflake:
     The first id needs one write to the store, then there is one write for each 2 s of logical
     time in which ids are wanted. A store that fails makes ``next`` raise its error; nothing is
     given out that a mark does not cover, and the next call tries again.
+
+    With ``rolling`` the sequence goes on from one millisecond to the next instead of beginning at
+    0 in each: else one id now and then would always end in twelve bits 0, and ``id mod n`` put
+    them all into one place.
     """
 
-    def __init__(self, worker: int, store: MarkStore, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        worker: int,
+        store: MarkStore,
+        *,
+        clock: Clock | None = None,
+        rolling: bool = False,
+    ) -> None:
         if not 0 <= worker <= MAX_WORKER:
             raise ValueError(f"worker {worker} is outside 0 to {MAX_WORKER}")
         self.worker = worker
         self._store = store
         self._clock = clock or SystemClock()
+        self._rolling = rolling
         self._lock = threading.Lock()
         self._forks = _forks
         # Everything given out before lies below the mark, so the mark itself is free.
@@ -143,7 +155,7 @@ class Snowflake:
         now = int(self._clock.time() * 1000)
         ms, sequence = self._ms, self._sequence + 1
         if now > ms:
-            ms, sequence = now, 0
+            ms, sequence = now, sequence % _PER_MS if self._rolling else 0
         elif sequence >= _PER_MS:
             ms, sequence = ms + 1, 0
         if ms >= _END_MS:

@@ -75,6 +75,16 @@ def lend_postgres_database() -> Iterator[str]:
         _drop(name)
 
 
+@contextlib.contextmanager
+def lend_empty_database() -> Iterator[str]:
+    """Address of a PostgreSQL database with nothing in it, dropped afterwards."""
+    name = _create("template1")
+    try:
+        yield _with_path(needs.POSTGRES_URL, name)
+    finally:
+        _drop(name)
+
+
 @pytest.fixture
 def postgres_database() -> Iterator[str]:
     """DATABASE_URL of a PostgreSQL database of the test's own, as ``migrate`` leaves it."""

@@ -10,10 +10,15 @@ import msgspec
 import pytest
 
 from apps.jobs.states import RunState
-from apps.queuestats import services
 from apps.queuestats.models import FailedRequest, RunCounter
 from apps.queuestats.queries import CenterBooks, books_of, center_books_of
-from apps.queuestats.services import LAST_REPORT_SECONDS, Refused, close_books, store_counters
+from apps.queuestats.services import (
+    LAST_REPORT_SECONDS,
+    Refused,
+    close_books,
+    counters,
+    store_counters,
+)
 from tests.jobs.factories import NOW, make_run
 from yardkit.protocol import CenterCounters, FailureNote, RunCounters
 
@@ -230,7 +235,7 @@ def test_the_centers_counts_are_summed_over_centers() -> None:
 
 def test_pages_are_told_of_what_a_center_says_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[dict[str, Any]] = []
-    monkeypatch.setattr(services, "emit", lambda kind, *, project, payload: told.append(payload))
+    monkeypatch.setattr(counters, "emit", lambda kind, *, project, payload: told.append(payload))
     run, other = make_run(), make_run()
     messages: list[Any] = [
         report(other.pk, 1, total=2, queued=2),

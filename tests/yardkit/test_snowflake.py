@@ -49,6 +49,17 @@ def test_an_id_tells_when_and_where() -> None:
     assert ids.next() < 1 << 63
 
 
+def test_a_rolling_sequence_goes_on_in_the_next_millisecond() -> None:
+    clock = ManualClock()
+    ids = Snowflake(1, MemoryStore(), clock=clock, rolling=True)
+    found = list[int]()
+    for _ in range(5000):
+        found.append(ids.next())
+        clock.advance(0.003)
+    assert found == sorted(set(found))
+    assert [decode(each)[2] for each in found] == [number % 4096 for number in range(5000)]
+
+
 def test_a_full_millisecond_rolls_on() -> None:
     clock = ManualClock()
     ids = Snowflake(1, MemoryStore(), clock=clock)

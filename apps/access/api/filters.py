@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import django_filters
+from django import forms
 from django.core.exceptions import ValidationError
 from django_filters.fields import IsoDateTimeField
 
@@ -28,6 +29,15 @@ class MomentFilter(django_filters.IsoDateTimeFilter):
     """Filters by a ``MomentField``."""
 
     field_class = MomentField
+
+
+class IdFilter(django_filters.NumberFilter):
+    """By the id of something related: whole, and of a size that a database can compare with."""
+
+    field_class = forms.IntegerField
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
 
 
 class AuditFilter(django_filters.FilterSet):

@@ -34,6 +34,7 @@ REPLAYED: Final = "Idempotent-Replayed"
 # A reservation this old belongs to a process that died: nothing of it was committed.
 ABANDONED: Final = timedelta(minutes=2)
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_RESERVATION: Final = "_idempotency_reservation"
 
 
 class IdempotencyKeyReused(AccessError):
@@ -70,6 +71,32 @@ def repeatable(action: Action[P]) -> Action[P]:
     return _honouring(action, nullcontext)
 
 
+def resumable(action: Action[P]) -> Action[P]:
+    """``repeatable`` for an effect elsewhere that a repeat can complete instead of doing it twice.
+
+    Before its effect the action calls ``keep_for_repeat(self, {...})``: what a repeat needs to do
+    the very same, such as ids. After a crash or a refusal a repeat finds it by
+    ``kept_for_repeat(self)``; then the key stays, and may be used again at once.
+    """
+    return _honouring(action, nullcontext)
+
+
+def keep_for_repeat(view: Any, notes: dict[str, Any]) -> None:
+    """Write ``notes`` beside the key of this call, if it has one, for whoever repeats it."""
+    reservation: IdempotencyKey | None = getattr(view, _RESERVATION, None)
+    if reservation is None:
+        return
+    if not IdempotencyKey.objects.filter(**_mine(reservation)).update(body=notes):
+        raise IdempotencyKeyInUse
+    reservation.body = notes
+
+
+def kept_for_repeat(view: Any) -> dict[str, Any] | None:
+    """What an earlier call with this key has kept, that had no answer."""
+    reservation: IdempotencyKey | None = getattr(view, _RESERVATION, None)
+    return None if reservation is None else reservation.body
+
+
 def _honouring(
     action: Action[P], together: Callable[[], AbstractContextManager[None]]
 ) -> Action[P]:
@@ -84,14 +111,14 @@ def _honouring(
         reservation, replay = _reserve(request, key)
         if replay is not None:
             return replay
+        setattr(view, _RESERVATION, reservation)
         try:
             with together():
                 response = action(view, request, *args, **kwargs)
                 keep = getattr(view, "stored_answer", None)
                 _store(reservation, response, keep(response.data) if keep else response.data)
         except BaseException:
-            # However it ended, nothing of it was committed: the key is free again.
-            IdempotencyKey.objects.filter(**_mine(reservation)).delete()
+            _free(reservation)
             raise
         return response
 
@@ -135,6 +162,17 @@ def _known(
         raise IdempotencyKeyInUse
     found.created_at = now
     return found, None
+
+
+def _free(reservation: IdempotencyKey) -> None:
+    """However the call ended, its key may be used again."""
+    mine = IdempotencyKey.objects.filter(**_mine(reservation))
+    if reservation.body is None:
+        # Nothing of it was committed.
+        mine.delete()
+    else:
+        # Some of it may have been done: a repeat must find what it needs to complete it.
+        mine.update(created_at=timezone.now() - ABANDONED - timedelta(seconds=1))
 
 
 def _mine(reservation: IdempotencyKey) -> dict[str, Any]:

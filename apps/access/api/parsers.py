@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import IO, Any, Final
+from typing import IO, Any, ClassVar, Final
 
 from django.conf import settings
 from django.utils.translation import gettext as _
@@ -27,7 +27,12 @@ class BodyTooLarge(APIException):
 
 
 class StrictJSONParser(JSONParser):
-    """UTF-8, no NaN, not too large, not too deep, no broken characters."""
+    """UTF-8, no NaN, not too large, not too deep, no broken characters.
+
+    A subclass may take more than ``DATA_UPLOAD_MAX_MEMORY_SIZE`` by ``max_bytes``.
+    """
+
+    max_bytes: ClassVar[int | None] = None
 
     def parse(
         self,
@@ -36,7 +41,7 @@ class StrictJSONParser(JSONParser):
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
         """The value. Raises ``ParseError`` or ``BodyTooLarge``."""
-        limit: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
+        limit: int = self.max_bytes or settings.DATA_UPLOAD_MAX_MEMORY_SIZE or 0
         raw: bytes = stream.read(limit + 1)
         if len(raw) > limit:
             raise BodyTooLarge

@@ -10,11 +10,11 @@ from datetime import datetime
 import msgspec
 from django.db import transaction
 
+from apps.agents.engine.owners import look_up, number_of, owner_of
 from apps.agents.errors import AllocationRefused, NoAgentFree
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import consider
 from apps.agents.states import given_number, none_text, shortfall_text, wanted_number
-from apps.jobs.queries import run_facts
 from yardkit.protocol import Allocate, DownloaderSettings
 
 
@@ -27,20 +27,22 @@ def join_run(*, allocation: Allocation, agent: Agent) -> None:
 def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Allocation:
     """Choose agents for a run among those ``alive`` and record them (seed S1.35 to S1.37).
 
-    The networks its agents may reach come from the run's project, never from the run itself.
+    Runs and other owners (``engine.owners``) alike. The networks its agents may reach come from
+    the project, never from the run itself.
 
     Raises:
         AllocationRefused: no such active run.
         NoAgentFree: no agent to give just now; the text counts the reasons.
     """
-    facts = run_facts([message.run]).get(message.run)
+    owner = owner_of(message.run)
+    name = f"run {message.run}" if message.run >= 0 else owner
+    facts = look_up([message.run]).get(message.run)
     if facts is None:
-        raise AllocationRefused(f"run {message.run} does not exist")
+        raise AllocationRefused(f"{name} does not exist")
     if not facts.active:
-        raise AllocationRefused(f"run {message.run} has already ended")
+        raise AllocationRefused(f"{name} has already ended")
     if message.agents < 0:
         raise AllocationRefused(f"{message.agents} agents cannot be allocated")
-    owner = f"run:{message.run}"
     before = Allocation.objects.open().filter(owner=owner).first()
     if before is not None and before.reply_to == message.reply_to:
         return before
@@ -83,12 +85,12 @@ def release(*, owner: str, now: datetime) -> list[Allocation]:
 
 
 def release_ended(*, now: datetime) -> list[Allocation]:
-    """Allocations of runs that ended without giving their agents back."""
-    open_owners = dict(Allocation.objects.open().values_list("owner", "pk"))
-    runs = {int(owner[4:]): owner for owner in open_owners if owner.startswith("run:")}
-    facts = run_facts(runs)
+    """Allocations of owners that ended without giving their agents back."""
+    open_owners = Allocation.objects.open().values_list("owner", flat=True)
+    owners = {run: owner for owner in open_owners if (run := number_of(owner)) is not None}
+    facts = look_up(owners)
     released = []
-    for run, owner in runs.items():
+    for run, owner in owners.items():
         if run not in facts or not facts[run].active:
             released += release(owner=owner, now=now)
     return released

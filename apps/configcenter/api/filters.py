@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import django_filters
-from django import forms
 
+from apps.access.api.filters import IdFilter
 from apps.configcenter.models import Activation, Configuration, ConfigVersion
-
-
-class _IdFilter(django_filters.NumberFilter):
-    field_class = forms.IntegerField
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
 
 
 class ConfigurationFilter(django_filters.FilterSet):
     """``?kind=routing&project=1``."""
 
-    project = _IdFilter(field_name="project_id")
+    project = IdFilter(field_name="project_id")
 
     class Meta:
         model = Configuration
@@ -31,8 +24,8 @@ class VersionFilter(django_filters.FilterSet):
     """``?kind=routing&project=1&number=42``."""
 
     kind = django_filters.CharFilter(field_name="configuration__kind")
-    project = _IdFilter(field_name="configuration__project_id")
-    number = _IdFilter(max_value=2**31 - 1)
+    project = IdFilter(field_name="configuration__project_id")
+    number = IdFilter(max_value=2**31 - 1)
 
     class Meta:
         model = ConfigVersion
@@ -43,7 +36,7 @@ class ActivationFilter(django_filters.FilterSet):
     """``?kind=routing&project=1``."""
 
     kind = django_filters.CharFilter(field_name="configuration__kind")
-    project = _IdFilter(field_name="configuration__project_id")
+    project = IdFilter(field_name="configuration__project_id")
 
     class Meta:
         model = Activation

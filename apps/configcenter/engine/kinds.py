@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
@@ -87,6 +88,10 @@ class Kind:
     def check(self, data: Data) -> Iterable[Problem]:
         """What is wrong with ``data``; one that is no warning forbids saving and activating."""
         raise NotImplementedError
+
+    def check_change(self, old: Data, new: Data, now: datetime) -> Iterable[Problem]:
+        """What is wrong with ``new`` taking the place of the active ``old``. Both are checked."""
+        return ()
 
     def diff(self, old: Data, new: Data) -> list[Change]:
         """What changes from ``old`` to ``new``, in the order of the data."""

@@ -26,7 +26,7 @@ from apps.configcenter.models import (
     KindSerial,
 )
 from apps.configcenter.services.kinds import kind_named, problems_of, refuse_errors
-from apps.configcenter.services.saving import label_of
+from apps.configcenter.services.saving import change_problems, label_of
 from apps.runtime.services import emit
 
 # The caller does not mind which version is active now.
@@ -145,6 +145,7 @@ def _switch(
         if previous is not None and previous.pk == version.pk:
             raise AlreadyActive
         refuse_errors(problems_of(kind_named(configuration.kind), version.data))
+        refuse_errors(change_problems(configuration, version.data, now))
     activation = Activation(
         configuration=configuration,
         version=version,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from django.db import transaction
+from django.utils import timezone
 
 from apps.access.models import User
 from apps.access.services import record
@@ -62,8 +63,10 @@ def save_version(
     """
     found = problems_of(kind_named(kind), data)
     refuse_errors(found)
-    warnings = tuple(each for each in found if each.warning)
     configuration = configuration_of(kind=kind, project_id=project_id)
+    found += change_problems(configuration, data, now)
+    refuse_errors(found)
+    warnings = tuple(each for each in found if each.warning)
     digest = digest_of(data)
     newest = newest_of(configuration)
     if newest is not None and newest.digest == digest:
@@ -103,9 +106,19 @@ def try_data(*, kind_name: str, data: object, configuration: Configuration | Non
     problems = tuple(problems_of(kind, data))
     if errors_of(problems) or not isinstance(data, dict):
         return Tried(problems)
+    if configuration is not None:
+        problems += tuple(change_problems(configuration, data, timezone.now()))
     newest = newest_of(configuration) if configuration is not None else None
     changes = tuple(kind.diff(newest.data if newest is not None else {}, data))
     return Tried(problems, changes, newest is not None and newest.digest == digest_of(data))
+
+
+def change_problems(configuration: Configuration, data: object, now: datetime) -> list[Problem]:
+    """What the kind says of ``data``, which it accepts, in place of the active version."""
+    if configuration.active is None or not isinstance(data, dict):
+        return []
+    kind = shown_by(configuration.kind)
+    return list(kind.check_change(configuration.active.data, data, now))
 
 
 def newest_of(configuration: Configuration) -> ConfigVersion | None:

@@ -5,21 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import django_filters
-from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from apps.access.api.filters import MomentFilter
+from apps.access.api.filters import IdFilter, MomentFilter
 from apps.jobs.models import Host, Job, JobLink, PlannedRun, Run
 from apps.jobs.states import HostKind, HostMode, PlanOutcome, RunState, Trigger
-
-
-class IdFilter(django_filters.NumberFilter):
-    """By the id of something related: whole, and of a size that a database can compare with."""
-
-    field_class = forms.IntegerField
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
 
 
 class JobFilter(django_filters.FilterSet):

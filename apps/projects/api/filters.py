@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import django_filters
-from django import forms
 from django.utils.translation import gettext_lazy as _
 
+from apps.access.api.filters import IdFilter
 from apps.projects.models import Build, Image
 from apps.projects.states import BuildState
-
-
-class _IdFilter(django_filters.NumberFilter):
-    field_class = forms.IntegerField
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
 
 
 class BuildFilter(django_filters.FilterSet):
     """``?project=1&tag=prod/news/1.0&state=failed&state=lost``."""
 
-    project = _IdFilter(field_name="project_id")
+    project = IdFilter(field_name="project_id")
     state = django_filters.MultipleChoiceFilter(choices=BuildState.choices)
 
     class Meta:
@@ -33,7 +24,7 @@ class BuildFilter(django_filters.FilterSet):
 class ImageFilter(django_filters.FilterSet):
     """``?project=1&available=true``."""
 
-    project = _IdFilter(field_name="project_id")
+    project = IdFilter(field_name="project_id")
     available = django_filters.BooleanFilter(
         field_name="removed_at", lookup_expr="isnull", help_text=_("Whether a job may choose it.")
     )

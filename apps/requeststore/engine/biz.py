@@ -36,7 +36,7 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     since: int = 0
     splits: int = 1
-    nodes: list[str] = [DEFAULT_NODE]
+    nodes: list[str] = msgspec.field(default_factory=lambda: [DEFAULT_NODE])
     balance: Balance = Balance.MODULO
 
 
@@ -95,7 +95,7 @@ class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     database: str = ""
     collection: str = "requests"
     queue: str = ""
-    epochs: list[Epoch] = [Epoch()]
+    epochs: list[Epoch] = msgspec.field(default_factory=lambda: [Epoch()])
     ttl_seconds: int = 7 * 24 * 3600
     keep_seconds: int = 24 * 3600
     take_seconds: int = 300

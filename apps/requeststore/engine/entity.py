@@ -16,7 +16,8 @@ MAX_PRIORITY: Final = 9
 class Entity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A page to download. ``rule``: the name or number of one of the biz's extraction rules.
 
-    ``meta`` is the producer's own and goes into each record.
+    ``meta`` is the producer's own and goes into each record. ``depth``: how many pages were
+    followed on the way to it.
     """
 
     url: str
@@ -26,6 +27,7 @@ class Entity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     params: dict[str, str] = {}
     body: bytes = b""
     meta: dict[str, Any] = {}
+    depth: int = 0
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

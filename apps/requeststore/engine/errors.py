@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -22,6 +23,19 @@ class StoreUnavailable(RequestStoreError):
     repeat would do no harm."""
 
     code = "store_unavailable"
+
+
+class SubmitInterrupted(StoreUnavailable):
+    """Some of the requests may be stored. ``ids``: a repeat with these stores each one once.
+
+    Without a repeat those that are stored are queued and processed all the same.
+    """
+
+    code = "submit_interrupted"
+
+    def __init__(self, text: str, ids: Sequence[int]) -> None:
+        super().__init__(text)
+        self.ids = list(ids)
 
 
 class UnknownBiz(RequestStoreError):

@@ -22,12 +22,8 @@ import msgspec
 
 from apps.requeststore.engine.limits import MAX_TS
 
-
-class Shard(msgspec.Struct, frozen=True):
-    """Physical names, fit for every adapter: ``[a-z0-9_]{1,63}``."""
-
-    database: str
-    collection: str
+# Part of this port: importable from here.
+from apps.requeststore.engine.shard import Shard as Shard
 
 
 class StepKind(enum.StrEnum):
@@ -43,6 +39,8 @@ class StepKind(enum.StrEnum):
     # Stored and in no queue: the sweep put it there.
     REQUEUED = "requeued"
     FINISHED = "finished"
+    # Somebody wants it tried again though it had ended.
+    REOPENED = "reopened"
     EXPIRED = "expired"
     MOVED = "moved"
 
@@ -105,6 +103,9 @@ class TakeCode(enum.StrEnum):
     BUSY = "busy"  # somebody has it, and his deadline is not over; or it is being moved
     DONE = "done"  # processed already
     EXPIRED = "expired"
+    # Only ``Yard.take`` says so, no node: perhaps it lies on one that does not answer, so the
+    # entry has to stay in the queue.
+    AWAY = "away"
 
 
 class Take(msgspec.Struct, frozen=True):
@@ -284,9 +285,20 @@ class StorageNode(Protocol):
         Where the store deletes by itself, it is harmless to ask, too.
         """
 
-    def start_move(self, shard: Shard, *, after: int, limit: int, now: int) -> list[StoredRequest]:
-        """Up to ``limit`` with an id above ``after``, by id, not taken: they have the flag
-        ``MOVING`` with this, those that had it before included. Answered with the flag they had."""
+    def start_move(
+        self, shard: Shard, ids: Sequence[int], *, now: int
+    ) -> list[StoredRequest | None]:
+        """Those of them that are not taken have the flag ``MOVING`` with this, whole.
+
+        In their order, each with the flag it had, those that had ``MOVING`` before included; None
+        for one that is taken, or not there.
+        """
+
+    def undo_move(self, shard: Shard, ids: Sequence[int]) -> int:
+        """Those with flag ``MOVING`` have the flag they had before; how many.
+
+        For one that shall stay after all, such as one that has expired on its way.
+        """
 
     def receive(self, shard: Shard, requests: Sequence[StoredRequest], *, by: str, now: int) -> int:
         """Insert whole requests that come from another shard; those that are there stay.
@@ -296,6 +308,22 @@ class StorageNode(Protocol):
 
     def end_move(self, shard: Shard, ids: Sequence[int]) -> int:
         """Delete those with flag ``MOVING``: they are safe in their new shard."""
+
+    def reopen(
+        self,
+        shard: Shard,
+        ids: Sequence[int],
+        *,
+        flags: Sequence[int],
+        by: str,
+        now: int,
+        cutoff: int,
+    ) -> list[bool]:
+        """New again (flag 0, no tries, ``queued_at`` 0, no result) if it ended with one of
+        ``flags`` and has not expired, as ``REOPENED`` in its story; True for those that are.
+
+        In their order. A repeat is answered with False.
+        """
 
     def size(self, shard: Shard) -> Size:
         """How much there is."""

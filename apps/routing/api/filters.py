@@ -6,27 +6,19 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 import django_filters
-from django import forms
 from django.utils.translation import gettext_lazy as _
 
-from apps.access.api.filters import MomentFilter
+from apps.access.api.filters import IdFilter, MomentFilter
 from apps.routing.models import RoutedItem
 from apps.routing.queries import list_items
 from apps.routing.querysets import RESUBMITTABLE
 from apps.routing.states import ItemState
 
 
-class _IdFilter(django_filters.NumberFilter):
-    field_class = forms.IntegerField
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
-
-
 class RoutedItemFilter(django_filters.FilterSet):
     """``?project=1&state=failed&state=expired&outbound=captcha&since=2026-11-21T00:00Z``."""
 
-    project = _IdFilter(field_name="project_id")
+    project = IdFilter(field_name="project_id")
     state = django_filters.MultipleChoiceFilter(choices=ItemState.choices)
     task_uuid = django_filters.UUIDFilter()
     inbound = django_filters.CharFilter(help_text=_("Exactly this one."))

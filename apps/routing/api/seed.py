@@ -18,15 +18,14 @@ from apps.access.api.authentication import TokenAuthentication
 from apps.access.api.base import ApiView
 from apps.access.api.errors import RETRY_AFTER_SECONDS, error_body
 from apps.access.api.idempotency import idempotent
-from apps.access.states import Role
-from apps.routing.api.bodies import RawJSONParser, items_of, raw_body, refusal
-from apps.routing.api.callers import (
+from apps.access.api.network import (
     InsideScopesOrNetwork,
     NetworkAuthentication,
     PerCallerThrottle,
-    Ruled,
-    ruled_project,
 )
+from apps.access.states import Role
+from apps.routing.api.bodies import RawJSONParser, items_of, raw_body, refusal
+from apps.routing.api.callers import Ruled, ruled_project
 from apps.routing.api.explaining import explained
 from apps.routing.api.shown import outbound_shown
 from apps.routing.engine.track import Track

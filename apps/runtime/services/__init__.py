@@ -1,7 +1,11 @@
 """Every write of this app, and the process's connection to the broker."""
 
 from apps.runtime.queries import database_now, is_live, live_daemons, stale_daemons
-from apps.runtime.services.broker import close_shared_broker, shared_broker
+from apps.runtime.services.broker import (
+    before_broker_closes,
+    close_shared_broker,
+    shared_broker,
+)
 from apps.runtime.services.daemons import (
     beat,
     forget_daemon,
@@ -31,6 +35,7 @@ __all__ = [
     "DatabaseHighWater",
     "Pruned",
     "beat",
+    "before_broker_closes",
     "claim_message",
     "close_shared_broker",
     "database_now",

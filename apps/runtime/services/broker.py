@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from django.conf import settings
 
 from yardkit import topology
-from yardkit.broker import Broker, BrokerUnavailable, connect
+from yardkit.broker import Broker, BrokerError, BrokerUnavailable, connect
+
+logger = logging.getLogger(__name__)
 
 # A web request rather fails than waits longer than this for a broker that is not there.
 CONNECT_TIMEOUT_SECONDS = 3.0
@@ -31,6 +35,8 @@ class _Shared:
 
 
 _shared = _Shared()
+# What has something to say before the connection goes: (broker, seconds it may take).
+_last_words: list[Callable[[Broker, float], None]] = []
 
 
 def _forget_after_fork() -> None:
@@ -80,8 +86,20 @@ def close_shared_broker(timeout: float = 3.0) -> None:
     with shared.lock:
         broker, shared.broker = shared.broker, None
         shared.failed_at = None
-    if broker is not None:
-        broker.close(timeout)
+    if broker is None:
+        return
+    deadline = time.monotonic() + timeout
+    for say in _last_words:
+        try:
+            say(broker, max(0.0, deadline - time.monotonic()) / 2)
+        except (BrokerError, TimeoutError) as error:
+            logger.warning("not said before the end: %s", error or "no confirmation in time")
+    broker.close(max(0.0, deadline - time.monotonic()))
+
+
+def before_broker_closes(say: Callable[[Broker, float], None]) -> None:
+    """Have ``say`` called with the connection, and how long it may take, before it is closed."""
+    _last_words.append(say)
 
 
 def _refuse_if_just_failed(shared: _Shared, url: str) -> None:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import django_filters
-from django import forms
 
+from apps.access.api.filters import IdFilter
 from apps.seeds.models import Frontier, Operation
-
-
-class IdFilter(django_filters.NumberFilter):
-    """By the id of something related: whole, and of a size that a database can compare with."""
-
-    field_class = forms.IntegerField
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
 
 
 class FrontierFilter(django_filters.FilterSet):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from django.db import InterfaceError, OperationalError
@@ -20,9 +21,11 @@ from apps.sources.engine.harvesting import Ended, Harvesting
 from apps.sources.engine.progress import Checkpoint, Counts, Gap, Why
 from apps.sources.engine.records import Origin
 from apps.sources.engine.settings import Source
+from apps.sources.errors import QueueOfOthers
 from apps.sources.models import Credential
 from apps.sources.services.holding import LEASE_SECONDS, Held, release
 from apps.sources.services.progress import Begun, begin, finish, move, plan, why_now
+from apps.sources.services.queues import claim_queue
 from yardkit.broker.backoff import Backoff
 from yardkit.broker.base import Outgoing
 from yardkit.clock import Clock
@@ -73,6 +76,8 @@ class Work:
         self._leased_until = clock.monotonic() + LEASE_SECONDS
         self._lost = False
         self._begun: Begun | None = None
+        # Those that are known to be this project's.
+        self._queues: set[str] = set()
         self._publishing = Publishing(
             house.broker, wish=self.wish, waiting=self._wait_for, pause=stopping.wait
         )
@@ -183,7 +188,13 @@ class Work:
         return self._house.submit(work)
 
     def publish(self, messages: Sequence[Outgoing]) -> int:
-        """With confirm, through outages."""
+        """With confirm, through outages. Raises ``ApiFailed``: the queue is somebody else's."""
+        for name in {each.key for each in messages} - self._queues:
+            try:
+                self._database(partial(claim_queue, project_id=self.held.project_id, name=name))
+            except QueueOfOthers as error:
+                raise ApiFailed(f"queue {name}: {error}", error.code) from None
+            self._queues.add(name)
         return self._publishing.publish(messages)
 
     def planned(self, checkpoint: Checkpoint, notes: list[dict[str, Any]]) -> None:
@@ -197,7 +208,12 @@ class Work:
         at = self._clock.monotonic()
         self._database(
             lambda: move(
-                begun=begun, checkpoint=checkpoint, counts=counts, gaps=gaps, now=self.now()
+                begun=begun,
+                checkpoint=checkpoint,
+                counts=counts,
+                gaps=gaps,
+                source=self.source(),
+                now=self.now(),
             )
         )
         self.renewed(at)

@@ -160,10 +160,11 @@ def _text_problem(key: str, value: Any, cron: CheckCron) -> str:
         return "the name of credentials of this project is needed"
     if key == "task_id" and not _TASK.fullmatch(value):
         return "letters, digits, '-', '_', '.' and ':' only"
-    return _bad_queue(value) if key == "queue" else ""
+    return bad_queue(value) if key == "queue" else ""
 
 
-def _bad_queue(name: str) -> str:
+def bad_queue(name: str) -> str:
+    """Why records cannot go there; "" when they can."""
     if name in _OUR_QUEUES or name.startswith(_OUR_PREFIXES):
         return "the platform itself uses a queue of this name"
     if not _QUEUE.fullmatch(name):

@@ -23,6 +23,8 @@ from yardkit.broker.base import Outgoing
 
 # Of one record: the platform's limit of a message.
 MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
+# A header: when the record expires, in milliseconds since 1970. Brokers keep it to themselves.
+EXPIRES_AT: Final = "x-expires-at"
 _ID_BYTES: Final = 16
 _encoder: Final = msgspec.json.Encoder()
 
@@ -91,11 +93,14 @@ def sort_batch(
             counts.refused += 1
         else:
             counts.published += 1
-            found.messages.append(_message(body, message_id, origin, source, place))
+            found.messages.append(_message(body, message_id, origin, source, place, now))
     return found
 
 
-def _message(body: bytes, message_id: str, origin: Origin, source: Source, place: int) -> Outgoing:
+def _message(
+    body: bytes, message_id: str, origin: Origin, source: Source, place: int, now: datetime
+) -> Outgoing:
+    expires_at = now.timestamp() + source.ttl_seconds
     return Outgoing(
         body=body,
         key=source.queue,
@@ -106,6 +111,7 @@ def _message(body: bytes, message_id: str, origin: Origin, source: Source, place
             "project": origin.slug,
             "source": origin.source,
             "offset": place,
+            EXPIRES_AT: round(expires_at * 1000),
         },
     )
 

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from apps.access.models import User
 from apps.access.services import record
 from apps.sources.engine.settings import NAME
-from apps.sources.errors import BadCredential, CredentialInUse
+from apps.sources.errors import BadCredential, CredentialExists, CredentialInUse
 from apps.sources.models import Credential
 from apps.sources.queries import book
 
@@ -30,16 +30,19 @@ def save_credential(
     values: Mapping[str, str],
     actor: User | None,
     actor_label: str = "",
+    new: bool = False,
 ) -> Credential:
     """Make or change credentials; secrets that ``values`` does not name stay as they are.
 
-    Raises ``BadCredential``.
+    Raises ``BadCredential``, and ``CredentialExists`` where ``new`` ones have the name of others.
     """
     if not re.fullmatch(NAME, name):
         text = _("Small letters, digits, '-' and '_' only, a letter first.")
         raise BadCredential(fields={"name": [text]})
     _check_headers(values.get("headers", ""))
     row, created = Credential.objects.get_or_create(project_id=project_id, name=name)
+    if new and not created:
+        raise CredentialExists(fields={"name": [name]})
     changed = [field for field in SECRETS if field in values]
     for field in changed:
         setattr(row, field, values[field])

@@ -17,6 +17,7 @@ from apps.sources.engine.progress import Checkpoint, Counts, Gap, Marker, Why, a
 from apps.sources.engine.settings import Source
 from apps.sources.models import Harvest, SourceState
 from apps.sources.services.holding import LEASE, Held
+from apps.sources.services.queues import claim_queue, note_published
 from apps.sources.states import STATE_OF, HarvestState, Reason, SourceActivity
 
 # What the notes of a plan and of an end may be at most.
@@ -98,6 +99,7 @@ def move(
     checkpoint: Checkpoint,
     counts: Counts,
     gaps: Sequence[Gap],
+    source: Source,
     now: datetime,
 ) -> None:
     """A batch is published: move the checkpoint and count what it had. Raises ``LeaseLost``."""
@@ -116,6 +118,9 @@ def move(
     else:
         changes["total"] = checkpoint.total
     mine.update(moved_at=now, **changes)
+    if counts.published:
+        queue = claim_queue(project_id=begun.held.project_id, name=source.queue)
+        note_published(queue=queue, count=counts.published, ttl_seconds=source.ttl_seconds, now=now)
     if gaps:
         _note_gaps(begun, gaps)
 

@@ -59,7 +59,7 @@ def lend_stores() -> Iterator[Stores]:
                 " and --engines configured"
             )
     prefix = f"crawlyard_bench_{secrets.token_hex(4)}"
-    with _database(prefix) as database, _virtual_host(prefix) as broker, _keys(prefix):
+    with own_database(prefix) as database, _virtual_host(prefix) as broker, own_keys(prefix):
         yield Stores(database, broker, settings.REDIS_URL, prefix)
 
 
@@ -68,7 +68,8 @@ def _with_path(url: str, path: str) -> str:
 
 
 @contextmanager
-def _database(name: str) -> Iterator[str]:
+def own_database(name: str) -> Iterator[str]:
+    """DATABASE_URL of one beside that of the settings. Raises ``BenchFailed``."""
     try:
         with psycopg.connect(settings.DATABASE_URL, autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -102,7 +103,8 @@ def _rabbitmqctl(*arguments: str) -> bool:
 
 
 @contextmanager
-def _keys(prefix: str) -> Iterator[None]:
+def own_keys(prefix: str) -> Iterator[None]:
+    """What begins with ``prefix`` in the Redis of the settings is deleted afterwards."""
     try:
         yield
     finally:

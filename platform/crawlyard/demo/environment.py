@@ -9,7 +9,14 @@ from typing import Final
 from crawlyard.settings.paths import ROOT
 
 # Whatever these say, the embedded demo touches nothing outside its own folder.
-STORES: Final = ("DATABASE_URL", "BROKER_URL", "REDIS_URL", "RUNNER_URL")
+STORES: Final = (
+    "DATABASE_URL",
+    "BROKER_URL",
+    "REDIS_URL",
+    "RUNNER_URL",
+    "REQUESTS_URL",
+    "REQUESTS_NODES",
+)
 
 
 def wants_own_folder(argv: Sequence[str]) -> bool:

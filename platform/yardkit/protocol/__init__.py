@@ -68,6 +68,7 @@ from yardkit.protocol.runs import (
     RunCounters,
     RunQueued,
 )
+from yardkit.protocol.samples import SampleKind, SampleNote, Samples
 from yardkit.protocol.seeds import (
     AddSeeds,
     ExtendLease,
@@ -160,6 +161,9 @@ __all__ = [
     "RunAction",
     "RunCounters",
     "RunQueued",
+    "SampleKind",
+    "SampleNote",
+    "Samples",
     "Seed",
     "SeedAnswer",
     "SeedCall",

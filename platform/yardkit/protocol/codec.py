@@ -42,6 +42,7 @@ from yardkit.protocol.runs import (
     RunCounters,
     RunQueued,
 )
+from yardkit.protocol.samples import Samples
 from yardkit.protocol.seeds import SeedCall, SeedReply
 
 AnyMessage = (
@@ -66,6 +67,7 @@ AnyMessage = (
     | RunQueued
     | RunCounters
     | CenterCounters
+    | Samples
     | Lifecycle
     | LifecycleAnswer
     | LogBatch

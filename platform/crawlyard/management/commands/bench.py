@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crawlyard.benches import dispatch, download, heartbeats, router, routing, seeds
+from crawlyard.benches import dispatch, download, heartbeats, requests, router, routing, seeds
 from crawlyard.benches.measuring import BenchFailed
 
 # What is multiplied when nobody says by how much: cost per unit must not grow with it.
@@ -22,13 +22,23 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """What to measure and how big."""
         parser.add_argument(
-            "name", choices=("download", "heartbeats", "dispatch", "routing", "router", "seeds")
+            "name",
+            choices=(
+                "download",
+                "heartbeats",
+                "dispatch",
+                "routing",
+                "router",
+                "seeds",
+                "requests",
+            ),
         )
         parser.add_argument("--json", action="store_true", help="one JSON object")
         parser.add_argument(
             "--scale",
             type=int,
-            help="multiply the pages (1), or agents, routed items or seeds (1, 3 and 10 in turn)",
+            help="multiply the pages (1), or agents, routed items, seeds or requests (1, 3 and 10"
+            " in turn)",
         )
         parser.add_argument("--pages", type=int, default=3000, help="download: pages of the site")
         parser.add_argument(
@@ -53,7 +63,13 @@ class Command(BaseCommand):
         )
         parser.add_argument("--seeds", type=int, default=seeds.SEEDS, help="seeds: adds at scale 1")
         parser.add_argument(
-            "--store", default="", help="seeds: address of an empty store (RocksDB of its own)"
+            "--requests", type=int, default=requests.REQUESTS, help="requests: at scale 1"
+        )
+        parser.add_argument(
+            "--store",
+            default="",
+            help="seeds: address of an empty store (RocksDB of its own); requests: of one more"
+            " node, such as mongodb://...",
         )
         parser.add_argument(
             "--policies",
@@ -71,12 +87,12 @@ class Command(BaseCommand):
             "--engines",
             choices=("embedded", "configured"),
             default="embedded",
-            help="configured: the stores that DATABASE_URL and BROKER_URL name",
+            help="configured: the stores that DATABASE_URL, BROKER_URL and REDIS_URL name",
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure and print."""
-        numbers = ("scale", "pages", "agents", "seconds", "rate", "items", "seeds")
+        numbers = ("scale", "pages", "agents", "seconds", "rate", "items", "seeds", "requests")
         if any(options[one] is not None and options[one] <= 0 for one in numbers):
             raise CommandError("sizes must be above 0", returncode=2)
         if any(size < 1 for size in options["sizes"]):
@@ -133,6 +149,14 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
             scales=[scale] if scale else GROWTH,
             store=options["store"],
             peer=not options["no_peer"],
+        )
+    if options["name"] == "requests":
+        return requests.run(
+            requests=options["requests"],
+            scales=[scale] if scale else GROWTH,
+            store=options["store"],
+            peer=not options["no_peer"],
+            servers=options["engines"] == "configured",
         )
     return download.run(pages=options["pages"] * (scale or 1), peer=not options["no_peer"])
 

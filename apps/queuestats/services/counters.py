@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,6 +13,7 @@ from apps.jobs.queries import RunFacts, run_facts
 from apps.queuestats.events import COUNTERS_CHANGED
 from apps.queuestats.models import CenterCounter, FailedRequest, RunCounter
 from apps.queuestats.queries import CENTER_SUMMED, SUMMED, books_of, center_books_of
+from apps.queuestats.services.refusing import Refused, first_line
 from apps.runtime.services import emit
 from yardkit import failpoints
 from yardkit.protocol import CenterCounters, RunCounters
@@ -22,14 +22,6 @@ from yardkit.protocol import CenterCounters, RunCounters
 LAST_REPORT_SECONDS = 15.0
 
 Report = RunCounters | CenterCounters
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A report that cannot be stored, and why."""
-
-    message: Report
-    reason: str
 
 
 def store_counters(*, messages: Sequence[Report], now: datetime) -> list[Refused]:
@@ -47,8 +39,7 @@ def store_counters(*, messages: Sequence[Report], now: datetime) -> list[Refused
         raise
     except (DatabaseError, ValueError, OverflowError) as error:
         if len(messages) == 1:
-            line = (str(error).strip().splitlines() or [""])[0]
-            return [Refused(messages[0], f"{type(error).__name__}: {line}")]
+            return [Refused(messages[0], f"{type(error).__name__}: {first_line(error)}")]
     return [one for message in messages for one in store_counters(messages=[message], now=now)]
 
 

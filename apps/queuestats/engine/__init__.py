@@ -1,0 +1,1 @@
+"""What needs no Django: which reports are new, and whose clock is wrong."""

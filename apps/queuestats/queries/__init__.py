@@ -1,0 +1,45 @@
+"""Reads of counters and of series."""
+
+from apps.queuestats.queries.books import (
+    ATTEMPTS,
+    CENTER_SUMMED,
+    OTHERS,
+    REQUESTS,
+    SUMMED,
+    CenterBooks,
+    RunBooks,
+    books_of,
+    center_books_of,
+)
+from apps.queuestats.queries.series import (
+    FoundRates,
+    Point,
+    Points,
+    SeriesKey,
+    gauge_means,
+    points,
+    rate,
+    rates,
+    series_of,
+)
+
+__all__ = [
+    "ATTEMPTS",
+    "CENTER_SUMMED",
+    "OTHERS",
+    "REQUESTS",
+    "SUMMED",
+    "CenterBooks",
+    "FoundRates",
+    "Point",
+    "Points",
+    "RunBooks",
+    "SeriesKey",
+    "books_of",
+    "center_books_of",
+    "gauge_means",
+    "points",
+    "rate",
+    "rates",
+    "series_of",
+]

@@ -1,0 +1,256 @@
+"""Series over time: rates of the last seconds, and points for a chart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from django.db.models import F, Max, Min, Q, Sum
+
+from apps.queuestats.models import Sample, Series, SeriesKind
+
+MINUTE: Final = 60
+HOUR: Final = 3600
+DAY: Final = 24 * HOUR
+# How long samples of so many seconds are kept.
+KEPT_SECONDS: Final = {1: HOUR, MINUTE: 7 * DAY, HOUR: 365 * DAY}
+# Reports of a second have come when it is so old; a rate is of seconds before that.
+SETTLED_SECONDS: Final = 2
+MOST_POINTS: Final = 300
+# The rates that people ask for (seed S4.24); 300 is what forecasts are made of.
+RATE_SECONDS: Final = (1, 5, 60, 300)
+_STEPS: Final = (
+    *(1, 2, 5, 10, 15, 30),
+    *(minutes * MINUTE for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * HOUR for hours in (1, 2, 3, 6, 12, 24, 48)),
+)
+
+
+class SeriesKey(NamedTuple):
+    """Which series; ``project`` None: of the platform."""
+
+    name: str
+    project: int | None
+    label: str = ""
+
+
+# In which seconds somebody listened for reports.
+HEARD: Final = SeriesKey("statistics.heard", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """From ``at`` on: of a sum how many a second, of a gauge the mean and the highest.
+
+    ``value`` None: nobody knows, since no reports were heard then (of a gauge: nobody measured).
+    """
+
+    at: datetime
+    value: float | None
+    highest: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """``step``: seconds from each point to the next."""
+
+    kind: str
+    step: int
+    points: list[Point]
+
+
+# By the seconds they are the mean of: how many a second; None where nobody listened.
+Rates = dict[int, float | None]
+
+
+def rate(
+    name: str, *, project: int | None, label: str, seconds: int = 60, now: datetime
+) -> float | None:
+    """How many a second over the last ``seconds`` complete seconds (seed S4.24).
+
+    None when reports were heard in none of them.
+    """
+    found = rates([name], projects=None if project is None else [project], now=now)
+    nothing = found.nothing
+    return found.by_key.get(SeriesKey(name, project, label), nothing)[seconds]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRates:
+    """``nothing``: of a series without any number: 0, or None where nobody listened.
+
+    ``heard_seconds``: for how many of the last 300 seconds somebody has listened for reports.
+    """
+
+    by_key: dict[SeriesKey, Rates]
+    nothing: Rates
+    heard_seconds: int
+    # How long ago the first number of the last 300 seconds was, by series.
+    ages: dict[SeriesKey, int]
+
+    def of(self, name: str, project: int | None, label: str) -> Rates:
+        """The rates of one series."""
+        return self.by_key.get(SeriesKey(name, project, label), self.nothing)
+
+
+def rates(names: Collection[str], *, projects: Collection[int] | None, now: datetime) -> FoundRates:
+    """Rates at every precision of all series with these names. Two queries.
+
+    ``projects``: of these; None: of all, and of the platform.
+    """
+    end = int(now.timestamp()) - SETTLED_SECONDS
+    longest = max(RATE_SECONDS)
+    wanted = Q(name__in=[*names, HEARD.name])
+    if projects is not None:
+        wanted &= Q(project_id__in=projects) | Q(project=None)
+    series = {
+        pk: SeriesKey(name, project, label)
+        for pk, name, project, label in Series.objects.filter(wanted).values_list(
+            "pk", "name", "project_id", "label"
+        )
+    }
+    sums = {
+        f"in_{seconds}": Sum("value", filter=Q(second__gte=end - seconds), default=0.0)
+        for seconds in RATE_SECONDS
+    }
+    rows = (
+        Sample.objects.filter(series_id__in=series, step=1, second__gte=end - longest)
+        .filter(second__lt=end)
+        .order_by()
+        .values("series_id")
+        .annotate(first=Min("second"), **sums)
+        .values_list("series_id", "first", *sums)
+    )
+    totals: dict[SeriesKey, dict[int, float]] = {}
+    ages: dict[SeriesKey, int] = {}
+    for pk, first, *numbers in rows:
+        totals[series[pk]] = dict(zip(RATE_SECONDS, numbers, strict=True))
+        ages[series[pk]] = end - first
+    heard = totals.pop(HEARD, dict.fromkeys(RATE_SECONDS, 0))
+    return FoundRates(
+        by_key={
+            key: {
+                seconds: total / seconds if total or heard[seconds] else None
+                for seconds, total in found.items()
+            }
+            for key, found in totals.items()
+        },
+        nothing={seconds: 0.0 if heard[seconds] else None for seconds in RATE_SECONDS},
+        heard_seconds=min(longest, ages.get(HEARD, 0)),
+        ages=ages,
+    )
+
+
+def step_for(*, since: int, until: int, now: int, wanted: int = 0) -> int:
+    """Seconds between two points: ``wanted`` or more, so that there are at most 300 of them.
+
+    And no finer than what is still kept of that time.
+    """
+    kept = [step for step, seconds in KEPT_SECONDS.items() if since >= now - seconds]
+    least = max(wanted, kept[0] if kept else HOUR, -(-(until - since) // MOST_POINTS))
+    return next((step for step in _STEPS if step >= least), -(-least // DAY) * DAY)
+
+
+def gauge_means(
+    names: Collection[str], *, seconds: int, now: datetime
+) -> dict[SeriesKey, tuple[float, float]]:
+    """Of gauges: the mean and the latest second's mean of the last ``seconds``. One query."""
+    end = int(now.timestamp()) + 1
+    rows = Sample.objects.filter(
+        series__name__in=names, step=1, second__gte=end - seconds, second__lt=end
+    ).order_by("second")
+    sums: dict[SeriesKey, list[float]] = {}
+    for name, project, label, value, count in rows.values_list(
+        "series__name", "series__project_id", "series__label", "value", "count"
+    ):
+        found = sums.setdefault(SeriesKey(name, project, label), [0.0, 0.0, 0.0])
+        found[0] += value
+        found[1] += count
+        found[2] = value / count
+    return {key: (value / count, last) for key, (value, count, last) in sums.items()}
+
+
+def points(
+    name: str,
+    *,
+    project: int | None,
+    label: str,
+    since: datetime,
+    until: datetime,
+    step: int = 0,
+    now: datetime,
+) -> Points | None:
+    """What a chart shows: at most 300 points; None where there is no such series.
+
+    ``step`` is made longer where the points would be too many or their time is not kept that
+    finely. Of sums, a span that is not over has no point.
+    """
+    series = Series.objects.filter(_of(project), name=name, label=label).first()
+    if series is None:
+        return None
+    end = min(int(until.timestamp()), int(now.timestamp()) - SETTLED_SECONDS)
+    begin = min(int(since.timestamp()), end)
+    step = step_for(since=begin, until=end, now=int(now.timestamp()), wanted=step)
+    # So that the first and the last do not add one.
+    begin = max(begin - begin % step, end - step * MOST_POINTS)
+    begin += -begin % step
+    spans = list(range(begin, end - step + 1, step))
+    if series.kind == SeriesKind.GAUGE:
+        spans = list(range(begin, end, step))
+    found = _numbers(series.pk, begin, end, step)
+    heard = set()
+    if series.kind == SeriesKind.SUM:
+        listening = Series.objects.filter(name=HEARD.name, project=None, label="").first()
+        heard = set() if listening is None else set(_numbers(listening.pk, begin, end, step))
+    return Points(
+        kind=series.kind,
+        step=step,
+        points=[
+            _point(start, step, series.kind, found.get(start), start in heard) for start in spans
+        ],
+    )
+
+
+def series_of(
+    *, project: int | None, names: Iterable[str] | None = None
+) -> list[tuple[str, str, str]]:
+    """What there is of a project: (name, label, kind)."""
+    rows = Series.objects.filter(_of(project)).order_by("name", "label")
+    if names is not None:
+        rows = rows.filter(name__in=list(names))
+    return list(rows.values_list("name", "label", "kind"))
+
+
+def _of(project: int | None) -> Q:
+    return Q(project=None) if project is None else Q(project_id=project)
+
+
+def _numbers(series: int, begin: int, end: int, step: int) -> dict[int, tuple[float, int, float]]:
+    """By the start of the span: value, count and highest."""
+    kept = max(each for each in KEPT_SECONDS if step % each == 0)
+    rows = Sample.objects.filter(series_id=series, step=kept, second__gte=begin, second__lt=end)
+    if step == kept:
+        found = rows.values_list("second", "value", "count", "highest")
+    else:
+        found = (
+            rows.order_by()
+            .annotate(start=F("second") - F("second") % step)
+            .values_list("start")
+            .annotate(Sum("value"), Sum("count"), Max("highest"))
+        )
+    return {start: (value, count, highest) for start, value, count, highest in found}
+
+
+def _point(
+    start: int, step: int, kind: str, numbers: tuple[float, int, float] | None, heard: bool
+) -> Point:
+    at = datetime.fromtimestamp(start, UTC)
+    if kind == SeriesKind.GAUGE:
+        if numbers is None or not numbers[1]:
+            return Point(at, None)
+        return Point(at, numbers[0] / numbers[1], numbers[2])
+    if numbers is not None:
+        return Point(at, numbers[0] / step)
+    return Point(at, 0.0 if heard else None)

@@ -1,0 +1,27 @@
+"""Every write of this app, and what a process counts."""
+
+from apps.queuestats.services.counters import (
+    LAST_REPORT_SECONDS,
+    Report,
+    close_books,
+    store_counters,
+)
+from apps.queuestats.services.refusing import Refused
+from apps.queuestats.services.samples import (
+    note_listening,
+    prune_series,
+    record_gauges,
+    store_samples,
+)
+
+__all__ = [
+    "LAST_REPORT_SECONDS",
+    "Refused",
+    "Report",
+    "close_books",
+    "note_listening",
+    "prune_series",
+    "record_gauges",
+    "store_counters",
+    "store_samples",
+]

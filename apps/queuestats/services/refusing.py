@@ -1,0 +1,20 @@
+"""Reports that cannot be stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from yardkit.protocol import CenterCounters, RunCounters, Samples
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A report that cannot be stored, and why."""
+
+    message: RunCounters | CenterCounters | Samples
+    reason: str
+
+
+def first_line(error: Exception) -> str:
+    """What it says, in one line."""
+    return (str(error).strip().splitlines() or [""])[0]

@@ -1,0 +1,292 @@
+"""Requests, bizzes and re-balances as REST shows and takes them; large ones only for the schema."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.access.api.fields import VisibleRelatedField
+from apps.projects.models import Project
+from apps.requeststore.engine.flags import EXPIRED, MAX_FLAG, MOVING, TAKEN
+from apps.requeststore.engine.limits import MAX_BATCH
+from apps.requeststore.models import Rebalance
+from apps.requeststore.queries.stories import LABELS, STEPS
+from apps.requeststore.services.rebalance_plan import cursor_of
+
+_STATES: Final = [(name, name) for name in LABELS]
+_KINDS: Final = [(str(name), str(name)) for name in STEPS]
+_ENTITY: Final = {
+    "type": "object",
+    "required": ["url"],
+    "additionalProperties": False,
+    "properties": {
+        "url": {"type": "string", "maxLength": 8000},
+        "rule": {
+            "description": "The name or number of an extraction rule of the biz.",
+            "oneOf": [{"type": "string"}, {"type": "integer"}],
+        },
+        "method": {"type": "string", "default": "GET"},
+        "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+        "params": {"type": "object", "additionalProperties": {"type": "string"}},
+        "body": {"type": "string"},
+        "body_base64": {"type": "string", "description": "Instead of body, for bytes."},
+        "meta": {
+            "type": "object",
+            "additionalProperties": True,
+            "description": "The caller's own; it goes into each record.",
+        },
+    },
+}
+SUBMIT: Final = {
+    "application/json": {
+        "type": "object",
+        "required": ["project", "biz", "requests"],
+        "additionalProperties": False,
+        "properties": {
+            "project": {"type": "integer"},
+            "biz": {"type": "string"},
+            "requests": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MAX_BATCH,
+                "items": {"oneOf": [{"type": "string"}, _ENTITY]},
+            },
+        },
+    }
+}
+
+
+class SubmitSerializer(serializers.Serializer[Any]):
+    """Where requests shall go; the requests themselves are read by ``services.intake``."""
+
+    project = VisibleRelatedField(queryset=Project.objects.all())
+    biz = serializers.CharField(max_length=32)
+
+
+class SubmittedSerializer(serializers.Serializer[Any]):
+    """Ids in the order of the requests, as texts: numbers so large lose digits elsewhere."""
+
+    project = serializers.IntegerField()
+    biz = serializers.CharField()
+    ts = serializers.IntegerField(help_text=_("When they were stored, in ms since 1970."))
+    stored_at = serializers.DateTimeField()
+    count = serializers.IntegerField()
+    ids = serializers.ListField(child=serializers.CharField())
+
+
+class RequestRowSerializer(serializers.Serializer[Any]):
+    """What lists tell of a request."""
+
+    id = serializers.CharField()
+    project = serializers.IntegerField()
+    biz = serializers.CharField()
+    ts = serializers.IntegerField()
+    stored_at = serializers.DateTimeField()
+    flag = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=_STATES)
+    meaning = serializers.CharField(help_text=_("Of a flag of the biz's own."))
+    priority = serializers.IntegerField()
+    tries = serializers.IntegerField()
+    owner = serializers.CharField()
+    deadline_at = serializers.DateTimeField(allow_null=True)
+    queued_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(allow_null=True)
+    expires_at = serializers.DateTimeField()
+    deleted_at = serializers.DateTimeField(help_text=_("It is gone from then on."))
+    result = serializers.JSONField(allow_null=True)
+
+
+class PlaceSerializer(serializers.Serializer[Any]):
+    """A shard."""
+
+    node = serializers.CharField()
+    database = serializers.CharField()
+    collection = serializers.CharField()
+
+
+class StepSerializer(serializers.Serializer[Any]):
+    """One line of a story."""
+
+    at = serializers.DateTimeField()
+    kind = serializers.ChoiceField(choices=_KINDS)
+    by = serializers.CharField()
+    text = serializers.CharField()
+
+
+class StorySerializer(RequestRowSerializer):
+    """All that is known of a request. ``data``: headers, params, body and meta are for operators.
+
+    Values whose names sound secret are masked.
+    """
+
+    settings_version = serializers.IntegerField()
+    place = PlaceSerializer()
+    id_made_at = serializers.DateTimeField(allow_null=True)
+    id_worker = serializers.IntegerField(allow_null=True)
+    data_bytes = serializers.IntegerField()
+    data = serializers.DictField()  # type: ignore[assignment]  # a field, as REST names it
+    steps = StepSerializer(many=True)
+
+
+class RequestFilterSerializer(serializers.Serializer[Any]):
+    """Which requests a list shows."""
+
+    project = VisibleRelatedField(queryset=Project.objects.all(), required=False)
+    biz = serializers.CharField(required=False, max_length=32)
+    flag = serializers.IntegerField(
+        required=False,
+        min_value=min(TAKEN, EXPIRED, MOVING),
+        max_value=MAX_FLAG,
+        help_text=_("0 new, 1 processed, 2 failed, -1 taken, -2 expired, or the biz's own."),
+    )
+    since = serializers.DateTimeField(required=False, help_text=_("Stored then or later."))
+    until = serializers.DateTimeField(required=False, help_text=_("Stored before."))
+    after = serializers.CharField(required=False, max_length=80)
+    limit = serializers.IntegerField(required=False, min_value=1, default=50)
+
+
+class RequestPageSerializer(serializers.Serializer[Any]):
+    """A page, the newest first."""
+
+    results = RequestRowSerializer(many=True)
+    next = serializers.CharField(
+        allow_null=True,
+        help_text=_("Send it as `after` to get the next page; null on the last."),
+    )
+
+
+class RebalanceSerializer(serializers.ModelSerializer[Rebalance]):
+    """A re-balance, and how far it is."""
+
+    total = serializers.SerializerMethodField(
+        help_text=_("Requests in the shards that are gone through; null until that is known.")
+    )
+    seen = serializers.SerializerMethodField()
+    waiting_for = serializers.SerializerMethodField(help_text=_("Taken ones it waits for."))
+    expired = serializers.SerializerMethodField(
+        help_text=_("They stay where they are until they are deleted.")
+    )
+
+    class Meta:
+        model = Rebalance
+        fields = (
+            *("id", "project", "biz", "state", "config_version", "total", "seen", "moved"),
+            *("stayed", "waiting_for", "expired", "problem", "created_by", "created_at"),
+            *("stepped_at", "ended_at"),
+        )
+        read_only_fields = fields
+
+    @extend_schema_field(OpenApiTypes.INT)
+    def get_total(self, row: Rebalance) -> int | None:
+        """Of the cursor."""
+        total = cursor_of(row).total
+        return None if total < 0 else total
+
+    @extend_schema_field(OpenApiTypes.INT)
+    def get_seen(self, row: Rebalance) -> int:
+        """Of the cursor."""
+        return cursor_of(row).seen
+
+    @extend_schema_field(OpenApiTypes.INT)
+    def get_waiting_for(self, row: Rebalance) -> int:
+        """Of the cursor."""
+        return len(cursor_of(row).later)
+
+    @extend_schema_field(OpenApiTypes.INT)
+    def get_expired(self, row: Rebalance) -> int:
+        """Of the cursor."""
+        return cursor_of(row).expired
+
+
+class EpochSerializer(serializers.Serializer[Any]):
+    """How requests are spread from ``since`` (ms) on."""
+
+    since = serializers.IntegerField()
+    splits = serializers.IntegerField()
+    nodes = serializers.ListField(child=serializers.CharField())
+    balance = serializers.CharField()
+
+
+class SourceLineSerializer(serializers.Serializer[Any]):
+    """A shard that requests would leave."""
+
+    place = serializers.SerializerMethodField()
+    requests = serializers.IntegerField()
+    would_move = serializers.IntegerField()
+    is_exact = serializers.BooleanField()
+
+    @extend_schema_field(PlaceSerializer)
+    def get_place(self, line: Any) -> dict[str, str]:
+        """Flat."""
+        return place_of(line.place)
+
+
+class PreviewSerializer(serializers.Serializer[Any]):
+    """What a re-balance would do. ``seconds``: null where none has told how fast they are."""
+
+    epoch = EpochSerializer()
+    before = EpochSerializer(allow_null=True)
+    begins_later = serializers.BooleanField()
+    requests = serializers.IntegerField()
+    would_move = serializers.IntegerField()
+    is_exact = serializers.BooleanField()
+    seconds = serializers.FloatField(allow_null=True)
+    lines = SourceLineSerializer(many=True)
+
+
+class BizSerializer(serializers.Serializer[Any]):
+    """A biz: its settings, the physical names for programs of other make, its books."""
+
+    id = serializers.CharField(help_text=_("The project's id and the name: 7.news."))
+    project = serializers.IntegerField()
+    name = serializers.CharField()
+    description = serializers.CharField()
+    enabled = serializers.BooleanField()
+    settings_version = serializers.IntegerField()
+    queue = serializers.CharField(help_text=_("Of the Redis list, or of the broker's queue."))
+    ttl_seconds = serializers.IntegerField()
+    keep_seconds = serializers.IntegerField()
+    take_seconds = serializers.IntegerField()
+    epochs = EpochSerializer(many=True)
+    places = PlaceSerializer(many=True)
+    books = serializers.DictField()
+
+
+class BizPageSerializer(serializers.Serializer[Any]):
+    """All bizzes, by project and name."""
+
+    results = BizSerializer(many=True)
+    next = serializers.CharField(allow_null=True)
+
+
+class ReopenSerializer(serializers.Serializer[Any]):
+    """Which ended requests shall be tried again; without ``ids`` those of a time."""
+
+    ids = serializers.ListField(
+        child=serializers.RegexField(r"^[0-9]{1,19}$"), required=False, max_length=MAX_BATCH
+    )
+    flag = serializers.IntegerField(
+        required=False, min_value=1, max_value=MAX_FLAG, help_text=_("The biz's failed flag.")
+    )
+    since = serializers.DateTimeField(required=False)
+    until = serializers.DateTimeField(required=False)
+    limit = serializers.IntegerField(
+        required=False, min_value=1, max_value=MAX_BATCH, default=MAX_BATCH
+    )
+
+
+class ReopenedSerializer(serializers.Serializer[Any]):
+    """How many are new again; ``more``: call again for the rest."""
+
+    reopened = serializers.IntegerField()
+    more = serializers.BooleanField()
+
+
+def place_of(place: Any) -> dict[str, str]:
+    """Flat, as answers tell it."""
+    shard = place.shard
+    return {"node": place.node, "database": shard.database, "collection": shard.collection}

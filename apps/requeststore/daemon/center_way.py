@@ -1,0 +1,279 @@
+"""The way through the center: its agents download, its politeness holds (seed S4.13, S4.21)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from apps.requeststore.daemon.ways import Done, WayClosed, downloader_settings
+from apps.requeststore.daemon.work import Trouble, Work, download_of, host_of, result_of
+from apps.requeststore.engine.biz import Fetch
+from yardkit.protocol import (
+    Dispatched,
+    DownloadResult,
+    DownloadResults,
+    Held,
+    Policy,
+    Refused,
+    RequestItem,
+    Skipped,
+    encode_request,
+)
+from yardspider.environment import RunEnvironment
+from yardspider.errors import RunFailed
+from yardspider.settings import SpiderSettings
+from yardspider.transports.base import Answer
+from yardspider.transports.remote import RemoteTransport
+
+logger = logging.getLogger(__name__)
+
+# Beyond the downloader's own time-out: the way there and back, and queues.
+SLACK_SECONDS: Final = 15.0
+# What was skipped is sent again after so long.
+SKIPPED_SECONDS: Final = 1.0
+# Nobody of the allocated agents is alive for so long: others are asked for.
+NOBODY_SECONDS: Final = 5.0
+WATCH_SECONDS: Final = 0.5
+ALLOCATE_SECONDS: Final = 15.0
+# A request that no agent answers is sent so often.
+MOST_SENT: Final = 3
+
+
+@dataclass(slots=True)
+class _Flight:
+    work: Work
+    # By the loop's clock: when no answer will come any more.
+    answer_by: float
+    attempt: int = 1
+
+
+class CenterWay:
+    """One fetcher's allocation for one biz: at the center it is the run ``-slot``."""
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        networks: Sequence[str],
+        *,
+        slot: int,
+        token: str,
+        broker_url: str,
+        done: Done,
+    ) -> None:
+        """Raises ``BadSetting``."""
+        self._fetch = fetch
+        # The networks are the center's to know; they are named here only to be checked.
+        self._settings = downloader_settings(fetch, networks)
+        self._slot = slot
+        self._token = token
+        self._broker_url = broker_url
+        self._done = done
+        self._flights: dict[int, _Flight] = {}
+        self._numbers = itertools.count(1)
+        self._transport: RemoteTransport | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._nobody_since: float | None = None
+        self.problem = ""
+
+    async def open(self) -> None:
+        transport = self._new_transport()
+        try:
+            allocation = await transport.allocate()
+        except RunFailed as error:
+            await transport.close()
+            raise WayClosed(str(error)) from error
+        except BaseException:
+            await transport.close()
+            raise
+        if allocation.warning:
+            logger.info("fetcher:%d: %s", self._slot, allocation.warning)
+        self._transport = transport
+        self._nobody_since = None
+        self.problem = ""
+        if not self._tasks:
+            self._tasks = [
+                asyncio.create_task(self._receive()),
+                asyncio.create_task(self._watch()),
+            ]
+
+    def _new_transport(self) -> RemoteTransport:
+        environment = RunEnvironment(
+            run=-self._slot,
+            token=self._token,
+            boot=secrets.token_hex(8),
+            broker_url=self._broker_url,
+            policy=Policy(self._fetch.policy),
+            agents=self._fetch.agents,
+            downloader=self._settings,
+            arguments={},
+            settings={},
+        )
+        return RemoteTransport(environment, SpiderSettings(allocate_seconds=ALLOCATE_SECONDS))
+
+    def begin(self, work: Work) -> None:
+        number = next(self._numbers)
+        self._flights[number] = _Flight(work, 0.0)
+        self._send(number)
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.withdraw()
+            await transport.close()
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def _send(self, number: int) -> None:
+        """The first time, or once more; nothing if it has ended meanwhile."""
+        flight = self._flights.get(number)
+        if flight is None:
+            return
+        now = asyncio.get_running_loop().time()
+        flight.answer_by = min(
+            flight.work.expires, now + self._fetch.timeout_seconds + SLACK_SECONDS
+        )
+        if self._transport is None:
+            # It is sent when there are agents again.
+            return
+        request = download_of(
+            flight.work.entity,
+            headers=self._fetch.headers,
+            timeout_seconds=self._fetch.timeout_seconds,
+        )
+        host = host_of(flight.work.entity.url)
+        item = RequestItem(number, flight.attempt, host, "", encode_request(request))
+        self._transport.send([item])
+
+    def _end(self, number: int, trouble: Trouble) -> None:
+        flight = self._flights.pop(number, None)
+        if flight is not None:
+            self._done(flight.work, trouble)
+
+    # --- answers --------------------------------------------------------------------------------
+
+    async def _receive(self) -> None:
+        """Answers for as long as there are agents, and new agents when there are none."""
+        while True:
+            transport = self._transport
+            if transport is None:
+                await self._reopen()
+                continue
+            try:
+                answers = await transport.receive()
+            except RunFailed as error:
+                self._lost(str(error))
+                await transport.close()
+                continue
+            for answer in answers:
+                self._take(answer)
+
+    async def _reopen(self) -> None:
+        try:
+            await self.open()
+        except WayClosed as error:
+            self.problem = str(error)
+            await asyncio.sleep(SKIPPED_SECONDS)
+        else:
+            for number in list(self._flights):
+                self._send_again(number)
+
+    def _lost(self, reason: str) -> None:
+        logger.warning("fetcher:%d: other agents are asked for: %s", self._slot, reason)
+        self.problem = reason
+        self._transport = None
+
+    def _take(self, answer: Answer) -> None:
+        now = asyncio.get_running_loop().time()
+        if isinstance(answer, DownloadResults):
+            self._nobody_since = None
+            self.problem = ""
+            for result in answer.items:
+                self._arrived(result)
+        elif isinstance(answer, Refused):
+            for number, _attempt in answer.items:
+                self._end(number, Trouble(f"refused: {answer.reason}", lasting=True))
+        elif isinstance(answer, Held):
+            self._wait_for(answer.items, now + answer.wait_seconds + SLACK_SECONDS)
+        elif isinstance(answer, Dispatched):
+            self._wait_for(answer.items, now + self._fetch.timeout_seconds + SLACK_SECONDS)
+        elif isinstance(answer, Skipped):
+            self._skipped(answer, now)
+
+    def _arrived(self, result: DownloadResult) -> None:
+        flight = self._flights.pop(result.id, None)
+        if flight is None:
+            return
+        self._done(
+            flight.work,
+            result_of(
+                url=result.url,
+                status=result.status,
+                headers=result.headers,
+                body=result.body,
+                failure=result.failure,
+                error=result.error,
+                elapsed_ms=result.elapsed_ms,
+                truncated=result.truncated,
+            ),
+        )
+
+    def _wait_for(self, items: Sequence[tuple[int, int]], until: float) -> None:
+        for number, attempt in items:
+            flight = self._flights.get(number)
+            if flight is not None and flight.attempt == attempt:
+                flight.answer_by = min(until, flight.work.expires)
+
+    def _skipped(self, answer: Skipped, now: float) -> None:
+        self._nobody_since = self._nobody_since or now
+        self.problem = answer.reason
+        loop = asyncio.get_running_loop()
+        for number, attempt in answer.items:
+            flight = self._flights.get(number)
+            if flight is not None and flight.attempt == attempt:
+                loop.call_later(SKIPPED_SECONDS, self._send_again, number, attempt)
+
+    def _send_again(self, number: int, attempt: int | None = None) -> None:
+        flight = self._flights.get(number)
+        if flight is not None and attempt in (None, flight.attempt):
+            flight.attempt += 1
+            self._send(number)
+
+    async def _watch(self) -> None:
+        """Give up what is not answered; ask for other agents where all are dead."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            now = loop.time()
+            for number, flight in list(self._flights.items()):
+                if now >= flight.work.expires:
+                    text = self.problem or "no agent had answered by the deadline"
+                    self._end(number, Trouble(text, untried=bool(self.problem)))
+                elif now >= flight.answer_by and self._transport is not None:
+                    if flight.attempt >= MOST_SENT:
+                        self._end(number, Trouble("no agent has answered"))
+                    else:
+                        self._send_again(number)
+            since = self._nobody_since
+            if since is not None and now - since > NOBODY_SECONDS and self._flights:
+                await self._change_agents()
+
+    async def _change_agents(self) -> None:
+        self._nobody_since = None
+        transport = self._transport
+        if transport is None:
+            return
+        self._tasks[0].cancel()
+        await asyncio.gather(self._tasks[0], return_exceptions=True)
+        self._lost(self.problem)
+        # First this, so that the center gives back the old agents before it gives others.
+        await transport.close()
+        self._tasks[0] = asyncio.create_task(self._receive())

@@ -1,0 +1,114 @@
+"""What waits to be downloaded and what is under way, of one biz."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from apps.requeststore.daemon.ways import Done, Way, WayClosed
+from apps.requeststore.daemon.work import Result, Trouble, Work
+
+NO_TIME: Final = Trouble("its turn did not come before the deadline", untried=True)
+_REOPEN_SECONDS: Final = 2.0
+
+
+class Downloads:
+    """Keeps at most ``concurrency`` under way; belongs to one loop.
+
+    ``ended`` is called once for each work that was offered, unless ``abandon`` has answered it.
+    ``make_way`` may raise ``BadSetting``. ``shares_agents``: there must not be two for one biz.
+    """
+
+    def __init__(
+        self,
+        *,
+        make_way: Callable[[Done], Way],
+        concurrency: int,
+        ended: Done,
+        shares_agents: bool = False,
+    ) -> None:
+        self.shares_agents = shares_agents
+        self._way = make_way(self._done)
+        self._concurrency = concurrency
+        self._ended = ended
+        self._waiting: deque[Work] = deque()
+        self._under_way: set[Work] = set()
+        self._opening: asyncio.Task[None] | None = None
+        self._is_open = False
+        self._problem = ""
+
+    @property
+    def problem(self) -> str:
+        """Why nothing is downloaded just now; "" normally."""
+        return self._problem or self._way.problem
+
+    @property
+    def count(self) -> int:
+        """How many have not ended."""
+        return len(self._waiting) + len(self._under_way)
+
+    def offer(self, works: Iterable[Work]) -> None:
+        """Download these as soon as there is room."""
+        self._waiting.extend(works)
+        if self._is_open:
+            self._advance()
+        elif self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+
+    async def _open(self) -> None:
+        while not self._is_open:
+            try:
+                await self._way.open()
+            except WayClosed as error:
+                self._problem = str(error)
+                self._drop_late()
+                await asyncio.sleep(_REOPEN_SECONDS)
+            else:
+                self._is_open = True
+                self._problem = ""
+        self._advance()
+
+    def _drop_late(self) -> None:
+        """Those whose time is over while nothing can be downloaded."""
+        now = asyncio.get_running_loop().time()
+        late = [work for work in self._waiting if work.expires <= now]
+        for work in late:
+            self._waiting.remove(work)
+            self._ended(work, Trouble(self._problem, untried=True))
+
+    def _advance(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._waiting and len(self._under_way) < self._concurrency:
+            work = self._waiting.popleft()
+            if work.expires <= now:
+                self._ended(work, NO_TIME)
+            else:
+                self._under_way.add(work)
+                self._way.begin(work)
+
+    def _done(self, work: Work, result: Result) -> None:
+        if work in self._under_way:
+            self._under_way.discard(work)
+            self._ended(work, result)
+            self._advance()
+
+    def withdraw(self) -> list[Work]:
+        """Those that have not begun; they are the caller's again."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        return waiting
+
+    def abandon(self) -> list[Work]:
+        """Those under way, too: nothing of them is told any more."""
+        left = [*self.withdraw(), *self._under_way]
+        self._under_way.clear()
+        return left
+
+    async def close(self) -> None:
+        """Let go of the way, at once."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.gather(self._opening, return_exceptions=True)
+        await self._way.close()

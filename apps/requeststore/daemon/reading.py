@@ -1,0 +1,64 @@
+"""From a page to the records of its request, by the rules of its biz (seed S4.20)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from apps.requeststore.daemon.work import Answer, Result, Trouble, Work, trouble_of_status
+from apps.requeststore.engine.entity import Entity
+from apps.requeststore.engine.errors import BadSetting
+from apps.requeststore.extraction import BadRules, Page, compile_rules
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a page gave: records, and further requests."""
+
+    answer: Answer
+    rule: str
+    records: Sequence[Mapping[str, Any]]
+    follow: Sequence[Entity] = ()
+
+
+class Reader:
+    """The compiled rules of one version of a biz."""
+
+    def __init__(self, rules: Mapping[str, Any]) -> None:
+        """Raises ``BadSetting``."""
+        try:
+            self._rules = compile_rules(dict(rules))
+        except BadRules as error:
+            raise BadSetting(f"rules: {error}") from error
+
+    def read(self, work: Work, result: Result) -> Reading | Trouble:
+        """Raises nothing that a page or a rule could cause."""
+        if isinstance(result, Trouble):
+            return result
+        entity = work.entity
+        rule = self._rules.find(entity.rule)
+        if rule is None or result.status not in rule.statuses:
+            trouble = trouble_of_status(result.status)
+            if trouble is not None:
+                return trouble
+        if rule is None and not entity.rule and not self._rules:
+            # A biz without rules only wants its pages asked for.
+            return Reading(result, "", ())
+        page = Page(
+            url=result.url,
+            status=result.status,
+            headers=result.headers,
+            body=result.body,
+            meta=entity.meta,
+            depth=entity.depth,
+            truncated=result.truncated,
+        )
+        found = self._rules.extract(entity.rule, page)
+        if found.failed:
+            return Trouble(f"extraction: {found.reason}", status=result.status)
+        follow = [
+            Entity(url=each.url, rule=each.rule, meta=each.meta, depth=each.depth)
+            for each in found.follow
+        ]
+        return Reading(result, entity.rule or (rule.name if rule else ""), found.records, follow)

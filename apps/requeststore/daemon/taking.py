@@ -1,0 +1,114 @@
+"""From entries of a queue to requests in hand (seed S4.20, S4.22)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from apps.requeststore.daemon.work import Work
+from apps.requeststore.engine.entity import decode_entity
+from apps.requeststore.engine.errors import BadRequest, StoreUnavailable
+from apps.requeststore.queues.base import RequestQueue, Taken
+from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.stores.base import Entry, Finish, StoredRequest, Take, TakeCode
+from yardkit import failpoints
+
+logger = logging.getLogger(__name__)
+
+# What an entry can have that no other consumer could do anything with, either.
+_BAD: Final[Mapping[TakeCode, str]] = {
+    TakeCode.UNKNOWN: "there is no such request",
+    TakeCode.WRONG_TS: "there is a request with this id, stored at another time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """Takes the requests of one biz. ``bury`` makes an entry a dead letter, with a reason."""
+
+    bound: BoundBiz
+    queue: RequestQueue
+    yard: Yard
+    owner: str
+    bury: Callable[[Entry, str], None]
+
+    def take(self, number: int, *, now: int, expires: float) -> list[Work]:
+        """Up to ``number`` requests; [] when nothing waits. ``now``: Unix ms; ``expires``: as in
+        ``Work``.
+
+        Entries that name no request become dead letters, and those whose request is in other
+        hands, done or expired, are dropped.
+
+        Raises ``RequestStoreError``; what was taken from the queue has gone back then.
+        """
+        taken = self.queue.take(number, timeout=0)
+        if not taken:
+            return []
+        failpoints.hit("fetcher.popped")
+        try:
+            takes = self.yard.take(self.bound, taken, owner=self.owner, now=now)
+            failpoints.hit("fetcher.taken")
+            works, settled, away = self._sort(taken, takes, now, expires)
+        except BaseException:
+            self.queue.requeue(taken)
+            raise
+        if settled:
+            self.queue.settle(settled)
+        if away:
+            self.queue.requeue(away)
+            if not works:
+                raise StoreUnavailable("a storage node does not answer")
+        return works
+
+    def _sort(
+        self,
+        taken: Sequence[Taken],
+        takes: Sequence[Take],
+        now: int,
+        expires: float,
+    ) -> tuple[list[Work], list[Taken], list[Taken]]:
+        works: list[Work] = []
+        settled: list[Taken] = []
+        away: list[Taken] = []
+        for one, found in zip(taken, takes, strict=True):
+            if found.request is not None:
+                work = self._work(one, found.request, now, expires)
+                (settled.append(one) if work is None else works.append(work))
+            elif found.code is TakeCode.AWAY:
+                away.append(one)
+            else:
+                self._look(one.entry, found.code)
+                settled.append(one)
+        return works, settled, away
+
+    def _work(
+        self,
+        one: Taken,
+        request: StoredRequest,
+        now: int,
+        expires: float,
+    ) -> Work | None:
+        try:
+            entity = decode_entity(request.data)
+        except BadRequest as error:
+            text = str(error)[:300]
+            result = msgspec.json.encode({"status": 0, "error": text})
+            flag = self.bound.settings.failed_flag
+            end = Finish(request.id, request.tries, flag, result, text)
+            self.yard.finish(self.bound, [(request, end)], owner=self.owner, now=now)
+            return None
+        return Work(one, request, entity, expires)
+
+    def _look(self, entry: Entry, code: TakeCode) -> None:
+        reason = _BAD.get(code, "")
+        if entry.biz != self.bound.name:
+            reason = f"the queue is that of the biz {self.bound.name}"
+        if reason:
+            logger.warning(
+                "biz %s: an entry is set aside, request %d: %s", self.bound.name, entry.id, reason
+            )
+            self.bury(entry, reason)

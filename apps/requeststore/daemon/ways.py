@@ -1,0 +1,133 @@
+"""The direct way to a page: from this process, with the fetcher of the agents."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from apps.requeststore.daemon.sparing import Hosts, pause_of
+from apps.requeststore.daemon.work import Result, Trouble, Work, download_of, host_of, result_of
+from apps.requeststore.engine.biz import Fetch
+from apps.requeststore.engine.errors import BadSetting
+from yardkit.cutting import TextFilter
+from yardkit.fetching import Fetcher
+from yardkit.protocol import DownloaderSettings, DownloaderType
+
+Done = Callable[[Work, Result], None]
+
+_BUSY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+
+
+class WayClosed(Exception):
+    """Nothing can be downloaded this way just now; the text says why."""
+
+
+class Way(Protocol):
+    """How one biz downloads. Belongs to one loop; each work that was begun is done once."""
+
+    async def open(self) -> None:
+        """Raises ``WayClosed``: try again later."""
+
+    def begin(self, work: Work) -> None:
+        """Download, without waiting; ``done`` is called with what came of it."""
+
+    @property
+    def problem(self) -> str:
+        """Why nothing comes of what is begun just now; "" normally."""
+
+    async def close(self) -> None:
+        """Let go, at once. What is under way is not done any more."""
+
+
+def downloader_settings(fetch: Fetch, networks: Sequence[str]) -> DownloaderSettings:
+    """Of a biz. Raises ``BadSetting``."""
+    fields: dict[str, Any] = {
+        **fetch.downloader,
+        "timeout_seconds": fetch.timeout_seconds,
+        "concurrency": fetch.concurrency,
+        "allowed_networks": list(networks),
+    }
+    try:
+        return msgspec.convert(fields, DownloaderSettings)
+    except msgspec.ValidationError as error:
+        raise BadSetting(f"fetch.downloader: {error}") from error
+
+
+class DirectWay:
+    """Downloads here. Private networks are refused unless the project has opened them."""
+
+    problem = ""
+
+    def __init__(self, fetch: Fetch, networks: Sequence[str], *, hosts: Hosts, done: Done) -> None:
+        """Raises ``BadSetting``."""
+        settings = downloader_settings(fetch, networks)
+        if settings.type is not DownloaderType.HTTP:
+            raise BadSetting(
+                f"fetch.downloader: type {settings.type.value} needs an agent; "
+                "download through the center"
+            )
+        try:
+            self._texts = TextFilter(settings)
+            self._fetcher = Fetcher(settings)
+        except ValueError as error:
+            raise BadSetting(f"fetch.downloader: {error}") from error
+        self._fetch = fetch
+        self._networks = tuple(networks)
+        self._hosts = hosts
+        self._done = done
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Nothing to do."""
+
+    def begin(self, work: Work) -> None:
+        task = asyncio.create_task(self._download(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._fetcher.close()
+
+    async def _download(self, work: Work) -> None:
+        host = host_of(work.entity.url)
+        if self._hosts.passes(host, self._networks):
+            self._done(work, await self._answer(work))
+            return
+        reason = await self._hosts.enter(host, until=work.expires - self._fetch.timeout_seconds)
+        if reason:
+            self._done(work, Trouble(reason, untried=True))
+            return
+        try:
+            result = await self._answer(work, host)
+        finally:
+            self._hosts.leave(host)
+        self._done(work, result)
+
+    async def _answer(self, work: Work, host: str = "") -> Result:
+        left = work.expires - asyncio.get_running_loop().time()
+        request = download_of(
+            work.entity,
+            headers=self._fetch.headers,
+            timeout_seconds=max(0.1, min(self._fetch.timeout_seconds, left)),
+        )
+        found = await self._texts.apply(await self._fetcher.fetch(request))
+        if host and found.status in _BUSY:
+            self._hosts.spare(host, pause_of(found.headers))
+        return result_of(
+            url=found.url,
+            status=found.status,
+            headers=found.headers,
+            body=found.body,
+            failure=found.failure,
+            error=found.error,
+            elapsed_ms=found.elapsed_ms,
+            truncated=found.truncated,
+        )

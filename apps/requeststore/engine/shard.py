@@ -1,0 +1,12 @@
+"""The name of a shard, which sharding makes and storage nodes are given."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Shard(msgspec.Struct, frozen=True, order=True):
+    """Physical names, fit for every adapter: ``[a-z0-9_]{1,63}``."""
+
+    database: str
+    collection: str

@@ -1,0 +1,133 @@
+"""From a biz and an id to the node, database, collection and queue (seed S4.11, S4.12, S4.14).
+
+``Spread(...).place(id, ts)`` is where a request is stored, ``.candidates(id)`` where one may lie.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from apps.requeststore.engine.biz import Balance, Biz, Epoch
+from apps.requeststore.engine.shard import Shard
+from yardkit.snowflake import decode
+
+_MASK: Final = (1 << 64) - 1
+
+
+class Place(msgspec.Struct, frozen=True, order=True):
+    """Where a request lies."""
+
+    node: str
+    shard: Shard
+
+
+def database_of(prefix: str, project_id: int, name: str, biz: Biz) -> str:
+    """``crawlyard_p7_news``: a database belongs to one project."""
+    return f"{prefix}_p{project_id}_{biz.database or name}"
+
+
+def collection_of(biz: Biz, split: int) -> str:
+    """``requests_003``."""
+    return f"{biz.collection}_{split:03d}"
+
+
+def queue_of(project_id: int, name: str, biz: Biz) -> str:
+    """``p7.news``; adapters put their own prefix before it."""
+    return f"p{project_id}.{biz.queue or name}"
+
+
+def split_of(number: int, epoch: Epoch) -> int:
+    """The split of an id under this epoch: ``id mod n``, or the consistent hash of the id."""
+    if epoch.balance is Balance.MODULO:
+        return number % epoch.splits
+    return _jump(_mixed(number), epoch.splits)
+
+
+def epoch_of(biz: Biz, ts: int) -> Epoch:
+    """The last epoch that had begun at ``ts`` (ms); the first one for any time before it."""
+    begun = bisect_right(biz.epochs, ts, key=_since)
+    return biz.epochs[max(begun, 1) - 1]
+
+
+def _since(epoch: Epoch) -> int:
+    return epoch.since
+
+
+class Spread:
+    """All places of one biz. Immutable, so that threads share it."""
+
+    def __init__(self, *, prefix: str, project_id: int, name: str, biz: Biz) -> None:
+        self._biz = biz
+        self._database = database_of(prefix, project_id, name, biz)
+        self._since = [epoch.since for epoch in biz.epochs]
+        self._by_epoch = [self._places_of(epoch) for epoch in biz.epochs]
+        # The newest epoch's come first: most of what anybody looks for was stored lately.
+        self.places: tuple[Place, ...] = tuple(
+            dict.fromkeys(place for places in reversed(self._by_epoch) for place in places)
+        )
+
+    def place(self, number: int, ts: int) -> Place:
+        """Where a request with this id, stored at ``ts``, belongs."""
+        index = max(bisect_right(self._since, ts), 1) - 1
+        return self._by_epoch[index][split_of(number, self._biz.epochs[index])]
+
+    def group(self, pairs: Iterable[tuple[int, int]]) -> dict[Place, list[int]]:
+        """Positions of (id, ts) pairs by their place, in their order."""
+        groups: dict[Place, list[int]] = {}
+        for position, (number, ts) in enumerate(pairs):
+            groups.setdefault(self.place(number, ts), []).append(position)
+        return groups
+
+    def candidates(
+        self, number: int, ts: int | None = None, former: Sequence[Place] = ()
+    ) -> list[Place]:
+        """Every place where the request may be, the likeliest first.
+
+        ``ts`` None: the time in the id is taken for it. Then come its places under other epochs,
+        as after a re-balance or when a producer had not heard of a new epoch; then all the rest,
+        and ``former`` ones that no epoch names any more.
+        """
+        first = self.place(number, time_of(number) if ts is None else ts)
+        return list(dict.fromkeys([first, *self.by_epochs(number), *self.places, *former]))
+
+    def by_epochs(self, number: int) -> list[Place]:
+        """Where an id belongs under each epoch, each place once, the newest epoch's first."""
+        pairs = zip(reversed(self._biz.epochs), reversed(self._by_epoch), strict=True)
+        found = [places[split_of(number, epoch)] for epoch, places in pairs]
+        return list(dict.fromkeys(found))
+
+    def _places_of(self, epoch: Epoch) -> list[Place]:
+        return [
+            Place(
+                epoch.nodes[split % len(epoch.nodes)],
+                Shard(self._database, collection_of(self._biz, split)),
+            )
+            for split in range(epoch.splits)
+        ]
+
+
+def time_of(number: int) -> int:
+    """The milliseconds since 1970 in a Snowflake id; of ids of other make, some time."""
+    return round(decode(number)[0].timestamp() * 1000)
+
+
+def _jump(key: int, buckets: int) -> int:
+    """Jump consistent hash (Lamping and Veach): with more buckets, keys move to new ones only."""
+    bucket, step = -1, 0
+    while step < buckets:
+        bucket = step
+        key = (key * 2862933555777941757 + 1) & _MASK
+        step = int((bucket + 1) * ((1 << 31) / ((key >> 33) + 1)))
+    return bucket
+
+
+def _mixed(number: int) -> int:
+    """Ids that follow each other, far apart (the finish of SplitMix64)."""
+    key = (number + 0x9E3779B97F4A7C15) & _MASK
+    key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & _MASK
+    return key ^ (key >> 31)

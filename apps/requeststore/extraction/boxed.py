@@ -1,0 +1,200 @@
+"""Reading pages in a process of its own, whose time and memory are limited.
+
+Some expressions of XPath take minutes on some pages, and libxml2 cannot be stopped: ``div div p``
+on a page with many nested ``div`` is enough. So a page is read where that can be ended; its request
+fails by ``too_slow`` or ``crashed``, and the next page is read by a new process.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import IO, Any, Final
+
+import msgspec
+
+from apps.requeststore.extraction.boxed_messages import Answer, Job, read_frame, write_frame
+from apps.requeststore.extraction.explaining import Explained
+from apps.requeststore.extraction.page import Page
+from apps.requeststore.extraction.problems import PageProblem
+from apps.requeststore.extraction.rules import Extracted
+
+CPU_SECONDS: Final = 10.0
+MEMORY_BYTES: Final = 1024 * 1024 * 1024
+# The clock runs on while others have the processor; this only ends what hangs.
+_WALL_FACTOR: Final = 12
+_MODULE: Final = "apps.requeststore.extraction.boxed_child"
+_KEPT: Final = 100
+_START_SECONDS: Final = 60.0
+
+
+class Box:
+    """One process that reads one page after another. One thread at a time may use it.
+
+    ``cpu_seconds``: for each page. It is started with the first page, and ends with ``close`` or
+    when its owner's process does.
+    """
+
+    def __init__(
+        self, *, cpu_seconds: float = CPU_SECONDS, memory_bytes: int = MEMORY_BYTES
+    ) -> None:
+        self._cpu_seconds = cpu_seconds
+        self._memory_bytes = memory_bytes
+        self._process: subprocess.Popen[bytes] | None = None
+        self._known: set[str] = set()
+        self._lock = threading.Lock()
+        self._decoder = msgspec.msgpack.Decoder(Answer)
+
+    def extract(self, key: str, rules: dict[str, Any], name: str, page: Page) -> Extracted:
+        """As ``compile_rules(rules).extract(name, page)``. Raises nothing.
+
+        ``key`` names these rules: the same key, the same rules; they travel once.
+        """
+        answer = self._ask(key, rules, Job(key=key, name=name, page=page))
+        if isinstance(answer, str):
+            return _failed(answer, self._cpu_seconds)
+        return answer.extracted or _failed("crashed", 0)
+
+    def explain(self, key: str, rules: dict[str, Any], name: str, page: Page) -> Explained:
+        """As ``explaining.explain``; ``extracted`` has failed where that took too long."""
+        answer = self._ask(key, rules, Job(key=key, name=name, page=page, explain=True))
+        if isinstance(answer, str):
+            return Explained(extracted=_failed(answer, self._cpu_seconds))
+        return answer.explained or Explained(extracted=_failed("crashed", 0))
+
+    def close(self) -> None:
+        """End it; the next page would start another."""
+        with self._lock:
+            self._end()
+
+    def __enter__(self) -> Box:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- its process ----------------------------------------------------------------------------
+
+    def _ask(self, key: str, rules: dict[str, Any], job: Job) -> Answer | str:
+        """The answer, or why there is none."""
+        with self._lock:
+            try:
+                process = self._running()
+                if key not in self._known:
+                    job = msgspec.structs.replace(job, rules=rules)
+                raw = msgspec.msgpack.encode(job)
+                assert process.stdin is not None  # noqa: S101 - it was started with pipes
+                write_frame(process.stdin, raw)
+                answer = self._decoder.decode(self._receive(process))
+            except (OSError, EOFError, msgspec.DecodeError):
+                return self._ended()
+            except (TypeError, ValueError, OverflowError, RecursionError):
+                # Rules or a page that cannot travel: nothing was sent.
+                return "not_readable"
+            if len(self._known) >= _KEPT:
+                # The process forgets as well, see boxed_child.
+                self._known.clear()
+            self._known.add(key)
+            return answer
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self._process is not None and self._process.poll() is None:
+            return self._process
+        self._end()
+        # No secret of this process goes along.
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "LC_ALL": "C.UTF-8"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", _MODULE, str(self._cpu_seconds), str(self._memory_bytes)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+        return self._process
+
+    def _receive(self, process: subprocess.Popen[bytes]) -> bytes:
+        assert process.stdout is not None  # noqa: S101 - it was started with pipes
+        until = time.monotonic() + _START_SECONDS + self._cpu_seconds * _WALL_FACTOR
+        return read_frame(_Timed(process.stdout, until))
+
+    def _ended(self) -> str:
+        """Why it ended; it is gone afterwards."""
+        process = self._process
+        code: int | None = None
+        if process is not None:
+            try:
+                code = process.wait(1.0)
+            except subprocess.TimeoutExpired:
+                code = None
+        self._end()
+        if code in (None, -signal.SIGPROF, -signal.SIGXCPU):
+            return "too_slow"
+        return "crashed"
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        self._known.clear()
+        if process is None:
+            return
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    # What it had not read any more.
+                    continue
+
+
+class _Timed:
+    """Reads of a pipe that end by ``EOFError`` when the time is over."""
+
+    def __init__(self, pipe: IO[bytes], until: float) -> None:
+        self._pipe = pipe
+        self._until = until
+
+    def read(self, size: int) -> bytes:
+        left = max(0.0, self._until - time.monotonic())
+        if not select.select([self._pipe], [], [], left)[0]:
+            raise EOFError
+        return os.read(self._pipe.fileno(), size)
+
+
+def _failed(code: str, seconds: float) -> Extracted:
+    text = {
+        "too_slow": f"reading the page took more than {seconds:g} s of CPU time",
+        "crashed": "the process that read the page ended: too little memory, or a fault",
+        "not_readable": "the page cannot be handed to the process that reads",
+    }[code]
+    return Extracted(problems=[PageProblem(code=code, text=text, fatal=True)], failed=True)
+
+
+class Boxes:
+    """Some boxes for many threads; whoever finds none free waits."""
+
+    def __init__(self, count: int, *, cpu_seconds: float = CPU_SECONDS) -> None:
+        self._boxes = [Box(cpu_seconds=cpu_seconds) for _ in range(count)]
+        self._free: queue.SimpleQueue[Box] = queue.SimpleQueue()
+        for box in self._boxes:
+            self._free.put(box)
+
+    def extract(self, key: str, rules: dict[str, Any], name: str, page: Page) -> Extracted:
+        """As ``Box.extract``."""
+        box = self._free.get()
+        try:
+            return box.extract(key, rules, name, page)
+        finally:
+            self._free.put(box)
+
+    def close(self) -> None:
+        """End them all; waits for pages that are being read."""
+        for box in self._boxes:
+            box.close()

@@ -1,0 +1,62 @@
+"""What a ``Box`` and its process say to each other: MessagePack, each with its length before it."""
+
+from __future__ import annotations
+
+import struct
+from typing import IO, Any, Final, Protocol
+
+import msgspec
+
+from apps.requeststore.extraction.explaining import Explained
+from apps.requeststore.extraction.page import Page
+from apps.requeststore.extraction.rules import Extracted
+
+_LENGTH: Final = struct.Struct(">I")
+_CHUNK: Final = 1024 * 1024
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A page to read. ``rules`` come with the first job of their ``key``."""
+
+    key: str
+    name: str
+    page: Page
+    rules: dict[str, Any] | None = None
+    explain: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of the two."""
+
+    extracted: Extracted | None = None
+    explained: Explained | None = None
+
+
+class Readable(Protocol):
+    """As much of a pipe as is needed here; ``read`` may give less than was asked for."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
+def write_frame(pipe: IO[bytes], raw: bytes) -> None:
+    """One message."""
+    pipe.write(_LENGTH.pack(len(raw)))
+    pipe.write(raw)
+    pipe.flush()
+
+
+def read_frame(pipe: Readable) -> bytes:
+    """One message. Raises ``EOFError``."""
+    (length,) = _LENGTH.unpack(_exactly(pipe, _LENGTH.size))
+    return _exactly(pipe, length)
+
+
+def _exactly(pipe: Readable, size: int) -> bytes:
+    parts, left = [], size
+    while left:
+        part = pipe.read(min(left, _CHUNK))
+        if not part:
+            raise EOFError
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)

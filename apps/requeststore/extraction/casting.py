@@ -1,0 +1,204 @@
+"""From what an expression found to a value of a field's type.
+
+Each function takes one value and gives one, or raises ``BadValue`` whose text says why not.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Final
+
+import msgspec
+
+from apps.requeststore.extraction.limits import MAX_INTEGER
+from apps.requeststore.extraction.page import Document, absolute
+from apps.requeststore.extraction.problems import BadValue
+
+_SHOWN: Final = 60
+_NUMBER: Final = re.compile(r"([+-]?)(\d+(?:,\d{3})*|\d*)(\.\d*)?(?:[eE]([+-]?\d{1,3}))?([万亿]?)")
+_LONGEST_NUMBER: Final = 60
+_UNITS: Final = {"": 0, "万": 4, "亿": 8}
+_TRUE: Final = frozenset({"true", "yes", "y", "on", "1", "是", "有", "真"})
+_FALSE: Final = frozenset({"false", "no", "n", "off", "0", "否", "无", "假"})
+# 2024年1月2日 3:04:05, 2024/1/2 03:04, 2024-1-2, 2024.1.2
+_DATE: Final = re.compile(
+    r"(\d{4})\s*[-/.年]\s*(\d{1,2})\s*[-/.月]\s*(\d{1,2})\s*日?"
+    r"(?:[\sT]*(\d{1,2})\s*[:时点]\s*(\d{1,2})\s*分?(?:\s*[:]?\s*(\d{1,2})\s*秒?)?)?"
+)
+_LONGEST_DATE: Final = 60
+# Seconds since 1970 up to here, milliseconds above.
+_LAST_SECONDS: Final = 100_000_000_000
+_LAST_MILLISECONDS: Final = 253_402_300_799_999
+
+Cast = Callable[[Any, Document], Any]
+
+
+def shown(value: Any) -> str:
+    """A value in a message."""
+    text = value if isinstance(value, str) else repr(value)
+    text = text[: _SHOWN + 1].encode("utf-8", "replace").decode()
+    return f"'{text[:_SHOWN]}…'" if len(text) > _SHOWN else f"'{text}'"
+
+
+def to_text(value: Any, _document: Document | None = None) -> str:
+    """Numbers as JSON writes them; lists and objects are no text."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    raise BadValue(f"{_kind(value)} is no text")
+
+
+def to_any(value: Any, _document: Document) -> Any:
+    """As it is."""
+    return value
+
+
+def to_json(value: Any, _document: Document) -> Any:
+    """A text read as JSON; what is no text is JSON already."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise BadValue(f"{shown(value)} is no JSON: {str(error)[:100]}") from None
+
+
+def to_number(value: Any, _document: Document) -> int | float:
+    """1,234.50, １２３, 1.2万; a whole number stays one where it was written so."""
+    if isinstance(value, bool):
+        raise BadValue("a truth is no number")
+    if isinstance(value, int | float):
+        return _bounded(value, value)
+    text = unicodedata.normalize("NFKC", to_text(value)[: _LONGEST_NUMBER + 1]).strip()
+    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_NUMBER else None
+    if match is None or not (match[2] or (match[3] or ".") != "."):
+        raise BadValue(f"{shown(value)} is no number")
+    sign, whole, fraction, exponent, unit = match.groups()
+    power = int(exponent or 0) + _UNITS[unit]
+    digits = whole.replace(",", "")
+    if fraction is None and power == _UNITS[unit]:
+        return _bounded(int(f"{sign}{digits}") * 10**power, value)
+    return _bounded(float(f"{sign}{digits or 0}{fraction or ''}e{power}"), value)
+
+
+def _bounded(number: float, value: Any) -> int | float:
+    if isinstance(number, float):
+        if not math.isfinite(number):
+            raise BadValue(f"{shown(value)} is too large a number")
+    elif abs(number) > MAX_INTEGER:
+        raise BadValue(f"{shown(value)} is too large a number")
+    return number
+
+
+def to_integer(value: Any, document: Document) -> int:
+    """A number without a fraction."""
+    number = to_number(value, document)
+    if isinstance(number, float):
+        # 1.1万 is 11000 and 29.0 is 29, whatever the binary form of the product is.
+        whole = round(number)
+        if abs(number - whole) > 1e-9 * max(1.0, abs(number)) or abs(whole) > MAX_INTEGER:
+            raise BadValue(f"{shown(value)} is no whole number")
+        return whole
+    return number
+
+
+def to_boolean(value: Any, _document: Document) -> bool:
+    """true, yes, on, 1, 是, 有 and their opposites."""
+    if isinstance(value, bool):
+        return value
+    text = unicodedata.normalize("NFKC", to_text(value)[:_SHOWN]).strip().lower()
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise BadValue(f"{shown(value)} is neither true nor false")
+
+
+def to_url(value: Any, document: Document) -> str:
+    """Joined with the page's address; http and https alone."""
+    found = absolute(document.base_url, to_text(value))
+    if found is None:
+        raise BadValue(f"{shown(value)} is no address of http or https")
+    return found
+
+
+def datetime_with(formats: Sequence[str], zone: tzinfo) -> Cast:
+    """Times as ISO 8601 in UTC; a time that names no zone is one of ``zone``.
+
+    Without ``formats``: ISO 8601, the dates of mails and of HTTP, seconds and milliseconds since
+    1970, 2024年1月2日 3:04 and its like.
+    """
+
+    def to_datetime(value: Any, _document: Document) -> str:
+        text = unicodedata.normalize("NFKC", to_text(value)[: _LONGEST_DATE + 1]).strip()
+        found = None
+        if len(text) <= _LONGEST_DATE:
+            found = _by_format(text, formats) if formats else _by_looks(text)
+        try:
+            if found is None:
+                raise BadValue(f"{shown(value)} is no time")
+            aware = found if found.tzinfo is not None else found.replace(tzinfo=zone)
+            return aware.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        except (OverflowError, ValueError) as error:
+            raise BadValue(f"{shown(value)} is no time") from error
+
+    return to_datetime
+
+
+def _by_format(text: str, formats: Sequence[str]) -> datetime | None:
+    for each in formats:
+        try:
+            # A zone is added by the caller where the format has none.
+            return datetime.strptime(text, each)  # noqa: DTZ007
+        except (ValueError, OverflowError):
+            continue
+    return None
+
+
+def _by_looks(text: str) -> datetime | None:
+    try:
+        if text.isascii() and text.isdigit() and len(text) != 8:
+            number = int(text)
+            if number > _LAST_MILLISECONDS:
+                return None
+            seconds = number / 1000 if number > _LAST_SECONDS else float(number)
+            return datetime.fromtimestamp(seconds, UTC)
+        match = _DATE.fullmatch(text)
+        if match is not None:
+            year, month, day, hour, minute, second = (int(each or 0) for each in match.groups())
+            return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001
+    except (ValueError, OverflowError, OSError):
+        return None
+    for read in (datetime.fromisoformat, email.utils.parsedate_to_datetime):
+        try:
+            return read(text)
+        except (ValueError, OverflowError, TypeError, IndexError):
+            continue
+    return None
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "null"
+    return "a list" if isinstance(value, list) else "an object"
+
+
+CASTS: Final[Mapping[str, Cast]] = {
+    "any": to_any,
+    "text": to_text,
+    "integer": to_integer,
+    "number": to_number,
+    "boolean": to_boolean,
+    "url": to_url,
+    "json": to_json,
+    # The markup itself is made where the node still is.
+    "html": to_text,
+}

@@ -1,0 +1,245 @@
+"""Compiled fields: where their values are found on a page, and what becomes of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from lxml import etree  # type: ignore[import-untyped]
+
+from apps.requeststore.extraction.casting import Cast
+from apps.requeststore.extraction.collecting import Collector
+from apps.requeststore.extraction.limits import MAX_RESULT_BYTES, MAX_VALUES
+from apps.requeststore.extraction.page import Document
+from apps.requeststore.extraction.problems import BadValue
+from apps.requeststore.extraction.queries import Pattern, Query
+from apps.requeststore.extraction.steps import Step, is_blank
+from apps.requeststore.extraction.xpaths import Nodes
+
+_string: Final = etree.XPath("string()", smart_strings=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where an expression is asked: a page, or one of the records on it.
+
+    ``node``: of HTML and XML; ``value``: of JSON; ``text``: of a text, or of a regex record.
+    """
+
+    document: Document
+    node: Any = None
+    value: Any = None
+    text: str | None = None
+    # It is a record, not the page.
+    inside: bool = False
+
+
+class Source:
+    """Finds raw values in a scope. Raises ``BadValue`` and ``PageError``."""
+
+    def raw(self, scope: Scope) -> Iterable[Any]:
+        """Nodes, texts, or values of JSON."""
+        raise NotImplementedError
+
+    def inner(self, raw: Any, scope: Scope) -> Scope:
+        """The scope that a raw value is."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSource(Source):
+    """CSS or XPath."""
+
+    nodes: Nodes
+
+    def raw(self, scope: Scope) -> Iterable[Any]:
+        place = scope.node if scope.node is not None else scope.document.root
+        try:
+            found = self.nodes(place)
+        except etree.XPathError as error:
+            raise BadValue(f"the expression fails: {str(error)[:200]}") from None
+        except (ValueError, TypeError, UnicodeError) as error:
+            raise BadValue(f"the expression fails: {str(error)[:200]}") from None
+        if isinstance(found, list):
+            return found
+        if isinstance(found, float):
+            # XPath knows no whole numbers, and NaN for what is none.
+            if found != found:
+                return []
+            return [int(found) if found.is_integer() and abs(found) < 1e15 else found]
+        return [found]
+
+    def inner(self, raw: Any, scope: Scope) -> Scope:
+        if not etree.iselement(raw):
+            raise BadValue("a record must be an element; the expression gives texts")
+        return Scope(scope.document, node=raw, inside=True)
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySource(Source):
+    """JMESPath. A list is one value unless ``opened``."""
+
+    query: Query
+    opened: bool
+
+    def raw(self, scope: Scope) -> Iterable[Any]:
+        value = scope.value if scope.inside else scope.document.data
+        found = self.query(value)
+        if self.opened and isinstance(found, list):
+            return found
+        return [] if found is None else [found]
+
+    def inner(self, raw: Any, scope: Scope) -> Scope:
+        return Scope(scope.document, value=raw, inside=True)
+
+
+@dataclass(frozen=True, slots=True)
+class TextSource(Source):
+    """Matches of an expression in the text of the page, or of the record."""
+
+    pattern: Pattern
+
+    def raw(self, scope: Scope) -> Iterable[Any]:
+        return self.pattern.matches(text_of(scope))
+
+    def inner(self, raw: Any, scope: Scope) -> Scope:
+        return Scope(scope.document, text=raw, inside=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstSource(Source):
+    """Always the same."""
+
+    value: Any
+
+    def raw(self, scope: Scope) -> Iterable[Any]:
+        return [self.value]
+
+
+@dataclass(frozen=True, slots=True)
+class PageSource(Source):
+    """Something of the page itself: kind url, status, encoding, header or meta."""
+
+    kind: str
+    name: str = ""
+
+    def raw(self, scope: Scope) -> Iterable[Any]:
+        page = scope.document.page
+        if self.kind == "header":
+            found: Any = page.header(self.name)
+        elif self.kind == "meta":
+            found = page.meta.get(self.name)
+        elif self.kind == "encoding":
+            found = scope.document.encoding
+        elif self.kind == "text":
+            found = text_of(scope)
+        else:
+            found = getattr(page, self.kind)
+        return [] if found is None else [found]
+
+
+def text_of(scope: Scope) -> str:
+    """What a regular expression looks at."""
+    if scope.text is not None:
+        return scope.text
+    if scope.node is not None:
+        return str(_string(scope.node))
+    return scope.document.text
+
+
+def _plain(raw: Iterable[Any], markup: str) -> Iterator[Any]:
+    """Nodes as texts, or as their markup: "html", "xml" or "" for none."""
+    size = 0
+    for value in raw:
+        if etree.iselement(value):
+            if markup:
+                made = etree.tostring(value, method=markup, encoding="unicode", with_tail=False)
+            else:
+                made = str(_string(value))
+            size += len(made)
+            if size > MAX_RESULT_BYTES:
+                raise BadValue(f"more than {MAX_RESULT_BYTES} characters")
+            yield made
+        elif isinstance(value, tuple):
+            # Of namespace::, which nobody means.
+            yield str(value[-1])
+        else:
+            yield value
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a record. ``fields``: it is a record itself, or with ``many`` a list of them."""
+
+    name: str
+    source: Source
+    steps: Sequence[Step] = ()
+    cast: Cast | None = None
+    kind: str = "text"
+    markup: str = ""
+    many: bool = False
+    required: bool = False
+    default: Any = None
+    fields: Sequence[Field] = ()
+
+    def read(self, scope: Scope, collector: Collector, path: str) -> Any:
+        """The value; what is wrong goes to the collector. Raises ``PageError``, ``Full``."""
+        path = f"{path}.{self.name}" if path else self.name
+        values: list[Any] = []
+        try:
+            if self.fields:
+                self._read_records(scope, collector, path, values)
+            else:
+                self._read_values(scope, collector, path, values)
+        except BadValue as error:
+            collector.problem("bad_value", str(error), path, fatal=self.required)
+        if values:
+            return values if self.many else values[0]
+        if self.required:
+            collector.problem("missing", "required, and not on this page", path, fatal=True)
+        # Never shared: who gets a record may change it.
+        return copy.deepcopy(self.default)
+
+    def _read_values(
+        self, scope: Scope, collector: Collector, path: str, values: list[Any]
+    ) -> None:
+        found: Iterable[Any] = _plain(self.source.raw(scope), self.markup)
+        for step in self.steps:
+            found = step.work(found)
+        for value in found:
+            if is_blank(value):
+                continue
+            if len(values) >= MAX_VALUES:
+                raise BadValue(f"more than {MAX_VALUES} values")
+            try:
+                assert self.cast is not None  # noqa: S101 - only fields with fields have none
+                made = self.cast(value, scope.document)
+            except BadValue as error:
+                collector.problem("bad_value", str(error), path, fatal=self.required)
+                if not self.many:
+                    return
+                continue
+            if isinstance(made, str) and self.kind != "html":
+                made = made.strip()
+            values.append(collector.keep(made))
+            if not self.many:
+                return
+
+    def _read_records(
+        self, scope: Scope, collector: Collector, path: str, values: list[Any]
+    ) -> None:
+        raw = self.source.raw(scope)
+        for value in raw if self.many else islice(raw, 1):
+            if len(values) >= MAX_VALUES:
+                raise BadValue(f"more than {MAX_VALUES} records")
+            values.append(read_all(self.fields, self.source.inner(value, scope), collector, path))
+
+
+def read_all(
+    fields: Sequence[Field], scope: Scope, collector: Collector, path: str = ""
+) -> dict[str, Any]:
+    """A record."""
+    return {field.name: field.read(scope, collector, path) for field in fields}

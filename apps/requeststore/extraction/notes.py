@@ -1,0 +1,149 @@
+"""Reading plain data key by key, noting what is wrong with it and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Final, TypeVar
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from apps.requeststore.extraction.collecting import Collector
+from apps.requeststore.extraction.limits import MAX_CONST_BYTES, MAX_EXPRESSION
+from apps.requeststore.extraction.problems import BadValue, Problem
+from apps.requeststore.extraction.xpaths import BadExpression
+
+_MOST: Final = 200
+_SHOWN: Final = 40
+_T = TypeVar("_T")
+
+
+class Notes:
+    """The problems so far. Each reader gives a usable value also where it has found one."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def add(
+        self, place: str, code: str, text: str, *, offset: int | None = None, warning: bool = False
+    ) -> None:
+        """Note a problem; those beyond the first 200 help nobody."""
+        if len(self.problems) < _MOST:
+            self.problems.append(Problem(place, code, text, offset, warning))
+
+    def found_in(self, place: str) -> bool:
+        """Is something wrong at or under that place?"""
+        return any(
+            not each.warning and (each.place == place or each.place.startswith(f"{place}."))
+            for each in self.problems
+        )
+
+    def keys(self, data: Any, known: frozenset[str], place: str) -> bool:
+        """Is it an object? Unknown keys are noted."""
+        if not isinstance(data, dict):
+            self.add(place, "no_object", "use an object of keys and values")
+            return False
+        for key in data:
+            if key not in known:
+                name = str(key)[:_SHOWN].encode("utf-8", "replace").decode()
+                self.add(f"{place}.{name}", "unknown_key", f"use {', '.join(sorted(known))}")
+        return True
+
+    def text(
+        self, data: Mapping[str, Any], key: str, place: str, *, most: int, needed: bool = False
+    ) -> str:
+        """A text of at most so many characters; "" where there is none."""
+        found = data.get(key, "")
+        if isinstance(found, int) and not isinstance(found, bool) and key == "rule":
+            found = str(found)
+        if not isinstance(found, str) or len(found) > most or (needed and not found):
+            self.add(f"{place}.{key}", "bad_text", f"use a text of at most {most} characters")
+            return ""
+        return found
+
+    def truth(self, data: Mapping[str, Any], key: str, place: str, *, usual: bool = False) -> bool:
+        found = data.get(key, usual)
+        if not isinstance(found, bool):
+            self.add(f"{place}.{key}", "bad_truth", "use true or false")
+            return usual
+        return found
+
+    def whole(
+        self, data: Mapping[str, Any], key: str, place: str, least: int, most: int, usual: int
+    ) -> int:
+        found = data.get(key, usual)
+        if type(found) is not int or not least <= found <= most:
+            self.add(f"{place}.{key}", "bad_number", f"use a whole number, {least} to {most}")
+            return usual
+        return found
+
+    def choice(
+        self, data: Mapping[str, Any], key: str, known: Sequence[str], usual: str, place: str
+    ) -> str:
+        found = data.get(key, usual)
+        if not isinstance(found, str) or found not in known:
+            self.add(f"{place}.{key}", f"unknown_{key}", f"use {', '.join(known)}")
+            return usual
+        return found
+
+    def plain(self, data: Mapping[str, Any], key: str, place: str, usual: Any) -> Any:
+        """A small value of JSON."""
+        if key not in data:
+            return usual
+        try:
+            kept = Collector().keep(data[key])
+            if len(msgspec.json.encode(kept)) > MAX_CONST_BYTES:
+                raise BadValue(f"more than {MAX_CONST_BYTES} bytes")
+        except BadValue as error:
+            self.add(f"{place}.{key}", "bad_value", str(error))
+            return usual
+        return kept
+
+    def zone(self, data: Mapping[str, Any], key: str, place: str) -> tzinfo:
+        name = self.text(data, key, place, most=60)
+        if not name:
+            return UTC
+        try:
+            return ZoneInfo(name)
+        except (ValueError, OSError, KeyError):
+            self.add(f"{place}.{key}", "bad_zone", "no such time zone; use Asia/Shanghai")
+            return UTC
+
+    def formats(self, data: Mapping[str, Any], key: str, place: str) -> list[str]:
+        """One or more formats of ``strptime``."""
+        given = data.get(key, [])
+        given = [given] if isinstance(given, str) else given
+        place = f"{place}.{key}"
+        if not isinstance(given, list) or len(given) > 10:
+            self.add(place, "bad_format", "use a text such as %Y-%m-%d %H:%M, or up to ten")
+            return []
+        for each in given:
+            if not isinstance(each, str) or not 0 < len(each) <= 60 or not _is_format(each):
+                self.add(place, "bad_format", "use a text such as %Y-%m-%d %H:%M")
+                return []
+        return given
+
+    def compiled(
+        self, data: Mapping[str, Any], key: str, place: str, work: Callable[[str], _T]
+    ) -> _T | None:
+        """What ``work`` makes of an expression; None where it cannot be used."""
+        text = data[key]
+        if not isinstance(text, str) or len(text) > MAX_EXPRESSION:
+            said = f"use a text of at most {MAX_EXPRESSION} characters"
+            self.add(f"{place}.{key}", "bad_text", said)
+            return None
+        try:
+            return work(text)
+        except BadExpression as error:
+            self.add(f"{place}.{key}", f"bad_{key}", str(error), offset=error.offset)
+            return None
+
+
+def _is_format(text: str) -> bool:
+    try:
+        # Only whether it can be used: no time is read from it.
+        datetime.strptime(datetime(2024, 1, 2, tzinfo=UTC).strftime(text), text)  # noqa: DTZ007
+    except (ValueError, OverflowError, UnicodeError):
+        return False
+    return "%" in text

@@ -1,0 +1,160 @@
+"""A downloaded page, and what it is parsed into when a rule first asks."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import urljoin, urlsplit
+
+import msgspec
+from lxml import etree  # type: ignore[import-untyped]
+
+from apps.requeststore.extraction.limits import MAX_PAGE_BYTES, MAX_URL
+from apps.requeststore.extraction.problems import PageError
+from yardkit import charsets
+
+_SCHEMES: Final = frozenset({"http", "https"})
+# Python's names of control characters that no XML may hold; libxml2 would stop at the first.
+_NO_NULL: Final = {0: None}
+_ERRORS_LOOKED_AT: Final = 1000
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An answer. ``url``: where it came from in the end; ``body``: decoded from HTTP compression.
+
+    ``meta`` is of the request, and so is ``depth``: how many pages were followed on the way here.
+    ``truncated``: the body was cut by the downloader.
+    """
+
+    url: str
+    status: int = 200
+    headers: list[tuple[str, str]] = []
+    body: bytes = b""
+    meta: dict[str, Any] = {}
+    depth: int = 0
+    truncated: bool = False
+
+    def header(self, name: str) -> str | None:
+        """The first of that name, letter case ignored."""
+        wanted = name.lower()
+        return next((value for key, value in self.headers if key.lower() == wanted), None)
+
+
+class Document:
+    """A page as text, tree or data. Raises ``PageError`` where it is none of these."""
+
+    __slots__ = (
+        "_base",
+        "_data",
+        "_decoded",
+        "_encoding",
+        "_has_data",
+        "_root",
+        "_xml",
+        "cut_at",
+        "page",
+    )
+
+    def __init__(self, page: Page, *, encoding: str = "", xml: bool = False) -> None:
+        if len(page.body) > MAX_PAGE_BYTES:
+            text = f"the page has {len(page.body)} bytes; rules read at most {MAX_PAGE_BYTES}"
+            raise PageError("page_too_large", text)
+        self.page = page
+        self._encoding = encoding
+        self._xml = xml
+        self._decoded: tuple[str, str] | None = None
+        self._root: Any = None
+        self._data: Any = None
+        self._has_data = False
+        self._base: str | None = None
+        # Why the tree ends before the page does, "" if it does not.
+        self.cut_at = ""
+
+    @property
+    def text(self) -> str:
+        return self._decode()[0]
+
+    @property
+    def encoding(self) -> str:
+        return self._decode()[1]
+
+    def _decode(self) -> tuple[str, str]:
+        if self._decoded is None:
+            kind = self.page.header("content-type") or ""
+            if self._encoding and not charsets.has_mark(self.page.body):
+                kind = charsets.declaring(kind, self._encoding)
+            self._decoded = charsets.decode(self.page.body, kind)
+        return self._decoded
+
+    @property
+    def root(self) -> Any:
+        """The tree of a page of HTML or XML, as lxml's document."""
+        if self._root is None:
+            self._root = self._parse()
+        return self._root
+
+    def _parse(self) -> Any:
+        raw = self.text.translate(_NO_NULL).strip().encode("utf-8", "replace")
+        options: dict[str, Any] = {
+            "recover": True, "huge_tree": False, "no_network": True, "encoding": "utf-8",
+            "remove_pis": True,
+        }  # fmt: skip
+        parser: Any
+        if self._xml:
+            # Entities of a page's own are left where they stand: they may name files, or grow.
+            parser = etree.XMLParser(resolve_entities=False, load_dtd=False, **options)
+        else:
+            parser = etree.HTMLParser(**options)
+        try:
+            root = etree.fromstring(raw or b"<html/>", parser)
+        except (etree.LxmlError, ValueError, AssertionError) as error:
+            root = None
+            reason = str(error)[:200]
+        else:
+            reason = "nothing of it could be read"
+        if root is None:
+            if self._xml:
+                raise PageError("no_xml", f"the page is no XML: {reason}")
+            root = etree.fromstring(b"<html/>", etree.HTMLParser())
+        for entry in list(parser.error_log)[:_ERRORS_LOOKED_AT]:
+            if entry.level_name == "FATAL" and "XML_PARSE_HUGE" in entry.message:
+                self.cut_at = entry.message.partition(", use ")[0]
+                break
+        return root.getroottree()
+
+    @property
+    def data(self) -> Any:
+        """The page read as JSON."""
+        if not self._has_data:
+            try:
+                self._data = msgspec.json.decode(self.text.lstrip("\ufeff"))
+            except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+                raise PageError("no_json", f"the page is no JSON: {str(error)[:200]}") from None
+            self._has_data = True
+        return self._data
+
+    @property
+    def base_url(self) -> str:
+        """What relative links are relative to: ``<base href>``, else the page's own address."""
+        if self._base is None:
+            self._base = self.page.url
+            if not self._xml and self._root is not None:
+                found = self._root.find(".//base[@href]")
+                href = (found.get("href") or "").strip() if found is not None else ""
+                self._base = absolute(self.page.url, href) or self.page.url
+        return self._base
+
+
+def absolute(base: str, link: str) -> str | None:
+    """``link`` of a page at ``base``, without its fragment; None unless it is http or https."""
+    try:
+        joined = urljoin(base, link.strip())
+        parts = urlsplit(joined)
+        host = parts.hostname
+        _ = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _SCHEMES or not host or len(joined) > MAX_URL:
+        return None
+    if any(ord(character) < 0x20 or character == "\x7f" for character in joined):
+        return None
+    return joined.partition("#")[0]

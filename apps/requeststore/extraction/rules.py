@@ -1,0 +1,198 @@
+"""Compiled rules, and the reading of pages by them (seed S4.5, S4.20).
+
+rule map, by name or number -> rule -> records, follow-ups and problems of one page
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from apps.requeststore.extraction.collecting import Collector, Full
+from apps.requeststore.extraction.fields import Field, Scope, Source, read_all
+from apps.requeststore.extraction.limits import MAX_FOLLOW, MAX_RECORDS
+from apps.requeststore.extraction.page import Document, Page
+from apps.requeststore.extraction.problems import BadValue, PageError, PageProblem
+
+DEFAULT_RULE: Final = "default"
+
+
+class Follow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An address on a page that becomes a request: ``rule`` reads it, ``depth`` is the page's + 1.
+
+    ``meta`` is what the page's request had.
+    """
+
+    url: str
+    rule: str
+    depth: int
+    meta: dict[str, Any] = {}
+
+
+class Extracted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a page gave. ``failed``: keep nothing of it, the request has failed.
+
+    ``matched``: how many records the page had, those that were refused included. ``hidden``: how
+    many problems there were beyond the first hundred.
+    """
+
+    records: list[dict[str, Any]] = []
+    follow: list[Follow] = []
+    problems: list[PageProblem] = []
+    failed: bool = False
+    matched: int = 0
+    hidden: int = 0
+
+    @property
+    def reason(self) -> str:
+        """Why it failed, in a line; "" if it did not."""
+        if not self.failed:
+            return ""
+        return next((str(each) for each in self.problems if each.fatal), "not readable")[:300]
+
+
+@dataclass(frozen=True, slots=True)
+class FollowRule:
+    """Where a rule finds addresses of further pages."""
+
+    links: Field
+    rule: str
+    most: int
+    depth: int
+    keep_meta: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """How pages of one kind become records."""
+
+    name: str
+    kind: str
+    fields: Sequence[Field]
+    each: Source | None = None
+    at_least: int = 0
+    most: int = MAX_RECORDS
+    statuses: frozenset[int] = frozenset({200})
+    encoding: str = ""
+    follow: Sequence[FollowRule] = ()
+
+    def extract(self, page: Page) -> Extracted:
+        """Read a page. Raises nothing that a page or a rule could cause."""
+        collector = Collector()
+        records: list[dict[str, Any]] = []
+        follow: list[Follow] = []
+        matched = 0
+        try:
+            document = self.document(page)
+            matched = self._read(document, collector, records)
+            collector.record = -1
+            self._follow(document, collector, follow)
+            if document.cut_at:
+                collector.problem("page_cut", f"read only up to here: {document.cut_at}")
+        except Full:
+            pass
+        except PageError as error:
+            collector.problem(error.code, str(error), fatal=True)
+        except (RecursionError, MemoryError) as error:
+            text = f"the page is too much for its rule: {type(error).__name__}"
+            collector.problem("too_much", text, fatal=True)
+        return Extracted(
+            records=[] if collector.failed else records,
+            follow=[] if collector.failed else follow,
+            problems=collector.problems,
+            failed=collector.failed,
+            matched=matched,
+            hidden=collector.hidden,
+        )
+
+    def document(self, page: Page, *, any_status: bool = False) -> Document:
+        """The page parsed as this rule has it. Raises ``PageError``."""
+        if not any_status and page.status not in self.statuses:
+            raise PageError("bad_status", f"status {page.status} is none of this rule")
+        document = Document(page, encoding=self.encoding, xml=self.kind == "xml")
+        # Each kind fails here where the page is none of it, also for a rule without expressions.
+        if self.kind == "json":
+            _ = document.data
+        elif self.kind != "text":
+            _ = document.root
+        return document
+
+    def _read(self, document: Document, collector: Collector, records: list[dict[str, Any]]) -> int:
+        page = Scope(document)
+        if self.each is None:
+            if self.fields:
+                records.append(read_all(self.fields, page, collector))
+            return len(records)
+        matched = 0
+        for raw in self._matches(self.each, page, collector):
+            matched += 1
+            if matched > self.most:
+                collector.problem("too_many", f"more than {self.most} records", fatal=True)
+                raise Full
+            collector.record = matched - 1
+            try:
+                scope = self.each.inner(raw, page)
+            except BadValue as error:
+                collector.problem("bad_record", str(error), fatal=True)
+                continue
+            records.append(read_all(self.fields, scope, collector))
+        if matched < self.at_least:
+            collector.record = -1
+            text = f"{matched} records; at least {self.at_least} are expected"
+            collector.problem("too_few", text, fatal=True)
+        return matched
+
+    def _matches(self, each: Source, page: Scope, collector: Collector) -> Iterable[Any]:
+        try:
+            return each.raw(page)
+        except BadValue as error:
+            collector.problem("bad_record", str(error), "each", fatal=True)
+            return []
+
+    def _follow(self, document: Document, collector: Collector, follow: list[Follow]) -> None:
+        page = document.page
+        for number, each in enumerate(self.follow):
+            if page.depth >= each.depth:
+                continue
+            found = each.links.read(Scope(document), collector, f"follow[{number}]") or []
+            for url in list(dict.fromkeys(found))[: each.most]:
+                if len(follow) >= MAX_FOLLOW:
+                    return
+                meta = page.meta if each.keep_meta else {}
+                follow.append(Follow(url=url, rule=each.rule, depth=page.depth + 1, meta=meta))
+
+
+class RuleMap:
+    """The compiled rules of one version of a biz; safe to be used by several threads."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        self._rules = dict(rules)
+
+    def find(self, name: str) -> Rule | None:
+        """A rule by name or number; "" is the rule ``default``, else the only one."""
+        if name:
+            return self._rules.get(name)
+        if DEFAULT_RULE in self._rules or len(self._rules) != 1:
+            return self._rules.get(DEFAULT_RULE)
+        return next(iter(self._rules.values()))
+
+    def extract(self, name: str, page: Page) -> Extracted:
+        """Read a page by the rule of that name. Raises nothing."""
+        rule = self.find(name)
+        if rule is None:
+            text = f"the biz has no rule {name[:64]!r}" if name else "the request names no rule"
+            problem = PageProblem(code="unknown_rule", text=text, fatal=True)
+            return Extracted(problems=[problem], failed=True)
+        return rule.extract(page)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._rules)
+
+    def __len__(self) -> int:
+        return len(self._rules)

@@ -1,0 +1,160 @@
+"""What is done to found values before they become the field's type, one step after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from apps.requeststore.extraction.casting import to_text
+from apps.requeststore.extraction.limits import MAX_PAGE_BYTES, MAX_VALUES
+from apps.requeststore.extraction.problems import BadValue
+from apps.requeststore.extraction.queries import Pattern, Query
+
+Values = Iterable[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``work`` takes the values so far, lazily where it can, and gives those that go on."""
+
+    name: str
+    work: Callable[[Values], Iterator[Any]]
+
+
+def each_text(name: str, change: Callable[[str], str]) -> Step:
+    """A step on one text at a time."""
+
+    def work(values: Values) -> Iterator[Any]:
+        for value in values:
+            yield _bounded(change(to_text(value)))
+
+    return Step(name, work)
+
+
+def _bounded(text: str) -> str:
+    if len(text) > MAX_PAGE_BYTES:
+        raise BadValue("the text grows too long")
+    return text
+
+
+def replacing(old: str, new: str) -> Step:
+    def change(text: str) -> str:
+        if len(new) > len(old):
+            growth = text.count(old) * (len(new) - len(old))
+            if len(text) + growth > MAX_PAGE_BYTES:
+                raise BadValue("the text grows too long")
+        return text.replace(old, new)
+
+    return each_text("replace", change)
+
+
+def substituting(pattern: Pattern, new: str) -> Step:
+    """Every match of ``pattern`` becomes ``new``, letter for letter."""
+
+    def change(text: str) -> str:
+        parts, at, size = [], 0, 0
+        for begin, end in pattern.spans(text):
+            parts += [text[at:begin], new]
+            size += begin - at + len(new)
+            at = end
+            if size > MAX_PAGE_BYTES:
+                raise BadValue("the text grows too long")
+        return "".join([*parts, text[at:]])
+
+    return each_text("sub", change)
+
+
+def matching(pattern: Pattern) -> Step:
+    """All matches in all texts."""
+
+    def work(values: Values) -> Iterator[Any]:
+        for value in values:
+            yield from pattern.matches(to_text(value))
+
+    return Step("regex", work)
+
+
+def splitting(separator: str) -> Step:
+    def work(values: Values) -> Iterator[Any]:
+        for value in values:
+            parts = to_text(value).split(separator, MAX_VALUES)
+            if len(parts) > MAX_VALUES:
+                raise BadValue(f"more than {MAX_VALUES} parts")
+            yield from parts
+
+    return Step("split", work)
+
+
+def joining(separator: str) -> Step:
+    def work(values: Values) -> Iterator[Any]:
+        texts, size = [], 0
+        for value in values:
+            text = to_text(value).strip()
+            if not text:
+                continue
+            size += len(text) + len(separator)
+            if size > MAX_PAGE_BYTES:
+                raise BadValue("the text grows too long")
+            texts.append(text)
+        if texts:
+            yield separator.join(texts)
+
+    return Step("join", work)
+
+
+def querying(query: Query) -> Step:
+    """A JMESPath in each value; a text is read as JSON first. Items of a list go on one by one."""
+
+    from apps.requeststore.extraction.casting import to_json
+
+    def work(values: Values) -> Iterator[Any]:
+        for value in values:
+            found = query(to_json(value, None))  # type: ignore[arg-type]
+            if isinstance(found, list):
+                yield from found
+            elif found is not None:
+                yield found
+
+    return Step("jmespath", work)
+
+
+def _unique(values: Values) -> Iterator[Any]:
+    seen: set[Any] = set()
+    for value in values:
+        key = to_text(value)
+        if key not in seen:
+            seen.add(key)
+            yield value
+
+
+def _first(values: Values) -> Iterator[Any]:
+    yield from islice((value for value in values if not is_blank(value)), 1)
+
+
+def _last(values: Values) -> Iterator[Any]:
+    last = None
+    for value in values:
+        last = value if not is_blank(value) else last
+    if last is not None:
+        yield last
+
+
+def is_blank(value: Any) -> bool:
+    """Nothing worth keeping: null, or a text of white space."""
+    return value is None or (isinstance(value, str) and not value.strip())
+
+
+PLAIN: Final = {
+    step.name: step
+    for step in (
+        each_text("strip", str.strip),
+        each_text("collapse", lambda text: " ".join(text.split())),
+        each_text("lower", str.lower),
+        each_text("upper", str.upper),
+        Step("unique", _unique),
+        Step("first", _first),
+        Step("last", _last),
+    )
+}

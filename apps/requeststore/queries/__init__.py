@@ -1,0 +1,1 @@
+"""Reads of this app that a page or an answer needs."""

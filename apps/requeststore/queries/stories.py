@@ -1,0 +1,213 @@
+"""A stored request as people and programs are told of it (seed S4.29).
+
+Ids are texts: numbers beyond 2^53 lose digits in JavaScript (seed S4.8). Values under names that
+sound secret are masked for everybody; headers, parameters, body and meta are for operators.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import msgspec
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from apps.access.services import mask
+from apps.access.services.audit import MASK
+from apps.requeststore.engine.biz import Biz
+from apps.requeststore.engine.entity import decode_entity
+from apps.requeststore.engine.errors import BadRequest
+from apps.requeststore.engine.flags import EXPIRED, FAILED, MOVING, NEW, PROCESSED, TAKEN
+from apps.requeststore.engine.sharding import Place
+from apps.requeststore.stores.base import StepKind, StoredRequest
+from yardkit.snowflake import decode
+
+# More of a body is not shown.
+MOST_BODY: Final = 20_000
+_STATES: Final[Mapping[int, str]] = {
+    NEW: "new",
+    TAKEN: "taken",
+    PROCESSED: "processed",
+    EXPIRED: "expired",
+    MOVING: "moving",
+}
+LABELS: Final[Mapping[str, Promise]] = {
+    "new": gettext_lazy("new"),
+    "taken": gettext_lazy("taken"),
+    "processed": gettext_lazy("processed"),
+    "failed": gettext_lazy("failed"),
+    "expired": gettext_lazy("expired"),
+    "moving": gettext_lazy("being moved"),
+    "own": gettext_lazy("ended"),
+}
+TONES: Final[Mapping[str, str]] = {
+    "new": "default",
+    "taken": "info",
+    "processed": "success",
+    "failed": "danger",
+    "expired": "warning",
+    "moving": "info",
+    "own": "success",
+}
+STEPS: Final[Mapping[str, Promise]] = {
+    StepKind.STORED: gettext_lazy("stored"),
+    StepKind.QUEUED: gettext_lazy("put into the queue"),
+    StepKind.TAKEN: gettext_lazy("taken"),
+    StepKind.RETURNED: gettext_lazy("given back, to be tried again"),
+    StepKind.OVERDUE: gettext_lazy("not finished by its deadline, so it is new again"),
+    StepKind.REQUEUED: gettext_lazy("was in no queue any more, so it was queued again"),
+    StepKind.FINISHED: gettext_lazy("finished"),
+    StepKind.REOPENED: gettext_lazy("opened again"),
+    StepKind.EXPIRED: gettext_lazy("expired before anybody had processed it"),
+    StepKind.MOVED: gettext_lazy("moved into another shard"),
+}
+# Beside what sounds secret anywhere.
+_SECRET_HEADER: Final = re.compile(r"auth|cookie|token|secret|key|session|passw", re.IGNORECASE)
+
+
+def state_of(request: StoredRequest, biz: Biz, now: int) -> str:
+    """``new``, ``taken``, ``processed``, ``failed``, ``expired``, ``moving``, or ``own``: a flag
+    of the biz. What has expired is that, also when nobody has marked it yet."""
+    if request.flag in (NEW, TAKEN) and request.ts <= biz.cutoff(now):
+        return "expired"
+    if request.flag in (FAILED, biz.failed_flag):
+        return "failed"
+    return _STATES.get(request.flag, "own")
+
+
+def row_of(request: StoredRequest, biz: Biz, *, project_id: int, now: int) -> dict[str, Any]:
+    """What lists tell of one."""
+    return {
+        "id": str(request.id),
+        "project": project_id,
+        "biz": request.biz,
+        "ts": request.ts,
+        "stored_at": moment(request.ts),
+        "flag": request.flag,
+        "state": state_of(request, biz, now),
+        "meaning": biz.flags.get(str(request.flag), ""),
+        "priority": request.priority,
+        "tries": request.tries,
+        "owner": request.owner,
+        "deadline_at": moment(request.deadline),
+        "queued_at": moment(request.queued_at),
+        "finished_at": moment(request.finished_at),
+        "expires_at": moment(request.ts + biz.ttl_seconds * 1000),
+        "deleted_at": moment(request.ts + biz.delete_after_seconds * 1000),
+        "result": result_of(request.result),
+    }
+
+
+def story_of(
+    request: StoredRequest,
+    biz: Biz,
+    *,
+    project_id: int,
+    version: int,
+    place: Place,
+    whole: bool,
+    now: int,
+) -> dict[str, Any]:
+    """All of it; ``whole``: also what only operators see."""
+    made_at, worker = made_by(request.id)
+    return {
+        **row_of(request, biz, project_id=project_id, now=now),
+        "settings_version": version,
+        "place": {
+            "node": place.node,
+            "database": place.shard.database,
+            "collection": place.shard.collection,
+        },
+        "id_made_at": made_at,
+        "id_worker": worker,
+        "data_bytes": len(request.data),
+        "data": shown_data(request.data, whole=whole),
+        "steps": [
+            {"at": moment(step.at), "kind": str(step.kind), "by": step.by, "text": step.text}
+            for step in request.steps
+        ],
+    }
+
+
+def shown_data(data: bytes, *, whole: bool) -> dict[str, Any]:
+    """The stored entity; ``problem`` says why it cannot be read."""
+    try:
+        entity = decode_entity(data)
+    except BadRequest as error:
+        return {"problem": str(error)}
+    shown = {"url": masked_url(entity.url), "rule": entity.rule, "method": entity.method}
+    if not whole:
+        return shown
+    body = entity.body[:MOST_BODY].decode("utf-8", "replace")
+    return {
+        **shown,
+        "headers": _masked_headers(entity.headers),
+        "params": dict(mask(entity.params)),
+        "body": body,
+        "body_bytes": len(entity.body),
+        "meta": plain(dict(mask(entity.meta))),
+    }
+
+
+def masked_url(url: str) -> str:
+    """Without a password, and without values of parameters whose names sound secret."""
+    try:
+        parts = urlsplit(url)
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        return url
+    host = parts.netloc.rpartition("@")
+    netloc = f"{MASK}@{host[2]}" if host[1] else parts.netloc
+    hidden = mask(dict(pairs))
+    secret = {name for name, value in pairs if value and hidden[name] == MASK}
+    query = parts.query
+    if secret:
+        query = urlencode([(name, MASK if name in secret else value) for name, value in pairs])
+    if netloc == parts.netloc and query == parts.query:
+        return url
+    return urlunsplit(parts._replace(netloc=netloc, query=query))
+
+
+def _masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    hidden = mask(headers)
+    return {name: MASK if _SECRET_HEADER.search(name) else str(hidden[name]) for name in headers}
+
+
+def result_of(raw: bytes) -> Any:
+    """What the last owner said; a text where that is no JSON."""
+    if not raw:
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        return raw[:MOST_BODY].decode("utf-8", "replace")
+
+
+def made_by(number: int) -> tuple[datetime | None, int | None]:
+    """When an id was made, and by which worker; None for an id of other make."""
+    try:
+        made_at, worker, _sequence = decode(number)
+    except (ValueError, OverflowError):
+        return None, None
+    return made_at, worker
+
+
+def moment(ms: int) -> datetime | None:
+    """Unix ms as a time; None for 0, never."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
+
+
+def plain(value: Any) -> Any:
+    """What MessagePack has brought, as JSON can have it: bytes as their length."""
+    if isinstance(value, bytes):
+        return _("%(count)d bytes") % {"count": len(value)}
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value

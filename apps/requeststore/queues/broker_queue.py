@@ -1,0 +1,164 @@
+"""The queue in the platform's broker, RabbitMQ or the SQLite file, where there is no Redis.
+
+Reliable hand-over (seed S4.22) is the broker's: what a consumer has not settled comes back when its
+connection ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import TimeoutError as ConfirmTimeout
+from typing import Final
+
+from apps.requeststore.engine.entity import MAX_PRIORITY
+from apps.requeststore.engine.errors import BadEntry, StoreUnavailable
+from apps.requeststore.queues.base import QueueStats, Taken
+from apps.requeststore.queues.entries import level_of, read_entry, write_entry
+from apps.requeststore.stores.base import Entry
+from yardkit.broker import (
+    Broker,
+    BrokerClosed,
+    BrokerError,
+    Delivery,
+    Outgoing,
+    QueueSpec,
+    Subscription,
+    Unroutable,
+)
+
+logger = logging.getLogger(__name__)
+
+_CONFIRM_SECONDS: Final = 30.0
+# Entries that wait in a consumer's memory are not there for the others.
+PREFETCH: Final = 200
+
+
+class BrokerQueue:
+    """See ``base.RequestQueue``. ``prefetch``: as many are taken and not settled at most.
+
+    The broker object is shared, and stays open when the queue is closed.
+    """
+
+    def __init__(self, broker: Broker, name: str, *, prefetch: int = PREFETCH) -> None:
+        self._broker = broker
+        self._spec = QueueSpec(name, max_priority=MAX_PRIORITY)
+        self._prefetch = prefetch
+        self._opening = threading.Lock()
+        self._declared = False
+        self._subscription: Subscription | None = None
+        self._closed = False
+
+    def push(self, entries: Sequence[Entry], *, priority: int = 0) -> None:
+        """See ``base.RequestQueue``."""
+        if not entries:
+            return
+        level = level_of(priority)
+        messages = [
+            Outgoing(write_entry(entry), self._spec.name, priority=level) for entry in entries
+        ]
+        try:
+            self._declare()
+            try:
+                self._broker.publish(messages).result(_CONFIRM_SECONDS)
+            except Unroutable:
+                # Somebody has deleted the queue meanwhile, so it has taken none of them.
+                self._broker.declare(self._spec)
+                self._broker.publish(messages).result(_CONFIRM_SECONDS)
+        except (BrokerError, ConfirmTimeout) as error:
+            raise self._unavailable(error) from error
+
+    def take(self, number: int, *, timeout: float) -> list[Taken]:
+        """See ``base.RequestQueue``."""
+        deadline = time.monotonic() + timeout
+        try:
+            subscription = self._subscribed()
+            while True:
+                left = max(0.0, deadline - time.monotonic())
+                deliveries = subscription.take(number, left)
+                found = [taken for each in deliveries if (taken := self._read(subscription, each))]
+                if found or (not deliveries and not self._broker.connected):
+                    break
+                if time.monotonic() >= deadline:
+                    return []
+        except BrokerError as error:
+            raise self._unavailable(error) from error
+        if not found:
+            raise StoreUnavailable(f"the broker at {self._broker.url} does not answer")
+        return found
+
+    def settle(self, taken: Sequence[Taken]) -> None:
+        """See ``base.RequestQueue``."""
+        if self._subscription is not None:
+            self._subscription.ack(_deliveries(taken))
+
+    def requeue(self, taken: Sequence[Taken]) -> None:
+        """See ``base.RequestQueue``."""
+        if self._subscription is not None:
+            self._subscription.requeue(_deliveries(taken))
+
+    def rescue(self) -> int:
+        """The broker has done it by then."""
+        return 0
+
+    def stats(self) -> QueueStats:
+        """See ``base.RequestQueue``; those in the memory of consumers count as taken, which
+        RabbitMQ does not tell."""
+        try:
+            self._declare()
+            depth = self._broker.depth(self._spec.name)
+        except BrokerError as error:
+            raise self._unavailable(error) from error
+        return QueueStats(depth.ready, depth.unacked if depth.unacked >= 0 else None)
+
+    def clear(self) -> int:
+        """See ``base.RequestQueue``."""
+        try:
+            self._declare()
+            return self._broker.purge(self._spec.name)
+        except BrokerError as error:
+            raise self._unavailable(error) from error
+
+    def close(self) -> None:
+        """See ``base.RequestQueue``."""
+        with self._opening:
+            self._closed = True
+            subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            subscription.close()
+
+    def _read(self, subscription: Subscription, delivery: Delivery) -> Taken | None:
+        try:
+            return Taken(read_entry(delivery.body), delivery)
+        except BadEntry as error:
+            logger.warning("%s: a dead letter: %s", self._spec.name, error)
+            subscription.dead_letter(delivery, str(error))
+            return None
+
+    def _declare(self) -> None:
+        if not self._declared:
+            self._broker.declare(self._spec)
+            self._declared = True
+
+    def _subscribed(self) -> Subscription:
+        with self._opening:
+            if self._closed:
+                raise StoreUnavailable("this queue is closed")
+            if self._subscription is None:
+                self._declare()
+                self._subscription = self._broker.subscribe(
+                    self._spec.name, prefetch=self._prefetch
+                )
+            return self._subscription
+
+    def _unavailable(self, error: BaseException) -> StoreUnavailable:
+        if isinstance(error, BrokerClosed):
+            return StoreUnavailable("the connection to the broker was closed here")
+        text = str(error) or "no confirm in time"
+        return StoreUnavailable(f"the broker at {self._broker.url}: {text}")
+
+
+def _deliveries(taken: Sequence[Taken]) -> list[Delivery]:
+    return [each.token for each in taken if isinstance(each.token, Delivery)]

@@ -1,0 +1,75 @@
+"""An entry of a queue as bytes: ``{"id":"123","biz":"news","ts":1700000000000}`` (seed S4.19)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from apps.requeststore.engine.biz import NAME
+from apps.requeststore.engine.entity import MAX_PRIORITY
+from apps.requeststore.engine.errors import BadEntry
+from apps.requeststore.engine.limits import MAX_ID, MAX_TS
+from apps.requeststore.stores.base import Entry
+
+# Ours have about 70; others may send fields of their own along.
+MAX_ENTRY_BYTES: Final = 4096
+_DIGITS: Final = re.compile(r"[0-9]{1,19}")
+_NAME: Final = re.compile(NAME)
+
+
+class _Written(msgspec.Struct):
+    id: str
+    biz: str
+    ts: int
+
+
+class _Read(msgspec.Struct):
+    """What others write, too: numbers as numbers or as text, and fields that we do not know."""
+
+    id: int | str
+    biz: str
+    ts: int | str
+
+
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(_Read)
+
+
+def write_entry(entry: Entry) -> bytes:
+    """The id as a text: many readers lose digits of a number beyond 2^53 (seed S4.8)."""
+    return _encoder.encode(_Written(str(entry.id), entry.biz, entry.ts))
+
+
+def read_entry(body: bytes) -> Entry:
+    """Raises ``BadEntry``; its text says what is wrong and quotes nothing of the body."""
+    if len(body) > MAX_ENTRY_BYTES:
+        raise BadEntry(f"an entry has at most {MAX_ENTRY_BYTES} bytes; this one has {len(body)}")
+    try:
+        found = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadEntry(f"no entry {{id, biz, ts}}: {error}") from None
+    entry = Entry(
+        _whole("id", found.id, MAX_ID),
+        found.biz,
+        _whole("ts", found.ts, MAX_TS),
+    )
+    if not _NAME.fullmatch(entry.biz):
+        raise BadEntry("biz is no name: use a-z, 0-9 and _, at most 32, a letter first")
+    return entry
+
+
+def level_of(priority: int) -> int:
+    """A priority as both kinds of queues keep it: 0 to 9."""
+    return min(max(priority, 0), MAX_PRIORITY)
+
+
+def _whole(name: str, value: int | str, largest: int) -> int:
+    if isinstance(value, str):
+        if not _DIGITS.fullmatch(value):
+            raise BadEntry(f"{name} is no whole number of at most 19 digits")
+        value = int(value)
+    if not 0 <= value <= largest:
+        raise BadEntry(f"{name} is not in 0 to {largest}")
+    return value

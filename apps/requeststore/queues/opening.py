@@ -1,0 +1,56 @@
+"""From settings to a queue: in Redis where there is one, else in the broker."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from apps.requeststore.queues.base import RequestQueue
+from apps.requeststore.queues.broker_queue import BrokerQueue
+from apps.requeststore.queues.burying import BuryInBroker
+from apps.requeststore.queues.redis_list import RedisListQueue
+from apps.requeststore.queues.redis_server import shared_server
+from yardkit.broker.base import Broker
+
+# As ``engine.sharding.queue_of`` makes them: whose project the dead letters are.
+_OF_PROJECT: Final = re.compile(r"p([1-9][0-9]{0,17})\.")
+
+
+def redis_key(prefix: str, name: str) -> str:
+    """The list of the queue ``name``."""
+    return f"{prefix}:requests:{name}"
+
+
+def broker_queue_name(name: str) -> str:
+    """The broker's queue of the queue ``name``."""
+    return f"requests.{name}"
+
+
+def open_queue(
+    name: str,
+    *,
+    redis_url: str = "",
+    redis_prefix: str = "crawlyard",
+    broker: Broker | None = None,
+    consumer: str = "",
+) -> RequestQueue:
+    """The queue ``name`` (``p7.news``): in Redis if ``redis_url`` is set, else in ``broker``.
+
+    ``consumer`` tells in Redis whose entries are whose; queues of one URL share connections. Junk
+    becomes a dead letter of the broker; without one it goes to a list beside the queue. Nothing is
+    connected before it is used. Raises ``BadSetting``.
+    """
+    if redis_url:
+        bury = None
+        if broker is not None:
+            of_project = _OF_PROJECT.match(name)
+            bury = BuryInBroker(broker, project_id=int(of_project[1]) if of_project else None)
+        return RedisListQueue(
+            shared_server(redis_url),
+            redis_key(redis_prefix, name),
+            consumer=consumer or "process",
+            bury=bury,
+        )
+    if broker is None:
+        raise ValueError("a queue needs a Redis or a broker")
+    return BrokerQueue(broker, broker_queue_name(name))

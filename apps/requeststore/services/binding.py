@@ -1,0 +1,160 @@
+"""From the active configuration of a project to bizzes that requests can be stored for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from django.conf import settings
+
+from apps.configcenter.models import ConfigVersion
+from apps.configcenter.services import Active
+from apps.requeststore.engine.biz import Biz, BizBook
+from apps.requeststore.engine.checking import read_book
+from apps.requeststore.engine.errors import BadSetting, UnknownNode
+from apps.requeststore.engine.shard import Shard
+from apps.requeststore.engine.sharding import Place, Spread, queue_of
+from apps.requeststore.models import ShardReport
+from apps.requeststore.services.kind import KIND
+from apps.requeststore.texts import told
+
+# A biz that was gone before them is found in the store's own tools only.
+_MOST_VERSIONS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class BoundBiz:
+    """A biz of a project as a version of its configuration has it, with the names made of it.
+
+    ``former`` are places where it has stored requests and that no epoch of it names any more.
+    """
+
+    project_id: int
+    name: str
+    settings: Biz
+    version: int
+    queue_name: str
+    spread: Spread
+    former: tuple[Place, ...] = ()
+    # The active version has it no more: nobody stores or fetches, what is there runs out.
+    retired: bool = False
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Every place a request of it may lie in."""
+        return (*self.spread.places, *self.former)
+
+    def candidates(self, number: int, ts: int | None = None) -> list[Place]:
+        """Where to look for an id, the likeliest first: see ``Spread.candidates``."""
+        return self.spread.candidates(number, ts, self.former)
+
+
+def bind(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
+    """The bizzes of a version, by name.
+
+    Raises:
+        BadSetting: the version has problems by now, or two bizzes want the same collection.
+        UnknownNode: a biz names a node that is not one of ``nodes``.
+    """
+    book, flaws = read_book(active.data)
+    if book is None:
+        errors = [str(told(flaw)) for flaw in flaws if not flaw.warning]
+        raise BadSetting("; ".join(errors[:5]))
+    owners = owners_of_shards(active.project_id)
+    found = dict[str, BoundBiz]()
+    for name, biz in book.bizzes.items():
+        bound = bound_biz(active.project_id, name, biz, active.number)
+        _check_nodes(bound, nodes)
+        _check_owners(bound, owners)
+        found[name] = with_former(bound, owners, nodes)
+    return found
+
+
+def bound_biz(project_id: int, name: str, biz: Biz, version: int) -> BoundBiz:
+    """One biz, without asking anything."""
+    spread = Spread(prefix=settings.REQUESTS_PREFIX, project_id=project_id, name=name, biz=biz)
+    queue = queue_of(project_id, name, biz)
+    return BoundBiz(project_id, name, biz, version, queue, spread)
+
+
+def owners_of_shards(project_id: int) -> dict[Place, str]:
+    """Which biz each shard of the project that was ever made belongs to. One query."""
+    rows = ShardReport.objects.filter(project_id=project_id).order_by("pk")
+    return {
+        Place(node, Shard(database, collection)): biz
+        for biz, node, database, collection in rows.values_list(
+            "biz", "node", "database", "collection"
+        )
+    }
+
+
+def with_former(bound: BoundBiz, owners: dict[Place, str], nodes: Collection[str]) -> BoundBiz:
+    """The same biz, with the places it had in earlier versions."""
+    current = frozenset(bound.spread.places)
+    former = [
+        place
+        for place, biz in owners.items()
+        if biz == bound.name and place not in current and place.node in nodes
+    ]
+    return replace(bound, former=tuple(former))
+
+
+def bind_retired(
+    project_id: int, current: Collection[str], nodes: Collection[str]
+) -> dict[str, BoundBiz]:
+    """Bizzes that have shards and are not among ``current``, with the settings they had last."""
+    owners = owners_of_shards(project_id)
+    names = {*owners.values()}.difference(current)
+    found = dict[str, BoundBiz]()
+    for name, biz, version in _last_settings(project_id, names) if names else ():
+        bound = replace(bound_biz(project_id, name, biz, version), retired=True)
+        if all(place.node in nodes for place in bound.spread.places):
+            found[name] = with_former(bound, owners, nodes)
+    return found
+
+
+def _last_settings(project_id: int, names: Collection[str]) -> Iterator[tuple[str, Biz, int]]:
+    """(name, settings, version) of each, by the newest version that was active and had it."""
+    wanted = set(names)
+    versions = (
+        ConfigVersion.objects.filter(
+            configuration__kind=KIND,
+            configuration__project_id=project_id,
+            activations__isnull=False,
+        )
+        .distinct()
+        .order_by("-number")
+    )
+    for version in versions[:_MOST_VERSIONS]:
+        if not wanted:
+            return
+        book = read_book(version.data)[0] or BizBook()
+        for name in sorted(wanted.intersection(book.bizzes)):
+            wanted.discard(name)
+            yield name, book.bizzes[name], version.number
+
+
+def _check_nodes(bound: BoundBiz, nodes: Collection[str]) -> None:
+    unknown = defaultdict[str, list[str]](list)
+    for number, epoch in enumerate(bound.settings.epochs):
+        for node in epoch.nodes:
+            if node not in nodes:
+                unknown[node].append(str(number))
+    if unknown:
+        named = ", ".join(f"{node} (epoch {', '.join(at)})" for node, at in unknown.items())
+        raise UnknownNode(
+            f"biz {bound.name}: REQUESTS_NODES of this process has no node {named}; "
+            f"there are {', '.join(sorted(nodes))}"
+        )
+
+
+def _check_owners(bound: BoundBiz, owners: dict[Place, str]) -> None:
+    for place in bound.spread.places:
+        owner = owners.get(place, bound.name)
+        if owner != bound.name:
+            raise BadSetting(
+                f"biz {bound.name}: {place.node}:{place.shard.database}.{place.shard.collection} "
+                f"holds requests of the biz {owner}; name another database or collection"
+            )

@@ -1,0 +1,93 @@
+"""Requests that people and programs hand over: all of them are stored, or none is.
+
+    entities = read_requests(bound, values)
+    submitted = submit(bound, entities, by="rest:ann")
+
+With the ids reserved before anything is stored, a repeat of ``submit`` completes the first: what
+is there already stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+
+from apps.requeststore.engine.entity import Entity
+from apps.requeststore.engine.limits import MAX_BATCH
+from apps.requeststore.engine.reading import read_request
+from apps.requeststore.errors import BadRequests, BizDisabled
+from apps.requeststore.services.yard import BoundBiz, Yard, shared_yard
+from apps.requeststore.texts import told
+from apps.runtime.services import database_now
+
+# Flaws that are told at once.
+MOST_TOLD: Final = 100
+
+Keep = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """Ids in the order of the requests; ``ts``: when they were stored, in ms."""
+
+    ids: list[int]
+    ts: int
+
+
+def read_requests(
+    bound: BoundBiz, values: Sequence[object], place: str = "requests"
+) -> list[Entity]:
+    """Each a URL, or an object. Raises ``BadRequests``, with the first 100 flaws and their places.
+
+    ``place``: of a value without its number, ``requests.3.url``; "" for values that have none.
+    """
+    if not 1 <= len(values) <= MAX_BATCH:
+        text = _("From 1 to %(most)s requests at once.") % {"most": f"{MAX_BATCH:,}"}
+        raise BadRequests(fields={place or "requests": [text]})
+    entities = []
+    fields: dict[str, list[str]] = {}
+    for number, value in enumerate(values):
+        entity, flaws = read_request(value, bound.settings)
+        entities.append(entity)
+        for flaw in flaws:
+            where = ".".join(filter(None, (place and f"{place}.{number}", flaw.place)))
+            fields.setdefault(where or "url", []).append(told(flaw).text)
+        if len(fields) >= MOST_TOLD:
+            break
+    if fields:
+        raise BadRequests(fields=fields)
+    return entities
+
+
+def submit(
+    bound: BoundBiz,
+    entities: Sequence[Entity],
+    *,
+    by: str,
+    kept: dict[str, Any] | None = None,
+    keep: Keep | None = None,
+    yard: Yard | None = None,
+) -> Submitted:
+    """Store them and put them into the queue. Call it outside of a transaction.
+
+    ``keep`` is told the ids before anything is stored; ``kept`` is what it was told when the same
+    was tried before.
+
+    Raises:
+        BizDisabled
+        StoreUnavailable: nothing, or any part of it, is stored; repeat it with the same ids.
+    """
+    yard = yard or shared_yard()
+    if not bound.settings.enabled:
+        raise BizDisabled
+    if kept is not None:
+        ids, ts = [int(number) for number in kept["ids"]], int(kept["ts"])
+    else:
+        ids, ts = yard.reserve(len(entities)), int(database_now().timestamp() * 1000)
+        if keep is not None:
+            keep({"ids": [str(number) for number in ids], "ts": ts})
+    yard.submit(bound, entities, by=by, now=ts, ids=ids)
+    return Submitted(ids, ts)

@@ -1,0 +1,82 @@
+"""The settings of bizzes as a kind of configuration: ``biz`` (seed S4.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import ClassVar, Final
+
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from apps.configcenter.engine.plain import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Data, check_plain
+from apps.configcenter.services import Found, Kind, Problem, Unreadable
+from apps.requeststore.engine.biz import BizBook
+from apps.requeststore.engine.checking import Flaw, changed_epochs, read_book
+from apps.requeststore.extraction import check_rules
+from apps.requeststore.texts import told
+from yardkit.yaml_reading import Limits, YamlError, read_document, shown_path
+from yardkit.yaml_writing import write_value
+
+KIND: Final = "biz"
+_LIMITS: Final = Limits(bytes=MAX_BYTES, depth=MAX_DEPTH, values=MAX_VALUES)
+
+
+class BizKind(Kind):
+    """All bizzes of a project: where requests lie and wait, and how their pages are read."""
+
+    name = KIND
+    title = _("Bizzes")
+    suffix: ClassVar[str] = "yaml"
+    media_type: ClassVar[str] = "application/yaml"
+
+    def check(self, data: Data) -> Iterable[Problem]:
+        """Of every field, what they mean together, and the extraction rules."""
+        return [*(told(flaw) for flaw in read_book(data)[1]), *_rule_problems(data)]
+
+    def check_change(self, old: Data, new: Data, now: datetime) -> Iterable[Problem]:
+        """Warns of epochs that have requests and change: see ``Epoch``."""
+        before, after = read_book(old)[0], read_book(new)[0]
+        if before is None or after is None:
+            return []
+        return list(_changed_epochs(before, after, int(now.timestamp() * 1000)))
+
+    def summary(self, data: Data) -> str:
+        """How many bizzes, and the names of the first."""
+        names = list(data.get("bizzes") or {})
+        count = ngettext("%(count)d biz", "%(count)d bizzes", len(names)) % {"count": len(names)}
+        shown = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
+        return f"{count}: {shown}" if names else count
+
+    def read(self, raw: bytes, name: str = "") -> Data:
+        """YAML, and so JSON as well. Raises ``Unreadable``."""
+        try:
+            root = read_document(raw, _LIMITS, refuse_merge_keys=True).root
+            return check_plain({} if root is None else root)
+        except YamlError as error:
+            place = ":".join(filter(None, (name, str(error.line))))
+            where = f" ({shown_path(error.path)})" if error.path else ""
+            raise Unreadable([Found(place, error.code, f"{error}{where}")]) from None
+        except ValueError as error:
+            raise Unreadable([Found(name, "unreadable", str(error))]) from None
+
+    def write(self, data: Data) -> str:
+        """YAML, which ``read`` reads back."""
+        return write_value(data)
+
+
+def _rule_problems(data: Data) -> Iterator[Problem]:
+    bizzes = data.get("bizzes")
+    for name, biz in bizzes.items() if isinstance(bizzes, dict) else ():
+        rules = biz.get("rules") if isinstance(biz, dict) else None
+        # What is no object at all has been refused already.
+        if isinstance(rules, dict):
+            yield from check_rules(rules, f"bizzes.{name}.rules")
+
+
+def _changed_epochs(before: BizBook, after: BizBook, now: int) -> Iterator[Found]:
+    for name, old in before.bizzes.items():
+        new = after.bizzes.get(name)
+        for index in changed_epochs(old, new, now) if new is not None else ():
+            place = f"bizzes.{name}.epochs[{index}]"
+            yield told(Flaw(place, "epoch_changed", {"now": now}, warning=True))

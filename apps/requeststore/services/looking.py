@@ -1,0 +1,181 @@
+"""Looking requests up in every place where they may be (seed S4.29)."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from django.db import InterfaceError, OperationalError, connection
+
+from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.limits import MAX_TS
+from apps.requeststore.engine.sharding import Place, time_of
+from apps.requeststore.services.binding import BoundBiz, owners_of_shards, with_former
+from apps.requeststore.services.connections import Connections
+from apps.requeststore.stores.base import StoredRequest
+
+# A place that nobody knew of is not asked for more often, per project.
+RELOAD_SECONDS: Final = 5.0
+
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A request, whose it is and where it lies."""
+
+    bound: BoundBiz
+    place: Place
+    request: StoredRequest
+
+
+class Looking:
+    """Shared by all lookups of a process."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._reloaded = dict[int, float]()
+
+    def many(self, bound: BoundBiz, ids: Sequence[int]) -> dict[int, Found]:
+        """Those that exist, by id. Raises ``StoreUnavailable`` when one may lie where nobody
+        answers."""
+        found = dict[int, Found]()
+
+        def look(place: Place, numbers: Sequence[int]) -> Iterator[int]:
+            requests = self._connections.node(place.node).find(place.shard, numbers)
+            for number, request in zip(numbers, requests, strict=True):
+                if request is None or request.biz != bound.name:
+                    yield number
+                else:
+                    found[number] = Found(bound, place, request)
+
+        away = self.through(bound, ids, lambda number: (number, None), look)
+        if away is not None and len(found) < len(ids):
+            raise away
+        return found
+
+    def likeliest(self, bound: BoundBiz, number: int) -> Found | None:
+        """The request, if it lies where its id says. Raises ``StoreUnavailable``."""
+        place = bound.candidates(number)[0]
+        (request,) = self._connections.node(place.node).find(place.shard, [number])
+        if request is None or request.biz != bound.name:
+            return None
+        return Found(bound, place, request)
+
+    def anywhere(self, bound: BoundBiz, number: int) -> Found | None:
+        """The request, wherever it lies. Raises ``StoreUnavailable``."""
+        return self.many(bound, [number]).get(number)
+
+    def through(
+        self,
+        bound: BoundBiz,
+        items: Iterable[_Item],
+        key: Callable[[_Item], tuple[int, int | None]],
+        look: Callable[[Place, Sequence[_Item]], Iterable[_Item]],
+    ) -> StoreUnavailable | None:
+        """Ask for items, each by its (id, ts), in their likeliest places, then in all others.
+
+        ``look`` asks one place and answers with those it does not know. What nobody knows is
+        looked for in places that other processes have made meanwhile, too. Returns the last node
+        that did not answer, if any; ``look`` was then not asked everywhere.
+        """
+        away: StoreUnavailable | None = None
+
+        def ask(place: Place, group: Sequence[_Item]) -> list[_Item]:
+            nonlocal away
+            try:
+                return list(look(place, group))
+            except StoreUnavailable as error:
+                away = error
+                return list(group)
+
+        likeliest = dict[Place, list[_Item]]()
+        for item in items:
+            number, ts = key(item)
+            place = bound.spread.place(number, time_of(number) if ts is None else ts)
+            likeliest.setdefault(place, []).append(item)
+        missed = [each for place, group in likeliest.items() for each in ask(place, group)]
+        asked = set[Place]() if len(likeliest) > 1 else set(likeliest)
+        for reload in (False, True):
+            known = self._reload(bound) if reload and missed else bound
+            for place in known.places:
+                if missed and place not in asked:
+                    asked.add(place)
+                    missed = ask(place, missed)
+        return away
+
+    def page(
+        self,
+        bound: BoundBiz,
+        *,
+        flag: int | None = None,
+        since: int = 0,
+        until: int = MAX_TS,
+        after: tuple[int, int] | None = None,
+        limit: int = 100,
+    ) -> list[Found]:
+        """Requests of all shards, newest first by (ts, id). Raises ``StoreUnavailable``."""
+        streams = [
+            [
+                Found(bound, place, each)
+                for each in self._connections.node(place.node).page(
+                    place.shard,
+                    biz=bound.name,
+                    flag=flag,
+                    since=since,
+                    until=until,
+                    after=after,
+                    limit=limit,
+                )
+            ]
+            for place in bound.places
+        ]
+        merged = heapq.merge(*streams, key=_newest_first)
+        # During a move a request lies in two shards for a moment.
+        unique = (next(same) for _, same in itertools.groupby(merged, key=_newest_first))
+        return list(itertools.islice(unique, limit))
+
+    def _reload(self, bound: BoundBiz) -> BoundBiz:
+        """The biz with the places that are known by now; asks now and then only."""
+        now = time.monotonic()
+        with self._lock:
+            if now - self._reloaded.get(bound.project_id, float("-inf")) < RELOAD_SECONDS:
+                return bound
+            self._reloaded[bound.project_id] = now
+        try:
+            owners = owners_of_shards(bound.project_id)
+        except (OperationalError, InterfaceError):
+            connection.close_if_unusable_or_obsolete()
+            return bound
+        return with_former(bound, owners, self._connections.urls)
+
+
+def look_everywhere(looking: Looking, bizzes: Sequence[BoundBiz], number: int) -> Found | None:
+    """The request with this id, whatever its biz.
+
+    Raises ``StoreUnavailable``: it was found nowhere, and not every node has answered.
+    """
+    problem: StoreUnavailable | None = None
+    # First where it is if nothing ever changed: of many bizzes and splits few are asked.
+    for look in (looking.likeliest, looking.anywhere):
+        for bound in bizzes:
+            try:
+                found = look(bound, number)
+            except StoreUnavailable as error:
+                problem = error
+                continue
+            if found is not None:
+                return found
+    if problem is not None:
+        raise problem
+    return None
+
+
+def _newest_first(found: Found) -> tuple[int, int]:
+    return -found.request.ts, -found.request.id

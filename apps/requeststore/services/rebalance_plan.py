@@ -1,0 +1,89 @@
+"""What a re-balance is about: from which places to which, and how far it is."""
+
+from __future__ import annotations
+
+import msgspec
+from django.conf import settings
+
+from apps.requeststore.engine.biz import Biz, Epoch
+from apps.requeststore.engine.sharding import Place, Spread
+from apps.requeststore.models import Rebalance, ShardReport
+from apps.requeststore.services.yard import BoundBiz
+from apps.requeststore.stores.base import Shard
+from apps.requeststore.stores.moving import Target
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Where requests go: all that counts of the settings at the start."""
+
+    database: str
+    collection: str
+    epoch: Epoch
+
+    @classmethod
+    def of(cls, biz: Biz) -> Plan:
+        """The newest epoch of the biz."""
+        return cls(biz.database, biz.collection, biz.epochs[-1])
+
+    def spread(self, project_id: int, name: str) -> Spread:
+        """Its places, as if it were the only epoch."""
+        biz = Biz(database=self.database, collection=self.collection, epochs=[self.epoch])
+        return spread_of(project_id, name, biz)
+
+    def target(self, project_id: int, name: str) -> Target:
+        """From an id to its place."""
+        spread, since = self.spread(project_id, name), self.epoch.since
+        return lambda number: spread.place(number, since)
+
+
+class Cursor(msgspec.Struct, kw_only=True):
+    """How far a re-balance is, as its row keeps it.
+
+    ``batch`` of ``sources[batch_at]`` is being moved; ``later``: (source, id) that somebody has
+    taken. ``again``: not all of those fitted into ``later``. ``held``: a worker is at it.
+    """
+
+    plan: Plan
+    sources: list[Place]
+    ttl_seconds: int
+    # Requests in all sources, -1 until a worker has asked.
+    total: int = -1
+    seen: int = 0
+    at: int = 0
+    after: tuple[int, int] | None = None
+    # How many are moved together, by their size; 0: to be found out for this source.
+    limit: int = 0
+    batch: list[int] = []
+    batch_at: int = 0
+    later: list[tuple[int, int]] = []
+    again: bool = False
+    expired: int = 0
+    held: bool = False
+
+
+def spread_of(project_id: int, name: str, biz: Biz) -> Spread:
+    """All places of these settings."""
+    prefix = settings.REQUESTS_PREFIX
+    return Spread(prefix=prefix, project_id=project_id, name=name, biz=biz)
+
+
+def cursor_of(row: Rebalance) -> Cursor:
+    """Of the row."""
+    return msgspec.convert(row.cursor, Cursor)
+
+
+def sources_of(bound: BoundBiz) -> list[Place]:
+    """Where requests may lie that belong elsewhere: older epochs' places, and forgotten ones."""
+    biz, project, name = bound.settings, bound.project_id, bound.name
+    newest = Plan.of(biz).spread(project, name)
+    older: list[Place] = []
+    if len(biz.epochs) > 1:
+        before = msgspec.structs.replace(biz, epochs=biz.epochs[:-1])
+        older = list(spread_of(project, name, before).places)
+    known = ShardReport.objects.filter(project_id=project, biz=name).order_by("pk")
+    former = [
+        Place(node, Shard(database, collection))
+        for node, database, collection in known.values_list("node", "database", "collection")
+    ]
+    places = frozenset(newest.places)
+    return list(dict.fromkeys([*older, *(each for each in former if each not in places)]))

@@ -1,0 +1,109 @@
+"""What a re-balance would do, before it is begun: a dry run that changes nothing (seed S4.14)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from apps.requeststore.engine.biz import Epoch
+from apps.requeststore.engine.sharding import Place
+from apps.requeststore.models import Rebalance
+from apps.requeststore.services.rebalance_plan import Plan, sources_of
+from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.states import RebalanceState
+from apps.requeststore.stores.moving import look
+from apps.runtime.services import database_now
+
+# So many requests are looked at in all shards together; with more, the share of these counts.
+MOST_LOOKED_AT: Final = 20_000
+LEAST_A_SHARD: Final = 200
+_PAGE: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """One shard that requests would leave. ``would_move`` is an estimate unless ``is_exact``."""
+
+    place: Place
+    requests: int
+    would_move: int
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The whole of it. ``seconds`` is None where no re-balance has told yet how fast they are."""
+
+    epoch: Epoch
+    before: Epoch | None
+    begins_later: bool
+    lines: list[SourceLine] = field(default_factory=list)
+    seconds: float | None = None
+
+    @property
+    def requests(self) -> int:
+        """In all shards that requests would leave."""
+        return sum(line.requests for line in self.lines)
+
+    @property
+    def would_move(self) -> int:
+        """Of them."""
+        return sum(line.would_move for line in self.lines)
+
+    @property
+    def is_exact(self) -> bool:
+        """Every request was looked at."""
+        return all(line.is_exact for line in self.lines)
+
+
+def preview(bound: BoundBiz, yard: Yard) -> Preview:
+    """Looks at some requests of each shard. Raises ``StoreUnavailable``, ``UnknownNode``."""
+    epochs = bound.settings.epochs
+    now = int(database_now().timestamp() * 1000)
+    sources = sources_of(bound)
+    each = max(LEAST_A_SHARD, MOST_LOOKED_AT // max(len(sources), 1))
+    lines = [_line(bound, yard, place, each, now) for place in sources]
+    moved = sum(line.would_move for line in lines)
+    rate = moved_a_second(bound.project_id, bound.name)
+    return Preview(
+        epoch=epochs[-1],
+        before=epochs[-2] if len(epochs) > 1 else None,
+        begins_later=epochs[-1].since > now,
+        lines=lines,
+        seconds=None if rate is None else moved / rate,
+    )
+
+
+def moved_a_second(project_id: int, biz: str) -> float | None:
+    """Of the last one that was done, of this biz if there was any."""
+    rows = Rebalance.objects.filter(state=RebalanceState.DONE, moved__gte=100)
+    row = rows.filter(project_id=project_id, biz=biz).first() or rows.first()
+    if row is None or row.ended_at is None:
+        return None
+    return row.moved / max((row.ended_at - row.created_at).total_seconds(), 0.1)
+
+
+def _line(bound: BoundBiz, yard: Yard, place: Place, most: int, now: int) -> SourceLine:
+    target = Plan.of(bound.settings).target(bound.project_id, bound.name)
+    cutoff = bound.settings.cutoff(now)
+    requests = yard.node(place.node).size(place.shard).requests
+    looked_at = movable = 0
+    after: tuple[int, int] | None = None
+    while looked_at < most:
+        found = look(
+            yard.node,
+            place,
+            target,
+            biz=bound.name,
+            after=after,
+            limit=min(_PAGE, most - looked_at),
+            cutoff=cutoff,
+        )
+        going = len(found.movable) + len(found.taken)
+        looked_at += going + found.in_place + found.expired
+        movable += going
+        after = found.after
+        if after is None:
+            return SourceLine(place, looked_at, movable, is_exact=True)
+    share = movable / looked_at if looked_at else 0.0
+    return SourceLine(place, requests, round(requests * share), is_exact=False)

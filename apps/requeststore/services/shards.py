@@ -1,0 +1,73 @@
+"""The books of each shard: a row from before its first request on."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db.models import Max
+
+from apps.requeststore.engine.errors import BadSetting, StoreUnavailable
+from apps.requeststore.engine.sharding import Place
+from apps.requeststore.models import ShardReport
+from apps.requeststore.services.binding import BoundBiz
+from apps.runtime.queries import database_now
+
+SLICE_SECONDS: Final = 600
+
+
+def slice_start(at: datetime) -> datetime:
+    """The beginning of the span of 10 minutes that holds ``at``."""
+    seconds = int(at.timestamp())
+    return at - timedelta(seconds=seconds % SLICE_SECONDS, microseconds=at.microsecond)
+
+
+def note_shard(bound: BoundBiz, place: Place) -> None:
+    """Make the row of a shard, if it has none.
+
+    Its books begin where those of the biz are; for a biz without any, long enough ago that no
+    request can be older, whatever the clock of its producer says.
+
+    Raises:
+        StoreUnavailable: the database does not answer.
+        BadSetting: another biz has this shard.
+    """
+    try:
+        owner = _owner_of(place)
+        if owner is None:
+            owner = _make(bound, place)
+    except (OperationalError, InterfaceError) as error:
+        connection.close_if_unusable_or_obsolete()
+        raise StoreUnavailable("the database does not answer") from error
+    if owner != (bound.project_id, bound.name):
+        raise BadSetting(f"biz {bound.name}: its shard {place.shard.collection} is another's")
+
+
+def _owner_of(place: Place) -> tuple[int, str] | None:
+    return (
+        ShardReport.objects.filter(
+            node=place.node, database=place.shard.database, collection=place.shard.collection
+        )
+        .values_list("project_id", "biz")
+        .first()
+    )
+
+
+def _make(bound: BoundBiz, place: Place) -> tuple[int, str] | None:
+    rows = ShardReport.objects.filter(project_id=bound.project_id, biz=bound.name)
+    known = rows.aggregate(at=Max("closed_until"))["at"]
+    ago = timedelta(seconds=bound.settings.delete_after_seconds + 24 * 3600)
+    try:
+        with transaction.atomic():
+            ShardReport.objects.create(
+                project_id=bound.project_id,
+                biz=bound.name,
+                node=place.node,
+                database=place.shard.database,
+                collection=place.shard.collection,
+                closed_until=known or slice_start(database_now() - ago),
+            )
+    except IntegrityError:
+        return _owner_of(place)
+    return bound.project_id, bound.name

@@ -1,0 +1,198 @@
+"""From queue entries to requests, and what their owners make of them (seed S4.20, S4.22)."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from apps.queuestats.services.rates import count
+from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.engine.sharding import Place
+from apps.requeststore.services.binding import BoundBiz
+from apps.requeststore.services.connections import Connections
+from apps.requeststore.services.looking import Looking
+from apps.requeststore.stores.base import (
+    EndCode,
+    Entry,
+    Finish,
+    GiveBack,
+    Shard,
+    StorageNode,
+    StoredRequest,
+    Take,
+    TakeCode,
+)
+from yardkit.failpoints import hit
+
+logger = logging.getLogger(__name__)
+
+_UNKNOWN: Final = Take(TakeCode.UNKNOWN)
+_AWAY: Final = Take(TakeCode.AWAY)
+
+End = TypeVar("End", Finish, GiveBack)
+_Ask = Callable[[StorageNode, Shard, Sequence[End]], list[EndCode]]
+
+
+class Taking:
+    """Shared by all threads of a process."""
+
+    def __init__(self, connections: Connections, looking: Looking) -> None:
+        self._connections = connections
+        self._looking = looking
+        self._retries = Retries(connections)
+
+    def take(
+        self, bound: BoundBiz, entries: Sequence[Entry], *, owner: str, now: int
+    ) -> list[Take]:
+        """See ``Yard.take``."""
+        takes = dict[int, Take]()
+        deadline = now + bound.settings.take_seconds * 1000
+        cutoff = bound.settings.cutoff(now)
+
+        def look(place: Place, positions: Sequence[int]) -> Iterator[int]:
+            answers = self._connections.node(place.node).take(
+                place.shard,
+                [entries[position] for position in positions],
+                owner=owner,
+                now=now,
+                deadline=deadline,
+                cutoff=cutoff,
+            )
+            for position, answer in zip(positions, answers, strict=True):
+                if answer.code is TakeCode.UNKNOWN:
+                    yield position
+                else:
+                    takes[position] = answer
+
+        def key(position: int) -> tuple[int, int]:
+            return entries[position].id, entries[position].ts
+
+        mine = [at for at, entry in enumerate(entries) if entry.biz == bound.name]
+        away = self._looking.through(bound, mine, key, look)
+        hit("requests.after_take")
+        missing = _UNKNOWN if away is None else _AWAY
+        return [
+            takes.get(at, missing if entry.biz == bound.name else _UNKNOWN)
+            for at, entry in enumerate(entries)
+        ]
+
+    def finish(
+        self,
+        bound: BoundBiz,
+        done: Sequence[tuple[StoredRequest, Finish]],
+        *,
+        owner: str,
+        now: int,
+    ) -> list[EndCode]:
+        """See ``Yard.finish``."""
+
+        def ask(node: StorageNode, shard: Shard, ends: Sequence[Finish]) -> list[EndCode]:
+            return node.finish(shard, ends, owner=owner, now=now)
+
+        codes = self._end(bound, done, ask)
+        hit("requests.after_finish")
+        ended = [end for (_, end), code in zip(done, codes, strict=True) if code is EndCode.DONE]
+        _count(bound, "requests.processed", len(ended))
+        failed = sum(end.flag == bound.settings.failed_flag for end in ended)
+        _count(bound, "requests.failed", failed)
+        return codes
+
+    def give_back(
+        self,
+        bound: BoundBiz,
+        back: Sequence[tuple[StoredRequest, GiveBack]],
+        *,
+        owner: str,
+        now: int,
+    ) -> list[EndCode]:
+        """See ``Yard.give_back``."""
+
+        def ask(node: StorageNode, shard: Shard, ends: Sequence[GiveBack]) -> list[EndCode]:
+            codes = node.give_back(shard, ends, owner=owner, now=now)
+            returned = zip(ends, codes, strict=True)
+            later = [end for end, code in returned if code is EndCode.DONE]
+            hit("requests.after_give_back")
+            # So the upkeep does not take them for orphans before their time; should this process
+            # die until then, it takes them for forgotten.
+            node.queued(shard, [end.id for end in later], by=owner, now=now)
+            return codes
+
+        codes = self._end(bound, back, ask)
+        for (request, end), code in zip(back, codes, strict=True):
+            if code is EndCode.DONE:
+                entry = Entry(request.id, request.biz, request.ts)
+                self._retries.add(bound, entry, request.priority, max(end.not_before, now))
+        self._retries.push_due(now)
+        return codes
+
+    def push_due(self, now: int | None) -> int:
+        """Queue what was given back and is due; None: all of it. How many."""
+        return self._retries.push_due(now)
+
+    def _end(
+        self, bound: BoundBiz, ends: Sequence[tuple[StoredRequest, End]], ask: _Ask[End]
+    ) -> list[EndCode]:
+        """Codes in their order. Raises ``StoreUnavailable`` after the others have been done."""
+        codes = dict[int, EndCode]()
+
+        def look(place: Place, positions: Sequence[int]) -> Iterator[int]:
+            node = self._connections.node(place.node)
+            answers = ask(node, place.shard, [ends[position][1] for position in positions])
+            for position, answer in zip(positions, answers, strict=True):
+                if answer is EndCode.UNKNOWN:
+                    yield position
+                else:
+                    codes[position] = answer
+
+        def key(position: int) -> tuple[int, int]:
+            return ends[position][0].id, ends[position][0].ts
+
+        away = self._looking.through(bound, range(len(ends)), key, look)
+        if away is not None and len(codes) < len(ends):
+            raise away
+        return [codes.get(position, EndCode.UNKNOWN) for position in range(len(ends))]
+
+
+class Retries:
+    """What was given back and waits for its time, in this process. Thread-safe."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._waiting: list[tuple[int, int, BoundBiz, Entry, int]] = []
+
+    def add(self, bound: BoundBiz, entry: Entry, priority: int, at: int) -> None:
+        """To be queued at ``at`` (ms)."""
+        with self._lock:
+            item = (at, next(self._numbers), bound, entry, priority)
+            heapq.heappush(self._waiting, item)
+
+    def push_due(self, now: int | None) -> int:
+        """Queue those whose time has come; what cannot be is left for the next time."""
+        groups = dict[tuple[int, str, int], tuple[BoundBiz, list[tuple[int, Entry]]]]()
+        with self._lock:
+            while self._waiting and (now is None or self._waiting[0][0] <= now):
+                at, _, bound, entry, priority = heapq.heappop(self._waiting)
+                key = bound.project_id, bound.name, priority
+                groups.setdefault(key, (bound, []))[1].append((at, entry))
+        pushed = 0
+        for (_project, _name, priority), (bound, due) in groups.items():
+            try:
+                queue = self._connections.queue(bound)
+                queue.push([entry for _, entry in due], priority=priority)
+                pushed += len(due)
+            except StoreUnavailable as error:
+                logger.warning("biz %s: retries cannot be queued now: %s", bound.name, error)
+                for at, entry in due:
+                    self.add(bound, entry, priority, at)
+        return pushed
+
+
+def _count(bound: BoundBiz, series: str, amount: int) -> None:
+    if amount:
+        count(series, project=bound.project_id, label=bound.name, amount=amount)

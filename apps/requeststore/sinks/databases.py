@@ -1,0 +1,299 @@
+"""What the table of records needs of SQLite and of PostgreSQL, with one face for both."""
+
+from __future__ import annotations
+
+import enum
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import unquote, urlsplit
+
+import psycopg
+from psycopg import sql
+
+from apps.requeststore.engine.errors import BadSetting
+from apps.requeststore.sinks.base import SinkUnavailable
+
+_CONNECT_SECONDS: Final = 5
+_LOCK_SECONDS: Final = 20.0
+
+
+class Kind(enum.StrEnum):
+    """Of a column."""
+
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+    TEXT = "text"
+    TIME = "time"
+    JSON = "json"
+
+
+class Refused(Exception):
+    """The database refuses these values; it would refuse them again."""
+
+
+class Changed(Exception):
+    """The table is not as it was looked at: another process has changed it, or made it first."""
+
+
+class Database(Protocol):
+    """One connection, made when it is first needed. Methods raise the two above and
+    ``SinkUnavailable``."""
+
+    def columns(self, table: str) -> dict[str, Kind]:
+        """In their order; {} for a table that is not there."""
+
+    def create(self, table: str, columns: dict[str, Kind], key: Sequence[str]) -> None:
+        """Harmless when it is there."""
+
+    def add(self, table: str, column: str, kind: Kind) -> None:
+        """Harmless when it is there."""
+
+    def replace(
+        self,
+        table: str,
+        columns: Sequence[str],
+        key: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        *,
+        first_delete: Sequence[int],
+    ) -> None:
+        """In one transaction: delete the rows with these values of the first column of the key,
+        then insert; a row whose key is there is replaced."""
+
+    def close(self) -> None:
+        """Let go of the connection; the next call makes another."""
+
+
+def open_database(url: str) -> Database:
+    """By its URL, written as DATABASE_URL is. Raises ``BadSetting``."""
+    parts = urlsplit(url)
+    if parts.scheme == "sqlite":
+        return SqliteDatabase(Path(unquote(parts.path)[1:]))
+    if parts.scheme in ("postgresql", "postgres"):
+        return PostgresDatabase(url)
+    raise BadSetting("RECORDS_URL: use sqlite:////path/to/file or postgresql://host/name")
+
+
+class SqliteDatabase:
+    """A file, perhaps the platform's own."""
+
+    _TYPES: Final = {
+        Kind.INTEGER: "INTEGER",
+        Kind.NUMBER: "REAL",
+        Kind.BOOLEAN: "BOOLEAN",
+        Kind.TEXT: "TEXT",
+        Kind.TIME: "DATETIME",
+        Kind.JSON: "JSON",
+    }
+    _GONE: Final = ("no such table", "no such column", "has no column", "duplicate column")
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+
+    def columns(self, table: str) -> dict[str, Kind]:
+        kinds = {name: kind for kind, name in self._TYPES.items()}
+        rows = self._do(lambda on: on.execute(f"PRAGMA table_info({_quoted(table)})").fetchall())
+        return {row[1]: kinds.get(row[2].upper(), Kind.TEXT) for row in rows}
+
+    def create(self, table: str, columns: dict[str, Kind], key: Sequence[str]) -> None:
+        written = ", ".join(
+            f"{_quoted(name)} {self._TYPES[kind]}" for name, kind in columns.items()
+        )
+        keyed = ", ".join(map(_quoted, key))
+        statement = (
+            f"CREATE TABLE IF NOT EXISTS {_quoted(table)} ({written}, PRIMARY KEY ({keyed})) "
+            "WITHOUT ROWID"
+        )
+        self._do(lambda on: on.execute(statement))
+
+    def add(self, table: str, column: str, kind: Kind) -> None:
+        statement = f"ALTER TABLE {_quoted(table)} ADD COLUMN {_quoted(column)} {self._TYPES[kind]}"
+        try:
+            self._do(lambda on: on.execute(statement))
+        except Changed:
+            if column not in self.columns(table):
+                raise
+
+    def replace(
+        self,
+        table: str,
+        columns: Sequence[str],
+        key: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        *,
+        first_delete: Sequence[int],
+    ) -> None:
+        name, names = _quoted(table), ", ".join(map(_quoted, columns))
+        places = ", ".join("?" * len(columns))
+        delete = f"DELETE FROM {name} WHERE {_quoted(key[0])} = ?"  # noqa: S608 - names are quoted
+        insert = f"INSERT OR REPLACE INTO {name} ({names}) VALUES ({places})"  # noqa: S608 - as above
+
+        def work(on: sqlite3.Connection) -> None:
+            on.execute("BEGIN IMMEDIATE")
+            try:
+                on.executemany(delete, [(value,) for value in first_delete])
+                on.executemany(insert, rows)
+                on.execute("COMMIT")
+            except BaseException:
+                if on.in_transaction:
+                    on.execute("ROLLBACK")
+                raise
+
+        self._do(work)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _do(self, work: Any) -> Any:
+        try:
+            return work(self._connected())
+        except sqlite3.OperationalError as error:
+            if any(part in str(error) for part in self._GONE):
+                raise Changed(str(error)) from error
+            self.close()
+            raise SinkUnavailable(f"records: {self._path.name}: {error}") from error
+        except (sqlite3.DataError, sqlite3.IntegrityError, sqlite3.InterfaceError) as error:
+            raise Refused(str(error)) from error
+        except (OverflowError, sqlite3.ProgrammingError) as error:
+            raise Refused(str(error)) from error
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise SinkUnavailable(f"records: {self._path.name}: {error}") from error
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise SinkUnavailable(f"records: {error}") from error
+            made = sqlite3.connect(
+                self._path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            made.execute("PRAGMA journal_mode=WAL")
+            # A flag that says "processed" must not outlive its records when the power fails.
+            made.execute("PRAGMA synchronous=FULL")
+            self._connection = made
+        return self._connection
+
+
+class PostgresDatabase:
+    """A server."""
+
+    _TYPES: Final = {
+        Kind.INTEGER: "bigint",
+        Kind.NUMBER: "double precision",
+        Kind.BOOLEAN: "boolean",
+        Kind.TEXT: "text",
+        Kind.TIME: "timestamp with time zone",
+        Kind.JSON: "jsonb",
+    }
+    _COLUMNS: Final = """
+        SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute a
+        WHERE a.attrelid = to_regclass(quote_ident(%s)) AND a.attnum > 0 AND NOT a.attisdropped
+        ORDER BY a.attnum
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._connection: psycopg.Connection[Any] | None = None
+
+    def columns(self, table: str) -> dict[str, Kind]:
+        kinds = {name: kind for kind, name in self._TYPES.items()}
+        rows = self._do(lambda on: on.execute(self._COLUMNS, [table]).fetchall())
+        return {name: kinds.get(kind, Kind.TEXT) for name, kind in rows}
+
+    def create(self, table: str, columns: dict[str, Kind], key: Sequence[str]) -> None:
+        written = sql.SQL(", ").join(
+            sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(self._TYPES[kind]))
+            for name, kind in columns.items()
+        )
+        statement = sql.SQL("CREATE TABLE IF NOT EXISTS {} ({}, PRIMARY KEY ({}))").format(
+            sql.Identifier(table), written, sql.SQL(", ").join(map(sql.Identifier, key))
+        )
+        self._do(lambda on: on.execute(statement))
+
+    def add(self, table: str, column: str, kind: Kind) -> None:
+        statement = sql.SQL("ALTER TABLE {} ADD COLUMN IF NOT EXISTS {} {}").format(
+            sql.Identifier(table), sql.Identifier(column), sql.SQL(self._TYPES[kind])
+        )
+        self._do(lambda on: on.execute(statement))
+
+    def replace(
+        self,
+        table: str,
+        columns: Sequence[str],
+        key: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        *,
+        first_delete: Sequence[int],
+    ) -> None:
+        name = sql.Identifier(table)
+        delete = sql.SQL("DELETE FROM {} WHERE {} = ANY(%s)").format(name, sql.Identifier(key[0]))
+        rest = [column for column in columns if column not in key]
+        insert = sql.SQL(
+            "INSERT INTO {} ({}) VALUES ({}) ON CONFLICT ({}) DO UPDATE SET {}"
+        ).format(
+            name,
+            sql.SQL(", ").join(map(sql.Identifier, columns)),
+            sql.SQL(", ").join(sql.Placeholder() * len(columns)),
+            sql.SQL(", ").join(map(sql.Identifier, key)),
+            sql.SQL(", ").join(
+                sql.SQL("{0} = excluded.{0}").format(sql.Identifier(column)) for column in rest
+            ),
+        )
+
+        def work(on: psycopg.Connection[Any]) -> None:
+            with on.transaction(), on.cursor() as cursor:
+                if first_delete:
+                    cursor.execute(delete, [list(first_delete)])
+                if rows:
+                    cursor.executemany(insert, rows)
+
+        self._do(work)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _do(self, work: Any) -> Any:
+        try:
+            return work(self._connected())
+        except (
+            psycopg.errors.UndefinedTable,
+            psycopg.errors.UndefinedColumn,
+            psycopg.errors.UniqueViolation,
+            psycopg.errors.DuplicateTable,
+            psycopg.errors.DuplicateColumn,
+        ) as error:
+            # Two that make the same table or column at once collide in the catalogue.
+            raise Changed(_line(error)) from error
+        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
+            self.close()
+            raise SinkUnavailable(f"records: {_line(error)}") from error
+        except psycopg.Error as error:
+            raise Refused(_line(error)) from error
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            self._connection = psycopg.connect(
+                self._url,
+                autocommit=True,
+                connect_timeout=_CONNECT_SECONDS,
+                application_name="crawlyard records",
+            )
+        return self._connection
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

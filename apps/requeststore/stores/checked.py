@@ -1,0 +1,363 @@
+"""What adapters share: arguments are checked here, and batches cut into portions.
+
+An adapter implements the methods that begin with an underscore. They get what has been accepted,
+in portions in which no id is named twice.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeVar
+
+from apps.requeststore.engine.flags import is_own
+from apps.requeststore.engine.limits import MAX_ID, MAX_TS
+from apps.requeststore.stores import checks
+from apps.requeststore.stores.base import (
+    Counts,
+    EndCode,
+    Entry,
+    Finish,
+    GiveBack,
+    NewRequest,
+    Shard,
+    Size,
+    StoredRequest,
+    Take,
+)
+
+T = TypeVar("T")
+Named = TypeVar("Named", Entry, Finish, GiveBack)
+
+
+class CheckedNode(ABC):
+    """All of ``stores.base.StorageNode`` but what concerns a node as a whole."""
+
+    # A change stays short, so that others need not wait long for theirs.
+    portion: ClassVar[int] = 1000
+    portion_bytes: ClassVar[int] = 8 * 1024 * 1024
+
+    # --- storing ----------------------------------------------------------------------------
+
+    def ensure(self, shard: Shard, *, delete_after_seconds: int) -> None:
+        checks.check_shard(shard)
+        self._ensure(shard, delete_after_seconds)
+
+    def insert(
+        self, shard: Shard, requests: Sequence[NewRequest], *, by: str, now: int
+    ) -> list[bool]:
+        checks.check_shard(shard)
+        checks.check_new(requests)
+        checks.check_by(by)
+        checks.check_time("now", now)
+        answers = [False] * len(requests)
+        for portion in checks.portions(
+            requests,
+            lambda one: one.id,
+            most=self.portion,
+            size=lambda one: len(one.data),
+            most_bytes=self.portion_bytes,
+        ):
+            new = self._insert(shard, [one for _, one in portion], by, now)
+            for (place, _), answer in zip(portion, new, strict=True):
+                answers[place] = answer
+        return answers
+
+    def receive(self, shard: Shard, requests: Sequence[StoredRequest], *, by: str, now: int) -> int:
+        checks.check_shard(shard)
+        checks.check_received(requests)
+        checks.check_by(by)
+        checks.check_time("now", now)
+        return sum(
+            self._receive(shard, [one for _, one in portion], by, now)
+            for portion in checks.portions(
+                requests,
+                lambda one: one.id,
+                most=self.portion,
+                size=lambda one: len(one.data),
+                most_bytes=self.portion_bytes,
+            )
+        )
+
+    # --- changing ---------------------------------------------------------------------------
+
+    def queued(
+        self, shard: Shard, ids: Sequence[int], *, by: str, now: int, again: bool = False
+    ) -> None:
+        checks.check_shard(shard)
+        checks.check_ids(ids)
+        checks.check_by(by)
+        checks.check_time("now", now)
+        for portion in self._slices(ids):
+            self._queued(shard, portion, by, now, again)
+
+    def take(
+        self,
+        shard: Shard,
+        entries: Sequence[Entry],
+        *,
+        owner: str,
+        now: int,
+        deadline: int,
+        cutoff: int,
+    ) -> list[Take]:
+        checks.check_shard(shard)
+        checks.check_entries(entries)
+        checks.check_owner(owner)
+        checks.check_times(now=now, deadline=deadline)
+        checks.check_cutoff(cutoff)
+        return self._each(
+            entries, lambda some: self._take(shard, some, owner, now, deadline, cutoff)
+        )
+
+    def finish(
+        self, shard: Shard, ends: Sequence[Finish], *, owner: str, now: int
+    ) -> list[EndCode]:
+        self._check_ends(shard, ends, owner, now)
+        return self._each(ends, lambda some: self._finish(shard, some, owner, now))
+
+    def give_back(
+        self, shard: Shard, ends: Sequence[GiveBack], *, owner: str, now: int
+    ) -> list[EndCode]:
+        self._check_ends(shard, ends, owner, now)
+        return self._each(ends, lambda some: self._give_back(shard, some, owner, now))
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def find(self, shard: Shard, ids: Sequence[int]) -> list[StoredRequest | None]:
+        checks.check_shard(shard)
+        checks.check_ids(ids)
+        found = {one.id: one for some in self._slices(ids) for one in self._find(shard, some)}
+        return [found.get(one) for one in ids]
+
+    def page(
+        self,
+        shard: Shard,
+        *,
+        biz: str,
+        flag: int | None = None,
+        since: int = 0,
+        until: int = MAX_TS,
+        after: tuple[int, int] | None = None,
+        limit: int = 100,
+    ) -> list[StoredRequest]:
+        checks.check_shard(shard)
+        checks.check_span(since, until)
+        checks.check_limit(limit)
+        last = after or (MAX_ID, MAX_ID)
+        checks.check_span(*last)
+        return self._page(shard, biz, flag, since, until, last, limit)
+
+    def orphans(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[Entry]:
+        self._check_search(shard, before, cutoff, limit)
+        return self._orphans(shard, before, cutoff, limit)
+
+    def forgotten(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[Entry]:
+        self._check_search(shard, before, cutoff, limit)
+        return self._forgotten(shard, before, cutoff, limit)
+
+    def count(self, shard: Shard, *, since: int = 0, until: int = MAX_TS) -> Counts:
+        checks.check_shard(shard)
+        checks.check_span(since, until)
+        return Counts(self._count(shard, since, until))
+
+    def oldest(self, shard: Shard, *, flag: int) -> int | None:
+        checks.check_shard(shard)
+        return self._oldest(shard, flag)
+
+    def size(self, shard: Shard) -> Size:
+        checks.check_shard(shard)
+        return self._size(shard)
+
+    # --- sweeping and moving ----------------------------------------------------------------
+
+    def overdue(
+        self, shard: Shard, *, now: int, cutoff: int, limit: int, by: str
+    ) -> list[StoredRequest]:
+        self._check_sweep(shard, now, cutoff, limit, by)
+        return self._overdue(shard, now, cutoff, limit, by)
+
+    def expire(self, shard: Shard, *, cutoff: int, limit: int, by: str, now: int) -> int:
+        self._check_sweep(shard, now, cutoff, limit, by)
+        return self._expire(shard, cutoff, limit, by, now)
+
+    def delete(self, shard: Shard, *, before: int, limit: int) -> int:
+        checks.check_shard(shard)
+        checks.check_span(before, before)
+        checks.check_limit(limit)
+        return self._delete(shard, before, limit)
+
+    def reopen(
+        self,
+        shard: Shard,
+        ids: Sequence[int],
+        *,
+        flags: Sequence[int],
+        by: str,
+        now: int,
+        cutoff: int,
+    ) -> list[bool]:
+        self._check_sweep(shard, now, cutoff, 1, by)
+        checks.check_ids(ids)
+        ended = sorted({flag for flag in flags if is_own(flag)})
+        opened = {
+            one
+            for portion in self._slices(ids)
+            for one in self._reopen(shard, portion, ended, by, now, cutoff)
+        }
+        # One that is named twice was opened once.
+        first = {one: place for place, one in reversed(list(enumerate(ids)))}
+        return [one in opened and first[one] == place for place, one in enumerate(ids)]
+
+    def start_move(
+        self, shard: Shard, ids: Sequence[int], *, now: int
+    ) -> list[StoredRequest | None]:
+        checks.check_shard(shard)
+        checks.check_ids(ids)
+        checks.check_time("now", now)
+        started = {
+            one.id: one for portion in self._slices(ids) for one in self._start_move(shard, portion)
+        }
+        return [started.get(one) for one in ids]
+
+    def undo_move(self, shard: Shard, ids: Sequence[int]) -> int:
+        checks.check_shard(shard)
+        checks.check_ids(ids)
+        return sum(self._undo_move(shard, portion) for portion in self._slices(ids))
+
+    def end_move(self, shard: Shard, ids: Sequence[int]) -> int:
+        checks.check_shard(shard)
+        checks.check_ids(ids)
+        return sum(self._end_move(shard, portion) for portion in self._slices(ids))
+
+    def drop(self, shard: Shard) -> None:
+        checks.check_shard(shard)
+        self._drop(shard)
+
+    # --- what they share --------------------------------------------------------------------
+
+    def _slices(self, ids: Sequence[int]) -> list[list[int]]:
+        """In one order everywhere: who locks rows by id meets nobody who goes the other way."""
+        distinct = sorted(set(ids))
+        return [
+            distinct[start : start + self.portion]
+            for start in range(0, len(distinct), self.portion)
+        ]
+
+    def _each(self, items: Sequence[Named], work: Callable[[list[Named]], list[T]]) -> list[T]:
+        """``work`` on portions; the answers in the order of the items."""
+        answers: dict[int, T] = {}
+        for portion in checks.portions(items, lambda one: one.id, most=self.portion):
+            portion.sort(key=lambda pair: pair[1].id)
+            some = [one for _, one in portion]
+            for (place, _), answer in zip(portion, work(some), strict=True):
+                answers[place] = answer
+        return [answers[place] for place in range(len(items))]
+
+    @staticmethod
+    def _check_ends(shard: Shard, ends: Sequence[Finish | GiveBack], owner: str, now: int) -> None:
+        checks.check_shard(shard)
+        checks.check_ends(ends)
+        checks.check_owner(owner)
+        checks.check_time("now", now)
+
+    @staticmethod
+    def _check_search(shard: Shard, before: int, cutoff: int, limit: int) -> None:
+        checks.check_shard(shard)
+        checks.check_span(cutoff, before)
+        checks.check_limit(limit)
+
+    @staticmethod
+    def _check_sweep(shard: Shard, now: int, cutoff: int, limit: int, by: str) -> None:
+        checks.check_shard(shard)
+        checks.check_time("now", now)
+        checks.check_cutoff(cutoff)
+        checks.check_limit(limit)
+        checks.check_by(by)
+
+    # --- of the adapter: see the port -------------------------------------------------------
+
+    @abstractmethod
+    def _ensure(self, shard: Shard, delete_after_seconds: int) -> None: ...
+
+    @abstractmethod
+    def _insert(
+        self, shard: Shard, requests: list[NewRequest], by: str, now: int
+    ) -> list[bool]: ...
+
+    @abstractmethod
+    def _receive(self, shard: Shard, requests: list[StoredRequest], by: str, now: int) -> int: ...
+
+    @abstractmethod
+    def _queued(self, shard: Shard, ids: list[int], by: str, now: int, again: bool) -> None: ...
+
+    @abstractmethod
+    def _take(
+        self, shard: Shard, entries: list[Entry], owner: str, now: int, deadline: int, cutoff: int
+    ) -> list[Take]: ...
+
+    @abstractmethod
+    def _finish(self, shard: Shard, ends: list[Finish], owner: str, now: int) -> list[EndCode]: ...
+
+    @abstractmethod
+    def _give_back(
+        self, shard: Shard, ends: list[GiveBack], owner: str, now: int
+    ) -> list[EndCode]: ...
+
+    @abstractmethod
+    def _find(self, shard: Shard, ids: list[int]) -> list[StoredRequest]: ...
+
+    @abstractmethod
+    def _page(
+        self,
+        shard: Shard,
+        biz: str,
+        flag: int | None,
+        since: int,
+        until: int,
+        after: tuple[int, int],
+        limit: int,
+    ) -> list[StoredRequest]: ...
+
+    @abstractmethod
+    def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]: ...
+
+    @abstractmethod
+    def _forgotten(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]: ...
+
+    @abstractmethod
+    def _count(self, shard: Shard, since: int, until: int) -> dict[int, int]: ...
+
+    @abstractmethod
+    def _oldest(self, shard: Shard, flag: int) -> int | None: ...
+
+    @abstractmethod
+    def _size(self, shard: Shard) -> Size: ...
+
+    @abstractmethod
+    def _overdue(
+        self, shard: Shard, now: int, cutoff: int, limit: int, by: str
+    ) -> list[StoredRequest]: ...
+
+    @abstractmethod
+    def _expire(self, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int: ...
+
+    @abstractmethod
+    def _delete(self, shard: Shard, before: int, limit: int) -> int: ...
+
+    @abstractmethod
+    def _reopen(
+        self, shard: Shard, ids: list[int], flags: list[int], by: str, now: int, cutoff: int
+    ) -> list[int]: ...
+
+    @abstractmethod
+    def _start_move(self, shard: Shard, ids: list[int]) -> list[StoredRequest]: ...
+
+    @abstractmethod
+    def _undo_move(self, shard: Shard, ids: list[int]) -> int: ...
+
+    @abstractmethod
+    def _end_move(self, shard: Shard, ids: list[int]) -> int: ...
+
+    @abstractmethod
+    def _drop(self, shard: Shard) -> None: ...

@@ -1,0 +1,225 @@
+"""What every adapter refuses before it writes anything: ``BadRequest`` says what is wrong where."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
+
+from apps.requeststore.engine.entity import MAX_PRIORITY
+from apps.requeststore.engine.errors import BadRequest, TooLarge
+from apps.requeststore.engine.flags import MAX_FLAG, MOVING, is_own
+from apps.requeststore.engine.limits import (
+    MAX_BATCH,
+    MAX_DATA_BYTES,
+    MAX_ID,
+    MAX_NAME,
+    MAX_OWNER,
+    MAX_RESULT_BYTES,
+    MAX_TS,
+)
+from apps.requeststore.stores.base import (
+    Entry,
+    Finish,
+    GiveBack,
+    NewRequest,
+    Shard,
+    StoredRequest,
+)
+
+T = TypeVar("T")
+
+MAX_TRIES: Final = 1_000_000
+_NAME: Final = re.compile(rf"[a-z0-9_]{{1,{MAX_NAME}}}")
+
+
+def check_shard(shard: Shard) -> None:
+    """Names that no adapter has to quote."""
+    for name in (shard.database, shard.collection):
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise BadRequest(f"{name!r} is no name of a database or collection: a-z, 0-9, _")
+
+
+def check_batch(batch: Sequence[object]) -> None:
+    """At most ``MAX_BATCH`` at once."""
+    if len(batch) > MAX_BATCH:
+        raise BadRequest(f"{len(batch)} at once; at most {MAX_BATCH}")
+
+
+def check_limit(limit: int) -> None:
+    """How many are asked for."""
+    _number("the limit", limit, 1, MAX_BATCH)
+
+
+def check_time(name: str, value: int) -> None:
+    """Milliseconds since 1970, within what every store can keep as a date."""
+    _number(name, value, 0, MAX_TS)
+
+
+def check_times(**times: int) -> None:
+    """Several of them."""
+    for name, value in times.items():
+        check_time(name, value)
+
+
+def check_span(since: int, until: int) -> None:
+    """Times that may lie outside of what can be stored."""
+    _number("since", since, -MAX_ID, MAX_ID)
+    _number("until", until, -MAX_ID, MAX_ID)
+
+
+def check_cutoff(cutoff: int) -> None:
+    """It may lie before 1970: then nothing has expired."""
+    _number("the cutoff", cutoff, -MAX_TS, MAX_TS)
+
+
+def check_ids(ids: Sequence[int]) -> None:
+    """A batch of ids."""
+    check_batch(ids)
+    for id_ in ids:
+        _number("the id", id_, 0, MAX_ID)
+
+
+def check_by(by: str) -> None:
+    """The name of a process or of an owner."""
+    _text("the name", by, MAX_OWNER)
+
+
+def check_owner(owner: str) -> None:
+    """Of somebody who takes requests: not nobody."""
+    check_by(owner)
+    if not owner:
+        raise BadRequest("an owner has a name")
+
+
+def check_new(requests: Sequence[NewRequest]) -> None:
+    """What a producer hands over. Raises ``TooLarge``, too."""
+    check_batch(requests)
+    for number, one in enumerate(requests):
+        where = f"request {number}: "
+        _number(f"{where}the id", one.id, 0, MAX_ID)
+        _number(f"{where}ts", one.ts, 0, MAX_TS)
+        _number(f"{where}the priority", one.priority, 0, MAX_PRIORITY)
+        _text(f"{where}the biz", one.biz, MAX_NAME)
+        _data(where, one.data)
+
+
+def check_entries(entries: Sequence[Entry]) -> None:
+    """They come from a queue that others may write to; no id or ts is beyond every store."""
+    check_batch(entries)
+    for number, one in enumerate(entries):
+        _number(f"entry {number}: the id", one.id, 0, MAX_ID)
+        _number(f"entry {number}: ts", one.ts, 0, MAX_TS)
+        _text(f"entry {number}: the biz", one.biz, None)
+
+
+def check_ends(ends: Sequence[Finish | GiveBack]) -> None:
+    """Of both kinds: flags, results and texts."""
+    check_batch(ends)
+    for number, one in enumerate(ends):
+        where = f"end {number}: "
+        _number(f"{where}the id", one.id, 0, MAX_ID)
+        _number(f"{where}tries", one.tries, 0, MAX_TRIES)
+        _text(f"{where}the text", one.text, None)
+        if isinstance(one, Finish):
+            if not (_is_int(one.flag) and is_own(one.flag)):
+                raise BadRequest(f"{where}{one.flag!r} is no flag of an end: 1 to {MAX_FLAG}")
+            _result(where, one.result)
+
+
+def check_received(requests: Sequence[StoredRequest]) -> None:
+    """Whole ones, that another node gave out."""
+    check_batch(requests)
+    for number, one in enumerate(requests):
+        where = f"request {number}: "
+        _number(f"{where}the id", one.id, 0, MAX_ID)
+        for name in ("ts", "deadline", "queued_at", "finished_at"):
+            _number(f"{where}{name}", getattr(one, name), 0, MAX_TS)
+        _number(f"{where}the priority", one.priority, 0, MAX_PRIORITY)
+        _number(f"{where}tries", one.tries, 0, MAX_TRIES)
+        _number(f"{where}the flag", one.flag, MOVING + 1, MAX_FLAG)
+        _text(f"{where}the biz", one.biz, MAX_NAME)
+        _text(f"{where}the owner", one.owner, MAX_OWNER)
+        for step in one.steps:
+            _number(f"{where}the time of a step", step.at, 0, MAX_TS)
+            _text(f"{where}a step", step.by, MAX_OWNER)
+            _text(f"{where}a step", step.text, None)
+        _data(where, one.data)
+        _result(where, one.result)
+
+
+def portions(
+    items: Iterable[T],
+    key: Callable[[T], Hashable],
+    *,
+    most: int,
+    size: Callable[[T], int] | None = None,
+    most_bytes: int = 0,
+) -> Iterator[list[tuple[int, T]]]:
+    """Slices with their places in the whole, none with the same key twice, none too large.
+
+    What is named again comes in a later slice, after the first has been done: then a batch means
+    the same as its parts one by one.
+    """
+    waiting = list(enumerate(items))
+    while waiting:
+        again: list[tuple[int, T]] = []
+        seen: set[Hashable] = set()
+        portion: list[tuple[int, T]] = []
+        held = 0
+        for place, item in waiting:
+            if key(item) in seen:
+                again.append((place, item))
+                continue
+            seen.add(key(item))
+            portion.append((place, item))
+            held += size(item) if size else 0
+            if len(portion) >= most or (size and held >= most_bytes):
+                yield portion
+                portion, held = [], 0
+        if portion:
+            yield portion
+        waiting = again
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(name: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise BadRequest(f"{name} is {_shown(value)}: not a number from {least} to {most}")
+
+
+def _text(name: str, value: object, most: int | None) -> None:
+    if not isinstance(value, str):
+        raise BadRequest(f"{name} is no text")
+    if most is not None and len(value) > most:
+        raise BadRequest(f"{name} has {len(value)} characters; at most {most}")
+    if value.isascii() and "\0" not in value:
+        return
+    if "\0" in value:
+        raise BadRequest(f"{name} has a NUL character")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise BadRequest(f"{name} is no valid Unicode: it has half a surrogate pair") from None
+
+
+def _data(where: str, data: object) -> None:
+    if not isinstance(data, bytes):
+        raise BadRequest(f"{where}the data is not bytes")
+    if len(data) > MAX_DATA_BYTES:
+        raise TooLarge(f"{where}{len(data)} bytes; at most {MAX_DATA_BYTES} are stored")
+
+
+def _result(where: str, result: object) -> None:
+    if not isinstance(result, bytes):
+        raise BadRequest(f"{where}the result is not bytes")
+    if len(result) > MAX_RESULT_BYTES:
+        raise TooLarge(f"{where}a result of {len(result)} bytes; at most {MAX_RESULT_BYTES}")
+
+
+def _shown(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else f"{shown[:37]}..."

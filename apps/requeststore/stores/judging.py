@@ -1,0 +1,43 @@
+"""Why a guarded update of a row did not happen: the same answers from every adapter."""
+
+from __future__ import annotations
+
+import msgspec
+
+from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW
+from apps.requeststore.stores.base import EndCode, Entry, Finish, GiveBack, TakeCode
+
+
+class State(msgspec.Struct, frozen=True):
+    """What the guards look at."""
+
+    biz: str
+    ts: int
+    flag: int
+    owner: str
+    deadline: int
+    tries: int
+
+
+def why_not_taken(entry: Entry, state: State | None, *, cutoff: int) -> TakeCode:
+    """Of a request that was not free for who named it by ``entry``."""
+    if state is None or state.biz != entry.biz:
+        return TakeCode.UNKNOWN
+    if state.ts != entry.ts:
+        return TakeCode.WRONG_TS
+    if state.flag == EXPIRED:
+        return TakeCode.EXPIRED
+    if state.flag > NEW:
+        return TakeCode.DONE
+    if state.flag != MOVING and state.ts <= cutoff:
+        return TakeCode.EXPIRED
+    return TakeCode.BUSY
+
+
+def why_not_ended(end: Finish | GiveBack, state: State | None, *, owner: str) -> EndCode:
+    """Of one that was not in the hands of ``owner`` at that try: perhaps this has happened."""
+    if state is None:
+        return EndCode.UNKNOWN
+    flag = end.flag if isinstance(end, Finish) else NEW
+    same = state.flag == flag and state.owner == owner and state.tries == end.tries
+    return EndCode.DONE if same else EndCode.LATE

@@ -1,0 +1,261 @@
+"""Files and connections: one file for each database, some connections to each.
+
+A connection serves one thread at a time. A process that was forked opens its own and leaves those
+of its parent alone: closing them would let go of locks, and writing would break the file.
+
+A write holds the file's only lock for few statements, each of which works on a whole batch: what it
+needs is put into temporary tables before, and what it found is read from them afterwards. Python
+gives the interpreter away in each statement and may get it back 5 ms later, when another thread is
+busy; meanwhile every other process would wait.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from apps.requeststore.engine.errors import StoreUnavailable
+
+T = TypeVar("T")
+
+SUFFIX: Final = ".sqlite3"
+# "CYRQ": tells a file of requests from any other database.
+APPLICATION_ID: Final = 0x43595251
+VERSION: Final = 1
+BUSY_SECONDS: Final = 20.0
+# So many that nobody uses stay open, of one file and of all.
+_IDLE: Final = 4
+_IDLE_OF_ALL: Final = 64
+
+_TEMPORARY: Final = """
+CREATE TEMP TABLE given (
+    n INTEGER PRIMARY KEY, id INTEGER, biz TEXT, ts INTEGER, tries INTEGER, flag INTEGER,
+    priority INTEGER, owner TEXT, deadline INTEGER, queued_at INTEGER, finished_at INTEGER,
+    result BLOB, step TEXT, data BLOB
+);
+CREATE TEMP TABLE seen (
+    id INTEGER PRIMARY KEY, mine INTEGER, biz TEXT, ts INTEGER, flag INTEGER, priority INTEGER,
+    owner TEXT, deadline INTEGER, tries INTEGER, queued_at INTEGER, finished_at INTEGER,
+    result BLOB, steps TEXT
+);
+"""
+
+
+class Missing(Exception):
+    """There is no such file, or no such table in it."""
+
+
+class Files:
+    """A folder of them. Raises ``StoreUnavailable`` where it cannot be written."""
+
+    def __init__(self, folder: Path, *, sync: bool, busy_seconds: float = BUSY_SECONDS) -> None:
+        self.folder = folder
+        self._sync = sync
+        self._busy_seconds = busy_seconds
+        self._closed = False
+        self._abandoned: list[object] = []
+        self._renew()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                raise PermissionError(13, "Permission denied")
+        except OSError as error:
+            raise StoreUnavailable(f"cannot write to {folder}: {error.strerror or error}") from None
+
+    def path(self, database: str) -> Path:
+        """The file of a database."""
+        return self.folder / f"{database}{SUFFIX}"
+
+    def databases(self) -> list[str]:
+        """Of those that are there."""
+        try:
+            return sorted(one.stem for one in self.folder.glob(f"*{SUFFIX}"))
+        except OSError as error:
+            raise StoreUnavailable(f"cannot read {self.folder}: {error}") from None
+
+    def size(self) -> int:
+        """Bytes of all files; one may grow or go meanwhile."""
+        total = 0
+        for database in self.databases():
+            path = self.path(database)
+            for file in (path, path.with_name(f"{path.name}-wal")):
+                with suppress(OSError):
+                    total += file.stat().st_size
+        return total
+
+    @contextmanager
+    def connection(self, database: str, *, make: bool = False) -> Iterator[sqlite3.Connection]:
+        """One for this thread alone. Raises ``Missing`` unless the file is there or to be made."""
+        if os.getpid() != self._process:
+            self._abandoned.append(self._idle)
+            self._renew()
+        connection = self._lend(database, make)
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                connection.close()
+            raise translated(error, self.path(database)) from error
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.close()
+            raise
+        self._take_back(database, connection)
+
+    def reading(self, database: str, work: Callable[[sqlite3.Connection], T]) -> T:
+        """``work`` sees the file as it is at one moment."""
+        with self.connection(database) as connection:
+            self._begin(connection, "BEGIN")
+            try:
+                return work(connection)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    def writing(
+        self,
+        database: str,
+        work: Callable[[sqlite3.Connection], T],
+        *,
+        before: Callable[[sqlite3.Connection], object] | None = None,
+        after: Callable[[sqlite3.Connection, T], T] | None = None,
+        make: bool = False,
+    ) -> T:
+        """``work`` holds the lock of the file; ``before`` and ``after`` see temporary tables."""
+        with self.connection(database, make=make) as connection:
+            if before is not None:
+                connection.execute("BEGIN")
+                connection.execute("DELETE FROM temp.given")
+                connection.execute("DELETE FROM temp.seen")
+                before(connection)
+                connection.execute("COMMIT")
+            self._begin(connection, "BEGIN IMMEDIATE")
+            try:
+                answer = work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    with suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+                raise
+            return after(connection, answer) if after is not None else answer
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._closed = True
+        with self._lock:
+            idle = dict(self._idle)
+            self._idle.clear()
+        if os.getpid() == self._process:
+            for connections in idle.values():
+                for connection in connections:
+                    with suppress(sqlite3.Error):
+                        connection.close()
+
+    def _renew(self) -> None:
+        self._process = os.getpid()
+        self._lock = threading.Lock()
+        self._idle: dict[str, list[sqlite3.Connection]] = {}
+
+    def _lend(self, database: str, make: bool) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreUnavailable(f"{self.folder}: closed")
+        with self._lock:
+            idle = self._idle.get(database)
+            if idle:
+                return idle.pop()
+        path = self.path(database)
+        if not make and not path.exists():
+            raise Missing
+        try:
+            return _open(path)
+        except sqlite3.Error as error:
+            raise translated(error, path) from error
+
+    def _take_back(self, database: str, connection: sqlite3.Connection) -> None:
+        with self._lock:
+            idle = self._idle.setdefault(database, [])
+            held = sum(map(len, self._idle.values()))
+            if not self._closed and len(idle) < _IDLE and held < _IDLE_OF_ALL:
+                idle.append(connection)
+                return
+        connection.close()
+
+    def _begin(self, connection: sqlite3.Connection, statement: str) -> None:
+        """As soon as nobody else writes; each waits a little and not always the same."""
+        if self._sync:
+            connection.execute("PRAGMA synchronous=FULL")
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                connection.execute(statement)
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.0005, 0.004))  # noqa: S311 - no secret
+            else:
+                return
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+    try:
+        _prepare(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if not version:
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+    for pragma in (
+        "journal_mode=WAL",
+        "synchronous=NORMAL",
+        "secure_delete=OFF",
+        "temp_store=MEMORY",
+        "cache_size=-16000",
+        # Each checkpoint waits for the disk twice: at 16 MB, not at SQLite's 4 MB.
+        "wal_autocheckpoint=4000",
+        f"journal_size_limit={32 * 1024 * 1024}",
+    ):
+        connection.execute(f"PRAGMA {pragma}").fetchone()
+    if not version:
+        connection.execute("BEGIN IMMEDIATE")
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if tables and application != APPLICATION_ID:
+            raise StoreUnavailable(f"{path} is a SQLite database, but not of requests")
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={VERSION}")
+        connection.execute("COMMIT")
+    elif version > VERSION:
+        raise StoreUnavailable(f"{path} was made by a newer version; upgrade this process")
+    connection.executescript(_TEMPORARY)
+    # Who waits longer starts over: SQLite's own waits grow, and this one would come last.
+    connection.execute("PRAGMA busy_timeout=10")
+
+
+def translated(error: sqlite3.Error, path: Path) -> Exception:
+    """``Missing`` for a table that is not there, else ``StoreUnavailable`` with the reason."""
+    code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_ERROR and "no such table" in str(error):
+        return Missing()
+    reasons: dict[int, Any] = {
+        sqlite3.SQLITE_FULL: "the disk is full",
+        sqlite3.SQLITE_BUSY: "others have been writing all the time",
+        sqlite3.SQLITE_NOTADB: "this is no SQLite database",
+        sqlite3.SQLITE_READONLY: "it cannot be written",
+        sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    }
+    return StoreUnavailable(f"{path}: {reasons.get(code, error)}")

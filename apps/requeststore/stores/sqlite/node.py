@@ -1,0 +1,260 @@
+"""The port on SQLite: a missing shard is an empty one."""
+
+from __future__ import annotations
+
+import heapq
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+from apps.requeststore.stores.base import (
+    EndCode,
+    Entry,
+    Finish,
+    GiveBack,
+    NewRequest,
+    NodeHealth,
+    Shard,
+    Size,
+    StoredRequest,
+    Take,
+    TakeCode,
+)
+from apps.requeststore.stores.checked import CheckedNode
+from apps.requeststore.stores.sqlite import changing, statements, storing
+from apps.requeststore.stores.sqlite.files import BUSY_SECONDS, Files, Missing
+from apps.requeststore.stores.sqlite.table import Row, Table, request_of
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+# Of a row without its data, with what the indexes take.
+_ROW_BYTES: Final = 350
+
+
+class SqliteNode(CheckedNode):
+    """See ``stores.base.StorageNode``. ``sync``: a commit waits until the disk has it.
+
+    Without it a killed process loses nothing, but a power failure may lose the last moments.
+
+    Raises:
+        StoreUnavailable: the folder cannot be made or written.
+    """
+
+    def __init__(
+        self, folder: Path, *, sync: bool = False, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
+        self._files = Files(folder, sync=sync, busy_seconds=busy_seconds)
+        self._made: set[Shard] = set()
+
+    # --- storing ----------------------------------------------------------------------------
+
+    def _ensure(self, shard: Shard, delete_after_seconds: int) -> None:
+        del delete_after_seconds  # by ``delete``: nobody else works on a file
+        if shard not in self._made:
+            self._files.writing(
+                shard.database, lambda connection: Table(connection, shard).make(), make=True
+            )
+            self._made.add(shard)
+
+    def _insert(self, shard: Shard, requests: list[NewRequest], by: str, now: int) -> list[bool]:
+        return self._stored(shard, storing.insert, requests, by, now)
+
+    def _receive(self, shard: Shard, requests: list[StoredRequest], by: str, now: int) -> int:
+        return sum(self._stored(shard, storing.receive, requests, by, now))
+
+    def _stored(
+        self,
+        shard: Shard,
+        work: Callable[Concatenate[Files, Shard, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Into a shard that is made when somebody has dropped it, or never made it."""
+        try:
+            self._ensure(shard, 0)
+            return work(self._files, shard, *args, **kwargs)
+        except Missing:
+            self._made.discard(shard)
+            self._ensure(shard, 0)
+            return work(self._files, shard, *args, **kwargs)
+
+    # --- changing ---------------------------------------------------------------------------
+
+    def _queued(self, shard: Shard, ids: list[int], by: str, now: int, again: bool) -> None:
+        self._found(None, changing.queued, shard, ids, by, now, again)
+
+    def _take(
+        self, shard: Shard, entries: list[Entry], owner: str, now: int, deadline: int, cutoff: int
+    ) -> list[Take]:
+        nothing = [Take(TakeCode.UNKNOWN)] * len(entries)
+        return self._found(nothing, changing.take, shard, entries, owner, now, deadline, cutoff)
+
+    def _finish(self, shard: Shard, ends: list[Finish], owner: str, now: int) -> list[EndCode]:
+        nothing = [EndCode.UNKNOWN] * len(ends)
+        return self._found(nothing, changing.finish, shard, ends, owner, now)
+
+    def _give_back(self, shard: Shard, ends: list[GiveBack], owner: str, now: int) -> list[EndCode]:
+        nothing = [EndCode.UNKNOWN] * len(ends)
+        return self._found(nothing, changing.give_back, shard, ends, owner, now)
+
+    # --- reading ----------------------------------------------------------------------------
+
+    def _find(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
+        def work(table: Table) -> list[StoredRequest]:
+            rows = (table.execute(statements.FIND, (one,)).fetchone() for one in ids)
+            return [request_of(row) for row in rows if row]
+
+        return self._read(shard, work, [])
+
+    def _page(
+        self,
+        shard: Shard,
+        biz: str,
+        flag: int | None,
+        since: int,
+        until: int,
+        after: tuple[int, int],
+        limit: int,
+    ) -> list[StoredRequest]:
+        values: dict[str, Any] = {
+            "biz": biz,
+            "since": since,
+            "until": until,
+            "after_ts": after[0],
+            "after_id": after[1],
+            "limit": limit,
+        }
+
+        def work(table: Table) -> list[StoredRequest]:
+            flags = list(table.flags()) if flag is None else [flag]
+            lists = [table.execute(statements.PAGE, {**values, "flag": one}) for one in flags]
+            newest = heapq.merge(*lists, key=lambda row: (row[3], row[0]), reverse=True)
+            rows: list[Row] = [row for row, _ in zip(newest, range(limit), strict=False)]
+            return [request_of(row) for row in rows]
+
+        return self._read(shard, work, [])
+
+    def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]:
+        return self._entries(statements.ORPHANS, shard, before, cutoff, limit)
+
+    def _forgotten(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]:
+        return self._entries(statements.FORGOTTEN, shard, before, cutoff, limit)
+
+    def _entries(
+        self, statement: str, shard: Shard, before: int, cutoff: int, limit: int
+    ) -> list[Entry]:
+        values = {"before": before, "cutoff": cutoff, "limit": limit}
+        return self._read(
+            shard, lambda table: [Entry(*row) for row in table.execute(statement, values)], []
+        )
+
+    def _count(self, shard: Shard, since: int, until: int) -> dict[int, int]:
+        def work(table: Table) -> dict[int, int]:
+            counted: dict[int, int] = {}
+            for flag in table.flags():
+                values = {"flag": flag, "since": since, "until": until}
+                (number,) = table.execute(statements.COUNT, values).fetchone()
+                if number:
+                    counted[flag] = number
+            return counted
+
+        return self._read(shard, work, {})
+
+    def _oldest(self, shard: Shard, flag: int) -> int | None:
+        def work(table: Table) -> int | None:
+            found: int | None = table.execute(statements.OLDEST, (flag,)).fetchone()[0]
+            return found
+
+        return self._read(shard, work, None)
+
+    def _size(self, shard: Shard) -> Size:
+        def work(table: Table) -> Size:
+            (count,) = table.execute(statements.SIZE).fetchone()
+            sample = [row[0] for row in table.execute(statements.SAMPLE)]
+            mean = sum(sample) / len(sample) if sample else 0
+            return Size(count, round(count * (mean + _ROW_BYTES)))
+
+        return self._read(shard, work, Size(0, 0))
+
+    # --- sweeping and moving ----------------------------------------------------------------
+
+    def _overdue(
+        self, shard: Shard, now: int, cutoff: int, limit: int, by: str
+    ) -> list[StoredRequest]:
+        return self._found([], storing.overdue, shard, now, cutoff, limit, by)
+
+    def _expire(self, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int:
+        return self._found(0, storing.expire, shard, cutoff, limit, by, now)
+
+    def _delete(self, shard: Shard, before: int, limit: int) -> int:
+        return self._found(0, storing.delete, shard, before, limit)
+
+    def _reopen(
+        self, shard: Shard, ids: list[int], flags: list[int], by: str, now: int, cutoff: int
+    ) -> list[int]:
+        return self._found([], changing.reopen, shard, ids, flags, by, now, cutoff)
+
+    def _start_move(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
+        return self._found([], storing.start_move, shard, ids)
+
+    def _undo_move(self, shard: Shard, ids: list[int]) -> int:
+        return self._found(0, storing.undo_move, shard, ids)
+
+    def _end_move(self, shard: Shard, ids: list[int]) -> int:
+        return self._found(0, storing.end_move, shard, ids)
+
+    def _drop(self, shard: Shard) -> None:
+        def work(connection: sqlite3.Connection) -> None:
+            for statement in statements.DROP:
+                Table(connection, shard).execute(statement)
+
+        self._made.discard(shard)
+        with suppress(Missing):
+            self._files.writing(shard.database, work)
+
+    # --- the node ---------------------------------------------------------------------------
+
+    def shards(self, prefix: str) -> list[Shard]:
+        def work(connection: sqlite3.Connection) -> list[str]:
+            return [row[0] for row in connection.execute(statements.SHARDS)]
+
+        return [
+            Shard(database, collection)
+            for database in self._files.databases()
+            if database.startswith(prefix)
+            for collection in self._files.reading(database, work)
+        ]
+
+    def health(self) -> NodeHealth:
+        return NodeHealth(
+            kind="sqlite", version=sqlite3.sqlite_version, storage_bytes=self._files.size()
+        )
+
+    def close(self) -> None:
+        self._files.close()
+
+    def _read(self, shard: Shard, work: Callable[[Table], T], nothing: T) -> T:
+        def look(connection: sqlite3.Connection) -> T:
+            return work(Table(connection, shard))
+
+        try:
+            return self._files.reading(shard.database, look)
+        except Missing:
+            return nothing
+
+    def _found(
+        self,
+        nothing: T,
+        work: Callable[Concatenate[Files, Shard, P], T],
+        shard: Shard,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """``work``; a shard that is not there is an empty one."""
+        try:
+            return work(self._files, shard, *args, **kwargs)
+        except Missing:
+            return nothing

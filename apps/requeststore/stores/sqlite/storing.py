@@ -1,0 +1,196 @@
+"""Making a shard, storing into it, and the sweeps over it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from apps.requeststore.engine.flags import NEW, TAKEN, is_final
+from apps.requeststore.stores import story
+from apps.requeststore.stores.base import (
+    NewRequest,
+    Shard,
+    StepKind,
+    StoredRequest,
+)
+from apps.requeststore.stores.sqlite import statements
+from apps.requeststore.stores.sqlite.files import Files
+from apps.requeststore.stores.sqlite.table import Row, Table, request_of
+
+
+def insert(
+    files: Files, shard: Shard, requests: Sequence[NewRequest], by: str, now: int
+) -> list[bool]:
+    """See ``StorageNode.insert``."""
+    step = story.written(now, StepKind.STORED, by)
+
+    def before(connection: sqlite3.Connection) -> None:
+        rows = (
+            (place, one.id, one.biz, one.ts, one.priority, one.data)
+            for place, one in enumerate(requests)
+        )
+        Table(connection, shard).many(statements.STAGE, rows)
+
+    def work(connection: sqlite3.Connection) -> list[bool]:
+        table = Table(connection, shard)
+        table.execute(statements.SEE_IDS)
+        table.execute(statements.INSERT, (step,))
+        table.execute(statements.INSERT_DATA)
+        return []
+
+    return files.writing(shard.database, work, before=before, after=_new, make=True)
+
+
+def receive(
+    files: Files, shard: Shard, requests: Sequence[StoredRequest], by: str, now: int
+) -> list[bool]:
+    """Which were new; see ``StorageNode.receive``."""
+    step = story.written(now, StepKind.MOVED, by)
+
+    def before(connection: sqlite3.Connection) -> None:
+        rows = (_whole(place, one, step) for place, one in enumerate(requests))
+        Table(connection, shard).many(statements.STAGE_WHOLE, rows)
+
+    def work(connection: sqlite3.Connection) -> list[bool]:
+        table = Table(connection, shard)
+        table.execute(statements.SEE_IDS)
+        table.execute(statements.RECEIVE)
+        table.execute(statements.INSERT_DATA)
+        return []
+
+    return files.writing(shard.database, work, before=before, after=_new, make=True)
+
+
+def _new(connection: sqlite3.Connection, _none: list[bool]) -> list[bool]:
+    return [bool(new) for _place, new in connection.execute(statements.IS_NEW)]
+
+
+def _whole(place: int, one: StoredRequest, step: str) -> Row:
+    """A row of ``statements.STAGE_WHOLE``, with the step of its coming here."""
+    return (
+        place,
+        one.id,
+        one.biz,
+        one.ts,
+        one.flag,
+        one.priority,
+        one.owner,
+        one.deadline,
+        one.tries,
+        one.queued_at,
+        one.finished_at,
+        one.result,
+        story.story_of(one.steps) + step,
+        one.data,
+    )
+
+
+def overdue(
+    files: Files, shard: Shard, now: int, cutoff: int, limit: int, by: str
+) -> list[StoredRequest]:
+    """See ``StorageNode.overdue``."""
+    step = story.written(now, StepKind.OVERDUE, by)
+
+    def work(connection: sqlite3.Connection) -> list[Row]:
+        table = Table(connection, shard)
+        values = {"now": now, "cutoff": cutoff, "limit": limit}
+        if table.execute(statements.SEE_OVERDUE, values).rowcount:
+            table.execute(statements.OVERDUE, {"step": step})
+        return []
+
+    def after(connection: sqlite3.Connection, _rows: list[Row]) -> list[Row]:
+        text = f"SELECT s.id, s.mine, {statements.SEEN} FROM temp.seen AS s"  # noqa: S608 - ours
+        return connection.execute(text).fetchall()
+
+    rows = files.writing(shard.database, work, before=_nothing, after=after)
+    return [request_of(row, flag=NEW, deadline=0, queued_at=0) for row in rows]
+
+
+def expire(files: Files, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int:
+    """See ``StorageNode.expire``."""
+    step = story.written(now, StepKind.EXPIRED, by)
+
+    def work(connection: sqlite3.Connection) -> int:
+        table = Table(connection, shard)
+        found = 0
+        for flag in (NEW, TAKEN):
+            values: dict[str, Any] = {"flag": flag, "cutoff": cutoff, "limit": limit - found}
+            found += table.execute(statements.SEE_EXPIRED, values).rowcount
+        if found:
+            table.execute(statements.EXPIRE, {"now": now, "step": step})
+        return found
+
+    return files.writing(shard.database, work, before=_nothing)
+
+
+def delete(files: Files, shard: Shard, before: int, limit: int) -> int:
+    """See ``StorageNode.delete``."""
+
+    def work(connection: sqlite3.Connection) -> int:
+        table = Table(connection, shard)
+        found = 0
+        for flag in [one for one in table.flags() if is_final(one)]:
+            values = {"flag": flag, "before": before, "limit": limit - found}
+            found += table.execute(statements.SEE_OLD, values).rowcount
+        if found:
+            table.execute(statements.DELETE_DATA)
+            table.execute(statements.DELETE)
+        return found
+
+    deleted = files.writing(shard.database, work, before=_nothing)
+    if deleted:
+        # The file gets smaller little by little; nobody waits for it.
+        with files.connection(shard.database) as connection:
+            connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()
+    return deleted
+
+
+def start_move(files: Files, shard: Shard, ids: Sequence[int]) -> list[StoredRequest]:
+    """See ``StorageNode.start_move``: those that are not taken."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
+
+    def work(connection: sqlite3.Connection) -> list[Row]:
+        table = Table(connection, shard)
+        table.execute(statements.SEE_MOVING)
+        table.execute(statements.MOVE)
+        return []
+
+    def look(connection: sqlite3.Connection, _rows: list[Row]) -> list[Row]:
+        return Table(connection, shard).execute(statements.MOVED).fetchall()
+
+    rows = files.writing(shard.database, work, before=before, after=look)
+    return [request_of(row) for row in rows]
+
+
+def undo_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:
+    """See ``StorageNode.undo_move``."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
+
+    def work(connection: sqlite3.Connection) -> int:
+        return Table(connection, shard).execute(statements.UNDO_MOVE).rowcount
+
+    return files.writing(shard.database, work, before=before)
+
+
+def end_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:
+    """See ``StorageNode.end_move``."""
+
+    def before(connection: sqlite3.Connection) -> None:
+        Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
+
+    def work(connection: sqlite3.Connection) -> int:
+        table = Table(connection, shard)
+        table.execute(statements.SEE_MOVED)
+        table.execute(statements.DELETE_DATA)
+        return table.execute(statements.DELETE).rowcount
+
+    return files.writing(shard.database, work, before=before)
+
+
+def _nothing(_connection: sqlite3.Connection) -> None:
+    """Nothing is staged; the temporary tables are emptied all the same."""

@@ -1,0 +1,87 @@
+"""One shard of a file: its tables and what is made of their rows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from apps.requeststore.engine.flags import MOVING
+from apps.requeststore.stores import story
+from apps.requeststore.stores.base import Shard, StoredRequest
+from apps.requeststore.stores.judging import State
+from apps.requeststore.stores.sqlite import statements
+
+Row = tuple[Any, ...]
+_STORIES: Final = 12
+
+
+class Table:
+    """Executes statements with the names of one shard put in."""
+
+    def __init__(self, connection: sqlite3.Connection, shard: Shard) -> None:
+        self._connection = connection
+        # Checked: a-z, 0-9 and _ only. Nobody else's name has a dollar.
+        name = shard.collection
+        self._names = {
+            "t": f'"{name}"',
+            "d": f'"{name}$data"',
+            "flags": f'"{name}$flags"',
+            "waiting": f'"{name}$waiting"',
+            "taken": f'"{name}$taken"',
+        }
+
+    def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
+        """One statement of ``statements``."""
+        return self._connection.execute(statement.format_map(self._names), values)
+
+    def many(self, statement: str, rows: Iterable[Row]) -> None:
+        """The same for many rows."""
+        self._connection.executemany(statement.format_map(self._names), rows)
+
+    def make(self) -> None:
+        """The tables and indexes, unless they are there."""
+        for statement in statements.TABLES:
+            self.execute(statement)
+
+    def flags(self) -> Iterator[int]:
+        """Those that there are, each found by one look into the index."""
+        found: int | None = MOVING - 1
+        while True:
+            (found,) = self.execute(statements.FLAGS, (found,)).fetchone()
+            if found is None:
+                return
+            yield found
+
+    def shorten(self) -> None:
+        """Stories of the staged requests that have become too long."""
+        for id_, text in self.execute(statements.LONG, (story.LONG_STORY,)).fetchall():
+            shorter = story.shorter(text)
+            if shorter is not None:
+                self.execute(statements.SHORTEN, (shorter, id_))
+
+
+def request_of(row: Row, **changed: Any) -> StoredRequest:
+    """From ``id, mine, state, data``; without ``data`` there are no steps either."""
+    whole = len(row) > _STORIES + 1
+    values: dict[str, Any] = {
+        "id": row[0],
+        "biz": row[2],
+        "ts": row[3],
+        "flag": row[4],
+        "priority": row[5],
+        "owner": row[6],
+        "deadline": row[7],
+        "tries": row[8],
+        "queued_at": row[9],
+        "finished_at": row[10],
+        "result": row[11],
+        "data": row[13] if whole else b"",
+        "steps": story.read(row[_STORIES]) if whole else [],
+    }
+    return StoredRequest(**(values | changed))
+
+
+def state_of(row: Row) -> State:
+    """From ``id, mine, biz, ts, flag, owner, deadline, tries``."""
+    return State(*row[2:])

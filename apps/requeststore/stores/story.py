@@ -1,0 +1,51 @@
+"""The steps of a request as one text that grows at its end, so that SQL can add to it.
+
+Each step is a JSON array and a comma: ``[1700000000000,"taken","fetcher-1",""],``. Whoever looks at
+the table with a client of the database can read it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from apps.requeststore.engine.limits import MAX_STEPS, MAX_TEXT
+from apps.requeststore.stores.base import Step, StepKind
+
+# Stories are looked at when a request is queued or taken; two more steps may follow.
+_ROOM: Final = MAX_STEPS - 2
+# The shortest step there is, ``[0,"taken","",""],``: a shorter text cannot hold too many.
+LONG_STORY: Final = _ROOM * 18
+# How it began says most; the rest of the room is for what happened last.
+_FIRST: Final = 20
+
+_encoder: Final = msgspec.json.Encoder()
+_decoder: Final = msgspec.json.Decoder(list[Step])
+
+
+def written(at: int, kind: StepKind, by: str, text: str = "") -> str:
+    """One step, to be added to a story. ``text`` becomes one line and is cut."""
+    line = " ".join(text[: 2 * MAX_TEXT].split())[:MAX_TEXT] if text else ""
+    return _encoder.encode((at, kind, by, line)).decode() + ","
+
+
+def story_of(steps: list[Step]) -> str:
+    """A whole one, shortened."""
+    return "".join(written(one.at, one.kind, one.by, one.text) for one in shortened(steps))
+
+
+def read(story: str) -> list[Step]:
+    """The steps in their order."""
+    return _decoder.decode(f"[{story[:-1]}]") if story else []
+
+
+def shortened(steps: list[Step]) -> list[Step]:
+    """The first and the last ones, where there are too many."""
+    return steps if len(steps) <= _ROOM else [*steps[:_FIRST], *steps[_FIRST - _ROOM :]]
+
+
+def shorter(story: str) -> str | None:
+    """What to put in the place of a text of ``LONG_STORY`` or more; None: nothing."""
+    steps = read(story)
+    return story_of(steps) if len(steps) > _ROOM else None

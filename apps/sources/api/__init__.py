@@ -1,0 +1,1 @@
+"""REST of sources, and the paths that the seed names."""

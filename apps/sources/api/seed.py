@@ -1,0 +1,199 @@
+"""The seed's own paths (seed S0.30 to S0.36), also below ``/projects/<slug>/``.
+
+``GET /status``, ``GET /tasks``, ``POST /crawl/start``, ``POST /crawl/stop``, ``GET /consume`` and
+``GET /queue/size``; with and without a slash at the end. For a token, a login, or from a network of
+``COMPAT_ANONYMOUS_FROM``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.authentication import SessionAuthentication
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.authentication import TokenAuthentication
+from apps.access.api.base import ApiView
+from apps.access.api.network import (
+    InsideScopesOrNetwork,
+    NetworkAuthentication,
+    PerCallerThrottle,
+)
+from apps.access.models import User
+from apps.access.states import Role
+from apps.sources.api.callers import Sourced, sourced_project
+from apps.sources.api.shown import source_shown
+from apps.sources.queries import statuses
+from apps.sources.services import start, stop
+from apps.sources.services.asking import Asked
+from apps.sources.services.handing import MAX_RECORDS, consume
+from apps.sources.services.queues import QueueSize, queue_of_project, queue_size
+from apps.sources.states import BUSY
+
+COUNT: Final = 10
+
+
+class StartSerializer(serializers.Serializer[Any]):
+    """``?source=``"""
+
+    source = serializers.CharField(  # type: ignore[assignment]  # the word on the wire
+        max_length=64, required=False
+    )
+
+
+class ConsumeSerializer(serializers.Serializer[Any]):
+    """``?count=&queue=``"""
+
+    count = serializers.IntegerField(min_value=1, max_value=MAX_RECORDS, default=COUNT)
+    queue = serializers.CharField(max_length=200, required=False, default="")
+
+
+@extend_schema(exclude=True)
+class SeedView(ApiView):
+    """Base of the six."""
+
+    authentication_classes = (TokenAuthentication, SessionAuthentication, NetworkAuthentication)
+    permission_classes = (InsideScopesOrNetwork,)
+    throttle_classes = (PerCallerThrottle,)
+    least_role = Role.VIEWER
+
+    def sourced(self, request: Request, slug: str | None) -> Sourced:
+        """The project that the call means."""
+        return sourced_project(request, self.least_role, slug)
+
+    def asked(self, request: Request) -> dict[str, Any]:
+        """Who starts and stops, for the audit trail; and which source, if the call names one."""
+        query = StartSerializer(data=request.query_params)
+        query.is_valid(raise_exception=True)
+        name = query.validated_data.get("source")
+        person = request.user if isinstance(request.user, User) else None
+        return {
+            "names": None if name is None else [name],
+            "actor": person,
+            "actor_label": "" if person is not None else "seed API",
+            "now": timezone.now(),
+        }
+
+
+class StatusView(SeedView):
+    """``GET /status`` (S0.30)"""
+
+    def get(self, request: Request, slug: str | None = None) -> Response:
+        """Every source, how far it is, and whether any is at work."""
+        sourced = self.sourced(request, slug)
+        found = statuses(sourced.project)
+        busy = [each.name for each in found if each.state and each.state.activity in BUSY]
+        answer = {
+            "project": sourced.slug,
+            "running": bool(busy),
+            "running_sources": busy,
+            "sources": [source_shown(each) for each in found],
+        }
+        return Response(answer)
+
+
+class TasksView(SeedView):
+    """``GET /tasks`` (S0.31)"""
+
+    def get(self, request: Request, slug: str | None = None) -> Response:
+        """What is configured, with the settings that matter to a caller."""
+        sourced = self.sourced(request, slug)
+        tasks = [
+            {
+                "name": each.name,
+                "kind": each.settings.kind.value,
+                "task_id": each.settings.task_id,
+                "enabled": each.settings.enabled,
+                "auto_start": each.settings.auto_start,
+                "cron": each.settings.cron,
+                "queue": each.settings.queue,
+                "filter_days": each.settings.filter_days,
+                "last_start_offset": each.state.marker if each.state is not None else None,
+            }
+            for each in statuses(sourced.project)
+            if each.settings is not None
+        ]
+        return Response({"project": sourced.slug, "tasks": tasks})
+
+
+class CrawlStartView(SeedView):
+    """``POST /crawl/start?source=`` (S0.32)"""
+
+    least_role = Role.OPERATOR
+
+    def post(self, request: Request, slug: str | None = None) -> Response:
+        """Start one source, or every enabled one."""
+        sourced = self.sourced(request, slug)
+        found = start(project_id=sourced.project, **self.asked(request))
+        return _told(sourced, found)
+
+
+class CrawlStopView(SeedView):
+    """``POST /crawl/stop?source=`` (S0.33)"""
+
+    least_role = Role.OPERATOR
+
+    def post(self, request: Request, slug: str | None = None) -> Response:
+        """Stop one source, or all, after the batch in hand."""
+        sourced = self.sourced(request, slug)
+        found = stop(project_id=sourced.project, **self.asked(request))
+        return _told(sourced, found)
+
+
+class ConsumeView(SeedView):
+    """``GET /consume?count=&queue=`` (S0.34)"""
+
+    least_role = Role.OPERATOR
+
+    def get(self, request: Request, slug: str | None = None) -> Response:
+        """The oldest records; they are gone from the queue with this answer.
+
+        Whoever must not lose any uses a lease: ``/api/v1/sources/projects/ID/lease``.
+        """
+        sourced = self.sourced(request, slug)
+        query = _query(request)
+        queue = queue_of_project(project_id=sourced.project, name=query["queue"])
+        records = consume(queue=queue, count=query["count"], now=timezone.now())
+        answer = {
+            "queue": queue.name,
+            "count": len(records),
+            "data": [each.shown().get("record") for each in records],
+        }
+        return Response(answer, headers={"Cache-Control": "no-store"})
+
+
+class QueueSizeView(SeedView):
+    """``GET /queue/size?queue=`` (S0.35)"""
+
+    def get(self, request: Request, slug: str | None = None) -> Response:
+        """How many records wait, and how many of those are alive."""
+        sourced = self.sourced(request, slug)
+        queue = queue_of_project(project_id=sourced.project, name=_query(request)["queue"])
+        return Response(size_shown(queue_size(queue=queue, now=timezone.now())))
+
+
+def size_shown(size: QueueSize) -> dict[str, Any]:
+    """``size`` is what a consumer can get; ``expired`` still takes room behind living ones."""
+    return {
+        "queue": size.queue,
+        "size": size.live,
+        "waiting": size.waiting,
+        "expired": size.expired,
+        "leased": size.leased,
+        "returned": size.returned,
+    }
+
+
+def _query(request: Request) -> dict[str, Any]:
+    query = ConsumeSerializer(data=request.query_params)
+    query.is_valid(raise_exception=True)
+    return dict(query.validated_data)
+
+
+def _told(sourced: Sourced, found: list[Asked]) -> Response:
+    told = [{"name": each.name, "became": each.became.value} for each in found]
+    return Response({"project": sourced.slug, "sources": told})

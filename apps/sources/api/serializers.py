@@ -1,0 +1,304 @@
+"""JSON of sources, harvests, credentials and records."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.utils.translation import gettext_lazy as _
+from rest_framework import serializers
+
+from apps.access.api.fields import VisibleRelatedField
+from apps.configcenter.models import Configuration
+from apps.projects.models import Project
+from apps.sources.api.shown import progress_of
+from apps.sources.models import Credential, Harvest
+from apps.sources.services.asking import Became
+from apps.sources.services.handing import MAX_LEASE_SECONDS, MAX_RECORDS
+from apps.sources.states import HarvestState, Reason, SourceActivity
+
+
+class HarvestSerializer(serializers.ModelSerializer[Harvest]):
+    """One pull from a source; read = published + filtered + re_read + refused."""
+
+    progress = serializers.SerializerMethodField(help_text=_("From 0 to 1, or null."))
+
+    class Meta:
+        model = Harvest
+        fields = (
+            "id",
+            "project",
+            "source",
+            "state",
+            "reason",
+            "collector",
+            "asked_by",
+            "resumed",
+            "first",
+            "total",
+            "start_offset",
+            "end_offset",
+            "next_offset",
+            "progress",
+            "batches",
+            "read",
+            "published",
+            "filtered",
+            "re_read",
+            "refused",
+            "bad_dates",
+            "gaps",
+            "notes",
+            "error",
+            "config_version",
+            "started_at",
+            "moved_at",
+            "ended_at",
+        )
+        read_only_fields = fields
+
+    def get_progress(self, harvest: Harvest) -> float | None:
+        """How much of its range is done."""
+        return progress_of(harvest)
+
+
+class ShownHarvestSerializer(serializers.Serializer[Any]):
+    """The newest harvest of a source."""
+
+    id = serializers.IntegerField()
+    state = serializers.ChoiceField(choices=HarvestState.choices)
+    reason = serializers.ChoiceField(choices=Reason.choices, allow_blank=True)
+    resumed = serializers.BooleanField()
+    first = serializers.BooleanField()
+    total = serializers.IntegerField(allow_null=True)
+    start_offset = serializers.IntegerField(allow_null=True)
+    end_offset = serializers.IntegerField(allow_null=True)
+    next_offset = serializers.IntegerField(allow_null=True)
+    progress = serializers.FloatField(allow_null=True)
+    batches = serializers.IntegerField()
+    read = serializers.IntegerField()
+    published = serializers.IntegerField()
+    filtered = serializers.IntegerField()
+    re_read = serializers.IntegerField()
+    refused = serializers.IntegerField()
+    balanced = serializers.BooleanField()
+    bad_dates = serializers.IntegerField()
+    error = serializers.CharField()
+    started_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True)
+
+
+class SourceSerializer(serializers.Serializer[Any]):
+    """A source: what is configured, how far it was read, its newest harvest."""
+
+    name = serializers.CharField()
+    description = serializers.CharField()
+    kind = serializers.CharField(allow_null=True)
+    task_id = serializers.CharField()
+    configured = serializers.BooleanField(
+        help_text=_("False: it was taken out of the configuration.")
+    )
+    enabled = serializers.BooleanField()
+    auto_start = serializers.BooleanField()
+    cron = serializers.CharField()
+    queue = serializers.CharField(allow_null=True)
+    activity = serializers.ChoiceField(choices=SourceActivity.choices)
+    waiting_for = serializers.CharField()
+    problem = serializers.CharField()
+    last_start_offset = serializers.IntegerField(allow_null=True)
+    last_total = serializers.IntegerField(allow_null=True)
+    never_read = serializers.JSONField()
+    stopped_at = serializers.DateTimeField(allow_null=True)
+    stopped_by = serializers.CharField()
+    next_run_at = serializers.DateTimeField(allow_null=True)
+    collector = serializers.CharField()
+    harvest = ShownHarvestSerializer(allow_null=True)
+
+
+class SourceProjectSerializer(serializers.ModelSerializer[Configuration]):
+    """A project with sources."""
+
+    id = serializers.IntegerField(source="project_id")
+    project = serializers.CharField(source="project.slug")
+    version = serializers.IntegerField(source="active.number", allow_null=True, default=None)
+
+    class Meta:
+        model = Configuration
+        fields: ClassVar = ["id", "project", "version", "changed_at"]
+
+
+class SourceProjectDetailSerializer(SourceProjectSerializer):
+    """The same, with every source."""
+
+    sources = SourceSerializer(many=True)
+
+    class Meta(SourceProjectSerializer.Meta):
+        fields: ClassVar = [*SourceProjectSerializer.Meta.fields, "sources"]
+
+
+class NamesSerializer(serializers.Serializer[Any]):
+    """Which sources; without any: all."""
+
+    sources = serializers.ListField(
+        child=serializers.CharField(max_length=64),
+        required=False,
+        allow_empty=False,
+        max_length=500,
+        help_text=_("Names; left out: every enabled one."),
+    )
+
+
+class AskedSerializer(serializers.Serializer[Any]):
+    """What came of it."""
+
+    name = serializers.CharField()
+    became = serializers.ChoiceField(choices=[each.value for each in Became])
+
+
+class SourceNameSerializer(serializers.Serializer[Any]):
+    """Which source."""
+
+    name = serializers.CharField(max_length=64)
+
+
+class PreviewSerializer(serializers.Serializer[Any]):
+    """What a harvest would read; ``counted`` is false where nobody can tell before."""
+
+    total = serializers.IntegerField()
+    batches = serializers.IntegerField()
+    records = serializers.IntegerField()
+    new = serializers.IntegerField()
+    re_read = serializers.IntegerField(help_text=_("Read before, and dropped again."))
+    start_offset = serializers.IntegerField(allow_null=True)
+    end_offset = serializers.IntegerField(allow_null=True)
+    first = serializers.BooleanField()
+    resumed = serializers.BooleanField(help_text=_("It goes on where an earlier one ended."))
+    shrunk = serializers.BooleanField(help_text=_("There are fewer records than before."))
+    counted = serializers.BooleanField()
+
+
+class MarkerSerializer(SourceNameSerializer):
+    """Where the next harvest ends."""
+
+    marker = serializers.IntegerField(
+        min_value=0,
+        max_value=2**53 - 1,
+        allow_null=True,
+        help_text=_("The last start offset; null: the next harvest reads everything."),
+    )
+    by_seed_rule = serializers.BooleanField(
+        default=False,
+        help_text=_("It was read by a program that leaves out the first total % batch records."),
+    )
+
+
+class QueueSerializer(serializers.Serializer[Any]):
+    """``?queue=``"""
+
+    queue = serializers.CharField(
+        max_length=200,
+        required=False,
+        default="",
+        help_text=_("Not needed while the project has a single queue."),
+    )
+
+
+class TakeSerializer(QueueSerializer):
+    """How many records."""
+
+    count = serializers.IntegerField(min_value=1, max_value=MAX_RECORDS, default=100)
+
+
+class LeaseSerializer(TakeSerializer):
+    """How many records, and for how long."""
+
+    seconds = serializers.FloatField(min_value=1, max_value=MAX_LEASE_SECONDS, default=300)
+
+
+class EndLeaseSerializer(QueueSerializer):
+    """Which records of a lease; without ids: all."""
+
+    lease = serializers.CharField(max_length=32)
+    ids = serializers.ListField(
+        child=serializers.CharField(max_length=255), required=False, max_length=MAX_RECORDS
+    )
+
+
+class RecordSerializer(serializers.Serializer[Any]):
+    """One record. ``raw``: base64 of a body that is no JSON; ``record`` is null then."""
+
+    id = serializers.CharField()
+    record = serializers.JSONField(allow_null=True)
+    raw = serializers.CharField(required=False)
+    expires_at = serializers.DateTimeField(allow_null=True)
+
+
+class RecordsSerializer(serializers.Serializer[Any]):
+    """Records, oldest first."""
+
+    queue = serializers.CharField()
+    records = RecordSerializer(many=True)
+
+
+class LeasedRecordsSerializer(RecordsSerializer):
+    """The same, until ``deadline_at``; acknowledge them with ``lease``."""
+
+    lease = serializers.CharField()
+    deadline_at = serializers.DateTimeField()
+
+
+class EndedSerializer(serializers.Serializer[Any]):
+    """How many records it was."""
+
+    records = serializers.IntegerField()
+
+
+class SizeSerializer(serializers.Serializer[Any]):
+    """What is in a queue of records."""
+
+    queue = serializers.CharField()
+    size = serializers.IntegerField(help_text=_("What a consumer can get."))
+    waiting = serializers.IntegerField(help_text=_("What the broker counts."))
+    expired = serializers.IntegerField(
+        help_text=_("Of those: dead, and only not yet thrown away behind living ones.")
+    )
+    leased = serializers.IntegerField()
+    returned = serializers.IntegerField(help_text=_("Given back, or over their deadline."))
+
+
+class CredentialSerializer(serializers.ModelSerializer[Credential]):
+    """Credentials; the four secrets are taken and never given back."""
+
+    project = VisibleRelatedField(queryset=Project.objects.all())
+    username = serializers.CharField(write_only=True, required=False, allow_blank=True)
+    password = serializers.CharField(
+        write_only=True, required=False, allow_blank=True, trim_whitespace=False
+    )
+    token = serializers.CharField(write_only=True, required=False, allow_blank=True)
+    headers = serializers.CharField(
+        write_only=True,
+        required=False,
+        allow_blank=True,
+        help_text=_("A JSON object of names and values."),
+    )
+
+    class Meta:
+        model = Credential
+        fields = (
+            "id",
+            "project",
+            "name",
+            "username",
+            "password",
+            "token",
+            "headers",
+            "created_at",
+            "updated_at",
+        )
+        read_only_fields = ("created_at", "updated_at")
+
+    def get_fields(self) -> dict[str, Any]:
+        """Credentials stay in their project and keep their name: sources call them by it."""
+        fields: dict[str, Any] = super().get_fields()
+        if self.instance is not None and not isinstance(self.instance, list):
+            fields["project"].read_only = fields["name"].read_only = True
+        return fields

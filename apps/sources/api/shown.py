@@ -1,0 +1,76 @@
+"""Sources as JSON: for REST and for the paths of the seed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from apps.sources.models import Harvest, SourceState
+from apps.sources.queries import SourceStatus
+from apps.sources.states import SourceActivity
+
+
+def source_shown(status: SourceStatus) -> dict[str, Any]:
+    """How one source stands. No secrets are in its settings."""
+    settings, state, harvest = status.settings, status.state, status.harvest
+    return {
+        "name": status.name,
+        "description": settings.description if settings is not None else "",
+        "kind": settings.kind.value if settings is not None else None,
+        "task_id": settings.task_id if settings is not None else "",
+        "configured": settings is not None,
+        "enabled": settings is not None and settings.enabled,
+        "auto_start": settings is not None and settings.auto_start,
+        "cron": settings.cron if settings is not None else "",
+        "queue": settings.queue if settings is not None else None,
+        "activity": (state.activity if state is not None else SourceActivity.IDLE.value),
+        "waiting_for": state.waiting_for if state is not None else "",
+        "problem": state.problem if state is not None else "",
+        "last_start_offset": state.marker if state is not None else None,
+        "last_total": state.last_total if state is not None else None,
+        "never_read": state.gaps if state is not None else [],
+        "stopped_at": state.stopped_at if state is not None else None,
+        "stopped_by": state.stopped_by if state is not None else "",
+        "next_run_at": status.next_run_at,
+        "collector": _collector(state),
+        "harvest": None if harvest is None else harvest_shown(harvest),
+    }
+
+
+def harvest_shown(harvest: Harvest) -> dict[str, Any]:
+    """One pull: how far it is, and its books."""
+    return {
+        "id": harvest.pk,
+        "state": harvest.state,
+        "reason": harvest.reason,
+        "resumed": harvest.resumed,
+        "first": harvest.first,
+        "total": harvest.total,
+        "start_offset": harvest.start_offset,
+        "end_offset": harvest.end_offset,
+        "next_offset": harvest.next_offset,
+        "progress": progress_of(harvest),
+        "batches": harvest.batches,
+        **harvest.books,
+        "bad_dates": harvest.bad_dates,
+        "error": harvest.error,
+        "started_at": harvest.started_at,
+        "ended_at": harvest.ended_at,
+    }
+
+
+def progress_of(harvest: Harvest) -> float | None:
+    """From 0 to 1; None while the range is not known."""
+    if harvest.ended_at is not None and not harvest.error and harvest.reason in _COMPLETE:
+        return 1.0
+    if harvest.start_offset is None or harvest.end_offset is None or harvest.next_offset is None:
+        return None
+    span = harvest.start_offset - harvest.end_offset
+    done = harvest.start_offset - harvest.next_offset
+    return min(1.0, max(0.0, done / span)) if span > 0 else 0.0
+
+
+_COMPLETE = frozenset({"end", "expired", "nothing"})
+
+
+def _collector(state: SourceState | None) -> str:
+    return state.owner if state is not None and state.activity != SourceActivity.IDLE else ""

@@ -1,0 +1,12 @@
+"""REST addresses below /api/v1."""
+
+from __future__ import annotations
+
+from apps.access.api.routers import Router
+from apps.sources.api.views import CredentialViewSet, HarvestViewSet, SourceProjectViewSet
+
+router = Router()
+router.register("sources/projects", SourceProjectViewSet, basename="source-project")
+router.register("harvests", HarvestViewSet, basename="harvest")
+router.register("source-credentials", CredentialViewSet, basename="source-credential")
+urlpatterns = router.urls

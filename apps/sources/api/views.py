@@ -1,0 +1,253 @@
+"""Sources over REST. The id in an address of sources is that of their project."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import Serializer
+
+from apps.access.api.base import ReadViewSet, WriteViewSet
+from apps.access.api.idempotency import idempotent
+from apps.access.states import Role
+from apps.configcenter.models import Configuration
+from apps.sources.api.filters import CredentialFilter, HarvestFilter
+from apps.sources.api.seed import size_shown
+from apps.sources.api.serializers import (
+    AskedSerializer,
+    CredentialSerializer,
+    EndedSerializer,
+    EndLeaseSerializer,
+    HarvestSerializer,
+    LeasedRecordsSerializer,
+    LeaseSerializer,
+    MarkerSerializer,
+    NamesSerializer,
+    PreviewSerializer,
+    QueueSerializer,
+    RecordsSerializer,
+    SizeSerializer,
+    SourceNameSerializer,
+    SourceProjectDetailSerializer,
+    SourceProjectSerializer,
+    SourceSerializer,
+    TakeSerializer,
+)
+from apps.sources.api.shown import source_shown
+from apps.sources.models import Credential, Harvest, RecordQueue
+from apps.sources.queries import KIND, status, statuses
+from apps.sources.services import delete_credential, save_credential, set_marker, start, stop
+from apps.sources.services.handing import (
+    Record,
+    acknowledge,
+    consume,
+    give_back,
+    lease_records,
+    peek,
+)
+from apps.sources.services.previewing import preview
+from apps.sources.services.queues import queue_of_project, queue_size
+
+# Records are somebody's data.
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+class SourceProjectViewSet(ReadViewSet[Configuration]):
+    """Projects with sources: what is read, by whom it was started, and what lies in the queues."""
+
+    queryset = Configuration.objects.filter(kind=KIND).select_related("active", "project")
+    serializer_class = SourceProjectSerializer
+    lookup_field = "project_id"
+    lookup_url_kwarg = "pk"
+    required_roles = {
+        **dict.fromkeys(("peek",), Role.VIEWER),
+        **dict.fromkeys(
+            ("start", "stop", "consume", "lease", "acknowledge", "give_back"), Role.OPERATOR
+        ),
+        # It shows our credentials to the API.
+        "dry_run": Role.OPERATOR,
+        "marker": Role.EDITOR,
+    }
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """These change nothing, though they take a body."""
+        self.only_reads = self.action in ("peek", "dry_run")
+        super().initial(request, *args, **kwargs)
+
+    @extend_schema(responses=SourceProjectDetailSerializer)
+    def retrieve(self, request: Request, *args: Any, **kwargs: Any) -> Response:
+        """Every source with its newest harvest."""
+        found = self.get_object()
+        data = SourceProjectSerializer(found).data
+        data["sources"] = [source_shown(each) for each in statuses(found.project_id)]
+        return Response(data)
+
+    @extend_schema(request=NamesSerializer, responses=AskedSerializer(many=True), filters=False)
+    @action(detail=True, methods=["post"], pagination_class=None)
+    @idempotent
+    def start(self, request: Request, pk: str | None = None) -> Response:
+        """Harvest these sources, or every enabled one; each goes on where it was."""
+        return self._ask(request, start)
+
+    @extend_schema(request=NamesSerializer, responses=AskedSerializer(many=True), filters=False)
+    @action(detail=True, methods=["post"], pagination_class=None)
+    @idempotent
+    def stop(self, request: Request, pk: str | None = None) -> Response:
+        """Stop these sources, or all, after the batch in hand; until they are started again."""
+        return self._ask(request, stop)
+
+    @extend_schema(request=MarkerSerializer, responses=SourceSerializer, filters=False)
+    @action(detail=True, methods=["post"], pagination_class=None)
+    @idempotent
+    def marker(self, request: Request, pk: str | None = None) -> Response:
+        """Say where the last harvest began, or have the next one read everything."""
+        project = self.get_object().project_id
+        values = _valid(MarkerSerializer(data=request.data))
+        set_marker(
+            project_id=project,
+            name=values["name"],
+            marker=values["marker"],
+            by_seed_rule=values["by_seed_rule"],
+            actor=self.person,
+        )
+        return Response(source_shown(status(project, values["name"])))
+
+    @extend_schema(request=SourceNameSerializer, responses=PreviewSerializer, filters=False)
+    @action(detail=True, methods=["post"], url_path="dry-run", pagination_class=None)
+    def dry_run(self, request: Request, pk: str | None = None) -> Response:
+        """What a start would read: the API is asked how many records it has, nothing is changed."""
+        project = self.get_object().project_id
+        values = _valid(SourceNameSerializer(data=request.data))
+        found = preview(
+            project_id=project,
+            name=values["name"],
+            networks=settings.SOURCES_ALLOWED_NETWORKS,
+        )
+        return Response({**asdict(found), "new": found.new})
+
+    @extend_schema(parameters=[QueueSerializer], responses=SizeSerializer, filters=False)
+    @action(detail=True, methods=["get"], url_path="queue-size", pagination_class=None)
+    def queue_size(self, request: Request, pk: str | None = None) -> Response:
+        """How many records wait, and how many of those are alive."""
+        queue = self._queue(_valid(QueueSerializer(data=request.query_params)))
+        return Response(size_shown(queue_size(queue=queue, now=timezone.now())))
+
+    @extend_schema(request=TakeSerializer, responses=RecordsSerializer, filters=False)
+    @action(detail=True, methods=["post"], pagination_class=None)
+    def peek(self, request: Request, pk: str | None = None) -> Response:
+        """Look at the oldest records; they stay in the queue."""
+        values = _valid(TakeSerializer(data=request.data))
+        queue = self._queue(values)
+        return _records(queue, peek(queue=queue, count=values["count"], now=timezone.now()))
+
+    @extend_schema(request=TakeSerializer, responses=RecordsSerializer, filters=False)
+    @action(detail=True, methods=["post"], pagination_class=None)
+    def consume(self, request: Request, pk: str | None = None) -> Response:
+        """Take the oldest records for good: an answer that gets lost takes them with it."""
+        values = _valid(TakeSerializer(data=request.data))
+        queue = self._queue(values)
+        return _records(queue, consume(queue=queue, count=values["count"], now=timezone.now()))
+
+    @extend_schema(request=LeaseSerializer, responses=LeasedRecordsSerializer, filters=False)
+    @action(detail=True, methods=["post"], pagination_class=None)
+    def lease(self, request: Request, pk: str | None = None) -> Response:
+        """Take the oldest records until they are acknowledged, or the time is over.
+
+        What is not acknowledged by then goes to whoever asks next. Call it without fear again
+        after a lost answer: those records come back by themselves.
+        """
+        values = _valid(LeaseSerializer(data=request.data))
+        queue = self._queue(values)
+        found = lease_records(
+            queue=queue,
+            count=values["count"],
+            seconds=values["seconds"],
+            holder=self.person.get_username(),
+            now=timezone.now(),
+        )
+        return _records(queue, found.records, lease=found.lease, deadline_at=found.deadline_at)
+
+    @extend_schema(request=EndLeaseSerializer, responses=EndedSerializer, filters=False)
+    @action(detail=True, methods=["post"], pagination_class=None)
+    def acknowledge(self, request: Request, pk: str | None = None) -> Response:
+        """Leased records are safe with the caller."""
+        return self._end(request, acknowledge)
+
+    @extend_schema(request=EndLeaseSerializer, responses=EndedSerializer, filters=False)
+    @action(detail=True, methods=["post"], url_path="give-back", pagination_class=None)
+    def give_back(self, request: Request, pk: str | None = None) -> Response:
+        """Leased records go to whoever asks next."""
+        return self._end(request, give_back)
+
+    def _ask(self, request: Request, service: Any) -> Response:
+        project = self.get_object().project_id
+        values = _valid(NamesSerializer(data=request.data))
+        found = service(
+            project_id=project,
+            names=values.get("sources"),
+            actor=self.person,
+            now=timezone.now(),
+        )
+        return Response([{"name": each.name, "became": each.became.value} for each in found])
+
+    def _end(self, request: Request, service: Any) -> Response:
+        values = _valid(EndLeaseSerializer(data=request.data))
+        number = service(
+            queue=self._queue(values),
+            lease=values["lease"],
+            message_ids=values.get("ids"),
+            now=timezone.now(),
+        )
+        return Response({"records": number})
+
+    def _queue(self, values: dict[str, Any]) -> RecordQueue:
+        return queue_of_project(project_id=self.get_object().project_id, name=values["queue"])
+
+
+class HarvestViewSet(ReadViewSet[Harvest]):
+    """Every pull from every source, newest first."""
+
+    queryset = Harvest.objects.all()
+    serializer_class = HarvestSerializer
+    filterset_class = HarvestFilter
+
+
+class CredentialViewSet(WriteViewSet[Credential]):
+    """What record APIs ask of their callers. Editors write them; nobody reads them."""
+
+    queryset = Credential.objects.select_related("project")
+    serializer_class = CredentialSerializer
+    filterset_class = CredentialFilter
+
+    def create_object(self, values: dict[str, Any]) -> Credential:
+        """Make credentials; a name that is taken is refused."""
+        project, name = values.pop("project"), values.pop("name")
+        return save_credential(
+            project_id=project.pk, name=name, values=values, actor=self.person, new=True
+        )
+
+    def update_object(self, obj: Credential, values: dict[str, Any]) -> Credential:
+        """Change secrets; those that are not named stay."""
+        return save_credential(
+            project_id=obj.project_id, name=obj.name, values=values, actor=self.person
+        )
+
+    def delete_object(self, obj: Credential) -> None:
+        """Delete credentials that no source names."""
+        delete_credential(credential=obj, actor=self.person)
+
+
+def _valid(serializer: Serializer[Any]) -> dict[str, Any]:
+    serializer.is_valid(raise_exception=True)
+    return dict(serializer.validated_data)
+
+
+def _records(queue: RecordQueue, records: list[Record], **more: Any) -> Response:
+    shown = {"queue": queue.name, "records": [each.shown() for each in records], **more}
+    return Response(shown, headers=_NO_STORE)

@@ -1,0 +1,155 @@
+"""Whose queue of records is whose, and how much of it is alive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.db.models import Count, F, Q
+
+from apps.runtime.services import shared_broker
+from apps.sources.engine.checking import bad_queue
+from apps.sources.errors import BrokerAway, NoSuchQueue, QueueNeeded, QueueOfOthers
+from apps.sources.models import HandedRecord, PublishedSpan, RecordQueue
+from apps.sources.queries import book
+from yardkit.broker import BrokerError, QueueSpec
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSize:
+    """``waiting`` in the broker, of which about ``expired`` are dead and only not yet thrown away,
+    because living ones stand before them (seed S0.24); ``leased`` are in somebody's hands, and
+    ``returned`` go to whoever asks next."""
+
+    queue: str
+    waiting: int
+    expired: int
+    leased: int
+    returned: int
+
+    @property
+    def live(self) -> int:
+        """What a consumer can get."""
+        return self.waiting - self.expired + self.returned
+
+
+def claim_queue(*, project_id: int, name: str) -> RecordQueue:
+    """The queue, which is this project's from now on. Raises ``QueueOfOthers``."""
+    if bad_queue(name):
+        raise QueueOfOthers(fields={"queue": [name]})
+    row, _made = RecordQueue.objects.get_or_create(name=name, defaults={"project_id": project_id})
+    if row.project_id != project_id:
+        raise QueueOfOthers(fields={"queue": [name]})
+    return row
+
+
+def queue_of_project(*, project_id: int, name: str = "") -> RecordQueue:
+    """The queue of that name, or the only one that the project's sources publish to.
+
+    Raises: ``NoSuchQueue``, ``QueueNeeded``, ``QueueOfOthers``.
+    """
+    settings = book(project_id)
+    # Also one that its source does not name any more: it may still hold records.
+    mine = set(RecordQueue.objects.filter(project_id=project_id).values_list("name", flat=True))
+    wanted = {each.queue for each in settings.sources.values()}
+    if not name:
+        names = wanted or mine or {settings.defaults.queue}
+        if len(names) > 1:
+            raise QueueNeeded(fields={"queue": sorted(names)})
+        (name,) = names
+        if name not in wanted | mine:
+            raise NoSuchQueue
+    elif name not in wanted | mine:
+        raise NoSuchQueue(fields={"queue": [name[:200]]})
+    return claim_queue(project_id=project_id, name=name)
+
+
+@transaction.atomic
+def note_published(
+    *, queue: RecordQueue, count: int, ttl_seconds: float | None, now: datetime
+) -> None:
+    """So many records went into it at once. In the transaction that notes the batch."""
+    if not count:
+        return
+    minute = now.replace(second=0, microsecond=0)
+    expires_at = None
+    if ttl_seconds:
+        at = now + timedelta(seconds=ttl_seconds)
+        # A record counts as dead once all of its span are.
+        expires_at = at if ttl_seconds < 60 else _next_minute(at)
+    spans = PublishedSpan.objects.filter(queue=queue, minute=minute, expires_at=expires_at)
+    if not spans.update(count=F("count") + count):
+        span, made = PublishedSpan.objects.get_or_create(
+            queue=queue, minute=minute, expires_at=expires_at, defaults={"count": count}
+        )
+        if not made:
+            PublishedSpan.objects.filter(pk=span.pk).update(count=F("count") + count)
+
+
+def queue_size(*, queue: RecordQueue, now: datetime) -> QueueSize:
+    """How much there is. Raises ``BrokerAway``."""
+    try:
+        broker = shared_broker()
+        broker.declare(QueueSpec(queue.name))
+        waiting = broker.depth(queue.name).ready
+    except BrokerError as error:
+        raise BrokerAway from error
+    living = HandedRecord.objects.filter(queue=queue).exclude(expires_at__lte=now)
+    handed = living.aggregate(
+        leased=Count("pk", filter=Q(deadline_at__gt=now)),
+        returned=Count("pk", filter=Q(deadline_at__lte=now)),
+    )
+    # The embedded broker itself leaves out what has expired.
+    counts_dead = not broker.url.startswith("sqlite:")
+    expired = _expired_behind(queue, waiting, now) if counts_dead else 0
+    return QueueSize(queue.name, waiting, expired, handed["leased"], handed["returned"])
+
+
+def forget_spans(*, now: datetime) -> int:
+    """Spans whose records have all expired an hour ago, older than any that still waits."""
+    old = PublishedSpan.objects.filter(expires_at__lte=now - timedelta(hours=1))
+    forgotten = 0
+    for queue in RecordQueue.objects.filter(pk__in=old.values("queue")):
+        try:
+            waiting = shared_broker().depth(queue.name).ready
+        except BrokerError:
+            continue
+        oldest = _oldest_that_waits(queue, waiting)
+        forgotten += old.filter(queue=queue, minute__lt=oldest).delete()[0]
+    return forgotten
+
+
+def _expired_behind(queue: RecordQueue, waiting: int, now: datetime) -> int:
+    """Of the newest ``waiting`` records that were published, how many have expired."""
+    dead, left = 0, waiting
+    for expires_at, count in _newest_first(queue):
+        if left <= 0:
+            break
+        some = min(left, count)
+        left -= some
+        if expires_at is not None and expires_at <= now:
+            dead += some
+    return dead
+
+
+def _oldest_that_waits(queue: RecordQueue, waiting: int) -> datetime:
+    spans = PublishedSpan.objects.filter(queue=queue).order_by("-minute", "-pk")
+    oldest = None
+    for minute, count in spans.values_list("minute", "count").iterator():
+        oldest = minute
+        waiting -= count
+        if waiting <= 0:
+            break
+    if oldest is None:
+        raise LookupError("a queue with old spans has spans")
+    return oldest
+
+
+def _newest_first(queue: RecordQueue) -> list[tuple[datetime | None, int]]:
+    spans = PublishedSpan.objects.filter(queue=queue).order_by("-minute", "-pk")
+    return list(spans.values_list("expires_at", "count"))
+
+
+def _next_minute(at: datetime) -> datetime:
+    return at.replace(second=0, microsecond=0) + timedelta(minutes=1)

@@ -1,0 +1,36 @@
+"""Fixtures that lend a test storage nodes and queues of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.conf import LazySettings
+
+from apps.requeststore.services.yard import Yard, close_shared_yard
+from apps.runtime.services import close_shared_broker
+
+
+@pytest.fixture
+def request_nodes(
+    tmp_path: Path, settings: LazySettings, sqlite_broker_url: str
+) -> Iterator[dict[str, str]]:
+    """Two embedded storage nodes, ``default`` and ``second``, and an embedded broker."""
+    nodes = {name: f"sqlite:///{tmp_path / name}" for name in ("default", "second")}
+    settings.REQUESTS_NODES = nodes
+    settings.REDIS_URL = ""
+    close_shared_broker()
+    settings.BROKER_URL = sqlite_broker_url
+    close_shared_yard()
+    yield nodes
+    close_shared_yard()
+    close_shared_broker()
+
+
+@pytest.fixture
+def yard(request_nodes: dict[str, str]) -> Iterator[Yard]:
+    """A yard on these nodes; ``setup`` is the test's affair."""
+    made = Yard(name="tester")
+    yield made
+    made.close()

@@ -1,0 +1,444 @@
+"""The yard on embedded nodes and an embedded queue: store, queue, hand out, end, find."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from apps.requeststore.engine.entity import Entity, decode_entity
+from apps.requeststore.engine.errors import (
+    StoreUnavailable,
+    SubmitInterrupted,
+    UnknownBiz,
+)
+from apps.requeststore.engine.flags import FAILED, NEW, PROCESSED, TAKEN
+from apps.requeststore.engine.sharding import split_of
+from apps.requeststore.errors import BadRequests, BizDisabled
+from apps.requeststore.models import ShardReport
+from apps.requeststore.queues.base import Taken
+from apps.requeststore.services.yard import BoundBiz, Yard, close_shared_yard, shared_yard
+from apps.requeststore.stores.base import (
+    EndCode,
+    Entry,
+    Finish,
+    GiveBack,
+    StepKind,
+    StoredRequest,
+    Take,
+    TakeCode,
+)
+from tests.requeststore.factories import make_bizzes, pages, save_bizzes
+
+pytestmark = pytest.mark.django_db
+
+FOUR = {"epochs": [{"splits": 4, "nodes": ["default", "second"]}]}
+OWNER = "fetcher 1"
+
+
+def begin(yard: Yard, **biz: Any) -> BoundBiz:
+    project = make_bizzes(news=biz)
+    yard.setup()
+    return yard.biz(project.pk, "news")
+
+
+def from_queue(yard: Yard, bound: BoundBiz, number: int = 100) -> list[Taken]:
+    found = yard.queue(bound).take(number, timeout=2.0)
+    yard.queue(bound).settle(found)
+    return found
+
+
+def taken(yard: Yard, bound: BoundBiz, *, now: int | None = None) -> list[StoredRequest]:
+    takes = yard.take(bound, from_queue(yard, bound), owner=OWNER, now=now or yard.now())
+    assert {take.code for take in takes} <= {TakeCode.TAKEN}
+    return [take.request for take in takes if take.request is not None]
+
+
+def finished(requests: Sequence[StoredRequest], flag: int) -> list[tuple[StoredRequest, Finish]]:
+    return [(each, Finish(each.id, each.tries, flag)) for each in requests]
+
+
+def entries(yard: Yard, bound: BoundBiz, *given: Entry) -> list[TakeCode]:
+    wrapped = [Taken(each, None) for each in given]
+    return [take.code for take in yard.take(bound, wrapped, owner=OWNER, now=yard.now())]
+
+
+@pytest.mark.covers("S4.1", "S4.11", "S4.12", "S4.13", "S4.19")
+def test_requests_are_stored_by_their_split_and_queued_in_their_order(yard: Yard) -> None:
+    bound = begin(yard, **FOUR)
+    now = yard.now()
+    ids = yard.submit(bound, pages(40), by="tester", now=now)
+    assert ids == sorted(set(ids))
+    assert [each.entry for each in from_queue(yard, bound)] == [
+        Entry(number, "news", now) for number in ids
+    ]
+    for place in bound.places:
+        node = yard.node(place.node)
+        split = int(place.shard.collection[-3:])
+        mine = [number for number in ids if number % 4 == split]
+        assert len(mine) == 10
+        for number, request in zip(mine, node.find(place.shard, mine), strict=True):
+            assert request is not None
+            assert (request.biz, request.ts, request.flag) == ("news", now, NEW)
+            assert [step.kind for step in request.steps] == [StepKind.STORED, StepKind.QUEUED]
+            assert decode_entity(request.data).url == f"https://example.com/{ids.index(number)}"
+    assert ShardReport.objects.count() == 4
+
+
+@pytest.mark.covers("S4.20", "S4.6")
+def test_what_is_taken_is_finished_with_its_flag(yard: Yard) -> None:
+    bound = begin(yard, **FOUR, flags={"7": "gone"})
+    ids = yard.submit(bound, pages(9), by="tester", now=yard.now())
+    requests = taken(yard, bound)
+    assert [each.id for each in requests] == ids
+    for part, flag in ((requests[:4], PROCESSED), (requests[4:8], 7), (requests[8:], FAILED)):
+        codes = yard.finish(bound, finished(part, flag), owner=OWNER, now=yard.now())
+        assert set(codes) == {EndCode.DONE}
+    flags = [found.request.flag for number in ids if (found := yard.find(number))]
+    assert flags == [1, 1, 1, 1, 7, 7, 7, 7, 2]
+    again = yard.finish(bound, finished(requests[:1], PROCESSED), owner=OWNER, now=yard.now())
+    assert again == [EndCode.DONE]
+    other = yard.finish(bound, finished(requests[:1], PROCESSED), owner="other", now=yard.now())
+    assert other == [EndCode.LATE]
+
+
+@pytest.mark.covers("S4.20", "S4.22")
+def test_entries_that_are_none_of_ours_get_a_code_each(yard: Yard) -> None:
+    bound = begin(yard, **FOUR)
+    now = yard.now()
+    one, two, three = yard.submit(bound, pages(3), by="tester", now=now)
+    (done,) = [each for each in taken(yard, bound) if each.id == two]
+    yard.finish(bound, finished([done], PROCESSED), owner=OWNER, now=now)
+    fresh = yard.submit(bound, pages(1), by="tester", now=now)[0]
+    assert entries(
+        yard,
+        bound,
+        Entry(one, "news", now),
+        Entry(two, "news", now),
+        Entry(fresh, "news", now + 1),
+        Entry(fresh, "other", now),
+        Entry(12345, "news", now),
+        Entry(fresh, "news", now),
+        Entry(fresh, "news", now),
+    ) == [
+        TakeCode.BUSY,
+        TakeCode.DONE,
+        TakeCode.WRONG_TS,
+        TakeCode.UNKNOWN,
+        TakeCode.UNKNOWN,
+        TakeCode.TAKEN,
+        TakeCode.BUSY,
+    ]
+    assert three
+
+
+@pytest.mark.covers("S4.17")
+def test_an_expired_request_is_handed_out_to_nobody(yard: Yard) -> None:
+    bound = begin(yard, ttl_seconds=60)
+    old = yard.now() - 61_000
+    (number,) = yard.submit(bound, pages(1), by="tester", now=old)
+    assert entries(yard, bound, Entry(number, "news", old)) == [TakeCode.EXPIRED]
+
+
+def test_what_is_given_back_is_queued_when_its_time_has_come(yard: Yard) -> None:
+    bound = begin(yard)
+    now = yard.now()
+    yard.submit(bound, pages(2), by="tester", now=now)
+    first, second = taken(yard, bound)
+    back = [
+        (first, GiveBack(first.id, first.tries, "503", now + 3_600_000)),
+        (second, GiveBack(second.id, second.tries, "again")),
+    ]
+    assert yard.give_back(bound, back, owner=OWNER, now=now) == [EndCode.DONE] * 2
+    assert [each.entry.id for each in from_queue(yard, bound)] == [second.id]
+    found = yard.find(first.id)
+    assert found is not None
+    assert found.request.flag == NEW
+    # Not in its queue, and no orphan either: nobody queues it before its time.
+    assert found.request.queued_at == now
+    assert yard.queue(bound).stats().waiting == 0
+    yard.close()
+    assert [each.entry.id for each in from_queue(yard, bound)] == [first.id]
+
+
+@pytest.mark.covers("S4.9", "S4.10")
+def test_a_new_version_is_in_force_at_the_next_poll(yard: Yard) -> None:
+    bound = begin(yard)
+    project_id = bound.project_id
+    with pytest.raises(UnknownBiz, match="sports"):
+        yard.biz(project_id, "sports")
+    ShardReport.objects.all().delete()
+    number = save_bizzes(_project(project_id), news={}, sports={"priority": 5})
+    yard.wake()
+    assert yard.poll()
+    assert [each.name for each in yard.bizzes()] == ["sports", "news"]
+    assert yard.biz(project_id, "sports").version == number
+    assert yard.bizzes(project_id + 1) == []
+
+
+def _project(pk: int) -> Any:
+    from apps.projects.models import Project
+
+    return Project.objects.get(pk=pk)
+
+
+@pytest.mark.covers("S4.14", "S4.29")
+def test_old_ids_stay_reachable_whatever_is_saved(yard: Yard) -> None:
+    bound = begin(yard, **FOUR)
+    project = _project(bound.project_id)
+    now = yard.now()
+    ids = yard.submit(bound, pages(20), by="tester", now=now)
+    for biz in (
+        # As it should be done, with fewer and other splits; in place; with another name, and away
+        # from a node altogether.
+        {"epochs": [*FOUR["epochs"], {"since": now + 1, "splits": 2, "balance": "consistent"}]},
+        {"epochs": [{"splits": 7}]},
+        {"collection": "elsewhere", "database": "another"},
+        {"epochs": [{"splits": 4, "nodes": ["second"]}]},
+    ):
+        save_bizzes(project, news=biz)
+        yard.wake()
+        assert yard.poll()
+        changed = yard.biz(project.pk, "news")
+        fresh = Yard(name="another process")
+        fresh.setup()
+        for number in ids:
+            found = fresh.find(number)
+            assert found is not None
+            assert found.request.id == number
+        fresh.close()
+        page = yard.page(changed, limit=1000)
+        assert {*ids} <= {found.request.id for found in page}
+    changed = yard.biz(project.pk, "news")
+    takes = yard.take(changed, from_queue(yard, changed), owner=OWNER, now=yard.now())
+    requests = [take.request for take in takes if take.request is not None]
+    assert [each.id for each in requests] == ids
+    codes = yard.finish(changed, finished(requests, PROCESSED), owner=OWNER, now=yard.now())
+    assert codes == [EndCode.DONE] * 20
+
+
+@pytest.mark.covers("S4.14")
+def test_a_new_epoch_takes_what_comes_after_its_beginning(yard: Yard) -> None:
+    bound = begin(
+        yard, epochs=[{"splits": 2}, {"since": 2_000_000_000_000, "splits": 8, "nodes": ["second"]}]
+    )
+    before = yard.submit(bound, pages(16), by="tester", now=1_999_999_999_999)
+    after = yard.submit(bound, pages(16), by="tester", now=2_000_000_000_000)
+    for number, epoch in [(each, 0) for each in before] + [(each, 1) for each in after]:
+        found = yard.find(number, bound.project_id, "news")
+        assert found is not None
+        assert found.place.node == ("default", "second")[epoch]
+        split = split_of(number, bound.settings.epochs[epoch])
+        assert found.place.shard.collection == f"requests_{split:03d}"
+
+
+def test_a_disabled_biz_takes_no_more_and_gives_out_what_it_has(yard: Yard) -> None:
+    bound = begin(yard)
+    yard.submit(bound, pages(1), by="tester", now=yard.now())
+    save_bizzes(_project(bound.project_id), news={"enabled": False})
+    yard.wake()
+    yard.poll()
+    bound = yard.biz(bound.project_id, "news")
+    with pytest.raises(BizDisabled):
+        yard.submit(bound, pages(1), by="tester", now=yard.now())
+    assert len(taken(yard, bound)) == 1
+
+
+@pytest.mark.parametrize(
+    ("entity", "field"),
+    [
+        (Entity(url=""), "url"),
+        (Entity(url="ftp://example.com/"), "url"),
+        (Entity(url="https://example.com/a b"), "url"),
+        (Entity(url="https://exa\ud800mple.com/"), "url"),
+        (Entity(url="https://[::1/"), "url"),
+        (Entity(url="https://example.com/" + "x" * 8000), "url"),
+        (Entity(url="https://example.com/", method="get\r\n"), "method"),
+        (Entity(url="https://example.com/", headers={"X-A": "1\r\nX-B: 2"}), "headers"),
+        (Entity(url="https://example.com/", headers={"X A": "1"}), "headers"),
+        (Entity(url="https://example.com/", rule="nobody"), "rule"),
+        (Entity(url="https://example.com/", meta={"x": object()}), "meta"),
+        (Entity(url="https://example.com/", body=b"x" * (16 * 1024 * 1024)), "body"),
+    ],
+)
+def test_one_bad_request_and_none_is_stored(yard: Yard, entity: Entity, field: str) -> None:
+    bound = begin(yard)
+    with pytest.raises(BadRequests) as caught:
+        yard.submit(bound, [*pages(2), entity], by="tester", now=yard.now())
+    assert list(caught.value.fields) == [f"requests[2].{field}"]
+    assert yard.page(bound) == []
+    assert not ShardReport.objects.exists()
+
+
+def test_too_many_at_once_and_odd_priorities_are_refused(yard: Yard) -> None:
+    bound = begin(yard)
+    with pytest.raises(BadRequests):
+        yard.submit(bound, pages(10_001), by="tester", now=yard.now())
+    with pytest.raises(BadRequests):
+        yard.submit(bound, pages(1), by="tester", now=yard.now(), priority=10)
+    with pytest.raises(ValueError, match="different ids"):
+        yard.submit(bound, pages(2), by="tester", now=yard.now(), ids=[5, 5])
+    assert yard.submit(bound, [], by="tester", now=yard.now()) == []
+
+
+class _Away:
+    """A node or queue whose server is away, as far as ``methods`` are concerned."""
+
+    def __init__(self, real: Any, *methods: str) -> None:
+        self._real = real
+        self._methods = methods
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._methods:
+            return self._refuse
+        return getattr(self._real, name)
+
+    def _refuse(self, *_given: Any, **_more: Any) -> Any:
+        raise StoreUnavailable("the server is away")
+
+
+@pytest.mark.covers("S4.23")
+def test_a_submission_that_was_cut_off_is_completed_by_its_ids(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = begin(yard, **FOUR)
+    with monkeypatch.context() as broken:
+        real = yard._connections.node
+        broken.setattr(
+            yard._connections,
+            "node",
+            lambda name: _Away(real(name), "insert") if name == "second" else real(name),
+        )
+        with pytest.raises(SubmitInterrupted) as caught:
+            yard.submit(bound, pages(20), by="tester", now=yard.now())
+    ids = caught.value.ids
+    assert 0 < len(yard.page(bound)) < 20
+    assert yard.queue(bound).stats().waiting == 0
+    for _ in range(2):
+        # An hour later, so by then it would even be another ts.
+        again = yard.submit(bound, pages(20), by="tester", now=yard.now() + 3_600_000, ids=ids)
+        assert again == ids
+        assert sorted(found.request.id for found in yard.page(bound)) == ids
+        assert yard.queue(bound).stats().waiting == 20
+    assert sorted(each.id for each in taken(yard, bound, now=yard.now() + 3_600_001)) == ids
+
+
+@pytest.mark.covers("S4.23")
+def test_requests_are_accepted_while_the_queue_is_away(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bound = begin(yard)
+    with monkeypatch.context() as broken:
+        real = yard._connections.queue
+        broken.setattr(yard._connections, "queue", lambda biz: _Away(real(biz), "push"))
+        with caplog.at_level(logging.WARNING):
+            ids = yard.submit(bound, pages(3), by="tester", now=yard.now())
+    assert "3 requests are stored" in caplog.text
+    place = bound.places[0]
+    orphans = yard.node(place.node).orphans(place.shard, before=yard.now(), cutoff=0, limit=10)
+    assert [each.id for each in orphans] == ids
+
+
+@pytest.mark.covers("S4.22")
+def test_entries_of_a_node_that_is_away_stay_for_later(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound = begin(yard, **FOUR)
+    now = yard.now()
+    ids = yard.submit(bound, pages(8), by="tester", now=now)
+    found = from_queue(yard, bound)
+    takes: list[Take]
+    with monkeypatch.context() as broken:
+        real = yard._connections.node
+        broken.setattr(
+            yard._connections,
+            "node",
+            lambda name: (
+                _Away(real(name), "take", "find", "finish") if name == "second" else real(name)
+            ),
+        )
+        takes = yard.take(bound, found, owner=OWNER, now=now)
+        assert [take.code for take in takes] == [
+            TakeCode.AWAY if number % 2 else TakeCode.TAKEN for number in ids
+        ]
+        for number in ids:
+            if number % 2:
+                with pytest.raises(StoreUnavailable):
+                    yard.find(number)
+            else:
+                assert yard.find(number) is not None
+    left = [each for each, take in zip(found, takes, strict=True) if take.code is TakeCode.AWAY]
+    takes += yard.take(bound, left, owner=OWNER, now=now)
+    requests = [take.request for take in takes if take.request is not None]
+    assert len(requests) == 8
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            yard._connections,
+            "node",
+            lambda name: _Away(real(name), "finish") if name == "second" else real(name),
+        )
+        with pytest.raises(StoreUnavailable):
+            yard.finish(bound, finished(requests, PROCESSED), owner=OWNER, now=now)
+    codes = yard.finish(bound, finished(requests, PROCESSED), owner=OWNER, now=now)
+    assert codes == [EndCode.DONE] * 8
+
+
+def test_a_page_is_merged_over_all_shards(yard: Yard) -> None:
+    bound = begin(yard, **FOUR)
+    start = yard.now()
+    ids = [
+        number
+        for at in range(10)
+        for number in yard.submit(bound, pages(5), by="tester", now=start + at)
+    ]
+    found = list[int]()
+    after: tuple[int, int] | None = None
+    while batch := yard.page(bound, after=after, limit=7):
+        assert all(each.request.data == b"" for each in batch)
+        found += [each.request.id for each in batch]
+        after = (batch[-1].request.ts, batch[-1].request.id)
+    assert found == sorted(ids, reverse=True)
+    some = yard.page(bound, since=start + 3, until=start + 5, flag=NEW)
+    assert len(some) == 10
+    assert yard.page(bound, flag=TAKEN) == []
+
+
+def test_a_biz_of_one_project_is_none_of_another(yard: Yard) -> None:
+    bound = begin(yard)
+    (number,) = yard.submit(bound, pages(1), by="tester", now=yard.now())
+    assert yard.find(number, bound.project_id + 1) is None
+    assert yard.find(number, bound.project_id, "other") is None
+    assert yard.find(number, bound.project_id) is not None
+
+
+@pytest.mark.covers("S4.10")
+@pytest.mark.parametrize(
+    ("biz", "text"),
+    [
+        ({"epochs": [{"nodes": ["default", "mars"]}]}, "no node mars"),
+        ({"database": "news"}, "holds requests of the biz news"),
+    ],
+)
+def test_what_cannot_be_applied_is_told_and_the_last_version_goes_on(
+    yard: Yard, biz: dict[str, Any], text: str
+) -> None:
+    bound = begin(yard)
+    yard.submit(bound, pages(1), by="tester", now=yard.now())
+    save_bizzes(_project(bound.project_id), renamed=biz)
+    yard.wake()
+    yard.poll()
+    assert text in yard.problems[bound.project_id]
+    assert yard.biz(bound.project_id, "news").version == bound.version
+
+
+def test_shared_yard_follows_and_closes(request_nodes: dict[str, str]) -> None:
+    project = make_bizzes(news={})
+    bound = shared_yard().biz(project.pk, "news")
+    (number,) = shared_yard().submit(bound, pages(1), by="web", now=shared_yard().now())
+    save_bizzes(project, news={"priority": 3})
+    shared_yard().wake()
+    assert shared_yard().biz(project.pk, "news").settings.priority == 3
+    close_shared_yard()
+    assert shared_yard().find(number) is not None
