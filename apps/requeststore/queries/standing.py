@@ -22,6 +22,7 @@ class Standing:
     closed: Counter[int] = field(default_factory=Counter)
     expiring: Counter[str] = field(default_factory=Counter)
     shards: list[ShardReport] = field(default_factory=list)
+    closed_until: dict[tuple[str, ...], datetime | None] = field(default_factory=dict)
     queue: QueueReport | None = None
     rebalance: Rebalance | None = None
 
@@ -106,11 +107,18 @@ def standings(projects: Collection[int], biz: str | None = None) -> dict[Key, St
     for report in ShardReport.objects.filter(**wanted):
         one = found[report.project_id, report.biz]
         one.shards.append(report)
+        shard = report.node, report.database, report.collection
+        one.closed_until[shard] = report.closed_until
         one.live.update(_flags(report.by_flag))
         one.expiring.update({str(span): int(number) for span, number in report.expiring.items()})
     slices = ClosedSlice.objects.filter(**wanted).order_by()
-    for project, name, counts in slices.values_list("project_id", "biz", "by_flag").iterator():
-        found[project, name].closed.update(_flags(counts))
+    for project, name, *shard, start_at, counts in slices.values_list(
+        "project_id", "biz", "node", "database", "collection", "start_at", "by_flag"
+    ).iterator():
+        # One that was closed after the reports were read is still in their live counts.
+        until = found[project, name].closed_until.get(tuple(shard))
+        if until is not None and start_at < until:
+            found[project, name].closed.update(_flags(counts))
     for queue in QueueReport.objects.filter(**wanted):
         found[queue.project_id, queue.biz].queue = queue
     for row in Rebalance.objects.filter(**wanted, state=RebalanceState.RUNNING):
