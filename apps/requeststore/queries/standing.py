@@ -112,11 +112,11 @@ def standings(projects: Collection[int], biz: str | None = None) -> dict[Key, St
         one.live.update(_flags(report.by_flag))
         one.expiring.update({str(span): int(number) for span, number in report.expiring.items()})
     slices = ClosedSlice.objects.filter(**wanted).order_by()
-    for project, name, *shard, start_at, counts in slices.values_list(
+    for project, name, node, database, collection, start_at, counts in slices.values_list(
         "project_id", "biz", "node", "database", "collection", "start_at", "by_flag"
     ).iterator():
         # One that was closed after the reports were read is still in their live counts.
-        until = found[project, name].closed_until.get(tuple(shard))
+        until = found[project, name].closed_until.get((node, database, collection))
         if until is not None and start_at < until:
             found[project, name].closed.update(_flags(counts))
     for queue in QueueReport.objects.filter(**wanted):

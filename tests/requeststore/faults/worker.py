@@ -56,8 +56,10 @@ def main(path: Path, verbs: list[str]) -> None:
             for later in (61, 1300, 3700, 7500):
                 Upkeep(yard).round(kept["now"] + (TTL + later) * 1000)
     books = Counter[str]()
-    for row in [*ShardReport.objects.all(), *ClosedSlice.objects.all()]:
-        books.update(row.by_flag)
+    for live in ShardReport.objects.all():
+        books.update(live.by_flag)
+    for closed in ClosedSlice.objects.all():
+        books.update(closed.by_flag)
     print(json.dumps({"books": books, "stored": len(yard.page(bound, limit=1000))}))
     yard.close()
 
