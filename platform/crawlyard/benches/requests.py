@@ -81,7 +81,7 @@ def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
 
 def _growth(steps: Sequence[Mapping[str, Any]], store: str) -> float:
     """What a request costs at the largest scale, by the wall clock, against the smallest."""
-    rates = [one["requests_per_second"] for one in steps if one["store"] == store]
+    rates: list[float] = [one["requests_per_second"] for one in steps if one["store"] == store]
     return round(rates[0] / rates[-1], 2)
 
 
