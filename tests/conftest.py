@@ -23,6 +23,7 @@ pytest_plugins = [
     "tests.plugins.engines",
     "tests.plugins.spider_image",
     "tests.plugins.kafka_cluster",
+    "tests.plugins.mongodb_server",
 ]
 
 

@@ -11,8 +11,11 @@ import msgspec
 from django.db.models import Count, Max, Prefetch, Q, QuerySet
 
 from apps.access.models import User
+from apps.agents.center.politeness.limits import Rules
 from apps.agents.center.runs import OpenAllocation
 from apps.agents.engine.owners import OwnerFacts, number_of, owner_of
+from apps.agents.hosts.keeping import default_limits
+from apps.agents.hosts.services import load_rules
 from apps.agents.models import Agent, AgentSample, Allocation
 from apps.agents.states import (
     AgentMode,
@@ -264,6 +267,11 @@ def run_owners(runs: Iterable[int]) -> dict[int, OwnerFacts]:
         run: OwnerFacts(facts.project, facts.active, facts.allowed_networks)
         for run, facts in run_facts(runs).items()
     }
+
+
+def host_rules() -> Rules:
+    """How hosts are to be spared: the settings, and what people have decided. One query."""
+    return Rules.of(default_limits(), load_rules())
 
 
 def agent_views(now: datetime) -> list[AgentView]:

@@ -26,6 +26,7 @@ class Page:
 
 ROUTER: Final = "routing.RouterReport"
 ITEM: Final = "routing.RoutedItem"
+SAMPLE: Final = "requeststore.SamplePage"
 # (group, [(model, icon)]); what is not registered, or not for this person, is left out.
 GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
     (
@@ -55,6 +56,12 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
             ("seeds.Frontier", "park"),
             ("seeds.ResourcePool", "key_vertical"),
             ("seeds.Resource", "badge"),
+        ],
+    ),
+    (
+        _("Stored requests"),
+        [
+            Page(SAMPLE, "science", "admin:requeststore_samplepage_changelist", _("Try a rule")),
         ],
     ),
     (

@@ -70,3 +70,34 @@ class EpochToCome(RequestRefusal):
 
     code = "epoch_to_come"
     detail = _("The newest epoch of this biz has not begun yet. Re-balance after it has.")
+
+
+class BadSample(RequestRefusal):
+    """A page that cannot be kept; ``fields`` says why."""
+
+    code = "bad_sample"
+    status = 422
+    detail = _("This page cannot be kept.")
+
+
+class TooManySamples(RequestRefusal):
+    """A biz keeps so many sample pages and no more."""
+
+    code = "too_many_samples"
+    detail = _("This biz has as many sample pages as it may keep. Delete some first.")
+
+
+class NotFetched(RequestRefusal):
+    """The address gave no page; the text says why."""
+
+    code = "not_fetched"
+    status = 422
+    detail = _("The page could not be downloaded.")
+
+
+class BadTest(RequestRefusal):
+    """A rule or a page that cannot be tried; ``fields`` says why."""
+
+    code = "bad_test"
+    status = 422
+    detail = _("This cannot be tried.")

@@ -209,3 +209,64 @@ class Rebalance(models.Model):
 
     def __str__(self) -> str:
         return f"{self.biz} #{self.pk}"
+
+
+class ScaleState(models.Model):
+    """The one row of how many fetchers are wanted, and of telling it (seed S4.28)."""
+
+    # How many were needed, [[Unix seconds, number], ...] of the last minutes.
+    needs = models.JSONField(default=list)
+    # What one fetcher does a second when enough waits, by "project/biz".
+    capacities = models.JSONField(default=dict)
+    wanted = models.PositiveIntegerField(_("wanted"), default=1)
+    running = models.PositiveIntegerField(_("running"), default=0)
+    decided_at = models.DateTimeField(_("decided at"), null=True, blank=True)
+    changed_at = models.DateTimeField(_("changed at"), null=True, blank=True)
+    # What SCALE_WEBHOOK_URL has acknowledged last.
+    told = models.PositiveIntegerField(_("told"), null=True, blank=True)
+    told_at = models.DateTimeField(_("told at"), null=True, blank=True)
+    tries = models.PositiveIntegerField(_("tries"), default=0)
+    next_try_at = models.DateTimeField(_("next try"), null=True, blank=True)
+    problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
+
+    class Meta:
+        verbose_name = _("number of fetchers")
+        verbose_name_plural = _("numbers of fetchers")
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=models.Q(pk=1), name="requeststore_one_scale_state"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.running}/{self.wanted}"
+
+
+class SamplePage(models.Model):
+    """A page that somebody kept, to try extraction rules on: pages are not stored otherwise."""
+
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, related_name="+", verbose_name=_("project")
+    )
+    biz = models.CharField(_("biz"), max_length=32)
+    # The rule that reads it, "" for the one of requests that name none.
+    rule = models.CharField(_("rule"), max_length=64, blank=True, default="")
+    url = models.TextField(_("address"))
+    status = models.PositiveSmallIntegerField(_("status"), default=200)
+    headers = models.JSONField(_("headers"), default=list)
+    body = models.BinaryField(_("body"))
+    truncated = models.BooleanField(_("cut"), default=False)
+    fetched = models.BooleanField(_("downloaded"), default=False)
+    created_by = models.CharField(_("kept by"), max_length=150, blank=True, default="")
+    created_at = models.DateTimeField(_("kept at"), default=timezone.now)
+
+    objects = OfBizQuerySet["SamplePage"].as_manager()
+
+    class Meta:
+        verbose_name = _("sample page")
+        verbose_name_plural = _("sample pages")
+        ordering: ClassVar = ["-pk"]
+        indexes: ClassVar = [
+            models.Index(fields=["project", "biz", "rule"], name="requeststore_samples_of_rule"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.biz} {self.url[:100]}"

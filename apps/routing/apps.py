@@ -17,10 +17,11 @@ class RoutingConfig(AppConfig):
         The latter where configurations are saved, which is in the web and in commands; daemons
         take what was checked there, and start sooner.
         """
-        from apps.routing import outbounds_jobs, outbounds_seeds
+        from apps.routing import outbounds_jobs, outbounds_requests, outbounds_seeds
         from apps.routing.engine.outbounds.registry import register as register_outbound
 
         register_outbound(outbounds_jobs.NAME, outbounds_jobs.StartRunOutbound)
+        register_outbound(outbounds_requests.NAME, outbounds_requests.RequestStoreOutbound)
         register_outbound(outbounds_seeds.NAME, outbounds_seeds.SeedOutbound)
         if not apps.is_installed("django.contrib.admin"):
             return

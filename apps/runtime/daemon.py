@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
@@ -56,6 +56,8 @@ class HeartbeatRow:
 
     A thread, because a long step is no death. The thread also wakes the outbox: any living
     daemon publishes what a dead process has left.
+
+    ``detail``: what else the row shows, asked for with each heartbeat in the thread.
     """
 
     def __init__(
@@ -64,8 +66,10 @@ class HeartbeatRow:
         *,
         on_replaced: Callable[[], None],
         interval_seconds: float = BEAT_SECONDS,
+        detail: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.identity = identity
+        self._more = detail
         self.replaced = False
         self._on_replaced = on_replaced
         self._interval = interval_seconds
@@ -126,6 +130,7 @@ class HeartbeatRow:
 
     def _write(self) -> None:
         me = self.identity
+        more = self._more() if self._more is not None else {}
         try:
             beat(
                 kind=me.kind,
@@ -135,7 +140,7 @@ class HeartbeatRow:
                 pid=me.pid,
                 version=own_version(),
                 state=self._state,
-                detail=self._detail,
+                detail={**more, **self._detail},
             )
         except DaemonReplaced:
             if not self.replaced and not self._ending:

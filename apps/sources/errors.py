@@ -117,3 +117,11 @@ class BrokerAway(SourceRefusal):
     code = "broker_unavailable"
     status = 503
     detail = _("The broker does not answer. Try again.")
+
+
+class SourceAway(SourceRefusal):
+    """Its record API gave no usable answer; ``fields`` says what it was."""
+
+    code = "source_unavailable"
+    status = 503
+    detail = _("The record API gave no usable answer.")

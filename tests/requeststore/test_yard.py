@@ -260,7 +260,7 @@ def test_a_disabled_biz_takes_no_more_and_gives_out_what_it_has(yard: Yard) -> N
         (Entity(url="https://example.com/", headers={"X A": "1"}), "headers"),
         (Entity(url="https://example.com/", rule="nobody"), "rule"),
         (Entity(url="https://example.com/", meta={"x": object()}), "meta"),
-        (Entity(url="https://example.com/", body=b"x" * (16 * 1024 * 1024)), "meta"),
+        (Entity(url="https://example.com/", body=b"x" * (16 * 1024 * 1024)), "body"),
     ],
 )
 def test_one_bad_request_and_none_is_stored(yard: Yard, entity: Entity, field: str) -> None:

@@ -8,10 +8,10 @@ import django_filters
 from django.db.models import QuerySet
 from django.utils import timezone
 
+from apps.access.api.filters import IdFilter
 from apps.agents.models import Agent, AgentSample, Allocation
 from apps.agents.querysets import AgentQuerySet
 from apps.agents.states import AgentMode
-from apps.jobs.api.filters import IdFilter
 
 
 class AgentFilter(django_filters.FilterSet):

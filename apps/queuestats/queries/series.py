@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from django.db.models import F, Max, Q, Sum
+from django.db.models import F, Max, Min, Q, Sum
 
 from apps.queuestats.models import Sample, Series, SeriesKind
 
@@ -81,12 +81,14 @@ def rate(
 class FoundRates:
     """``nothing``: of a series without any number: 0, or None where nobody listened.
 
-    ``heard_seconds``: in how many of the last 300 seconds reports were heard.
+    ``heard_seconds``: for how many of the last 300 seconds somebody has listened for reports.
     """
 
     by_key: dict[SeriesKey, Rates]
     nothing: Rates
     heard_seconds: int
+    # How long ago the first number of the last 300 seconds was, by series.
+    ages: dict[SeriesKey, int]
 
     def of(self, name: str, project: int | None, label: str) -> Rates:
         """The rates of one series."""
@@ -118,12 +120,14 @@ def rates(names: Collection[str], *, projects: Collection[int] | None, now: date
         .filter(second__lt=end)
         .order_by()
         .values("series_id")
-        .annotate(**sums)
-        .values_list("series_id", *sums)
+        .annotate(first=Min("second"), **sums)
+        .values_list("series_id", "first", *sums)
     )
-    totals: dict[SeriesKey, dict[int, float]] = {
-        series[pk]: dict(zip(RATE_SECONDS, numbers, strict=True)) for pk, *numbers in rows
-    }
+    totals: dict[SeriesKey, dict[int, float]] = {}
+    ages: dict[SeriesKey, int] = {}
+    for pk, first, *numbers in rows:
+        totals[series[pk]] = dict(zip(RATE_SECONDS, numbers, strict=True))
+        ages[series[pk]] = end - first
     heard = totals.pop(HEARD, dict.fromkeys(RATE_SECONDS, 0))
     return FoundRates(
         by_key={
@@ -134,7 +138,8 @@ def rates(names: Collection[str], *, projects: Collection[int] | None, now: date
             for key, found in totals.items()
         },
         nothing={seconds: 0.0 if heard[seconds] else None for seconds in RATE_SECONDS},
-        heard_seconds=min(longest, round(heard[longest])),
+        heard_seconds=min(longest, ages.get(HEARD, 0)),
+        ages=ages,
     )
 
 
@@ -146,6 +151,25 @@ def step_for(*, since: int, until: int, now: int, wanted: int = 0) -> int:
     kept = [step for step, seconds in KEPT_SECONDS.items() if since >= now - seconds]
     least = max(wanted, kept[0] if kept else HOUR, -(-(until - since) // MOST_POINTS))
     return next((step for step in _STEPS if step >= least), -(-least // DAY) * DAY)
+
+
+def gauge_means(
+    names: Collection[str], *, seconds: int, now: datetime
+) -> dict[SeriesKey, tuple[float, float]]:
+    """Of gauges: the mean and the latest second's mean of the last ``seconds``. One query."""
+    end = int(now.timestamp()) + 1
+    rows = Sample.objects.filter(
+        series__name__in=names, step=1, second__gte=end - seconds, second__lt=end
+    ).order_by("second")
+    sums: dict[SeriesKey, list[float]] = {}
+    for name, project, label, value, count in rows.values_list(
+        "series__name", "series__project_id", "series__label", "value", "count"
+    ):
+        found = sums.setdefault(SeriesKey(name, project, label), [0.0, 0.0, 0.0])
+        found[0] += value
+        found[1] += count
+        found[2] = value / count
+    return {key: (value / count, last) for key, (value, count, last) in sums.items()}
 
 
 def points(
@@ -187,6 +211,27 @@ def points(
             _point(start, step, series.kind, found.get(start), start in heard) for start in spans
         ],
     )
+
+
+def minutes(
+    names: Collection[str], *, projects: Collection[int] | None, count: int, now: datetime
+) -> dict[SeriesKey, list[float]]:
+    """Of sums: how many a second in each of the last ``count`` minutes that are over. One query."""
+    end = int(now.timestamp()) - SETTLED_SECONDS
+    end -= end % MINUTE
+    begin = end - count * MINUTE
+    rows = Sample.objects.filter(
+        series__name__in=names, step=MINUTE, second__gte=begin, second__lt=end
+    )
+    if projects is not None:
+        rows = rows.filter(series__project_id__in=projects)
+    found: dict[SeriesKey, list[float]] = {}
+    for name, project, label, second, value in rows.values_list(
+        "series__name", "series__project_id", "series__label", "second", "value"
+    ):
+        line = found.setdefault(SeriesKey(name, project, label), [0.0] * count)
+        line[(second - begin) // MINUTE] = value / MINUTE
+    return found
 
 
 def series_of(

@@ -128,7 +128,7 @@ class StorySerializer(RequestRowSerializer):
     id_made_at = serializers.DateTimeField(allow_null=True)
     id_worker = serializers.IntegerField(allow_null=True)
     data_bytes = serializers.IntegerField()
-    data = serializers.DictField()
+    data = serializers.DictField()  # type: ignore[assignment]  # a field, as REST names it
     steps = StepSerializer(many=True)
 
 

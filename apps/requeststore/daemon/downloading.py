@@ -18,10 +18,18 @@ class Downloads:
     """Keeps at most ``concurrency`` under way; belongs to one loop.
 
     ``ended`` is called once for each work that was offered, unless ``abandon`` has answered it.
-    ``make_way`` may raise ``BadSetting``.
+    ``make_way`` may raise ``BadSetting``. ``shares_agents``: there must not be two for one biz.
     """
 
-    def __init__(self, *, make_way: Callable[[Done], Way], concurrency: int, ended: Done) -> None:
+    def __init__(
+        self,
+        *,
+        make_way: Callable[[Done], Way],
+        concurrency: int,
+        ended: Done,
+        shares_agents: bool = False,
+    ) -> None:
+        self.shares_agents = shares_agents
         self._way = make_way(self._done)
         self._concurrency = concurrency
         self._ended = ended

@@ -7,6 +7,7 @@ that is not stored. Each stage is a batch, and each may be repeated.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,14 +17,13 @@ import msgspec
 from apps.queuestats.services.rates import count
 from apps.requeststore.daemon.reading import Reader, Reading
 from apps.requeststore.daemon.work import Result, Trouble, Work
-from apps.requeststore.engine.errors import RequestStoreError
+from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.flags import PROCESSED
-from apps.requeststore.errors import RequestRefusal
+from apps.requeststore.errors import BizDisabled, RequestRefusal
 from apps.requeststore.queues.base import RequestQueue
-from apps.requeststore.services.binding import BoundBiz
-from apps.requeststore.services.yard import Yard
+from apps.requeststore.services.yard import BoundBiz, Yard
 from apps.requeststore.sinks.base import Gathered, Sink
-from apps.requeststore.stores.base import EndCode, Finish, GiveBack
+from apps.requeststore.stores.base import EndCode, Finish, GiveBack, StoredRequest
 from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
@@ -32,12 +32,14 @@ logger = logging.getLogger(__name__)
 LEAST_LEFT_MS: Final = 500
 MAX_TEXT: Final = 300
 
+STOPS: Final = Trouble("the fetcher stops", untried=True)
+
 _encoder: Final = msgspec.json.Encoder()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """What the requests of a biz are ended with; one version's."""
+    """What the requests of a biz are ended with; one version's. Each is its own."""
 
     bound: BoundBiz
     reader: Reader
@@ -73,14 +75,21 @@ class Ending:
     _tried: bool = False
     _recorded: bool = False
     _followed: int = 0
+    # Of the pages that a request leads to.
+    _ids: dict[int, list[int]] = field(default_factory=dict)
     _finished: bool = False
     _settle: list[Work] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def step(self) -> None:
         """All that is left to do.
 
         Raises ``RequestStoreError``: the store, the sink or the queue is away; to be called again.
         """
+        with self._lock:
+            self._step()
+
+    def _step(self) -> None:
         if self._read is None:
             reader = self.parts.reader
             self._read = [(work, reader.read(work, result)) for work, result in self.ended]
@@ -98,13 +107,13 @@ class Ending:
 
     def give_up(self) -> None:
         """There is no time left to go on; what is not told yet comes again by itself."""
-        if not self._recorded and not self._tried:
+        with self._lock:
+            if self._recorded or self._tried:
+                return
             # Nothing of it was stored: others need not wait for the deadline.
-            self._read = [
-                (work, Trouble("the fetcher stops", untried=True)) for work, _result in self.ended
-            ]
+            self._read = [(work, STOPS) for work, _result in self.ended]
             self._recorded = True
-            self.step()
+            self._step()
 
     # --- records --------------------------------------------------------------------------------
 
@@ -162,40 +171,42 @@ class Ending:
         while self._followed < len(self._read):
             work, found = self._read[self._followed]
             if isinstance(found, Reading) and found.follow:
-                try:
-                    self.yard.submit(
-                        self.parts.bound, found.follow, by=self.owner, now=self.now()
-                    )
-                except RequestRefusal as error:
-                    trouble = Trouble(f"pages to follow: {error}", lasting=True)
+                trouble = self._submit(work, found.follow)
+                if trouble is not None:
                     self._read[self._followed] = (work, trouble)
             self._followed += 1
+
+    def _submit(self, work: Work, entities: Sequence[Entity]) -> Trouble | None:
+        bound = self.parts.bound
+        # Reserved first, so that a repeat after an outage stores nothing twice.
+        ids = self._ids.get(work.request.id) or self.yard.reserve(len(entities))
+        self._ids[work.request.id] = ids
+        try:
+            self.yard.submit(bound, entities, by=self.owner, now=self.now(), ids=ids)
+        except BizDisabled as error:
+            return Trouble(f"pages to follow: {error}", untried=True)
+        except RequestRefusal as error:
+            return Trouble(f"pages to follow: {error}", lasting=True)
+        return None
 
     # --- flags ----------------------------------------------------------------------------------
 
     def _finish(self) -> None:
         assert self._read is not None  # noqa: S101 - step reads first
         biz = self.parts.bound.settings
-        ends: list[Finish] = []
-        backs: list[GiveBack] = []
+        ends: list[tuple[StoredRequest, Finish]] = []
+        backs: list[tuple[StoredRequest, GiveBack]] = []
         for work, found in self._read:
             if isinstance(found, Reading):
-                ends.append(_success(work, found))
+                ends.append((work.request, _success(work, found)))
             elif _goes_back(work, found, biz.max_tries):
-                wait = 0 if found.untried else biz.retry_seconds * 1000
-                backs.append(
-                    GiveBack(
-                        work.request.id,
-                        work.request.tries,
-                        found.text[:MAX_TEXT],
-                        self.now() + wait if wait else 0,
-                    )
-                )
+                at = 0 if found.untried else self.now() + biz.retry_seconds * 1000
+                backs.append((work.request, _give_back(work, found, at)))
             else:
-                ends.append(_failure(work, found, biz.failed_flag))
+                ends.append((work.request, _failure(work, found, biz.failed_flag)))
         if ends:
             codes = self.yard.finish(self.parts.bound, ends, owner=self.owner, now=self.now())
-            self._count(ends, codes)
+            self._count([end for _request, end in ends], codes)
         if backs:
             self.yard.give_back(self.parts.bound, backs, owner=self.owner, now=self.now())
             self.tally.returned += len(backs)
@@ -228,6 +239,10 @@ def _goes_back(work: Work, trouble: Trouble, max_tries: int) -> bool:
     return trouble.untried or (not trouble.lasting and work.request.tries < max_tries)
 
 
+def _give_back(work: Work, trouble: Trouble, at: int) -> GiveBack:
+    return GiveBack(work.request.id, work.request.tries, trouble.text[:MAX_TEXT], at)
+
+
 def _success(work: Work, found: Reading) -> Finish:
     answer = found.answer
     result = {
@@ -246,6 +261,3 @@ def _failure(work: Work, trouble: Trouble, flag: int) -> Finish:
     result = {"status": trouble.status, "error": text}
     request = work.request
     return Finish(request.id, request.tries, flag, _encoder.encode(result), text)
-
-
-AWAY: Final = (RequestStoreError,)

@@ -3,66 +3,112 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
 
 from apps.requeststore.daemon.work import Work
 from apps.requeststore.engine.entity import decode_entity
-from apps.requeststore.engine.errors import BadRequest, RequestStoreError
+from apps.requeststore.engine.errors import BadRequest, StoreUnavailable
 from apps.requeststore.queues.base import RequestQueue, Taken
-from apps.requeststore.services.binding import BoundBiz
-from apps.requeststore.services.yard import Yard
-from apps.requeststore.stores.base import Finish, StoredRequest, Take, TakeCode
+from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.stores.base import Entry, Finish, StoredRequest, Take, TakeCode
 from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
 
 # What an entry can have that no other consumer could do anything with, either.
-_BAD = {
+_BAD: Final[Mapping[TakeCode, str]] = {
     TakeCode.UNKNOWN: "there is no such request",
     TakeCode.WRONG_TS: "there is a request with this id, stored at another time",
 }
 
 
-def take(
-    *,
-    bound: BoundBiz,
-    queue: RequestQueue,
-    yard: Yard,
-    owner: str,
-    now: int,
-    number: int,
-    expires_of: Callable[[StoredRequest], float],
-) -> list[Work]:
-    """Up to ``number`` requests of a biz; [] when nothing waits.
+@dataclass(frozen=True, slots=True)
+class Taker:
+    """Takes the requests of one biz. ``bury`` makes an entry a dead letter, with a reason."""
 
-    Entries that name no request become dead letters, and those whose request is in other hands,
-    done or expired, are dropped. ``now``: Unix ms.
+    bound: BoundBiz
+    queue: RequestQueue
+    yard: Yard
+    owner: str
+    bury: Callable[[Entry, str], None]
 
-    Raises ``RequestStoreError``; what was taken from the queue has gone back then.
-    """
-    taken = queue.take(number, timeout=0)
-    if not taken:
-        return []
-    failpoints.hit("fetcher.popped")
-    mine = [one for one in taken if one.entry.biz == bound.name]
-    try:
-        takes = yard.take(bound, mine, owner=owner, now=now) if mine else []
-    except RequestStoreError:
-        queue.requeue(taken)
-        raise
-    failpoints.hit("fetcher.taken")
-    works, rest = _sorted(bound, mine, takes, expires_of)
-    strangers = [one for one in taken if one.entry.biz != bound.name]
-    letters = [(one, _BAD[code]) for one, code in rest if code in _BAD]
-    letters += [(one, f"the queue is that of the biz {bound.name}") for one in strangers]
-    for one, reason in letters:
-        logger.warning("biz %s: an entry is set aside, request %d: %s", bound.name, one.entry.id, reason)
-        queue.bury(one, reason)
-    bad = _unreadable(works)
-    if bad:
-        _fail(bound, yard, [(work.request, text) for work, text in bad], owner=owner, now=now)
-    done = [one for one, code in rest if code not in _BAD] + [work.taken for work, _text in bad]
-    if done:
-        queue.settle(done)
-    broken = {id(work) for work, _text in bad}
-    return [work for work in works if id(work) not in broken]
+    def take(self, number: int, *, now: int, expires: float) -> list[Work]:
+        """Up to ``number`` requests; [] when nothing waits. ``now``: Unix ms; ``expires``: as in
+        ``Work``.
+
+        Entries that name no request become dead letters, and those whose request is in other
+        hands, done or expired, are dropped.
+
+        Raises ``RequestStoreError``; what was taken from the queue has gone back then.
+        """
+        taken = self.queue.take(number, timeout=0)
+        if not taken:
+            return []
+        failpoints.hit("fetcher.popped")
+        try:
+            takes = self.yard.take(self.bound, taken, owner=self.owner, now=now)
+            failpoints.hit("fetcher.taken")
+            works, settled, away = self._sort(taken, takes, now, expires)
+        except BaseException:
+            self.queue.requeue(taken)
+            raise
+        if settled:
+            self.queue.settle(settled)
+        if away:
+            self.queue.requeue(away)
+            if not works:
+                raise StoreUnavailable("a storage node does not answer")
+        return works
+
+    def _sort(
+        self,
+        taken: Sequence[Taken],
+        takes: Sequence[Take],
+        now: int,
+        expires: float,
+    ) -> tuple[list[Work], list[Taken], list[Taken]]:
+        works: list[Work] = []
+        settled: list[Taken] = []
+        away: list[Taken] = []
+        for one, found in zip(taken, takes, strict=True):
+            if found.request is not None:
+                work = self._work(one, found.request, now, expires)
+                (settled.append(one) if work is None else works.append(work))
+            elif found.code is TakeCode.AWAY:
+                away.append(one)
+            else:
+                self._look(one.entry, found.code)
+                settled.append(one)
+        return works, settled, away
+
+    def _work(
+        self,
+        one: Taken,
+        request: StoredRequest,
+        now: int,
+        expires: float,
+    ) -> Work | None:
+        try:
+            entity = decode_entity(request.data)
+        except BadRequest as error:
+            text = str(error)[:300]
+            result = msgspec.json.encode({"status": 0, "error": text})
+            flag = self.bound.settings.failed_flag
+            end = Finish(request.id, request.tries, flag, result, text)
+            self.yard.finish(self.bound, [(request, end)], owner=self.owner, now=now)
+            return None
+        return Work(one, request, entity, expires)
+
+    def _look(self, entry: Entry, code: TakeCode) -> None:
+        reason = _BAD.get(code, "")
+        if entry.biz != self.bound.name:
+            reason = f"the queue is that of the biz {self.bound.name}"
+        if reason:
+            logger.warning(
+                "biz %s: an entry is set aside, request %d: %s", self.bound.name, entry.id, reason
+            )
+            self.bury(entry, reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
 from apps.requeststore.engine.entity import Entity
@@ -23,12 +23,16 @@ _LASTING: Final = frozenset({FailureKind.ADDRESS_REFUSED, FailureKind.BAD_REQUES
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """``expires``: by the loop's clock; what has not ended by then is no longer ours to end."""
+    """``expires``: by the loop's clock; what has not ended by then is no longer ours to end.
+
+    ``parts``: what it is to be ended with, those it was taken with.
+    """
 
     taken: Taken
     request: StoredRequest
     entity: Entity
     expires: float
+    parts: Any = None
 
     @property
     def again(self) -> bool:

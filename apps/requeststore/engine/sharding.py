@@ -91,10 +91,14 @@ class Spread:
         as after a re-balance or when a producer had not heard of a new epoch; then all the rest,
         and ``former`` ones that no epoch names any more.
         """
-        found = [self.place(number, time_of(number) if ts is None else ts)]
-        for epoch, places in zip(reversed(self._biz.epochs), reversed(self._by_epoch), strict=True):
-            found.append(places[split_of(number, epoch)])
-        return list(dict.fromkeys([*found, *self.places, *former]))
+        first = self.place(number, time_of(number) if ts is None else ts)
+        return list(dict.fromkeys([first, *self.by_epochs(number), *self.places, *former]))
+
+    def by_epochs(self, number: int) -> list[Place]:
+        """Where an id belongs under each epoch, each place once, the newest epoch's first."""
+        pairs = zip(reversed(self._biz.epochs), reversed(self._by_epoch), strict=True)
+        found = [places[split_of(number, epoch)] for epoch, places in pairs]
+        return list(dict.fromkeys(found))
 
     def _places_of(self, epoch: Epoch) -> list[Place]:
         return [

@@ -111,8 +111,9 @@ class Pattern:
         except re2.error as error:
             said = error.args[0] if error.args else b""
             said = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-            part = said.partition(": ")[2]
-            at = text.find(part) if part and part != text else -1
+            kind, _, part = said.partition(": ")
+            # Of a parenthesis without a partner it names the whole expression.
+            at = text.find(part) if part and not kind.endswith((")", "(")) else -1
             raise BadExpression(said[:200], at if at >= 0 else None) from None
         if self._expression.programsize > MAX_PATTERN_SIZE:
             raise BadExpression("it repeats too much; use smaller counts")

@@ -99,10 +99,11 @@ def _compiled(path: str, namespaces: Mapping[str, str] | None) -> Nodes:
         )
     except etree.XPathError as error:
         last = error.error_log.last_error if error.error_log else None
-        offset = last.column if last is not None and 0 <= last.column <= len(path) else None
-        # libxml2 counts bytes.
-        if offset is not None:
-            offset = len(path.encode()[:offset].decode("utf-8", "ignore"))
+        raw = path.encode()
+        offset = None
+        if last is not None and 0 <= last.column <= len(raw):
+            # libxml2 counts bytes.
+            offset = len(raw[: last.column].decode("utf-8", "ignore"))
         raise BadExpression(str(error) or "no XPath", offset) from None
     except (ValueError, TypeError) as error:
         raise BadExpression(str(error)[:200]) from None

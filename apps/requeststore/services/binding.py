@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
 
 from django.conf import settings
 
+from apps.configcenter.models import ConfigVersion
 from apps.configcenter.services import Active
-from apps.requeststore.engine.biz import Biz
+from apps.requeststore.engine.biz import Biz, BizBook
 from apps.requeststore.engine.checking import read_book
 from apps.requeststore.engine.errors import BadSetting, UnknownNode
 from apps.requeststore.engine.shard import Shard
 from apps.requeststore.engine.sharding import Place, Spread, queue_of
 from apps.requeststore.models import ShardReport
+from apps.requeststore.services.kind import KIND
 from apps.requeststore.texts import told
+
+# A biz that was gone before them is found in the store's own tools only.
+_MOST_VERSIONS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,8 @@ class BoundBiz:
     queue_name: str
     spread: Spread
     former: tuple[Place, ...] = ()
+    # The active version has it no more: nobody stores or fetches, what is there runs out.
+    retired: bool = False
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -90,15 +98,42 @@ def with_former(bound: BoundBiz, owners: dict[Place, str], nodes: Collection[str
         for place, biz in owners.items()
         if biz == bound.name and place not in current and place.node in nodes
     ]
-    return BoundBiz(
-        bound.project_id,
-        bound.name,
-        bound.settings,
-        bound.version,
-        bound.queue_name,
-        bound.spread,
-        tuple(former),
+    return replace(bound, former=tuple(former))
+
+
+def bind_retired(
+    project_id: int, current: Collection[str], nodes: Collection[str]
+) -> dict[str, BoundBiz]:
+    """Bizzes that have shards and are not among ``current``, with the settings they had last."""
+    owners = owners_of_shards(project_id)
+    names = {*owners.values()}.difference(current)
+    found = dict[str, BoundBiz]()
+    for name, biz, version in _last_settings(project_id, names) if names else ():
+        bound = replace(bound_biz(project_id, name, biz, version), retired=True)
+        if all(place.node in nodes for place in bound.spread.places):
+            found[name] = with_former(bound, owners, nodes)
+    return found
+
+
+def _last_settings(project_id: int, names: Collection[str]) -> Iterator[tuple[str, Biz, int]]:
+    """(name, settings, version) of each, by the newest version that was active and had it."""
+    wanted = set(names)
+    versions = (
+        ConfigVersion.objects.filter(
+            configuration__kind=KIND,
+            configuration__project_id=project_id,
+            activations__isnull=False,
+        )
+        .distinct()
+        .order_by("-number")
     )
+    for version in versions[:_MOST_VERSIONS]:
+        if not wanted:
+            return
+        book = read_book(version.data)[0] or BizBook()
+        for name in sorted(wanted.intersection(book.bizzes)):
+            wanted.discard(name)
+            yield name, book.bizzes[name], version.number
 
 
 def _check_nodes(bound: BoundBiz, nodes: Collection[str]) -> None:

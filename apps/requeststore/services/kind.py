@@ -13,6 +13,7 @@ from apps.configcenter.engine.plain import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Dat
 from apps.configcenter.services import Found, Kind, Problem, Unreadable
 from apps.requeststore.engine.biz import BizBook
 from apps.requeststore.engine.checking import Flaw, changed_epochs, read_book
+from apps.requeststore.extraction import check_rules
 from apps.requeststore.texts import told
 from yardkit.yaml_reading import Limits, YamlError, read_document, shown_path
 from yardkit.yaml_writing import write_value
@@ -31,7 +32,7 @@ class BizKind(Kind):
 
     def check(self, data: Data) -> Iterable[Problem]:
         """Of every field, what they mean together, and the extraction rules."""
-        return [told(flaw) for flaw in read_book(data)[1]]
+        return [*(told(flaw) for flaw in read_book(data)[1]), *_rule_problems(data)]
 
     def check_change(self, old: Data, new: Data, now: datetime) -> Iterable[Problem]:
         """Warns of epochs that have requests and change: see ``Epoch``."""
@@ -62,6 +63,15 @@ class BizKind(Kind):
     def write(self, data: Data) -> str:
         """YAML, which ``read`` reads back."""
         return write_value(data)
+
+
+def _rule_problems(data: Data) -> Iterator[Problem]:
+    bizzes = data.get("bizzes")
+    for name, biz in bizzes.items() if isinstance(bizzes, dict) else ():
+        rules = biz.get("rules") if isinstance(biz, dict) else None
+        # What is no object at all has been refused already.
+        if isinstance(rules, dict):
+            yield from check_rules(rules, f"bizzes.{name}.rules")
 
 
 def _changed_epochs(before: BizBook, after: BizBook, now: int) -> Iterator[Found]:

@@ -255,9 +255,8 @@ class _Work:
         self.cursor.ttl_seconds = bound.settings.ttl_seconds
         if self._is_ready:
             return
-        seconds = bound.settings.delete_after_seconds
         for place in self.cursor.plan.spread(self.row.project_id, self.row.biz).places:
-            self._yard.node(place.node).ensure(place.shard, delete_after_seconds=seconds)
+            self._yard.ensure(bound, place)
         if self.cursor.total < 0:
             sizes = [self._yard.node(one.node).size(one.shard) for one in self.cursor.sources]
             self.cursor.total = sum(each.requests for each in sizes)

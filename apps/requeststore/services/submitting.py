@@ -16,13 +16,18 @@ from apps.queuestats.services.rates import count
 from apps.requeststore.engine.accepting import refusal
 from apps.requeststore.engine.biz import Biz
 from apps.requeststore.engine.entity import MAX_PRIORITY, Entity, encode_entity
-from apps.requeststore.engine.errors import BadRequest, StoreUnavailable, SubmitInterrupted
+from apps.requeststore.engine.errors import (
+    BadRequest,
+    StoreUnavailable,
+    SubmitInterrupted,
+    TooLarge,
+)
+from apps.requeststore.engine.flags import NEW
 from apps.requeststore.engine.limits import MAX_BATCH, MAX_ID
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.errors import BadRequests, BizDisabled
 from apps.requeststore.services.binding import BoundBiz
 from apps.requeststore.services.connections import Connections
-from apps.requeststore.services.looking import Looking
 from apps.requeststore.stores.base import Entry, NewRequest
 from yardkit.failpoints import hit
 
@@ -43,15 +48,11 @@ def checked(bound: BoundBiz, entities: Sequence[Entity], priority: int | None) -
         raise BadRequests(fields={"priority": [_("From 0 to %d.") % MAX_PRIORITY]})
     data, wrong = list[bytes](), dict[str, list[str]]()
     for number, entity in enumerate(entities):
-        field, why = refusal(entity)
-        if not why and not has_rule(bound.settings, entity.rule):
-            field, why = "rule", f"the biz has no rule {entity.rule[:60]!r}"
-        if not why:
-            try:
-                data.append(encode_entity(entity))
-                continue
-            except BadRequest as error:
-                field, why = "meta", str(error)
+        each = _encoded(bound.settings, entity)
+        if isinstance(each, bytes):
+            data.append(each)
+            continue
+        field, why = each
         wrong[f"requests[{number}].{field}"] = [why]
         if len(wrong) == MOST_SHOWN:
             break
@@ -60,20 +61,38 @@ def checked(bound: BoundBiz, entities: Sequence[Entity], priority: int | None) -
     return data
 
 
+def checked_entity(bound: BoundBiz, entity: Entity) -> str:
+    """Why this one cannot be stored; "" if it can."""
+    each = _encoded(bound.settings, entity)
+    return "" if isinstance(each, bytes) else f"{each[0]}: {each[1]}"
+
+
+def _encoded(biz: Biz, entity: Entity) -> bytes | tuple[str, str]:
+    """The data, or (field, why not)."""
+    field, why = refusal(entity)
+    if why:
+        return field, why
+    if not has_rule(biz, entity.rule):
+        return "rule", f"the biz has no rule {entity.rule[:60]!r}"
+    try:
+        return encode_entity(entity)
+    except TooLarge as error:
+        return "body", str(error)
+    except BadRequest as error:
+        return "meta", str(error)
+
+
 def has_rule(biz: Biz, rule: str) -> bool:
-    """May a request name this rule? Without rules a biz keeps pages as they are."""
+    """May a request name this rule?"""
     return not rule or rule in biz.rules
 
 
 class Submission:
     """One call of ``Yard.submit``."""
 
-    def __init__(
-        self, bound: BoundBiz, connections: Connections, looking: Looking, *, by: str, now: int
-    ) -> None:
+    def __init__(self, bound: BoundBiz, connections: Connections, *, by: str, now: int) -> None:
         self._bound = bound
         self._connections = connections
-        self._looking = looking
         self._by = by
         self._now = now
 
@@ -84,57 +103,73 @@ class Submission:
 
         Raises ``SubmitInterrupted``, by which a repeat with the same ids completes it.
         """
+        entries = dict[Place, list[Entry]]()
         try:
-            known = self._known(ids) if again else {}
+            known = self._elsewhere(ids) if again else set[int]()
             new = [
                 NewRequest(number, self._bound.name, self._now, each, priority)
                 for number, each in zip(ids, data, strict=True)
                 if number not in known
             ]
+            stored = 0
             groups = self._bound.spread.group((each.id, each.ts) for each in new)
             for place, positions in groups.items():
-                self._insert(place, [new[position] for position in positions])
+                inserted = self._insert(place, [new[position] for position in positions])
+                stored += len(inserted)
+                entries[place] = [Entry(each.id, each.biz, each.ts) for each in inserted]
+                if again and len(inserted) < len(positions):
+                    old = {new[position].id for position in positions}
+                    old.difference_update(each.id for each in inserted)
+                    entries[place] += self._orphans(place, sorted(old))
         except StoreUnavailable as error:
             raise SubmitInterrupted(str(error), ids) from error
         hit("requests.after_insert")
-        by_place = {
-            place: [_entry_of(new[position]) for position in positions]
-            for place, positions in groups.items()
-        }
-        for place, entry in known.values():
-            if entry is not None:
-                by_place.setdefault(place, []).append(entry)
-        self._queue(by_place, priority)
-        count(
-            "requests.created",
-            project=self._bound.project_id,
-            label=self._bound.name,
-            amount=len(new),
-        )
+        self._queue(entries, priority)
+        bound = self._bound
+        if stored:
+            count("requests.created", project=bound.project_id, label=bound.name, amount=stored)
         return list(ids)
 
-    def _known(self, ids: Sequence[int]) -> dict[int, tuple[Place, Entry | None]]:
-        """Of ids that are stored already: where, and what to queue if they are in no queue."""
-        known = dict[int, tuple[Place, Entry | None]]()
-        for number, found in self._looking.many(self._bound, ids).items():
-            request = found.request
-            orphan = request.flag == 0 and not request.queued_at
-            entry = Entry(request.id, request.biz, request.ts) if orphan else None
-            known[number] = (found.place, entry)
-        return known
+    def _elsewhere(self, ids: Sequence[int]) -> set[int]:
+        """Ids that a first call stored by another epoch, because it came at another time."""
+        if len(self._bound.settings.epochs) == 1:
+            return set()
+        wanted = dict[Place, list[int]]()
+        for number in ids:
+            for place in self._bound.spread.by_epochs(number):
+                wanted.setdefault(place, []).append(number)
+        found = set[int]()
+        for place, numbers in wanted.items():
+            answers = self._connections.node(place.node).find(place.shard, numbers)
+            found.update(
+                each.id
+                for each in answers
+                if each is not None and self._bound.spread.place(each.id, self._now) != place
+            )
+        return found
 
-    def _insert(self, place: Place, requests: Sequence[NewRequest]) -> None:
+    def _orphans(self, place: Place, ids: Sequence[int]) -> list[Entry]:
+        """Of requests that the first call has stored, those that it has not queued."""
+        found = self._connections.node(place.node).find(place.shard, ids)
+        return [
+            Entry(each.id, each.biz, each.ts)
+            for each in found
+            if each is not None and each.flag == NEW and not each.queued_at
+        ]
+
+    def _insert(self, place: Place, requests: Sequence[NewRequest]) -> list[NewRequest]:
+        """Those that were not there."""
         self._connections.ensure(self._bound, place)
         node = self._connections.node(place.node)
-        portion, size = list[NewRequest](), 0
-        for request in requests:
+        inserted, portion, size = list[NewRequest](), list[NewRequest](), 0
+        for number, request in enumerate(requests, 1):
             portion.append(request)
             size += len(request.data)
-            if size >= _PORTION_BYTES:
-                node.insert(place.shard, portion, by=self._by, now=self._now)
+            if size >= _PORTION_BYTES or number == len(requests):
+                answers = node.insert(place.shard, portion, by=self._by, now=self._now)
+                inserted += [each for each, new in zip(portion, answers, strict=True) if new]
                 portion, size = [], 0
-        if portion:
-            node.insert(place.shard, portion, by=self._by, now=self._now)
+        return inserted
 
     def _queue(self, by_place: Mapping[Place, Sequence[Entry]], priority: int) -> None:
         entries = sorted((each for group in by_place.values() for each in group), key=_by_id)
@@ -166,10 +201,6 @@ def checked_ids(ids: Sequence[int], wanted: int) -> list[int]:
     if not all(0 < each <= MAX_ID for each in ids):
         raise ValueError("an id is a positive number of 63 bits")
     return list(ids)
-
-
-def _entry_of(request: NewRequest) -> Entry:
-    return Entry(request.id, request.biz, request.ts)
 
 
 def _by_id(entry: Entry) -> int:

@@ -23,7 +23,7 @@ from apps.requeststore.engine.errors import StoreUnavailable, UnknownBiz
 from apps.requeststore.engine.limits import MAX_TS
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.queues.base import RequestQueue, Taken
-from apps.requeststore.services.binding import BoundBiz, bind
+from apps.requeststore.services.binding import BoundBiz, bind, bind_retired
 from apps.requeststore.services.connections import Connections
 from apps.requeststore.services.ids import Ids
 from apps.requeststore.services.kind import KIND
@@ -65,6 +65,7 @@ class Yard:
         self._ids = Ids(clock=clock)
         self._lock = threading.Lock()
         self._bound = dict[int, dict[str, BoundBiz]]()
+        self._retired = dict[int, dict[str, BoundBiz]]()
         self._follower = Follower(kind=KIND, apply=self._apply, identity=identity, clock=clock)
 
     # --- configuration ----------------------------------------------------------------------------
@@ -113,15 +114,18 @@ class Yard:
 
     def bizzes(self, project_id: int | None = None) -> list[BoundBiz]:
         """Those that are configured, of one project or of all, those of higher priority first."""
-        projects = [self._bound.get(project_id, {})] if project_id else self._bound.values()
-        found = [bound for named in list(projects) for bound in named.values()]
-        found.sort(key=lambda bound: (-bound.settings.priority, bound.project_id, bound.name))
-        return found
+        return _sorted(self._bound, project_id)
+
+    def retired(self, project_id: int | None = None) -> list[BoundBiz]:
+        """Those that the active versions have no more, and that still have requests."""
+        return _sorted(self._retired, project_id)
 
     def _apply(self, project_id: int, active: Active | None) -> None:
         bound = {} if active is None else bind(active, self._connections.urls)
+        retired = bind_retired(project_id, bound, self._connections.urls)
         # Replaced as a whole: others read it meanwhile.
         self._bound = {**self._bound, project_id: bound}
+        self._retired = {**self._retired, project_id: retired}
 
     # --- stores -----------------------------------------------------------------------------------
 
@@ -173,7 +177,7 @@ class Yard:
         numbers = checked_ids(ids, len(data)) if ids is not None else self._ids.next_many(len(data))
         if not numbers:
             return []
-        submission = Submission(bound, self._connections, self._looking, by=by, now=now)
+        submission = Submission(bound, self._connections, by=by, now=now)
         at = bound.settings.priority if priority is None else priority
         return submission.store(data, numbers, priority=at, again=ids is not None)
 
@@ -225,7 +229,7 @@ class Yard:
 
         Raises ``StoreUnavailable``: found nowhere, and not every node has answered.
         """
-        bizzes = self.bizzes(project_id)
+        bizzes = [*self.bizzes(project_id), *self.retired(project_id)]
         if biz is not None:
             bizzes = [bound for bound in bizzes if bound.name == biz]
         return look_everywhere(self._looking, bizzes, number)
@@ -253,6 +257,14 @@ class Yard:
         self._taking.push_due(None)
         self._ids.close()
         self._connections.close()
+
+
+def _sorted(bound: dict[int, dict[str, BoundBiz]], project_id: int | None) -> list[BoundBiz]:
+    projects = list(bound.values()) if project_id is None else [bound.get(project_id, {})]
+    return sorted(
+        (each for named in projects for each in named.values()),
+        key=lambda each: (-each.settings.priority, each.project_id, each.name),
+    )
 
 
 class _Shared:

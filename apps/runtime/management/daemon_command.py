@@ -122,11 +122,13 @@ class DaemonCommand(BaseCommand):
                 close_shared_broker(FLUSH_SECONDS)
 
     def _run_with(self, broker: Broker, options: dict[str, Any]) -> int:
-        daemon = GuardedDaemon(self.make_daemon(options, broker))
+        made = self.make_daemon(options, broker)
+        daemon = GuardedDaemon(made)
         row = HeartbeatRow(
             self.identity,
             on_replaced=self.stop.request,
             interval_seconds=self.heartbeat_seconds,
+            detail=getattr(made, "detail", None),
         )
         row.start()
         status = EXIT_FAILED

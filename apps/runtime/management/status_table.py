@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from apps.runtime.models import Daemon
 from apps.runtime.queries import database_now, is_live
 
@@ -26,7 +28,7 @@ def status_table(kind: str) -> tuple[str, int]:
                 f"{_span((now - daemon.beat_at).total_seconds())} ago",
                 _span((now - daemon.started_at).total_seconds()) if live else "-",
                 str(daemon.detail.get("steps", "-")),
-                str(daemon.detail.get("error", ""))[:80],
+                _error(daemon.detail)[:80],
             )
         )
     if len(rows) == 1:
@@ -34,6 +36,12 @@ def status_table(kind: str) -> tuple[str, int]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     lines = ("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines), alive
+
+
+def _error(detail: dict[str, Any]) -> str:
+    away = detail.get("away") or {}
+    parts = [f"{name}: {why}" for name, why in away.items()]
+    return "; ".join([str(detail["error"])] if detail.get("error") else parts)
 
 
 def _span(seconds: float) -> str:

@@ -154,10 +154,31 @@ class AskedSerializer(serializers.Serializer[Any]):
     became = serializers.ChoiceField(choices=[each.value for each in Became])
 
 
-class MarkerSerializer(serializers.Serializer[Any]):
-    """Where the next harvest ends."""
+class SourceNameSerializer(serializers.Serializer[Any]):
+    """Which source."""
 
     name = serializers.CharField(max_length=64)
+
+
+class PreviewSerializer(serializers.Serializer[Any]):
+    """What a harvest would read; ``counted`` is false where nobody can tell before."""
+
+    total = serializers.IntegerField()
+    batches = serializers.IntegerField()
+    records = serializers.IntegerField()
+    new = serializers.IntegerField()
+    re_read = serializers.IntegerField(help_text=_("Read before, and dropped again."))
+    start_offset = serializers.IntegerField(allow_null=True)
+    end_offset = serializers.IntegerField(allow_null=True)
+    first = serializers.BooleanField()
+    resumed = serializers.BooleanField(help_text=_("It goes on where an earlier one ended."))
+    shrunk = serializers.BooleanField(help_text=_("There are fewer records than before."))
+    counted = serializers.BooleanField()
+
+
+class MarkerSerializer(SourceNameSerializer):
+    """Where the next harvest ends."""
+
     marker = serializers.IntegerField(
         min_value=0,
         max_value=2**53 - 1,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from django.conf import settings
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
@@ -27,9 +29,11 @@ from apps.sources.api.serializers import (
     LeaseSerializer,
     MarkerSerializer,
     NamesSerializer,
+    PreviewSerializer,
     QueueSerializer,
     RecordsSerializer,
     SizeSerializer,
+    SourceNameSerializer,
     SourceProjectDetailSerializer,
     SourceProjectSerializer,
     SourceSerializer,
@@ -47,6 +51,7 @@ from apps.sources.services.handing import (
     lease_records,
     peek,
 )
+from apps.sources.services.previewing import preview
 from apps.sources.services.queues import queue_of_project, queue_size
 
 # Records are somebody's data.
@@ -65,12 +70,14 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         **dict.fromkeys(
             ("start", "stop", "consume", "lease", "acknowledge", "give_back"), Role.OPERATOR
         ),
+        # It shows our credentials to the API.
+        "dry_run": Role.OPERATOR,
         "marker": Role.EDITOR,
     }
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """A look changes nothing, though it takes a body."""
-        self.only_reads = self.action == "peek"
+        """These change nothing, though they take a body."""
+        self.only_reads = self.action in ("peek", "dry_run")
         super().initial(request, *args, **kwargs)
 
     @extend_schema(responses=SourceProjectDetailSerializer)
@@ -110,6 +117,19 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
             actor=self.person,
         )
         return Response(source_shown(status(project, values["name"])))
+
+    @extend_schema(request=SourceNameSerializer, responses=PreviewSerializer, filters=False)
+    @action(detail=True, methods=["post"], url_path="dry-run", pagination_class=None)
+    def dry_run(self, request: Request, pk: str | None = None) -> Response:
+        """What a start would read: the API is asked how many records it has, nothing is changed."""
+        project = self.get_object().project_id
+        values = _valid(SourceNameSerializer(data=request.data))
+        found = preview(
+            project_id=project,
+            name=values["name"],
+            networks=settings.SOURCES_ALLOWED_NETWORKS,
+        )
+        return Response({**asdict(found), "new": found.new})
 
     @extend_schema(parameters=[QueueSerializer], responses=SizeSerializer, filters=False)
     @action(detail=True, methods=["get"], url_path="queue-size", pagination_class=None)

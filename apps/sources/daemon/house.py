@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -11,14 +10,12 @@ from typing import Any, Final, TypeVar
 from django.db import connections
 
 from apps.runtime.queries import threads_share_database
-from apps.sources.engine.clients.asking import Account, Asker, Patience
-from apps.sources.engine.clients.base import Client, Secrets
-from apps.sources.engine.clients.json_api import JsonClient
-from apps.sources.engine.clients.octoparse import OctoparseClient
-from apps.sources.engine.errors import ApiFailed
+from apps.sources.engine.clients.asking import Account, Patience
+from apps.sources.engine.clients.base import Client
 from apps.sources.engine.loop import Loop
-from apps.sources.engine.settings import Source, SourceKind
+from apps.sources.engine.settings import Source
 from apps.sources.models import Credential
+from apps.sources.services.clients import client_of, secrets_of
 from yardkit.broker import Broker
 
 T = TypeVar("T")
@@ -35,6 +32,8 @@ class House:
     allowed_networks: tuple[str, ...] = ()
     patience: Patience = field(default_factory=Patience)
     user_agent: str = "Crawlyard"
+    # False asks as fast as it can: for benches.
+    paced: bool = True
     _loop: Loop = field(default_factory=lambda: Loop("sources http"))
     _accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
     _threads: ThreadPoolExecutor | None = None
@@ -68,21 +67,17 @@ class House:
         Raises ``ApiFailed`` for credentials that are missing or cannot be used.
         """
         now = source()
-        secrets = _secrets(now, credential)
+        secrets = secrets_of(now, credential)
         who = str(credential.pk) if credential is not None else ""
-        account = self._accounts.setdefault((now.url, who), Account())
-        asker = Asker(
-            account=account,
-            rate=lambda: source().rate_limit,
-            retries=lambda: source().retries,
-            timeout_seconds=now.timeout_seconds,
+        return client_of(
+            source,
+            secrets,
+            account=self._accounts.setdefault((now.url, who), Account()),
             allowed_networks=[*self.allowed_networks, *networks],
             patience=self.patience,
             user_agent=self.user_agent,
+            paced=self.paced,
         )
-        if now.kind is SourceKind.OCTOPARSE:
-            return OctoparseClient(now, secrets, asker)
-        return JsonClient(now, secrets, asker)
 
     def close(self) -> None:
         """End the loop and the threads; none is waited for that hangs in the database."""
@@ -90,15 +85,3 @@ class House:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
-
-
-def _secrets(source: Source, credential: Credential | None) -> Secrets:
-    if credential is None:
-        if source.credentials:
-            raise ApiFailed(f"there are no credentials {source.credentials}", "no_credentials")
-        return Secrets()
-    try:
-        headers = json.loads(credential.headers) if credential.headers else {}
-    except ValueError:
-        headers = {}
-    return Secrets(credential.username, credential.password, credential.token, dict(headers))

@@ -17,7 +17,7 @@ from crawlyard.settings.paths import (
     new_secret_key,
 )
 from crawlyard.settings.placeholders import read_placeholders
-from crawlyard.settings.requests import request_nodes, request_prefix
+from crawlyard.settings.requests import request_nodes, request_prefix, scale_webhook
 from crawlyard.settings.routing import anonymous_networks, routing_servers
 from crawlyard.settings.tasks import HOUSEKEEPING, celery_broker
 from yardkit import topology
@@ -69,8 +69,12 @@ REQUESTS_PREFIX = request_prefix(env)
 # Where tables of records are made; by default beside everything else.
 RECORDS_URL = env.secret("RECORDS_URL", default="") or DATABASE_URL
 RECORDS_DIR: Path = env.path("RECORDS_DIR", default=DATA_DIR / "records")
+# A fetcher has up to so many requests in hand, over all bizzes.
+FETCHER_CONCURRENCY = env.int("FETCHER_CONCURRENCY", default=200, minimum=1, maximum=10_000)
 # `up` on one box starts up to so many fetchers; what an autoscaler is told ends there, too.
 FETCHERS_MAX = env.int("FETCHERS_MAX", default=4, minimum=1, maximum=1000)
+# Who starts and stops fetchers elsewhere is told how many are wanted.
+SCALE_WEBHOOK_URL, SCALE_WEBHOOK_SECRET = scale_webhook(env)
 
 # --- sources --------------------------------------------------------------------------------
 

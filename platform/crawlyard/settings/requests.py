@@ -36,6 +36,17 @@ def request_prefix(env: Env) -> str:
     return prefix
 
 
+def scale_webhook(env: Env) -> tuple[str, str]:
+    """Where the wanted number of fetchers is POSTed to, and the secret it is signed with."""
+    url = env.secret("SCALE_WEBHOOK_URL", default="")
+    secret = env.secret("SCALE_WEBHOOK_SECRET", default="")
+    if url and not re.match(r"https?://[^/\s]+", url):
+        raise EnvError("SCALE_WEBHOOK_URL: not understood; use https://host/path")
+    if url and len(secret) < 16:
+        raise EnvError("SCALE_WEBHOOK_SECRET: needed with SCALE_WEBHOOK_URL, 16 characters or more")
+    return url, secret
+
+
 def _checked(name: str, url: str) -> str:
     if not url.startswith(_SCHEMES):
         raise EnvError(

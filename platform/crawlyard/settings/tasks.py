@@ -21,8 +21,12 @@ HOUSEKEEPING: Final = {
         "jobs.forget_planned_runs": 3600.0,
         "projects.sweep_builds": 15.0,
         "projects.forget_deliveries": 3600.0,
+        "requeststore.scale": 10.0,
+        "requeststore.upkeep": 10.0,
         "routing.sweep_ledger": 10.0,
+        "requeststore.sweep_rebalances": 10.0,
         "seeds.sweep_operations": 10.0,
+        "sources.forget_records": 600.0,
     }.items()
 }
 

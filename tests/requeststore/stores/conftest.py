@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from apps.requeststore.stores.base import StorageNode
+from apps.requeststore.stores.mongo import MongoNode
 from apps.requeststore.stores.postgres import PostgresNode
 from apps.requeststore.stores.sqlite import SqliteNode
+from tests.plugins.mongodb_server import MongoServer
 from tests.plugins.stores import lend_empty_database
 
 Opened = Callable[[], StorageNode]
@@ -52,9 +54,24 @@ def open_postgres(requests_database: str) -> Iterator[Opened]:
             node.drop(shard)
 
 
+@pytest.fixture
+def open_mongo(mongodb_server: MongoServer) -> Iterator[Opened]:
+    """Opens the same server as often as it is called."""
+    with contextlib.ExitStack() as stack:
+
+        def opened() -> StorageNode:
+            node = MongoNode(mongodb_server.url)
+            stack.callback(node.close)
+            return node
+
+        yield opened
+        mongodb_server.forget("crawlyard_test")
+
+
 NODES = [
     pytest.param("open_sqlite", id="sqlite"),
     pytest.param("open_postgres", id="postgres", marks=pytest.mark.services),
+    pytest.param("open_mongo", id="mongo"),
 ]
 
 

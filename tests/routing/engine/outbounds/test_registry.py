@@ -22,6 +22,7 @@ OWN = [
     "rabbitmq.RabbitQueueOutbound",
     "redis_queue.RedisListOutbound",
     "redis_queue.RedisPriorityOutbound",
+    "requests.RequestStoreOutbound",
     "seeds.SeedOutbound",
 ]
 REDIS = "redis_queue.RedisListOutbound"

@@ -1,0 +1,220 @@
+"""The page "Try a rule": what it finds on kept pages, and what it would change, before it is saved.
+
+It keeps and downloads pages when an editor asks for it, and changes no rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+from urllib.parse import urlencode
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.read_only import ReadOnly
+from apps.access.errors import DomainError
+from apps.access.states import Role
+from apps.projects.models import Project
+from apps.requeststore.admin.tester_form import DOWNLOAD, KEEP, TEMPLATES, TesterForm
+from apps.requeststore.admin.tester_shown import shown_problems, shown_trial
+from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.extraction import Page
+from apps.requeststore.models import SamplePage
+from apps.requeststore.services.rule_tests import (
+    read_definition,
+    rule_named,
+    try_rule,
+    write_definition,
+)
+from apps.requeststore.services.sample_pages import (
+    MAX_SAMPLES,
+    drop_page,
+    fetch_page,
+    keep_page,
+)
+from apps.requeststore.services.yard import BoundBiz, shared_yard
+
+CSS: Final = [
+    "dashboard/dashboard.css",
+    "configcenter/configcenter.css",
+    "routing/routing.css",
+    "routing/explain.css",
+    "requeststore/tester.css",
+]
+VIEW: Final = "admin:requeststore_samplepage_changelist"
+
+
+@admin.register(SamplePage)
+class SamplePageAdmin(ReadOnly, ProjectScopedAdmin):
+    """One page for a biz and a rule instead of a list of rows."""
+
+    class Media:
+        css: ClassVar[dict[str, Any]] = {"all": CSS}
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> None:
+        """No kept page has a page of its own."""
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """``?biz=7.news&rule=article&sample=3``."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("Try an extraction rule"),
+            "media": self.media,
+        }
+        try:
+            choice = _Choice(request)
+        except StoreUnavailable as error:
+            context["problem"] = str(error)
+            return TemplateResponse(request, "admin/requeststore/tester.html", context)
+        context |= {"choice": choice, "subtitle": choice.title}
+        if choice.bound is not None:
+            answer = _answer(request, choice, choice.bound, context)
+            if answer is not None:
+                return answer
+        return TemplateResponse(request, "admin/requeststore/tester.html", context)
+
+
+class _Choice:
+    """Which biz and which rule the page is about, and what else could be chosen."""
+
+    def __init__(self, request: HttpRequest) -> None:
+        given = request.POST if request.method == "POST" else request.GET
+        projects = projects_of(request, Role.VIEWER)
+        self.bizzes = [each for each in shared_yard().bizzes() if each.project_id in projects]
+        self.bizzes.sort(key=lambda each: (each.project_id, each.name))
+        names = Project.objects.in_bulk({each.project_id for each in self.bizzes})
+        self.options = [
+            (_id(each), f"{names[each.project_id]} / {each.name}") for each in self.bizzes
+        ]
+        wanted = given.get("biz", "")
+        found = next((each for each in self.bizzes if _id(each) == wanted), None)
+        self.bound: BoundBiz | None = found or next(iter(self.bizzes), None)
+        self.project = names.get(self.bound.project_id) if self.bound is not None else None
+        rules = self.bound.settings.rules if self.bound is not None else {}
+        self.rules = sorted(rules)
+        asked = given.get("rule", "").strip()[:64]
+        self.rule = asked or (rule_named(rules, "") if not self.rules else self.rules[0])
+        self.is_new = self.rule not in rules
+        self.may_keep = self.bound is not None and self.bound.project_id in projects_of(
+            request, Role.EDITOR
+        )
+
+    @property
+    def biz_id(self) -> str:
+        return _id(self.bound) if self.bound is not None else ""
+
+    @property
+    def title(self) -> str | None:
+        return f"{self.project} / {self.bound.name}" if self.bound is not None else None
+
+
+def _id(bound: BoundBiz) -> str:
+    return f"{bound.project_id}.{bound.name}"
+
+
+def _answer(
+    request: HttpRequest, choice: _Choice, bound: BoundBiz, context: dict[str, Any]
+) -> HttpResponse | None:
+    samples = list(_samples(bound).filter(rule__in={choice.rule, ""}).defer("body"))
+    given = request.POST if request.method == "POST" else request.GET
+    active = bound.settings.rules.get(choice.rule)
+    initial = {
+        "definition": TEMPLATES["html"] if active is None else write_definition(active),
+        "sample": given.get("sample", ""),
+    }
+    form = TesterForm(initial=initial, samples=samples)
+    if request.method == "POST":
+        form = TesterForm(request.POST, request.FILES, samples=samples)
+        if "drop" in request.POST:
+            return _dropped(request, choice, bound)
+        if form.is_valid():
+            try:
+                answer = _done(request, choice, bound, form, context)
+            except DomainError as error:
+                _told(form, error)
+            else:
+                if answer is not None:
+                    return answer
+    context |= {"form": form, "samples": samples, "most": MAX_SAMPLES}
+    return None
+
+
+def _samples(bound: BoundBiz) -> Any:
+    return SamplePage.objects.filter(project_id=bound.project_id, biz=bound.name)
+
+
+def _done(
+    request: HttpRequest,
+    choice: _Choice,
+    bound: BoundBiz,
+    form: TesterForm,
+    context: dict[str, Any],
+) -> HttpResponse | None:
+    """Try, and before it keep or download when that was asked for."""
+    definition = read_definition(form.cleaned_data["definition"])
+    what = form.cleaned_data["what"]
+    pages: list[Page | SamplePage]
+    if what in (KEEP, DOWNLOAD):
+        if not choice.may_keep or choice.project is None:
+            raise PermissionDenied
+        downloads = what == DOWNLOAD
+        page = (
+            fetch_page(project=choice.project, biz=bound.settings, url=form.cleaned_data["url"])
+            if downloads
+            else form.page()
+        )
+        sample = keep_page(
+            project=choice.project,
+            biz=bound.name,
+            rule=choice.rule,
+            page=page,
+            fetched=downloads,
+            actor=person_of(request),
+        )
+        context["kept"] = sample
+        pages = [sample]
+    elif form.has_page():
+        pages = [form.page()]
+    else:
+        pages = form.chosen(_samples(bound), choice.rule)
+    tested = try_rule(
+        active=bound.settings.rules, name=choice.rule, definition=definition, pages=pages
+    )
+    context |= {
+        "tested": tested,
+        "rule_problems": shown_problems(tested.problems, definition, choice.rule),
+        "trials": [shown_trial(each) for each in tested.trials],
+    }
+    return None
+
+
+def _dropped(request: HttpRequest, choice: _Choice, bound: BoundBiz) -> HttpResponse:
+    if not choice.may_keep:
+        raise PermissionDenied
+    number = request.POST["drop"]
+    known = number.isascii() and number.isdigit() and len(number) < 19
+    sample = _samples(bound).filter(pk=int(number)).first() if known else None
+    if sample is not None:
+        drop_page(sample=sample, actor=person_of(request))
+        messages.success(request, _("The page is deleted."))
+    asked = urlencode({"biz": choice.biz_id, "rule": choice.rule})
+    return HttpResponseRedirect(f"{reverse(VIEW)}?{asked}")
+
+
+def _told(form: TesterForm, error: DomainError) -> None:
+    """At the field that it is about."""
+    placed = {name: texts for name, texts in error.fields.items() if name in form.fields}
+    for name, texts in placed.items():
+        for text in texts:
+            form.add_error(name, str(text))
+    if not placed:
+        form.add_error(None, error.text)

@@ -1,0 +1,139 @@
+"""What the page "Try a rule" shows of a test."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from apps.requeststore.extraction import Extracted, PageProblem, Problem
+from apps.requeststore.extraction.explaining import Matched
+from apps.requeststore.services.rule_tests import Change, Trial
+
+_PART: Final = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_RECORDS: Final = 20
+_PROBLEMS: Final = 20
+_LINKS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ShownProblem:
+    """A problem of the rule, with the expression that it is about; ``at`` is the wrong place."""
+
+    place: str
+    text: str
+    warning: bool
+    before: str = ""
+    at: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTrial:
+    """One page."""
+
+    url: str
+    sample: int | None
+    status: int
+    encoding: str
+    truncated: bool
+    tone: str
+    title: str
+    told: str
+    problems: list[PageProblem]
+    more_problems: int
+    changes: list[Change]
+    records_json: str
+    more_records: int
+    links: list[str]
+    more_links: int
+    matched: list[Matched]
+
+
+def shown_problems(problems: Iterable[Problem], definition: Any, rule: str) -> list[ShownProblem]:
+    """With places inside the rule."""
+    return [_problem(each, definition, f"rules.{rule}") for each in problems]
+
+
+def _problem(problem: Problem, definition: Any, start: str) -> ShownProblem:
+    place = problem.place.removeprefix(start).lstrip(".")
+    shown = ShownProblem(place, problem.text, problem.warning)
+    expression = _value_at(definition, place)
+    offset = problem.offset
+    if offset is None or not isinstance(expression, str) or offset > len(expression):
+        return shown
+    return ShownProblem(
+        place,
+        problem.text,
+        problem.warning,
+        before=expression[:offset],
+        at=expression[offset : offset + 1],
+        after=expression[offset + 1 :],
+    )
+
+
+def _value_at(value: Any, place: str) -> Any:
+    for index, name in _PART.findall(place):
+        if isinstance(value, str):
+            # A bare text stands for an expression of the usual language.
+            return value
+        if index and isinstance(value, list) and int(index) < len(value):
+            value = value[int(index)]
+        elif name and isinstance(value, dict) and name in value:
+            value = value[name]
+        else:
+            return None
+    return value
+
+
+def shown_trial(trial: Trial) -> ShownTrial:
+    """In words."""
+    found = trial.after
+    return ShownTrial(
+        url=trial.page.url,
+        sample=trial.sample.pk if trial.sample is not None else None,
+        status=trial.page.status,
+        encoding=trial.explained.encoding,
+        truncated=trial.page.truncated,
+        tone="bad" if found.failed else "wait" if found.problems else "good",
+        title=_outcome(found),
+        told=_change(trial),
+        problems=found.problems[:_PROBLEMS],
+        more_problems=max(0, len(found.problems) - _PROBLEMS) + found.hidden,
+        changes=trial.changes,
+        records_json=_pretty(found.records[:_RECORDS]) if found.records else "",
+        more_records=max(0, len(found.records) - _RECORDS),
+        links=[f"{each.rule}: {each.url}" for each in found.follow[:_LINKS]],
+        more_links=max(0, len(found.follow) - _LINKS),
+        matched=trial.explained.matched,
+    )
+
+
+def _outcome(found: Extracted) -> str:
+    if found.failed:
+        return _("The request would fail: %(reason)s") % {"reason": found.reason}
+    count = len(found.records)
+    text = ngettext("%(count)d record", "%(count)d records", count) % {"count": count}
+    links = len(found.follow)
+    if links:
+        more = ngettext("%(count)d link", "%(count)d links", links) % {"count": links}
+        text = f"{text}, {more}"
+    return text
+
+
+def _change(trial: Trial) -> str:
+    before = trial.before
+    if before is None:
+        return _("The biz has no such rule yet.")
+    if not trial.changed:
+        return _("The same as by the active rule.")
+    return _("By the active rule: %(outcome)s") % {"outcome": _outcome(before)}
+
+
+def _pretty(records: list[dict[str, Any]]) -> str:
+    return msgspec.json.format(msgspec.json.encode(records), indent=2).decode()

@@ -1,0 +1,143 @@
+"""Bizzes over REST: settings, physical names and books; re-balancing them; tries once more."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from drf_spectacular.utils import extend_schema
+from rest_framework import status, viewsets
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView
+from apps.access.api.idempotency import repeatable
+from apps.access.services import require_role
+from apps.access.states import Role
+from apps.requeststore.api.asking import BIZ_ID, AsksStore, biz_id, biz_named, seen_bizzes
+from apps.requeststore.api.serializers import (
+    BizPageSerializer,
+    BizSerializer,
+    PreviewSerializer,
+    RebalanceSerializer,
+    ReopenedSerializer,
+    ReopenSerializer,
+    place_of,
+)
+from apps.requeststore.api.tester import RuleTesterMixin
+from apps.requeststore.engine.limits import MAX_TS
+from apps.requeststore.queries.standing import Standing, standings
+from apps.requeststore.services.rebalance_preview import preview
+from apps.requeststore.services.rebalancing import start_rebalance
+from apps.requeststore.services.reopening import reopen_requests
+from apps.requeststore.services.yard import BoundBiz, shared_yard
+
+
+class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
+    """Bizzes as the active configurations have them. They are changed there, by new versions."""
+
+    lookup_value_regex = BIZ_ID
+    pagination_class: ClassVar[None] = None
+
+    def is_idempotent(self, action: str | None) -> bool:
+        """Whether the action honours Idempotency-Key (for the schema)."""
+        return hasattr(getattr(self, action or "", None), "honours_idempotency_key")
+
+    @extend_schema(responses=BizPageSerializer)
+    def list(self, request: Request) -> Response:
+        """All bizzes of the caller's projects, by project and name; in one page."""
+        bizzes = seen_bizzes(request.user)
+        found = standings({bound.project_id for bound in bizzes})
+        rows = [
+            shown(bound, found.get((bound.project_id, bound.name), Standing())) for bound in bizzes
+        ]
+        return Response(BizPageSerializer({"results": rows, "next": None}).data)
+
+    @extend_schema(responses=BizSerializer)
+    def retrieve(self, request: Request, pk: str) -> Response:
+        """One of them. ``books`` are some seconds old."""
+        bound = biz_named(request.user, pk)
+        found = standings([bound.project_id], bound.name)
+        standing = found.get((bound.project_id, bound.name), Standing())
+        return Response(BizSerializer(shown(bound, standing)).data)
+
+    @extend_schema(methods=["get"], responses=PreviewSerializer)
+    @extend_schema(methods=["post"], request=None, responses={202: RebalanceSerializer})
+    @action(detail=True, methods=["get", "post"])
+    @repeatable
+    def rebalance(self, request: Request, pk: str) -> Response:
+        """By GET: what a re-balance would do (a dry run). By POST: begin it.
+
+        Every request of an older epoch is moved to where the newest has it, and found at every
+        moment. 409 while one goes, when there is one epoch, or when the newest has not begun.
+        """
+        bound = biz_named(request.user, pk)
+        if request.method == "GET":
+            return Response(PreviewSerializer(preview(bound, shared_yard())).data)
+        require_role(request.user, bound.project_id, Role.EDITOR)
+        row = start_rebalance(project_id=bound.project_id, biz=bound.name, actor=self.person)
+        return Response(RebalanceSerializer(row).data, status=status.HTTP_202_ACCEPTED)
+
+    @extend_schema(request=ReopenSerializer, responses=ReopenedSerializer)
+    @action(detail=True, methods=["post"])
+    @repeatable
+    def reopen(self, request: Request, pk: str) -> Response:
+        """Have ended requests tried once more: failed ones of a time, or those named by `ids`.
+
+        They are new again and in the queue. A repeat reopens only what has ended again. Expired
+        ones stay as they are.
+        """
+        bound = biz_named(request.user, pk)
+        require_role(request.user, bound.project_id, Role.OPERATOR)
+        asked = ReopenSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        values = asked.validated_data
+        done = reopen_requests(
+            bound,
+            actor=self.person,
+            ids=[int(each) for each in values["ids"]] if "ids" in values else None,
+            flag=values.get("flag"),
+            since=_ms(values.get("since"), 0),
+            until=_ms(values.get("until"), MAX_TS),
+            limit=values["limit"],
+        )
+        answer = {"reopened": done.reopened, "more": done.more}
+        return Response(ReopenedSerializer(answer).data)
+
+
+def shown(bound: BoundBiz, standing: Standing) -> dict[str, Any]:
+    """A biz as REST tells it."""
+    biz = bound.settings
+    queue = standing.queue
+    return {
+        "id": biz_id(bound),
+        "project": bound.project_id,
+        "name": bound.name,
+        "description": biz.description,
+        "enabled": biz.enabled,
+        "settings_version": bound.version,
+        "queue": bound.queue_name,
+        "ttl_seconds": biz.ttl_seconds,
+        "keep_seconds": biz.keep_seconds,
+        "take_seconds": biz.take_seconds,
+        "epochs": biz.epochs,
+        "places": [place_of(place) for place in bound.places],
+        "books": {
+            "stored": standing.stored,
+            "new": standing.new,
+            "taken": standing.taken,
+            "moving": standing.moving,
+            "processed": standing.processed,
+            "expired": standing.expired,
+            "by_flag": {str(flag): number for flag, number in standing.ended.items()},
+            "balanced": standing.balanced,
+            "waiting_in_queue": None if queue is None else queue.waiting,
+            "expiring": dict(standing.expiring),
+            "oldest_new_at": standing.oldest_new_at,
+            "reported_at": standing.reported_at,
+        },
+    }
+
+
+def _ms(value: Any, usual: int) -> int:
+    return usual if value is None else min(MAX_TS, max(0, int(value.timestamp() * 1000)))

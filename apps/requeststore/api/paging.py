@@ -1,0 +1,54 @@
+"""Pages of requests, which lie in no database table: by (ts, id) of the last one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from django.utils.translation import gettext as _
+
+from apps.access.api.errors import BadRequest
+from apps.requeststore.engine.limits import MAX_ID, MAX_TS
+from apps.requeststore.services.yard import BoundBiz, Found, Yard
+
+MAX_LIMIT: Final = 200
+# Shards that one list may read; else it must name a biz.
+MOST_SHARDS: Final = 256
+_CURSOR: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,19})")
+
+
+def page_of(
+    yard: Yard,
+    bizzes: Sequence[BoundBiz],
+    *,
+    flag: int | None,
+    since: int,
+    until: int,
+    after: tuple[int, int] | None,
+    limit: int,
+) -> tuple[list[Found], str | None]:
+    """Requests of all these bizzes, the newest first, and the cursor of the next page.
+
+    Raises ``BadRequest`` for more shards than one call may read.
+    """
+    if sum(len(bound.places) for bound in bizzes) > MOST_SHARDS and len(bizzes) > 1:
+        raise BadRequest(_("Name a biz: these have too many shards for one list."), "name_a_biz")
+    rows: list[Found] = []
+    for bound in bizzes:
+        rows += yard.page(bound, flag=flag, since=since, until=until, after=after, limit=limit + 1)
+    rows.sort(key=lambda found: (-found.request.ts, -found.request.id))
+    more = len(rows) > limit
+    del rows[limit:]
+    last = rows[-1].request if rows and more else None
+    return rows, None if last is None else f"{last.ts}.{last.id}"
+
+
+def cursor_in(text: str) -> tuple[int, int] | None:
+    """Of ``after``. Raises ``BadRequest``."""
+    if not text:
+        return None
+    found = _CURSOR.fullmatch(text)
+    if found is None or int(found[1]) > MAX_TS or int(found[2]) > MAX_ID:
+        raise BadRequest(_("after is not a cursor of this list."), code="bad_cursor")
+    return int(found[1]), int(found[2])

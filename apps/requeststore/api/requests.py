@@ -1,0 +1,171 @@
+"""Stored requests over REST: handed in, listed, and each with its whole story."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.http import Http404
+from django.utils.translation import gettext as _
+from drf_spectacular.utils import OpenApiExample, extend_schema
+from rest_framework import status, viewsets
+from rest_framework.exceptions import ValidationError
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView
+from apps.access.api.idempotency import keep_for_repeat, kept_for_repeat, resumable
+from apps.access.errors import RoleRequired
+from apps.access.services import has_role, has_role_somewhere
+from apps.access.states import Role
+from apps.requeststore.api.asking import AsksStore, person_label, seen_bizzes
+from apps.requeststore.api.bodies import RequestsJSONParser
+from apps.requeststore.api.paging import MAX_LIMIT, cursor_in, page_of
+from apps.requeststore.api.serializers import (
+    SUBMIT,
+    RequestFilterSerializer,
+    RequestPageSerializer,
+    StorySerializer,
+    SubmitSerializer,
+    SubmittedSerializer,
+)
+from apps.requeststore.engine.limits import MAX_ID, MAX_TS
+from apps.requeststore.queries.stories import moment, row_of, story_of
+from apps.requeststore.services.intake import read_requests, submit
+from apps.requeststore.services.rebalancing import bound_biz
+from apps.requeststore.services.yard import shared_yard
+
+_FIELDS = ("project", "biz", "requests")
+
+
+class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
+    """Download requests of all bizzes. Operators hand them in, viewers look them up."""
+
+    parser_classes = (RequestsJSONParser,)
+    lookup_value_regex = "[0-9]{1,19}"
+    pagination_class: ClassVar[None] = None
+
+    def is_idempotent(self, action: str | None) -> bool:
+        """Whether the action honours Idempotency-Key (for the schema)."""
+        return action == "create"
+
+    @extend_schema(
+        request=SUBMIT,
+        responses={201: SubmittedSerializer},
+        examples=[
+            OpenApiExample(
+                "One page",
+                value={"project": 1, "biz": "news", "requests": ["https://example.com/"]},
+                request_only=True,
+            ),
+            OpenApiExample(
+                "With a rule",
+                value={
+                    "project": 1,
+                    "biz": "news",
+                    "requests": [
+                        {"url": "https://example.com/a", "rule": "article", "meta": {"x": 1}}
+                    ],
+                },
+                request_only=True,
+            ),
+        ],
+    )
+    @resumable
+    def create(self, request: Request) -> Response:
+        """Hand in 1 to 10,000 requests: all of them are stored, or none is (422 says which).
+
+        With an Idempotency-Key the ids are reserved before anything is stored: a repeat after a
+        crash or an outage completes the first call, and stores nothing twice. The answer is given
+        once they are stored; the queue is filled by the platform if it is away meanwhile.
+        """
+        if not has_role_somewhere(request.user, Role.OPERATOR):
+            raise RoleRequired
+        body = request.data if isinstance(request.data, dict) else {}
+        asked = SubmitSerializer(data=body, context={"request": request})
+        asked.is_valid(raise_exception=True)
+        if unknown := [str(name) for name in body if name not in _FIELDS]:
+            raise ValidationError({name: [_("There is no such field.")] for name in unknown})
+        values = body.get("requests")
+        if not isinstance(values, list):
+            raise ValidationError({"requests": [_("A list of requests is needed.")]})
+        project = asked.validated_data["project"]
+        if not has_role(request.user, project.pk, Role.OPERATOR):
+            raise RoleRequired
+        bound = bound_biz(project.pk, asked.validated_data["biz"])
+        done = submit(
+            bound,
+            read_requests(bound, values),
+            by=person_label(self),
+            kept=kept_for_repeat(self),
+            keep=lambda notes: keep_for_repeat(self, notes),
+        )
+        answer = {
+            "project": bound.project_id,
+            "biz": bound.name,
+            "ts": done.ts,
+            "stored_at": moment(done.ts),
+            "count": len(done.ids),
+            "ids": [str(number) for number in done.ids],
+        }
+        return Response(SubmittedSerializer(answer).data, status=status.HTTP_201_CREATED)
+
+    @extend_schema(parameters=[RequestFilterSerializer], responses=RequestPageSerializer)
+    def list(self, request: Request) -> Response:
+        """Requests of a biz, or of all that the caller sees, the newest first.
+
+        Read in the stores as they are now, without what the requests hold.
+        """
+        asked = RequestFilterSerializer(data=request.query_params, context={"request": request})
+        asked.is_valid(raise_exception=True)
+        values = asked.validated_data
+        bizzes = seen_bizzes(request.user)
+        if "project" in values:
+            bizzes = [each for each in bizzes if each.project_id == values["project"].pk]
+        if values.get("biz"):
+            bizzes = [each for each in bizzes if each.name == values["biz"]]
+            if not bizzes:
+                raise Http404
+        yard = shared_yard()
+        found, after = page_of(
+            yard,
+            bizzes,
+            flag=values.get("flag"),
+            since=_ms(values.get("since"), 0),
+            until=_ms(values.get("until"), MAX_TS),
+            after=cursor_in(values.get("after", "")),
+            limit=min(values["limit"], MAX_LIMIT),
+        )
+        now = yard.now()
+        rows = [
+            row_of(one.request, one.bound.settings, project_id=one.bound.project_id, now=now)
+            for one in found
+        ]
+        return Response(RequestPageSerializer({"results": rows, "next": after}).data)
+
+    @extend_schema(responses=StorySerializer)
+    def retrieve(self, request: Request, pk: str) -> Response:
+        """Where a request stands, and everything that happened to it (seed S4.29).
+
+        404 for one that is not there, is no longer kept, or is not the caller's to see.
+        """
+        bizzes = {(each.project_id, each.name) for each in seen_bizzes(request.user)}
+        number = int(pk)
+        yard = shared_yard()
+        found = yard.find(number) if 0 < number <= MAX_ID and bizzes else None
+        if found is None or (found.bound.project_id, found.bound.name) not in bizzes:
+            raise Http404
+        bound = found.bound
+        story = story_of(
+            found.request,
+            bound.settings,
+            project_id=bound.project_id,
+            version=bound.version,
+            place=found.place,
+            whole=has_role(request.user, bound.project_id, Role.OPERATOR),
+            now=yard.now(),
+        )
+        return Response(StorySerializer(story).data)
+
+
+def _ms(value: Any, usual: int) -> int:
+    return usual if value is None else min(MAX_TS, max(0, int(value.timestamp() * 1000)))

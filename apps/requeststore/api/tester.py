@@ -1,0 +1,222 @@
+"""Trying an extraction rule over REST: what it finds, and what it would change."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any, Final
+
+import msgspec
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.requeststore.api.asking import biz_named
+from apps.requeststore.errors import BadTest
+from apps.requeststore.extraction import Extracted, Page
+from apps.requeststore.models import SamplePage
+from apps.requeststore.services.rule_tests import Trial, rule_named, try_rule
+from apps.requeststore.services.sample_pages import MAX_BODY_BYTES
+
+MOST_PAGES: Final = 50
+
+
+class PageSerializer(serializers.Serializer[Any]):
+    """A page as it might have come."""
+
+    url = serializers.CharField(max_length=8000)
+    status = serializers.IntegerField(min_value=100, max_value=599, default=200)
+    headers = serializers.DictField(child=serializers.CharField(allow_blank=True), default=dict)
+    body = serializers.CharField(
+        required=False, allow_blank=True, trim_whitespace=False, max_length=MAX_BODY_BYTES
+    )
+    body_base64 = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=2 * MAX_BODY_BYTES,
+        help_text=_("Instead of body, for bytes."),
+    )
+
+
+class RuleTestSerializer(serializers.Serializer[Any]):
+    """What is tried on which pages."""
+
+    rule = serializers.CharField(
+        required=False, allow_blank=True, default="", max_length=64, help_text=_("Its name.")
+    )
+    definition = serializers.JSONField(
+        required=False, help_text=_("The rule to try; without it the active one.")
+    )
+    sample = serializers.IntegerField(
+        required=False, min_value=1, max_value=2**63 - 1, help_text=_("A sample page.")
+    )
+    page = PageSerializer(required=False)
+
+
+class RuleProblemSerializer(serializers.Serializer[Any]):
+    """What is wrong with a rule."""
+
+    place = serializers.CharField()
+    code = serializers.CharField()
+    text = serializers.CharField()
+    offset = serializers.IntegerField(
+        allow_null=True, help_text=_("Of an expression: its first wrong character, from 0.")
+    )
+    warning = serializers.BooleanField()
+
+
+class PageProblemSerializer(serializers.Serializer[Any]):
+    """What a page did not give as its rule says. Records count from 0; -1 is the page."""
+
+    code = serializers.CharField()
+    text = serializers.CharField()
+    field = serializers.CharField()
+    record = serializers.IntegerField()
+    fatal = serializers.BooleanField()
+
+
+class FollowSerializer(serializers.Serializer[Any]):
+    """An address that would become a request."""
+
+    url = serializers.CharField()
+    rule = serializers.CharField()
+    depth = serializers.IntegerField()
+
+
+class ExtractedSerializer(serializers.Serializer[Any]):
+    """What a page gives; nothing of it would be kept where it has failed."""
+
+    failed = serializers.BooleanField()
+    reason = serializers.CharField()
+    matched = serializers.IntegerField()
+    records = serializers.ListField(child=serializers.DictField())
+    follow = FollowSerializer(many=True)
+    problems = PageProblemSerializer(many=True)
+
+
+class MatchedSerializer(serializers.Serializer[Any]):
+    """An expression, and what it found before any step."""
+
+    place = serializers.CharField()
+    count = serializers.IntegerField()
+    samples = serializers.ListField(child=serializers.CharField())
+    problem = serializers.CharField()
+
+
+class ChangeSerializer(serializers.Serializer[Any]):
+    """A value that would be another one, as JSON; "" is none."""
+
+    record = serializers.IntegerField()
+    field = serializers.CharField()
+    before = serializers.CharField()
+    after = serializers.CharField()
+
+
+class TrialSerializer(serializers.Serializer[Any]):
+    """What came of one page. ``before``: by the active rule, null where there is none."""
+
+    sample = serializers.IntegerField(allow_null=True)
+    url = serializers.CharField()
+    encoding = serializers.CharField()
+    changed = serializers.BooleanField()
+    after = ExtractedSerializer()
+    before = ExtractedSerializer(allow_null=True)
+    changes = ChangeSerializer(many=True)
+    expressions = MatchedSerializer(many=True)
+
+
+class TestedSerializer(serializers.Serializer[Any]):
+    """All of them."""
+
+    rule = serializers.CharField()
+    refused = serializers.BooleanField(help_text=_("The rule cannot be used; nothing was tried."))
+    problems = RuleProblemSerializer(many=True)
+    changed = serializers.IntegerField(help_text=_("Pages whose result would be another."))
+    left = serializers.IntegerField(help_text=_("Pages that there was no time for."))
+    results = TrialSerializer(many=True)
+
+
+class RuleTesterMixin:
+    """For the view set of bizzes."""
+
+    def initial(self: Any, request: Request, *args: Any, **kwargs: Any) -> None:
+        """To try a rule is a question, though it is asked by POST."""
+        self.only_reads = self.action == "test_rule"
+        super().initial(request, *args, **kwargs)  # type: ignore[misc]
+
+    @extend_schema(request=RuleTestSerializer, responses=TestedSerializer)
+    @action(detail=True, methods=["post"], url_path="rules/test", url_name="rules-test")
+    def test_rule(self: Any, request: Request, pk: str) -> Response:
+        """What a rule finds, and what the active one does; nothing is kept or downloaded.
+
+        On a `page` of the body, on one `sample`, or without either on every sample page of the
+        rule. Each page has 3 s of CPU time.
+        """
+        bound = biz_named(request.user, pk)
+        asked = RuleTestSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        values = asked.validated_data
+        rules = bound.settings.rules
+        name = rule_named(rules, values["rule"])
+        tested = try_rule(
+            active=rules,
+            name=name,
+            definition=values.get("definition"),
+            pages=pages_asked(bound.project_id, bound.name, name, values),
+        )
+        answer = {
+            "rule": name,
+            "refused": tested.refused,
+            "problems": tested.problems,
+            "changed": tested.changed,
+            "left": tested.left,
+            "results": [_shown(each) for each in tested.trials],
+        }
+        return Response(TestedSerializer(answer).data)
+
+
+def pages_asked(
+    project_id: int, biz: str, rule: str, values: dict[str, Any]
+) -> list[Page | SamplePage]:
+    """Of the body, one kept, or all that are kept of the rule."""
+    if "page" in values:
+        return [page_given(values["page"])]
+    rows = SamplePage.objects.filter(project_id=project_id, biz=biz)
+    if "sample" in values:
+        found = rows.filter(pk=values["sample"]).first()
+        if found is None:
+            raise BadTest(fields={"sample": [_("The biz has no such sample page.")]})
+        return [found]
+    return list(rows.filter(rule__in={rule, ""})[:MOST_PAGES])
+
+
+def page_given(values: dict[str, Any]) -> Page:
+    """The page of a body. Raises ``BadTest``."""
+    body = values.get("body", "").encode("utf-8", "replace")
+    if "body_base64" in values:
+        try:
+            body = base64.b64decode(values["body_base64"], validate=True)
+        except (binascii.Error, ValueError):
+            raise BadTest(fields={"body_base64": [_("This is no base64.")]}) from None
+    headers = list(values["headers"].items())
+    return Page(url=values["url"], status=values["status"], headers=headers, body=body)
+
+
+def _shown(trial: Trial) -> dict[str, Any]:
+    return {
+        "sample": trial.sample.pk if trial.sample is not None else None,
+        "url": trial.page.url,
+        "encoding": trial.explained.encoding,
+        "changed": trial.changed,
+        "after": _extracted(trial.after),
+        "before": None if trial.before is None else _extracted(trial.before),
+        "changes": trial.changes,
+        "expressions": [msgspec.structs.asdict(each) for each in trial.explained.matched],
+    }
+
+
+def _extracted(found: Extracted) -> dict[str, Any]:
+    return msgspec.structs.asdict(found) | {"reason": found.reason}

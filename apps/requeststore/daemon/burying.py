@@ -1,0 +1,42 @@
+"""Entries that nobody can use become dead letters of the platform (seed S4.22)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as ConfirmTimeout
+from typing import Final
+
+from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.queues.burying import BuryInBroker
+from apps.requeststore.queues.entries import write_entry
+from apps.requeststore.queues.opening import broker_queue_name, redis_key
+from apps.requeststore.services.yard import BoundBiz
+from apps.requeststore.stores.base import Entry
+from yardkit.broker import Broker, BrokerError, Outgoing
+from yardkit.broker.base import DEAD_QUEUE
+from yardkit.broker.deadletters import dead_headers
+
+CONFIRM_SECONDS: Final = 10.0
+
+
+def make_bury(bound: BoundBiz, broker: Broker, redis_prefix: str) -> Callable[[Entry, str], None]:
+    """What puts an entry of this biz away. ``redis_prefix`` is "" where the broker has the queue.
+
+    What it returns raises ``StoreUnavailable``.
+    """
+    if redis_prefix:
+        in_redis = BuryInBroker(broker, project_id=bound.project_id)
+        key = redis_key(redis_prefix, bound.queue_name)
+        return lambda entry, reason: in_redis(key, write_entry(entry), reason)
+    queue = broker_queue_name(bound.queue_name)
+
+    def bury(entry: Entry, reason: str) -> None:
+        headers = dead_headers({}, reason=reason, queue=queue, died_at=time.time())
+        try:
+            letter = Outgoing(write_entry(entry), key=DEAD_QUEUE, headers=headers)
+            broker.publish([letter]).result(CONFIRM_SECONDS)
+        except (BrokerError, ConfirmTimeout) as error:
+            raise StoreUnavailable(f"a dead letter could not be kept: {error}") from error
+
+    return bury

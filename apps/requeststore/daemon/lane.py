@@ -1,0 +1,452 @@
+"""One biz in one fetcher: takes, downloads, ends, all at once and each in its own time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from django.db import connections
+
+from apps.requeststore.daemon.burying import make_bury
+from apps.requeststore.daemon.center_way import CenterWay
+from apps.requeststore.daemon.downloading import Downloads
+from apps.requeststore.daemon.ending import STOPS, Ending, Parts, Tally
+from apps.requeststore.daemon.reading import Reader
+from apps.requeststore.daemon.sharing import Room
+from apps.requeststore.daemon.sparing import Hosts
+from apps.requeststore.daemon.taking import Taker
+from apps.requeststore.daemon.ways import DirectWay, Done, Way
+from apps.requeststore.daemon.work import Result, Work
+from apps.requeststore.engine.biz import Through
+from apps.requeststore.engine.errors import RequestStoreError
+from apps.requeststore.queues.base import RequestQueue
+from apps.requeststore.queues.opening import open_queue
+from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.sinks.base import Sink
+from apps.requeststore.sinks.opening import Ground, open_sink
+from yardkit import failpoints
+from yardkit.daemon import back_off
+from yardkit.tokens import sign_run_token
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# How soon an empty queue is looked at again: at first, and when it stays empty.
+FIRST_LOOK_SECONDS: Final = 0.02
+LAST_LOOK_SECONDS: Final = 0.5
+# Ended requests wait so long for others to be ended with.
+GATHER_SECONDS: Final = 0.1
+MOST_AT_ONCE: Final = 500
+FIRST_WAIT_SECONDS: Final = 0.2
+LONGEST_WAIT_SECONDS: Final = 10.0
+# Of the time that a request is ours: what storing its records and its flag may take.
+ENDING_SHARE: Final = 0.1
+MOST_ENDING_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A biz as it is to be served. ``networks``: those its project has opened; ``slot``: its
+    number at the center, 0 unless it downloads through it."""
+
+    bound: BoundBiz
+    networks: tuple[str, ...]
+    slot: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the lanes of a process share."""
+
+    yard: Yard
+    ground: Ground
+    room: Room
+    hosts: Hosts
+    owner: str
+    secret: str
+    broker_url: str
+    redis_url: str
+    redis_prefix: str
+
+
+class Lane:
+    """Belongs to one loop; blocking work is done in two threads of its own.
+
+    ``use`` changes it at any time: what is taken from then on is done by the new plan, what is in
+    hand by the one it was taken under.
+    """
+
+    def __init__(self, tools: Tools, plan: Plan) -> None:
+        self._tools = tools
+        self._plan = plan
+        self._used: Plan | None = None
+        self._taker: Taker | None = None
+        self._downloads: Downloads | None = None
+        # Of earlier plans, with work under way.
+        self._former: list[Downloads] = []
+        self._parts: Parts | None = None
+        # How many requests were taken with which and have not ended.
+        self._taken_with: dict[Parts, int] = {}
+        self._ended: list[tuple[Work, Result]] = []
+        self._first_ended_at = 0.0
+        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._taking: asyncio.Task[int] | None = None
+        self._ending: Ending | None = None
+        self._pool = ThreadPoolExecutor(2, thread_name_prefix=f"biz-{plan.bound.name}")
+        self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._away = {"take": "", "end": ""}
+        self._flaw = ""
+        self.tally = Tally()
+        self.idle = False
+
+    @property
+    def name(self) -> str:
+        """For people: ``p7.news``."""
+        return f"p{self._plan.bound.project_id}.{self._plan.bound.name}"
+
+    @property
+    def in_hand(self) -> int:
+        """How many requests were taken and have not been told the end of."""
+        return sum(self._taken_with.values())
+
+    @property
+    def problem(self) -> str:
+        """Why it does not get on; "" normally."""
+        downloads = self._downloads.problem if self._downloads is not None else ""
+        away = self._away["take"] or self._away["end"]
+        return self._flaw or away or (downloads if self.in_hand else "")
+
+    def start(self) -> None:
+        """From now on it works by itself."""
+        self._tasks = [
+            asyncio.create_task(self._go_on("take", self._take)),
+            asyncio.create_task(self._go_on("end", self._end)),
+        ]
+
+    def use(self, plan: Plan) -> None:
+        """From the next request on."""
+        self._plan = plan
+        self._changed.set()
+
+    async def _go_on(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it again and again; what goes wrong is told, and tried again more slowly."""
+        failures = 0
+        while True:
+            try:
+                await work()
+            except RequestStoreError as error:
+                if not failures:
+                    logger.warning("%s waits: %s", self.name, error)
+                text = str(error)
+            except Exception as error:
+                if not failures:
+                    logger.exception("%s: a defect; it is tried again", self.name)
+                text = f"{type(error).__name__}: {error}"
+            else:
+                if failures:
+                    logger.info("%s goes on", self.name)
+                failures, self._away[name] = 0, ""
+                continue
+            failures += 1
+            self._away[name] = text[:300]
+            await asyncio.sleep(back_off(failures, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS))
+
+    async def _aside(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    # --- taking ---------------------------------------------------------------------------------
+
+    async def _take(self) -> None:
+        """Take until nothing is there, or the plan changes; each turn is one call."""
+        if self._used is not self._plan:
+            await self._adopt(self._plan)
+        if self._flaw:
+            await self._until_changed(LONGEST_WAIT_SECONDS)
+            self._used = None
+            return
+        wait = FIRST_LOOK_SECONDS
+        while self._used is self._plan:
+            room = self._limit() - self.in_hand
+            if room <= 0 or self._away["end"]:
+                # Where records or flags cannot be stored, more pages would only be in the way.
+                await self._until_changed(LAST_LOOK_SECONDS)
+            elif await self._take_some(room):
+                return
+            else:
+                self.idle = True
+                self._away["take"] = ""
+                await self._until_changed(wait)
+                wait = min(LAST_LOOK_SECONDS, wait * 1.5)
+
+    async def _until_changed(self, seconds: float) -> None:
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._changed.wait()
+
+    def _limit(self) -> int:
+        """How many can be in hand and be done before their deadline: those under way, and as many
+        again where there is time for them to wait."""
+        biz = self._plan.bound.settings
+        rounds = int(_own_seconds(biz.take_seconds) // biz.fetch.timeout_seconds)
+        return biz.fetch.concurrency * max(1, min(2, rounds))
+
+    async def _take_some(self, most: int) -> int:
+        priority = self._plan.bound.settings.priority
+        number = await self._tools.room.get(self.name, most, priority=priority)
+        # Not to be interrupted: what the thread brings must come into somebody's hands.
+        self._taking = asyncio.create_task(self._take_number(number))
+        return await asyncio.shield(self._taking)
+
+    async def _take_number(self, number: int) -> int:
+        taker, parts, downloads = self._taker, self._parts, self._downloads
+        assert taker is not None  # noqa: S101 - _adopt comes first
+        assert parts is not None  # noqa: S101 - as above
+        assert downloads is not None  # noqa: S101 - as above
+        now = self._tools.ground.now()
+        expires = asyncio.get_running_loop().time()
+        expires += _own_seconds(taker.bound.settings.take_seconds)
+        works: Sequence[Work] = []
+        try:
+            works = await self._aside(lambda: taker.take(number, now=now, expires=expires))
+        finally:
+            self._tools.room.put(number - len(works))
+        if works:
+            self.idle = False
+            for work in works:
+                work.parts = parts
+            self._taken_with[parts] = self._taken_with.get(parts, 0) + len(works)
+            downloads.offer(works)
+        return len(works)
+
+    # --- plans ----------------------------------------------------------------------------------
+
+    async def _adopt(self, plan: Plan) -> None:
+        """Use a plan from now on. What is wrong with it is kept as ``problem``."""
+        try:
+            parts = await self._aside(lambda: self._make_parts(plan))
+            downloads = self._make_downloads(plan)
+        except RequestStoreError as error:
+            if self._flaw != str(error)[:300]:
+                self._flaw = str(error)[:300]
+                logger.warning("%s cannot be served: %s", self.name, error)
+            self._used = plan
+            return
+        self._flaw = ""
+        tools = self._tools
+        bury = make_bury(plan.bound, tools.ground.broker, tools.redis_prefix)
+        self._taker = Taker(plan.bound, parts.queue, tools.yard, tools.owner, bury)
+        self._parts = parts
+        if downloads is not self._downloads:
+            await self._change_downloads(downloads)
+        self._used = plan
+        await self._close_former()
+
+    async def _change_downloads(self, new: Downloads) -> None:
+        before, self._downloads = self._downloads, new
+        if before is None:
+            return
+        if before.shares_agents:
+            # It has one allocation at the center, which the new one is about to ask for.
+            works = before.abandon()
+            await before.close()
+        else:
+            works = before.withdraw()
+            self._former.append(before)
+        new.offer(works)
+
+    def _make_parts(self, plan: Plan) -> Parts:
+        old, bound = self._parts, plan.bound
+        same = old is not None and old.bound.queue_name == bound.queue_name
+        queue = old.queue if old is not None and same else self._open_queue(bound)
+        records = bound.settings.records
+        keeps = old is not None and old.bound.settings.records == records
+        sink = old.sink if old is not None and keeps else self._open_sink(bound)
+        return Parts(bound, Reader(bound.settings.rules), sink, queue)
+
+    def _open_queue(self, bound: BoundBiz) -> RequestQueue:
+        tools = self._tools
+        return open_queue(
+            bound.queue_name,
+            redis_url=tools.redis_url,
+            redis_prefix=tools.redis_prefix,
+            broker=tools.ground.broker,
+            consumer=tools.yard.name,
+        )
+
+    def _open_sink(self, bound: BoundBiz) -> Sink:
+        return open_sink(
+            self._tools.ground,
+            project_id=bound.project_id,
+            biz=bound.name,
+            records=bound.settings.records,
+        )
+
+    def _make_downloads(self, plan: Plan) -> Downloads:
+        """Those there are, if nothing has changed for them."""
+        used, fetch = self._used, plan.bound.settings.fetch
+        if used is not None and self._downloads is not None:
+            same = (used.bound.settings.fetch, used.networks, used.slot)
+            if same == (fetch, plan.networks, plan.slot):
+                return self._downloads
+        return Downloads(
+            make_way=lambda done: self._make_way(plan, done),
+            concurrency=fetch.concurrency,
+            ended=self._note_end,
+            shares_agents=fetch.through is Through.CENTER,
+        )
+
+    def _make_way(self, plan: Plan, done: Done) -> Way:
+        fetch = plan.bound.settings.fetch
+        if fetch.through is Through.DIRECT:
+            return DirectWay(fetch, plan.networks, hosts=self._tools.hosts, done=done)
+        return CenterWay(
+            fetch,
+            plan.networks,
+            slot=plan.slot,
+            token=sign_run_token(self._tools.secret, -plan.slot),
+            broker_url=self._tools.broker_url,
+            done=done,
+        )
+
+    async def _close_former(self) -> None:
+        """Let go of earlier plans whose work has ended."""
+        for downloads in [each for each in self._former if not each.count]:
+            self._former.remove(downloads)
+            await downloads.close()
+        for parts in [each for each, number in self._taken_with.items() if not number]:
+            if parts is not self._parts:
+                del self._taken_with[parts]
+                await self._aside(lambda parts=parts: self._close_parts(parts))  # type: ignore[misc]
+
+    def _close_parts(self, parts: Parts) -> None:
+        """But for what others share with them."""
+        others = [each for each in self._taken_with if each is not parts]
+        if self._parts is not None and self._parts is not parts:
+            others.append(self._parts)
+        if all(each.queue is not parts.queue for each in others):
+            self._close_one(parts.queue)
+        if all(each.sink is not parts.sink for each in others):
+            self._close_one(parts.sink)
+
+    def _close_one(self, one: RequestQueue | Sink) -> None:
+        try:
+            one.close()
+        except Exception:
+            logger.exception("%s: a %s could not be closed", self.name, type(one).__name__)
+
+    # --- ending ---------------------------------------------------------------------------------
+
+    def _note_end(self, work: Work, result: Result) -> None:
+        failpoints.hit("fetcher.downloaded")
+        if not self._ended:
+            self._first_ended_at = time.monotonic()
+        self._ended.append((work, result))
+        self._news.set()
+
+    async def _end(self) -> None:
+        """End one batch."""
+        if self._ending is None:
+            await self._gather()
+            self._ending = self._next_ending()
+        ending = self._ending
+        await asyncio.shield(self._aside(ending.step))
+        self._ending = None
+        self._taken_with[ending.parts] -= len(ending.ended)
+        self._tools.room.put(len(ending.ended))
+        self._changed.set()
+        if len(self._taken_with) > 1 or self._former:
+            await self._close_former()
+
+    async def _gather(self) -> None:
+        """Wait for enough that has ended, or for the first of it to have waited long enough."""
+        while True:
+            self._news.clear()
+            if not self._ended:
+                await self._news.wait()
+                continue
+            waited = time.monotonic() - self._first_ended_at
+            enough = min(MOST_AT_ONCE, max(1, self.in_hand // 2))
+            if self._stopping or len(self._ended) >= enough or waited >= GATHER_SECONDS:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GATHER_SECONDS - waited):
+                    await self._news.wait()
+
+    def _next_ending(self) -> Ending:
+        """Of the requests that were taken with the same parts as the first one."""
+        parts: Parts = self._ended[0][0].parts
+        batch: list[tuple[Work, Result]] = []
+        rest: list[tuple[Work, Result]] = []
+        for one in self._ended:
+            fits = one[0].parts is parts and len(batch) < MOST_AT_ONCE
+            (batch if fits else rest).append(one)
+        self._ended = rest
+        if rest:
+            self._news.set()
+        tools = self._tools
+        return Ending(parts, tools.yard, tools.owner, tools.ground.now, batch, self.tally)
+
+    # --- the end --------------------------------------------------------------------------------
+
+    async def stop(self, seconds: float) -> None:
+        """Take nothing more, give back what has not begun, end what is under way within so long."""
+        until = time.monotonic() + seconds
+        self._stopping = True
+        if self._tasks:
+            self._tasks[0].cancel()
+            await asyncio.wait([self._tasks[0]])
+        if self._taking is not None:
+            await asyncio.wait([self._taking], timeout=seconds / 3)
+        lines = list(self._former)
+        if self._downloads is not None:
+            lines.append(self._downloads)
+        for work in [work for downloads in lines for work in downloads.withdraw()]:
+            self._note_end(work, STOPS)
+        await self._until_ended(until - seconds / 3)
+        for work in [work for downloads in lines for work in downloads.abandon()]:
+            self._note_end(work, STOPS)
+        await self._until_ended(until)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for downloads in lines:
+            await downloads.close()
+        await self._aside(self._let_go)
+        if self.in_hand:
+            logger.warning("%s: %d requests come back by themselves", self.name, self.in_hand)
+            self._tools.room.put(self.in_hand)
+        self._tools.room.forget(self.name)
+        self._pool.shutdown(wait=False)
+
+    async def _until_ended(self, until: float) -> None:
+        while self.in_hand and time.monotonic() < until:
+            self._news.set()
+            await asyncio.sleep(0.02)
+
+    def _let_go(self) -> None:
+        if self._ending is not None:
+            with contextlib.suppress(RequestStoreError):
+                self._ending.give_up()
+        everything = list(self._taken_with)
+        if self._parts is not None:
+            everything.append(self._parts)
+        for queue in {id(parts.queue): parts.queue for parts in everything}.values():
+            self._close_one(queue)
+        for sink in {id(parts.sink): parts.sink for parts in everything}.values():
+            self._close_one(sink)
+        connections.close_all()
+
+
+def _own_seconds(take_seconds: float) -> float:
+    """Of the time until the deadline, how much may pass before the end is told."""
+    return take_seconds - min(MOST_ENDING_SECONDS, take_seconds * ENDING_SHARE)

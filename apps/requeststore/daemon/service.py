@@ -1,0 +1,248 @@
+"""The fetcher's main thread: follows the configuration, and tells how its bizzes get on.
+
+The bizzes themselves live in a loop in another thread, each with a lane of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, connection
+
+from apps.agents.center.politeness.limits import Rules
+from apps.agents.queries import host_rules
+from apps.projects.models import Project
+from apps.requeststore.daemon.lane import Lane, Plan, Tools
+from apps.requeststore.daemon.loop import LoopThread
+from apps.requeststore.daemon.sharing import Room
+from apps.requeststore.daemon.sparing import Hosts
+from apps.requeststore.engine.biz import Through
+from apps.requeststore.engine.errors import RequestStoreError
+from apps.requeststore.services.slots import forget_slots, keep_slots, leave_slots, use_slot
+from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.sinks.opening import Ground
+from apps.runtime.daemon import Identity
+from yardkit.broker import Broker
+from yardkit.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+# Networks of projects and rules of hosts are read again so often.
+LOOK_SECONDS: Final = 2.0
+SLOT_SECONDS: Final = 15.0
+# With once: nothing was there for so long.
+IDLE_SECONDS: Final = 1.0
+BUSY_PAUSE_SECONDS: Final = 0.05
+# Of the four that a process has to end, the rest is for connections.
+STOP_SECONDS: Final = 2.6
+_CALL_SECONDS: Final = 5.0
+AWAY: Final = (OperationalError, InterfaceError)
+
+# (project, biz)
+Key = tuple[int, str]
+
+
+class FetcherDaemon:
+    """Serves every biz that is enabled, of every project.
+
+    ``concurrency``: how many requests may be in hand, over all of them.
+    """
+
+    def __init__(
+        self, *, broker: Broker, identity: Identity, clock: Clock, concurrency: int
+    ) -> None:
+        self._broker = broker
+        self._identity = identity
+        self._clock = clock
+        self._concurrency = concurrency
+        self._yard = Yard(name=f"fetcher {identity.name}", identity=identity, clock=clock)
+        self._loop = LoopThread("downloads")
+        self._tools: Tools | None = None
+        self._lanes: dict[Key, Lane] = {}
+        self._plans: dict[Key, Plan] = {}
+        self._slots: dict[Key, int] = {}
+        self._networks: dict[int, tuple[str, ...]] = {}
+        self._due: dict[str, float] = {}
+        self._database_away = ""
+        self._busy_at = 0.0
+
+    def setup(self) -> None:
+        """Read the configuration. Raises ``StoreUnavailable``."""
+        self._yard.setup()
+        forget_slots()
+        if not self._loop.alive:
+            self._loop.start()
+            self._tools = self._loop.do(self._make_tools(host_rules()), _CALL_SECONDS)
+        self._busy_at = self._clock.monotonic()
+
+    async def _make_tools(self, rules: Rules) -> Tools:
+        ground = Ground(
+            records_url=settings.RECORDS_URL,
+            folder=settings.RECORDS_DIR,
+            broker=self._broker,
+            process=self._identity.name,
+            now=self._now,
+        )
+        return Tools(
+            yard=self._yard,
+            ground=ground,
+            room=Room(self._concurrency),
+            hosts=Hosts(rules, asyncio.get_running_loop().time),
+            owner=f"fetcher {self._identity.name} {self._identity.boot}",
+            secret=settings.SECRET_KEY,
+            broker_url=settings.BROKER_URL,
+            redis_url=settings.REDIS_URL,
+            redis_prefix=settings.REDIS_PREFIX if settings.REDIS_URL else "",
+        )
+
+    def step(self) -> bool:
+        """Hear of changes; whether anything is in hand or was a moment ago."""
+        if not self._loop.alive:
+            raise RuntimeError("the event loop has ended")
+        self._yard.poll()
+        try:
+            self._look()
+            self._database_away = ""
+        except AWAY as error:
+            # What is known goes on.
+            connection.close()
+            if not self._database_away:
+                logger.warning("the database is away, the last settings go on: %s", error)
+            self._database_away = str(error)[:300] or "the database is away"
+        now = self._clock.monotonic()
+        lanes = list(self._lanes.values())
+        if any(lane.in_hand or not lane.idle for lane in lanes if not lane.problem):
+            self._busy_at = now
+        if now - self._busy_at >= IDLE_SECONDS:
+            return False
+        time.sleep(BUSY_PAUSE_SECONDS)
+        return True
+
+    def teardown(self) -> None:
+        """Give back what has not begun, end what is under way."""
+        lanes = list(self._lanes.values())
+        if self._loop.alive:
+            try:
+                self._loop.do(_stop_all(lanes), STOP_SECONDS + 0.6)
+            except TimeoutError:
+                logger.warning("not everything could be given back in time; it comes back")
+            self._loop.close()
+        if self._slots:
+            try:
+                leave_slots(self._slots.values())
+            except AWAY:
+                connection.close()
+        self._yard.close()
+
+    def detail(self) -> Mapping[str, Any]:
+        """For the row of this process: what it has done, and what is away."""
+        bizzes: dict[str, Any] = {}
+        away: dict[str, str] = {}
+        for lane in list(self._lanes.values()):
+            tally = lane.tally
+            bizzes[lane.name] = {
+                "in_hand": lane.in_hand,
+                "processed": tally.processed,
+                "failed": tally.failed,
+                "returned": tally.returned,
+                "late": tally.late,
+                "records": tally.records,
+            }
+            if lane.problem:
+                away[lane.name] = lane.problem
+        if self._database_away:
+            away["database"] = self._database_away
+        return {"bizzes": bizzes, "away": away}
+
+    # --- plans ------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        wanted = {
+            (bound.project_id, bound.name): bound
+            for bound in self._yard.bizzes()
+            if bound.settings.enabled
+        }
+        if self._is_due("look", LOOK_SECONDS) or wanted.keys() - self._plans.keys():
+            self._read_networks({project for project, _name in wanted})
+            self._read_rules()
+        for key in self._plans.keys() - wanted.keys():
+            self._drop(key)
+        for key, bound in wanted.items():
+            self._serve(key, bound)
+        if self._slots and self._is_due("slots", SLOT_SECONDS):
+            keep_slots(self._slots.values())
+
+    def _serve(self, key: Key, bound: BoundBiz) -> None:
+        project, name = key
+        slot = 0
+        if bound.settings.fetch.through is Through.CENTER:
+            slot = self._slots.get(key) or use_slot(
+                project_id=project, biz=name, name=self._identity.name
+            )
+            self._slots[key] = slot
+        elif key in self._slots:
+            leave_slots([self._slots.pop(key)])
+        plan = Plan(bound, self._networks.get(project, ()), slot)
+        known = self._plans.get(key)
+        if known == plan:
+            return
+        self._plans[key] = plan
+        if key in self._lanes:
+            lane = self._lanes[key]
+            self._loop.call(lambda: lane.use(plan))
+        else:
+            self._lanes[key] = self._loop.do(self._start(plan), _CALL_SECONDS)
+            logger.info("serving %s", self._lanes[key].name)
+
+    async def _start(self, plan: Plan) -> Lane:
+        assert self._tools is not None  # noqa: S101 - setup comes first
+        lane = Lane(self._tools, plan)
+        lane.start()
+        return lane
+
+    def _drop(self, key: Key) -> None:
+        """A biz was removed or switched off."""
+        del self._plans[key]
+        lane = self._lanes.pop(key)
+        try:
+            self._loop.do(lane.stop(STOP_SECONDS), STOP_SECONDS + 1.0)
+        except TimeoutError:
+            logger.warning("%s: not everything could be given back in time", lane.name)
+        if key in self._slots:
+            leave_slots([self._slots.pop(key)])
+        logger.info("%s is not served any more", lane.name)
+
+    def _read_networks(self, projects: set[int]) -> None:
+        rows = Project.objects.filter(pk__in=projects).values_list("pk", "allowed_networks")
+        self._networks = {pk: tuple(networks or ()) for pk, networks in rows}
+
+    def _read_rules(self) -> None:
+        assert self._tools is not None  # noqa: S101 - setup comes first
+        hosts, rules = self._tools.hosts, host_rules()
+        self._loop.call(lambda: setattr(hosts, "rules", rules))
+
+    def _is_due(self, name: str, every: float) -> bool:
+        at = self._clock.monotonic()
+        due = at >= self._due.get(name, 0.0)
+        if due:
+            self._due[name] = at + every
+        return due
+
+    def _now(self) -> int:
+        return int(self._clock.time() * 1000)
+
+
+async def _stop_all(lanes: list[Lane]) -> None:
+    results = await asyncio.gather(
+        *(lane.stop(STOP_SECONDS) for lane in lanes), return_exceptions=True
+    )
+    for error in results:
+        if isinstance(error, RequestStoreError):
+            logger.warning("a biz could not be ended: %s", error)
+        elif isinstance(error, BaseException):
+            logger.error("a biz could not be ended", exc_info=error)

@@ -1,0 +1,191 @@
+"""When the backlog of a biz is done, whether that is in time, and how many fetchers would be enough
+(seed S4.28).
+
+    eta = backlog / (processed - created)          of rates over five minutes, so that noise is none
+
+Every waiting request is to be done ``planned_seconds`` after it came. What came while the rates
+were measured is taken to have come evenly, and the rest of the backlog when the oldest of it did:
+
+    first  = backlog - created * age of the oldest      done by the deadline of the oldest
+    all    = backlog                                    done within the planned time from now
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Final
+
+# Rates over less than this tell nothing.
+LEAST_SECONDS: Final = 60
+# A backlog that is worked off in so many seconds is none: somebody has to hold some.
+NO_BACKLOG_SECONDS: Final = 10.0
+NO_BACKLOG: Final = 10
+# What is late already is to be done in this part of the planned time, but not in less than that.
+CATCH_UP: Final = 0.1
+CATCH_UP_SECONDS: Final = 300.0
+# Two rates as near as this are the same.
+NOISE: Final = 0.02
+# A need above so many fetchers by less than this is none of one more.
+SPARE: Final = 0.1
+# Without a backlog a fetcher shall not be busier than this.
+USE: Final = 0.8
+# Reports of the store that are older than this say nothing of now.
+STALE_SECONDS: Final = 60.0
+MOST_NEEDED: Final = 1_000_000
+
+
+class Outlook(enum.StrEnum):
+    """What is to be expected of a backlog."""
+
+    EMPTY = "empty"
+    UNKNOWN = "unknown"
+    # The store has not said for a while how much there is.
+    STALE = "stale"
+    KEEPS_PACE = "keeps_pace"
+    DONE = "done"
+    NEVER = "never"
+    # Something waits and nothing at all is processed.
+    STANDS = "stands"
+
+
+class Lateness(enum.StrEnum):
+    """What misses its deadline at this pace."""
+
+    NONE = ""
+    # The oldest has missed it already.
+    OLDEST = "oldest"
+    # What waits is not done by the deadline of the oldest.
+    BACKLOG = "backlog"
+    # What comes now waits longer than planned.
+    NEW = "new"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Of one biz now. Rates are a second, means over ``seconds`` seconds; None: nobody knows.
+
+    ``backlog``: new and taken. ``fetchers``: how many ran in these seconds, on average;
+    ``running``: now. ``capacity``: what one of them has done a second when enough waited, as
+    measured before. ``report_age``: of the number of the backlog.
+    """
+
+    backlog: int
+    created: float | None
+    processed: float | None
+    seconds: float
+    planned_seconds: float
+    oldest_age: float | None = None
+    report_age: float = 0.0
+    fetchers: float = 0.0
+    running: int = 0
+    capacity: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """``eta_seconds``: until nothing waits, with ``DONE``. ``deadline_seconds``: until that of the
+    oldest, negative when it is over. ``wait_seconds``: of one that comes now. ``needed``: how many
+    fetchers would do it in time. ``capacity``: of one fetcher, as measured now or before.
+    """
+
+    outlook: Outlook
+    lateness: Lateness = Lateness.NONE
+    eta_seconds: float | None = None
+    deadline_seconds: float | None = None
+    wait_seconds: float | None = None
+    needed: int = 1
+    capacity: float | None = None
+    # Whether ``capacity`` is of now: enough waited all the time.
+    measured: bool = False
+
+
+def forecast(facts: Facts) -> Forecast:
+    """What is to be expected, and what would be enough."""
+    running = max(1, facts.running)
+    if facts.report_age > STALE_SECONDS:
+        return Forecast(Outlook.STALE, needed=running, capacity=facts.capacity)
+    created, processed = facts.created, facts.processed
+    if created is None or processed is None or facts.seconds < LEAST_SECONDS:
+        outlook = Outlook.UNKNOWN if facts.backlog else Outlook.EMPTY
+        return Forecast(outlook, needed=running, capacity=facts.capacity)
+    if not _is_backlog(facts.backlog, processed):
+        needed = _for_pace(facts, created, running)
+        outlook = Outlook.KEEPS_PACE if facts.backlog and processed else Outlook.EMPTY
+        if facts.backlog and not processed:
+            outlook = Outlook.STANDS
+        return Forecast(outlook, needed=needed, capacity=facts.capacity)
+    return _of_backlog(facts, created, processed, running)
+
+
+def _is_backlog(backlog: int, processed: float) -> bool:
+    return backlog > max(NO_BACKLOG, processed * NO_BACKLOG_SECONDS)
+
+
+def _for_pace(facts: Facts, created: float, running: int) -> int:
+    """How many keep pace with what comes; where no backlog was ever measured, one less."""
+    if facts.capacity:
+        return _fetchers(created / (USE * facts.capacity))
+    # To find out whether that is enough: it is asked for only after long enough without backlog.
+    return max(1, running - 1)
+
+
+def _of_backlog(facts: Facts, created: float, processed: float, running: int) -> Forecast:
+    measured = processed > 0 and facts.fetchers >= 0.5
+    capacity = processed / facts.fetchers if measured else facts.capacity
+    deadline = None if facts.oldest_age is None else facts.planned_seconds - facts.oldest_age
+    wait = facts.backlog / processed if processed else None
+    pace, lateness = _pace(facts, created, processed, deadline)
+    net = processed - created
+    eta = None
+    if not processed:
+        outlook = Outlook.STANDS
+        # That the others will be late, too, goes without saying.
+        lateness = lateness if lateness is Lateness.OLDEST else Lateness.NONE
+    elif net <= NOISE * max(processed, created):
+        outlook = Outlook.NEVER
+    else:
+        outlook, eta = Outlook.DONE, facts.backlog / net
+    # Without any capacity nothing tells what more of them would do.
+    needed = _fetchers(pace / capacity) if capacity else running
+    return Forecast(outlook, lateness, eta, deadline, wait, needed, capacity, measured)
+
+
+def _pace(
+    facts: Facts, created: float, processed: float, deadline: float | None
+) -> tuple[float, Lateness]:
+    """How many a second must be processed so that all is in time, and what is not now."""
+    planned = max(1.0, facts.planned_seconds)
+    lateness = Lateness.NONE
+    pace = max(created, facts.backlog / planned)
+    if processed < facts.backlog / planned:
+        lateness = Lateness.NEW
+    if deadline is not None and facts.oldest_age is not None:
+        first = max(0.0, facts.backlog - created * facts.oldest_age)
+        if deadline <= 0:
+            lateness = Lateness.OLDEST
+            soon = max(CATCH_UP_SECONDS, planned * CATCH_UP)
+            pace = max(pace, created + facts.backlog / soon)
+        else:
+            pace = max(pace, first / deadline)
+            if processed * deadline < first:
+                lateness = Lateness.BACKLOG
+    return pace, lateness
+
+
+def _fetchers(exact: float) -> int:
+    return max(1, min(MOST_NEEDED, math.ceil(exact - SPARE)))
+
+
+def settled(needs: list[tuple[float, int]], need: int, *, now: float, seconds: float) -> int:
+    """The highest need of the last ``seconds``, so that fewer are wanted only after that long.
+
+    ``needs`` (when, how many; oldest first) is brought up to date.
+    """
+    needs[:] = [(at, each) for at, each in needs if now - seconds < at <= now]
+    # Of a row of equal ones the first and the last are enough.
+    if len(needs) > 1 and needs[-1][1] == needs[-2][1] == need:
+        needs.pop()
+    needs.append((now, need))
+    return max(each for _at, each in needs)

@@ -1,0 +1,43 @@
+"""manage.py run_fetcher: takes stored requests, downloads, extracts, stores records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandError, CommandParser
+
+from apps.requeststore.daemon.service import FetcherDaemon
+from apps.runtime.management.daemon_command import DaemonCommand
+from yardkit.broker import Broker
+from yardkit.clock import SystemClock
+from yardkit.collecting import spare_the_collector
+from yardkit.daemon import EXIT_BAD_SETTING, Daemon
+
+
+class Command(DaemonCommand):
+    """Any number: each serves every biz."""
+
+    help = "Download stored requests and store the records of their pages."
+    kind = "fetcher"
+
+    def add_daemon_arguments(self, parser: CommandParser) -> None:
+        """How much it takes upon itself."""
+        parser.add_argument(
+            "--concurrency",
+            type=int,
+            default=settings.FETCHER_CONCURRENCY,
+            help="Requests in hand at once, over all bizzes (default: FETCHER_CONCURRENCY).",
+        )
+
+    def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
+        """A fetcher of this installation."""
+        if options["concurrency"] < 1:
+            raise CommandError("--concurrency: use 1 or more", returncode=EXIT_BAD_SETTING)
+        spare_the_collector()
+        return FetcherDaemon(
+            broker=broker,
+            identity=self.identity,
+            clock=SystemClock(),
+            concurrency=options["concurrency"],
+        )

@@ -1,0 +1,128 @@
+"""Ended requests that somebody wants tried once more: all failed ones of a night, or a single one.
+
+They are new again first and in the queue then; if the process dies in between, the upkeep queues
+them. The books stay right: counts of a time are closed only when all of it has expired, and what
+has expired is not opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.projects.models import Project
+from apps.requeststore.engine.flags import is_own
+from apps.requeststore.engine.limits import MAX_BATCH, MAX_TS
+from apps.requeststore.engine.sharding import Place
+from apps.requeststore.services.yard import BoundBiz, Yard, shared_yard
+from apps.requeststore.stores.base import Entry
+
+_PAGE: Final = 1000
+_FLAGS: Final = range(1, 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class Reopened:
+    """How many are new again; ``more``: some that fit were left for the next call."""
+
+    reopened: int
+    more: bool
+
+
+def reopen_requests(
+    bound: BoundBiz,
+    *,
+    actor: User | None,
+    actor_label: str = "",
+    ids: Sequence[int] | None = None,
+    flag: int | None = None,
+    since: int = 0,
+    until: int = MAX_TS,
+    limit: int = MAX_BATCH,
+    yard: Yard | None = None,
+) -> Reopened:
+    """By their ids, whatever flag they ended with; or those with ``flag`` (that of failures) whose
+    ``ts`` lies in the span, the newest first.
+
+    Raises ``StoreUnavailable``: any part of them may be open again; a repeat completes it.
+    """
+    yard = yard or shared_yard()
+    now = yard.now()
+    flags: Sequence[int]
+    if ids is not None:
+        flags, more = _FLAGS, False
+        chosen = _named(bound, yard, ids)
+    else:
+        flags = [bound.settings.failed_flag if flag is None else flag]
+        since = max(since, bound.settings.cutoff(now) + 1)
+        chosen, more = _with_flag(bound, yard, flags[0], since, until, limit)
+    who = actor_label or ("" if actor is None else actor.get_username())
+    reopened = 0
+    for place, entries in chosen.items():
+        reopened += _open(bound, yard, place, entries, flags, f"reopen:{who}", now)
+    asked = {"ids": len(ids)} if ids is not None else {"flag": flags[0], "since": since}
+    record(
+        actor=actor,
+        action="requeststore.reopen",
+        obj=Project(pk=bound.project_id),
+        project=bound.project_id,
+        after={"biz": bound.name, "reopened": reopened, **asked},
+        actor_label=actor_label,
+    )
+    return Reopened(reopened, more)
+
+
+Chosen = dict[Place, list[Entry]]
+
+
+def _named(bound: BoundBiz, yard: Yard, ids: Sequence[int]) -> Chosen:
+    chosen: Chosen = {}
+    for number in dict.fromkeys(ids):
+        found = yard.find(number, bound.project_id, bound.name)
+        if found is not None and is_own(found.request.flag):
+            chosen.setdefault(found.place, []).append(Entry(number, bound.name, found.request.ts))
+    return chosen
+
+
+def _with_flag(
+    bound: BoundBiz, yard: Yard, flag: int, since: int, until: int, limit: int
+) -> tuple[Chosen, bool]:
+    chosen: Chosen = {}
+    count, after = 0, None
+    while count <= limit:
+        page = yard.page(
+            bound, flag=flag, since=since, until=until, after=after, limit=min(_PAGE, limit + 1)
+        )
+        for found in page:
+            if count == limit:
+                return chosen, True
+            entry = Entry(found.request.id, bound.name, found.request.ts)
+            chosen.setdefault(found.place, []).append(entry)
+            count += 1
+        if len(page) < min(_PAGE, limit + 1):
+            break
+        after = page[-1].request.ts, page[-1].request.id
+    return chosen, False
+
+
+def _open(
+    bound: BoundBiz,
+    yard: Yard,
+    place: Place,
+    entries: Sequence[Entry],
+    flags: Sequence[int],
+    by: str,
+    now: int,
+) -> int:
+    node = yard.node(place.node)
+    ids = [entry.id for entry in entries]
+    cutoff = bound.settings.cutoff(now)
+    opened = node.reopen(place.shard, ids, flags=flags, by=by, now=now, cutoff=cutoff)
+    again = [entry for entry, is_new in zip(entries, opened, strict=True) if is_new]
+    if again:
+        yard.queue(bound).push(again, priority=bound.settings.priority)
+        node.queued(place.shard, [entry.id for entry in again], by=by, now=now)
+    return len(again)

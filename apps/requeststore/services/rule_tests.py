@@ -1,0 +1,184 @@
+"""Trying a rule on pages, beside the rule that is active: what would change, before it is saved."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from django.utils.translation import gettext as _
+
+from apps.requeststore.errors import BadTest
+from apps.requeststore.extraction import Extracted, Page, Problem, check_rules
+from apps.requeststore.extraction.boxed import Box
+from apps.requeststore.extraction.explaining import Explained
+from apps.requeststore.extraction.rules import DEFAULT_RULE
+from apps.requeststore.models import SamplePage
+from apps.requeststore.services.sample_pages import page_of
+from yardkit.yaml_reading import Limits, YamlError, read_document
+from yardkit.yaml_writing import write_value
+
+# For each page; a person waits for all of them.
+CPU_SECONDS: Final = 3.0
+MAX_SECONDS: Final = 25.0
+MAX_DEFINITION_BYTES: Final = 200_000
+_LIMITS: Final = Limits(bytes=MAX_DEFINITION_BYTES, depth=30, values=20_000)
+_CHANGES: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One value of a record that would be another. ``before``, ``after``: JSON, "" for none."""
+
+    record: int
+    field: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one page gives. ``before``: by the active rule, None where there is no such rule."""
+
+    page: Page
+    sample: SamplePage | None
+    explained: Explained
+    before: Extracted | None
+    changes: list[Change] = field(default_factory=list)
+
+    @property
+    def after(self) -> Extracted:
+        """By the rule that is tried."""
+        return self.explained.extracted
+
+    @property
+    def changed(self) -> bool:
+        """Other records, other links, or another end of the request."""
+        return self.before is None or outcome(self.before) != outcome(self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """``problems`` of the rule; with one that is no warning nothing was tried.
+
+    ``left``: pages that there was no time for.
+    """
+
+    problems: list[Problem]
+    trials: list[Trial] = field(default_factory=list)
+    left: int = 0
+
+    @property
+    def refused(self) -> bool:
+        """The rule cannot be used."""
+        return any(not each.warning for each in self.problems)
+
+    @property
+    def changed(self) -> int:
+        """Of how many pages the result would be another."""
+        return sum(each.changed for each in self.trials)
+
+
+def outcome(found: Extracted) -> tuple[Any, ...]:
+    """What the fetcher would make of it."""
+    return found.failed, found.records, [(each.url, each.rule) for each in found.follow]
+
+
+def rule_named(rules: dict[str, Any], name: str) -> str:
+    """The rule that reads requests of that name: "" is ``default``, else the only one."""
+    if name or DEFAULT_RULE in rules or len(rules) != 1:
+        return name or DEFAULT_RULE
+    return str(next(iter(rules)))
+
+
+def try_rule(
+    *,
+    active: dict[str, Any],
+    name: str,
+    definition: Any,
+    pages: Sequence[Page | SamplePage],
+    clock: Any = time.monotonic,
+) -> Tested:
+    """Read pages by ``definition``, and by the active rule of that name; nothing is kept.
+
+    ``definition`` None: the active one itself. Raises ``BadTest``: there is none.
+    """
+    name = rule_named(active, name)
+    if definition is None and name not in active:
+        raise BadTest(fields={"rule": [_("The biz has no such rule.")]})
+    edited = active if definition is None else {**active, name: definition}
+    place = f"rules.{name}"
+    # Other rules of the map may have faults of their own; only this one is tried.
+    problems = [each for each in check_rules(edited) if _is_at(each.place, place)]
+    if any(not each.warning for each in problems):
+        return Tested(problems)
+    until = clock() + MAX_SECONDS
+    trials: list[Trial] = []
+    with Box(cpu_seconds=CPU_SECONDS) as box:
+        for each in pages:
+            if trials and clock() >= until:
+                break
+            trials.append(_tried(box, each, name, active, edited))
+    return Tested(problems, trials, len(pages) - len(trials))
+
+
+def _is_at(place: str, start: str) -> bool:
+    return place == start or place.startswith((f"{start}.", f"{start}["))
+
+
+def _tried(
+    box: Box, each: Page | SamplePage, name: str, active: dict[str, Any], edited: dict[str, Any]
+) -> Trial:
+    sample = each if isinstance(each, SamplePage) else None
+    page = page_of(each) if isinstance(each, SamplePage) else each
+    explained = box.explain("edited", _alone(edited, name), name, page)
+    before = None
+    if name in active:
+        before = box.extract("active", _alone(active, name), name, page)
+    trial = Trial(page, sample, explained, before)
+    if before is None:
+        return trial
+    return Trial(page, sample, explained, before, list(changes(before, trial.after)))
+
+
+def _alone(rules: dict[str, Any], name: str) -> dict[str, Any]:
+    """The rule, and names of the others for its links: their own faults stay out of it."""
+    stand_in = {"fields": {"url": {"page": "url"}}}
+    return {each: rule if each == name else stand_in for each, rule in rules.items()}
+
+
+def changes(before: Extracted, after: Extracted) -> Iterable[Change]:
+    """Value by value, record by record; the first hundred."""
+    found: list[Change] = []
+    for number in range(max(len(before.records), len(after.records))):
+        old = before.records[number] if number < len(before.records) else {}
+        new = after.records[number] if number < len(after.records) else {}
+        for name in dict.fromkeys([*old, *new]):
+            if len(found) >= _CHANGES:
+                return found
+            left = _json(old[name]) if name in old else ""
+            right = _json(new[name]) if name in new else ""
+            if left != right:
+                found.append(Change(number, name, left, right))
+    return found
+
+
+def _json(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 500 else f"{text[:500]}…"
+
+
+def read_definition(text: str) -> Any:
+    """A rule of YAML or JSON. Raises ``BadTest`` that says where it is wrong."""
+    try:
+        return read_document(text.encode("utf-8", "replace"), _LIMITS).root
+    except YamlError as error:
+        where = _("line %(line)d: %(text)s") % {"line": error.line, "text": error}
+        raise BadTest(fields={"definition": [where]}) from None
+
+
+def write_definition(definition: Any) -> str:
+    """YAML, which ``read_definition`` reads back."""
+    return write_value(definition)

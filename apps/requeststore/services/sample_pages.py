@@ -1,0 +1,141 @@
+"""Pages that somebody keeps, to try extraction rules on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.projects.models import Project
+from apps.requeststore.engine.biz import Biz
+from apps.requeststore.errors import BadSample, NotFetched, TooManySamples
+from apps.requeststore.extraction import Page
+from apps.requeststore.extraction.page import absolute
+from apps.requeststore.models import SamplePage
+from yardkit.fetching import Fetched, Fetcher
+from yardkit.protocol import DownloaderSettings, DownloadRequest
+
+MAX_BODY_BYTES: Final = 1024 * 1024
+MAX_SAMPLES: Final = 50
+_MAX_HEADERS: Final = 100
+_MAX_HEADER: Final = 2000
+_TIMEOUT_SECONDS: Final = 20.0
+# They would be secrets, and no rule needs them.
+_NEVER_KEPT: Final = frozenset(
+    {"set-cookie", "set-cookie2", "authorization", "proxy-authorization", "www-authenticate"}
+)
+
+
+@transaction.atomic
+def keep_page(
+    *,
+    project: Project,
+    biz: str,
+    rule: str,
+    page: Page,
+    actor: User | None,
+    fetched: bool = False,
+) -> SamplePage:
+    """Keep a page; cookies and the like are left out.
+
+    Raises:
+        BadSample: larger than 1 MiB, or of no address of http or https.
+        TooManySamples: 50 of the biz are kept already.
+    """
+    if len(page.body) > MAX_BODY_BYTES:
+        text = _("At most %(most)d bytes.") % {"most": MAX_BODY_BYTES}
+        raise BadSample(fields={"body": [text]})
+    url = absolute(page.url, "")
+    if url is None:
+        raise BadSample(fields={"url": [_("Use an address of http or https.")]})
+    # Two who keep the last one at a time wait for each other.
+    Project.objects.select_for_update().get(pk=project.pk)
+    if SamplePage.objects.filter(project=project, biz=biz).count() >= MAX_SAMPLES:
+        raise TooManySamples
+    sample = SamplePage.objects.create(
+        project=project,
+        biz=biz,
+        rule=rule,
+        url=url,
+        status=page.status,
+        headers=kept_headers(page.headers),
+        body=page.body,
+        truncated=page.truncated,
+        fetched=fetched,
+        created_by=actor.get_username() if actor is not None else "",
+    )
+    after = {"biz": biz, "rule": rule, "url": url, "bytes": len(page.body)}
+    record(actor=actor, action="requeststore.add_samplepage", obj=sample, after=after)
+    return sample
+
+
+@transaction.atomic
+def drop_page(*, sample: SamplePage, actor: User | None) -> None:
+    """Delete one."""
+    before = {"biz": sample.biz, "rule": sample.rule, "url": sample.url}
+    record(actor=actor, action="requeststore.delete_samplepage", obj=sample, before=before)
+    sample.delete()
+
+
+def fetch_page(*, project: Project, biz: Biz, url: str) -> Page:
+    """Download an address now, as the biz would; networks beyond the project's are refused.
+
+    Raises:
+        BadSample: no address of http or https.
+        NotFetched: there was no answer; the text says why.
+    """
+    if absolute(url, "") is None:
+        raise BadSample(fields={"url": [_("Use an address of http or https.")]})
+    try:
+        settings = msgspec.convert(
+            biz.fetch.downloader
+            | {
+                "allowed_networks": list(project.allowed_networks),
+                "max_body_bytes": MAX_BODY_BYTES,
+                "timeout_seconds": min(_TIMEOUT_SECONDS, biz.fetch.timeout_seconds),
+            },
+            DownloaderSettings,
+        )
+        fetched = asyncio.run(_fetched(settings, url, biz.fetch.headers))
+    except (msgspec.ValidationError, ValueError) as error:
+        raise NotFetched(str(error)[:300]) from None
+    if fetched.failure:
+        raise NotFetched(f"{NotFetched.detail} {fetched.error}"[:500])
+    return Page(
+        url=fetched.url,
+        status=fetched.status,
+        headers=list(fetched.headers),
+        body=fetched.body,
+        truncated=fetched.truncated,
+    )
+
+
+async def _fetched(settings: DownloaderSettings, url: str, headers: dict[str, str]) -> Fetched:
+    fetcher = Fetcher(settings)
+    try:
+        return await fetcher.fetch(DownloadRequest(url=url, headers=headers))
+    finally:
+        await fetcher.close()
+
+
+def kept_headers(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Those of an answer that may be kept."""
+    kept = [(name, value) for name, value in headers if name.lower() not in _NEVER_KEPT]
+    return [(name[:200], value[:_MAX_HEADER]) for name, value in kept[:_MAX_HEADERS]]
+
+
+def page_of(sample: SamplePage) -> Page:
+    """As it was."""
+    return Page(
+        url=sample.url,
+        status=sample.status,
+        headers=[(str(name), str(value)) for name, value in sample.headers],
+        body=bytes(sample.body),
+        truncated=sample.truncated,
+    )

@@ -1,0 +1,186 @@
+"""How many fetchers are wanted: up at once, down only after ten minutes of less need (S4.28)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.conf import settings
+from django.db import transaction
+
+from apps.queuestats.services import record_gauges
+from apps.requeststore.engine.forecasting import settled
+from apps.requeststore.models import NodeReport, ScaleState
+from apps.requeststore.queries.outlook import (
+    FETCHERS,
+    Standing,
+    Standings,
+    capacity_key,
+    standings,
+)
+from apps.requeststore.services.forecasting import sentence
+
+# So long less must be needed before fewer are wanted.
+LESS_AFTER_SECONDS: Final = 600.0
+MOST_CAPACITIES: Final = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class BizAdvice:
+    """What one biz needs. ``eta_seconds``: None unless its backlog will be done some time."""
+
+    project: int
+    project_name: str
+    biz: str
+    backlog: int
+    created_per_second: float | None
+    processed_per_second: float | None
+    per_fetcher_per_second: float | None
+    outlook: str
+    lateness: str
+    eta_seconds: float | None
+    needed: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """How many fetchers run, and how many should: 1 to ``most`` (FETCHERS_MAX).
+
+    ``needed``: what the bizzes need at this moment, before it is bounded and settled.
+    """
+
+    running: int
+    wanted: int
+    needed: int
+    most: int
+    bizzes: list[BizAdvice]
+    at: datetime
+
+    def as_dict(self) -> dict[str, Any]:
+        """For REST, the webhook and ``manage.py scale --json``."""
+        return {
+            "running": self.running,
+            "wanted": self.wanted,
+            "needed": self.needed,
+            "most": self.most,
+            "at": self.at,
+            "bizzes": [
+                {name: getattr(each, name) for name in BizAdvice.__slots__} for each in self.bizzes
+            ],
+        }
+
+
+def wanted_fetchers(now: datetime | None = None) -> Advice:
+    """The advice for this moment; nothing is written."""
+    return advice_of(standings(projects=None, now=now))
+
+
+def advice_of(found: Standings) -> Advice:
+    """The advice that follows from how all bizzes stand."""
+    needs = [(float(at), int(number)) for at, number in found.state.needs]
+    need = _need(found)
+    wanted = settled(needs, need, now=found.now.timestamp(), seconds=LESS_AFTER_SECONDS)
+    return _advice(found, need, wanted)
+
+
+def decide_scale(now: datetime | None = None) -> Advice:
+    """Write down what is wanted from now on, and what the charts show of it.
+
+    For one task every ten seconds; several at once are harmless.
+    """
+    found = standings(projects=None, now=now)
+    need = _need(found)
+    with transaction.atomic():
+        ScaleState.objects.get_or_create(pk=1)
+        state = ScaleState.objects.select_for_update().get(pk=1)
+        needs = [(float(at), int(number)) for at, number in state.needs]
+        wanted = settled(needs, need, now=found.now.timestamp(), seconds=LESS_AFTER_SECONDS)
+        advice = _advice(found, need, wanted)
+        if state.wanted != advice.wanted or state.changed_at is None:
+            state.changed_at = found.now
+            # A new number is told at once, whatever became of the one before.
+            state.tries, state.next_try_at = 0, None
+        state.needs = [[at, number] for at, number in needs]
+        state.capacities = _capacities(state.capacities, found.bizzes)
+        state.wanted, state.running = advice.wanted, advice.running
+        state.decided_at = found.now
+        state.save()
+    record_gauges(_gauges(found, advice), now=found.now)
+    return advice
+
+
+def _need(found: Standings) -> int:
+    """What the neediest biz needs: fetchers serve all of them, so more serve each one faster."""
+    return max((each.forecast.needed for each in found.bizzes if each.plan.enabled), default=1)
+
+
+def _advice(found: Standings, need: int, wanted: int) -> Advice:
+    most = settings.FETCHERS_MAX
+    return Advice(
+        running=found.fetchers,
+        wanted=max(1, min(most, wanted)),
+        needed=need,
+        most=most,
+        bizzes=[_of_biz(each, found.now) for each in found.bizzes],
+        at=found.now,
+    )
+
+
+def _of_biz(each: Standing, now: datetime) -> BizAdvice:
+    return BizAdvice(
+        project=each.project_id,
+        project_name=each.project,
+        biz=each.biz,
+        backlog=each.facts.backlog,
+        created_per_second=each.facts.created,
+        processed_per_second=each.facts.processed,
+        per_fetcher_per_second=each.forecast.capacity,
+        outlook=each.forecast.outlook.value,
+        lateness=each.forecast.lateness.value,
+        eta_seconds=each.forecast.eta_seconds,
+        needed=each.forecast.needed,
+        reason=sentence(each.forecast, each.facts, now=now),
+    )
+
+
+def _capacities(known: dict[str, float], bizzes: list[Standing]) -> dict[str, float]:
+    """What was measured is kept for the time when nothing waits; of bizzes that exist."""
+    measured = {}
+    for each in bizzes[:MOST_CAPACITIES]:
+        key = capacity_key((each.project_id, each.biz))
+        capacity = each.forecast.capacity if each.forecast.measured else known.get(key)
+        if capacity:
+            measured[key] = capacity
+    return measured
+
+
+def _gauges(found: Standings, advice: Advice) -> dict[tuple[str, int | None, str], float]:
+    """What charts of stored requests are made of, beside the rates (seed S4.26)."""
+    gauges: dict[tuple[str, int | None, str], float] = {
+        (FETCHERS.name, FETCHERS.project, FETCHERS.label): float(advice.running),
+        ("fetchers.wanted", None, ""): float(advice.wanted),
+    }
+    for each in found.bizzes:
+        place = each.project_id, each.biz
+        stored = each.stored
+        if stored.reported_at is not None:
+            gauges["requests.new", *place] = stored.new
+            gauges["requests.taken", *place] = stored.taken
+            gauges["requests.expired", *place] = stored.expired
+            gauges["requests.expiring", *place] = stored.expiring_in_an_hour
+            gauges["requests.size_bytes", *place] = stored.size_bytes
+        if each.queue is not None and not each.queue.problem:
+            gauges["queue.waiting", *place] = each.queue.waiting
+            if each.queue.memory_bytes is not None:
+                gauges["queue.memory_bytes", *place] = each.queue.memory_bytes
+    for node in NodeReport.objects.all():
+        if node.problem:
+            continue
+        for name in ("storage_bytes", "memory_bytes", "connections"):
+            value = getattr(node, name)
+            if value is not None:
+                gauges[f"node.{name}", None, node.name] = value
+        gauges["node.slow", None, node.name] = len(node.slow or [])
+    return gauges

@@ -1,0 +1,144 @@
+"""What upkeep does to one shard: nothing taken or stored is forgotten (seed S4.22, S4.23)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from apps.requeststore.engine.sharding import Place
+from apps.requeststore.queues.base import RequestQueue
+from apps.requeststore.services.binding import BoundBiz
+from apps.requeststore.stores.base import Entry, Finish, StorageNode, StoredRequest, TakeCode
+from yardkit.failpoints import hit
+
+# A producer has this long from storing to queueing.
+ORPHAN_SECONDS: Final = 30
+# Entries that old may be asked after; give-backs wait for their retry as long as that takes.
+FORGOTTEN_SECONDS: Final = 600
+LIMIT: Final = 1000
+
+
+@dataclass(slots=True)
+class Swept:
+    """What was done, in requests."""
+
+    orphans: int = 0
+    overdue: int = 0
+    given_up: int = 0
+    forgotten: int = 0
+    expired: int = 0
+    deleted: int = 0
+    closed: int = 0
+
+    def __iadd__(self, other: Swept) -> Swept:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__)
+
+
+class Sweep:
+    """One shard of a biz at one moment. Every method does a bounded amount of work."""
+
+    def __init__(
+        self, bound: BoundBiz, place: Place, node: StorageNode, *, by: str, now: int
+    ) -> None:
+        self._bound = bound
+        self._shard = place.shard
+        self._node = node
+        self._by = by
+        self._now = now
+        self._cutoff = bound.settings.cutoff(now)
+
+    def orphans(self, queue: RequestQueue) -> int:
+        """Queue what was stored and never queued; how many."""
+        found = self._node.orphans(
+            self._shard,
+            before=self._now - ORPHAN_SECONDS * 1000,
+            cutoff=self._cutoff,
+            limit=LIMIT,
+        )
+        return self._queue(queue, found)
+
+    def overdue(self, queue: RequestQueue) -> tuple[int, int]:
+        """Requests whose owners are late: (queued again, ended as failed after all their tries)."""
+        found = self._node.overdue(
+            self._shard, now=self._now, cutoff=self._cutoff, limit=LIMIT, by=self._by
+        )
+        hit("requests.after_overdue")
+        most = self._bound.settings.max_tries
+        hopeless = [each for each in found if each.tries >= most]
+        given_up = self._give_up(hopeless)
+        again = [_entry(each) for each in found if each.tries < most]
+        return self._queue(queue, again), given_up
+
+    def forgotten(self, queue: RequestQueue, limit: int) -> int:
+        """Queue up to ``limit`` of those that were queued long ago; how many."""
+        seconds = max(FORGOTTEN_SECONDS, self._bound.settings.retry_seconds + 60)
+        found = self._node.forgotten(
+            self._shard,
+            before=self._now - seconds * 1000,
+            cutoff=self._cutoff,
+            limit=min(limit, LIMIT),
+        )
+        return self._queue(queue, found)
+
+    def expire(self) -> int:
+        """Mark what nobody has ended in time; how many."""
+        done = self._node.expire(
+            self._shard, cutoff=self._cutoff, limit=LIMIT, by=self._by, now=self._now
+        )
+        hit("requests.after_expire")
+        return done
+
+    def delete(self, closed_until: int) -> int:
+        """Delete what is counted and kept long enough; how many."""
+        before = min(closed_until, self._now - self._bound.settings.delete_after_seconds * 1000)
+        done = self._node.delete(self._shard, before=max(before, 0), limit=LIMIT)
+        hit("requests.after_delete")
+        return done
+
+    def _queue(self, queue: RequestQueue, entries: Sequence[Entry]) -> int:
+        if not entries:
+            return 0
+        # Their own priorities are in the store; to be late is worse than to be out of turn.
+        queue.push(entries, priority=self._bound.settings.priority)
+        hit("requests.after_requeue")
+        ids = [each.id for each in entries]
+        self._node.queued(self._shard, ids, by=self._by, now=self._now, again=True)
+        return len(entries)
+
+    def _give_up(self, requests: Sequence[StoredRequest]) -> int:
+        """End them as failed. Dying before, they are orphans, and somebody tries once more."""
+        if not requests:
+            return 0
+        takes = self._node.take(
+            self._shard,
+            [_entry(each) for each in requests],
+            owner=self._by,
+            now=self._now,
+            deadline=self._now + self._bound.settings.take_seconds * 1000,
+            cutoff=self._cutoff,
+        )
+        text = f"not ended in time in {self._bound.settings.max_tries} tries"
+        ends = [
+            Finish(
+                take.request.id,
+                take.request.tries,
+                self._bound.settings.failed_flag,
+                b'{"code":"overdue"}',
+                text,
+            )
+            for take in takes
+            if take.code is TakeCode.TAKEN and take.request is not None
+        ]
+        if ends:
+            self._node.finish(self._shard, ends, owner=self._by, now=self._now)
+        return len(ends)
+
+
+def _entry(request: StoredRequest) -> Entry:
+    return Entry(request.id, request.biz, request.ts)

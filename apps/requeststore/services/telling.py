@@ -1,0 +1,127 @@
+"""Tells whoever starts fetchers how many are wanted (seed S4.28).
+
+A POST of the advice as JSON to SCALE_WEBHOOK_URL, signed as Standard Webhooks asks for:
+
+    webhook-id, webhook-timestamp
+    webhook-signature: v1,<base64 of HMAC-SHA256(secret, "id.timestamp.body")>
+
+Only the newest number matters: it is sent again until an answer 2xx, with growing pauses, and a
+newer one takes its place at once. The row is the truth, so nothing is lost with a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import uuid
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.conf import settings
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db.models import F, Q
+
+from apps.requeststore.models import ScaleState
+from apps.requeststore.services.scaling import Advice
+from yardkit.fetching import Fetched, Fetcher
+from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_SECONDS: Final = 10.0
+FIRST_PAUSE_SECONDS: Final = 10.0
+LONGEST_PAUSE_SECONDS: Final = 300.0
+# The address comes from who runs this server, not from its users: an autoscaler mostly stands in
+# the private network.
+_EVERYWHERE: Final = ["0.0.0.0/0", "::/0"]
+
+
+def tell_scale(advice: Advice) -> bool:
+    """Tell the wanted number, where somebody wants to know and has not heard it; whether told."""
+    url, now = settings.SCALE_WEBHOOK_URL, advice.at
+    if not url or not _claim(advice.wanted, now):
+        return False
+    problem = _post(url, advice)
+    row = ScaleState.objects.filter(pk=1)
+    if problem:
+        row.update(problem=problem[:500])
+        logger.warning(
+            "SCALE_WEBHOOK_URL was not told that %d are wanted: %s", advice.wanted, problem
+        )
+        return False
+    row.update(told=advice.wanted, told_at=now, problem="")
+    # Only where no newer number waits to be told.
+    row.filter(wanted=advice.wanted).update(tries=0, next_try_at=None)
+    logger.info("SCALE_WEBHOOK_URL knows that %d fetchers are wanted", advice.wanted)
+    return True
+
+
+def sign(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
+    """The value of ``webhook-signature``."""
+    signed = f"{message_id}.{timestamp}.".encode() + body
+    digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
+
+
+def _key(secret: str) -> bytes:
+    """As the libraries of the standard read it: after ``whsec_`` comes base64."""
+    prefix, found, rest = secret.partition("whsec_")
+    if found and not prefix:
+        return base64.b64decode(rest)
+    return secret.encode()
+
+
+def _claim(wanted: int, now: datetime) -> bool:
+    """Whether it is this worker's turn to tell; others leave it alone meanwhile."""
+    waiting = ScaleState.objects.filter(~Q(told=wanted) | Q(told=None), pk=1, wanted=wanted)
+    due = waiting.filter(Q(next_try_at=None) | Q(next_try_at__lte=now))
+    tries = due.values_list("tries", flat=True).first()
+    if tries is None:
+        return False
+    pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 10))
+    until = now + timedelta(seconds=max(pause, TIMEOUT_SECONDS * 1.5))
+    return due.filter(tries=tries).update(tries=F("tries") + 1, next_try_at=until) == 1
+
+
+def _post(url: str, advice: Advice) -> str:
+    """What went wrong; "" when it was acknowledged. No text of it holds the address."""
+    body = json.dumps(advice.as_dict(), cls=DjangoJSONEncoder).encode()
+    message_id = f"scale_{uuid.uuid4().hex}"
+    timestamp = str(int(advice.at.timestamp()))
+    headers = {
+        "Content-Type": "application/json",
+        "webhook-id": message_id,
+        "webhook-timestamp": timestamp,
+        "webhook-signature": sign(settings.SCALE_WEBHOOK_SECRET, message_id, timestamp, body),
+    }
+    request = DownloadRequest(
+        url=url, method="POST", headers=headers, body=body, timeout_seconds=TIMEOUT_SECONDS
+    )
+    answer = asyncio.run(_send(request))
+    if answer.failure is not FailureKind.NONE:
+        return f"no answer ({answer.failure})"
+    if not 200 <= answer.status < 300:
+        return f"it answers HTTP {answer.status}"
+    return ""
+
+
+async def _send(request: DownloadRequest) -> Fetched:
+    fetcher = Fetcher(
+        DownloaderSettings(
+            concurrency=1,
+            timeout_seconds=TIMEOUT_SECONDS,
+            max_body_bytes=64 * 1024,
+            follow_redirects=False,
+            use_cookies=False,
+            user_agent="crawlyard",
+            allowed_networks=_EVERYWHERE,
+        )
+    )
+    try:
+        return await fetcher.fetch(request)
+    finally:
+        await fetcher.close()

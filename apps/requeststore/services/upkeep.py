@@ -1,0 +1,242 @@
+"""Upkeep of stored requests, every ten seconds by a worker (seed S4.16, S4.17, S4.22, S4.23).
+
+For every biz, those of former versions included: what is in no queue gets into one, what nobody
+ended in time is tried again or has expired, what has ended is counted and deleted, and reports are
+written for the pages. Each step is guarded in the store or in the database, so it may be done
+twice, by two workers, or be cut off anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
+from apps.requeststore.engine.flags import NEW
+from apps.requeststore.engine.shard import Shard
+from apps.requeststore.engine.sharding import Place
+from apps.requeststore.models import ShardReport
+from apps.requeststore.queues.base import RequestQueue
+from apps.requeststore.services.binding import BoundBiz
+from apps.requeststore.services.closing import at_ms, close_spans, fold_slices, ms
+from apps.requeststore.services.reporting import (
+    Counted,
+    count_shard,
+    report_node,
+    report_queue,
+    save_problem,
+    save_shard,
+)
+from apps.requeststore.services.shards import note_shard
+from apps.requeststore.services.sweeping import LIMIT, Sweep, Swept
+from apps.requeststore.services.yard import Yard
+from apps.runtime.errors import NoFreeNumber
+from apps.runtime.services import lease_worker, release_lease
+from yardkit.broker import BrokerError
+
+logger = logging.getLogger(__name__)
+
+LEASE: Final = "requeststore.upkeep"
+# Of a round; who is killed in one is missed no longer than this.
+ROUND_SECONDS: Final = 20.0
+LEASE_TIME: Final = timedelta(seconds=45)
+# A shard that took a second to count is counted again after so many.
+REST: Final = 20.0
+# Shards that others made without telling the books are looked for so often.
+SEARCH_SECONDS: Final = 60.0
+AWAY: Final = (RequestStoreError, BrokerError)
+
+
+def upkeep_once(yard: Yard, *, now: int, by: str = "upkeep") -> Swept | None:
+    """One round, unless another worker is at one; what was done."""
+    try:
+        lease = lease_worker(purpose=LEASE, owner=by_worker(yard, by), ttl=LEASE_TIME, numbers=1)
+    except NoFreeNumber:
+        return None
+    try:
+        return Upkeep(yard, by=by).round(now)
+    finally:
+        release_lease(lease=lease)
+
+
+def by_worker(yard: Yard, by: str) -> str:
+    """Whose lease it is."""
+    return f"{by} {yard.name}"
+
+
+@dataclass(slots=True)
+class _Memory:
+    """Of this process: when which shard is worth being counted again."""
+
+    count_at: dict[int, float] = field(default_factory=dict)
+    search_at: dict[tuple[int, str], float] = field(default_factory=dict)
+    turn: int = 0
+
+
+_memory = _Memory()
+
+
+class Upkeep:
+    """Rounds over all bizzes; what one round does not get to, the next one begins with."""
+
+    def __init__(self, yard: Yard, *, by: str = "upkeep", seconds: float = ROUND_SECONDS) -> None:
+        self._yard = yard
+        self._by = by
+        self._until = time.monotonic() + seconds
+
+    def round(self, now: int) -> Swept:
+        """Everything once, as far as time allows."""
+        swept = Swept()
+        for name in self._yard.nodes():
+            report_node(self._yard, name, at_ms(now))
+        bizzes = [*self._yard.bizzes(), *self._yard.retired()]
+        start = _memory.turn % len(bizzes) if bizzes else 0
+        for number, bound in enumerate(bizzes[start:] + bizzes[:start]):
+            if number and time.monotonic() >= self._until:
+                _memory.turn = start + number
+                break
+            try:
+                swept += self.biz(bound, now)
+            except AWAY as error:
+                logger.warning("upkeep of biz %s: %s", bound.name, error)
+        return swept
+
+    def biz(self, bound: BoundBiz, now: int) -> Swept:
+        """One biz."""
+        swept = Swept()
+        self._search(bound)
+        rows = list(
+            ShardReport.objects.filter(project_id=bound.project_id, biz=bound.name).order_by("pk")
+        )
+        known = [row for row in rows if row.node in self._yard.nodes()]
+        away = list[ShardReport]()
+        queue = self._queue(bound, now)
+        for row in known:
+            with self._noting(row, away):
+                swept += self._shard(bound, row, queue, now)
+        answering = [row for row in known if row not in away]
+        with self._noting(None, away):
+            swept.closed += close_spans(bound, answering, away, self._yard.node, now)
+        for row in answering:
+            with self._noting(row, away):
+                swept.deleted += self._delete(bound, row, now)
+                self._count(bound, row, now)
+        if queue is not None:
+            waiting = report_queue(bound, queue, at_ms(now))
+            swept.forgotten += self._forgotten(bound, answering, queue, waiting, now)
+        fold_slices(bound, at_ms(now))
+        return swept
+
+    @contextmanager
+    def _noting(self, row: ShardReport | None, away: list[ShardReport]) -> Iterator[None]:
+        """What goes wrong with one shard is its own problem."""
+        try:
+            yield
+        except AWAY as error:
+            if row is None:
+                logger.warning("closing the books: %s", error)
+                return
+            away.append(row)
+            save_problem(row, str(error))
+
+    def _queue(self, bound: BoundBiz, now: int) -> RequestQueue | None:
+        """None when the queue is away, or nobody takes from it any more."""
+        if bound.retired:
+            return None
+        try:
+            queue = self._yard.queue(bound)
+            queue.rescue()
+        except AWAY as error:
+            report_queue(bound, None, at_ms(now), str(error))
+            return None
+        return queue
+
+    def _search(self, bound: BoundBiz) -> None:
+        """Enter shards into the books that exist and are not in them."""
+        key = bound.project_id, bound.name
+        if time.monotonic() < _memory.search_at.get(key, 0.0):
+            return
+        _memory.search_at[key] = time.monotonic() + SEARCH_SECONDS
+        wanted: dict[str, list[Shard]] = {}
+        for place in bound.spread.places:
+            wanted.setdefault(place.node, []).append(place.shard)
+        for name, shards in wanted.items():
+            try:
+                existing = set(self._yard.node(name).shards(shards[0].database))
+                for shard in shards:
+                    if shard in existing:
+                        note_shard(bound, Place(name, shard))
+            except StoreUnavailable:
+                continue
+
+    def _shard(
+        self, bound: BoundBiz, row: ShardReport, queue: RequestQueue | None, now: int
+    ) -> Swept:
+        swept = Swept()
+        place = _place(row)
+        self._yard.ensure(bound, place)
+        sweep = Sweep(bound, place, self._yard.node(row.node), by=self._by, now=now)
+        while (marked := sweep.expire()) and not self._late():
+            swept.expired += marked
+        if queue is not None:
+            swept.overdue, swept.given_up = sweep.overdue(queue)
+            swept.orphans = sweep.orphans(queue)
+            row.overdue += swept.overdue + swept.given_up
+            row.orphans += swept.orphans
+        return swept
+
+    def _delete(self, bound: BoundBiz, row: ShardReport, now: int) -> int:
+        if row.closed_until is None:
+            return 0
+        sweep = Sweep(bound, _place(row), self._yard.node(row.node), by=self._by, now=now)
+        deleted = 0
+        while (done := sweep.delete(ms(row.closed_until))) and not self._late():
+            deleted += done
+        return deleted
+
+    def _count(self, bound: BoundBiz, row: ShardReport, now: int) -> None:
+        counted: Counted | None = None
+        began = time.monotonic()
+        if began >= _memory.count_at.get(row.pk, 0.0) or row.problem:
+            counted = count_shard(bound, row, self._yard.node(row.node), now)
+            ended = time.monotonic()
+            _memory.count_at[row.pk] = ended + (ended - began) * REST
+        save_shard(row, counted, at_ms(now))
+
+    def _forgotten(
+        self,
+        bound: BoundBiz,
+        rows: Sequence[ShardReport],
+        queue: RequestQueue,
+        waiting: int | None,
+        now: int,
+    ) -> int:
+        """Entries that the queue has lost: fewer wait there than requests are new."""
+        if waiting is None:
+            return 0
+        lost = sum(row.by_flag.get(str(NEW), 0) for row in rows) - waiting
+        found = 0
+        for row in rows:
+            while found < lost and not self._late():
+                sweep = Sweep(bound, _place(row), self._yard.node(row.node), by=self._by, now=now)
+                try:
+                    some = sweep.forgotten(queue, min(lost - found, LIMIT))
+                except AWAY as error:
+                    logger.warning("upkeep of biz %s: %s", bound.name, error)
+                    break
+                found += some
+                if not some:
+                    break
+        return found
+
+    def _late(self) -> bool:
+        return time.monotonic() >= self._until
+
+
+def _place(row: ShardReport) -> Place:
+    return Place(row.node, Shard(row.database, row.collection))

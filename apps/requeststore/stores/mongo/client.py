@@ -1,0 +1,169 @@
+"""Connections to a MongoDB: one client a process, made when first needed, and what its errors mean.
+
+What must hold is set here, whatever the address says: a write counts when most members have it on
+disk, so that no fail-over takes it back, and reads come from the primary.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from bson.codec_options import CodecOptions, DatetimeConversion
+from pymongo import MongoClient, ReadPreference
+from pymongo.collection import Collection
+from pymongo.database import Database
+from pymongo.errors import (
+    BulkWriteError,
+    ConfigurationError,
+    DocumentTooLarge,
+    InvalidURI,
+    OperationFailure,
+    PyMongoError,
+)
+from pymongo.monitoring import CommandListener
+from pymongo.uri_parser import parse_uri
+from pymongo.write_concern import WriteConcern
+
+from apps.requeststore.engine.errors import BadSetting, StoreUnavailable, TooLarge
+from apps.requeststore.engine.masking import masked, without_secrets
+from apps.requeststore.stores.base import Shard
+
+Document = dict[str, Any]
+
+APPLICATION: Final = "crawlyard"
+SERVER_SECONDS: Final = 5.0
+_MOST_TEXT: Final = 500
+_WRITTEN: Final = WriteConcern("majority", j=True, wtimeout=10_000)
+# Times as whole milliseconds, also those that Python's ``datetime`` cannot hold.
+_CODEC: Final[CodecOptions[Document]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_MS
+)
+_NAMESPACE_NOT_FOUND: Final = 26
+
+
+class Client:
+    """Thread-safe; a forked process connects anew.
+
+    Raises:
+        BadSetting: the address cannot be read; the text holds no password.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        server_seconds: float = SERVER_SECONDS,
+        listeners: list[CommandListener] | None = None,
+    ) -> None:
+        self._url = url
+        self._options = _options(url, server_seconds)
+        if listeners:
+            self._options["event_listeners"] = listeners
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._made: MongoClient[Document] | None = None
+        self._abandoned: list[object] = []
+
+    @property
+    def address(self) -> str:
+        """Without its password."""
+        return masked(self._url)
+
+    def connected(self) -> MongoClient[Document]:
+        """The driver's own; it connects by itself. Raises ``BadSetting``."""
+        if os.getpid() != self._process:
+            # Neither used nor closed: the parent talks through the same sockets.
+            self._abandoned.append(self._made)
+            self._process, self._made, self._lock = os.getpid(), None, threading.Lock()
+        with self._lock:
+            if self._made is None:
+                try:
+                    self._made = MongoClient(self._url, **self._options)
+                except (ConfigurationError, ValueError) as error:
+                    raise BadSetting(f"MongoDB: {self._said(error)}") from None
+            return self._made
+
+    def database(self, name: str) -> Database[Document]:
+        """Of this name."""
+        return self.connected().get_database(
+            name,
+            codec_options=_CODEC,
+            read_preference=ReadPreference.PRIMARY,
+            write_concern=_WRITTEN,
+        )
+
+    def collection(self, shard: Shard) -> Collection[Document]:
+        """Where the requests of a shard are."""
+        return self.database(shard.database)[shard.collection]
+
+    def close(self) -> None:
+        """Idempotent; whatever comes after it connects again."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None and os.getpid() == self._process:
+            made.close()
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turns what the driver raises into what the port promises."""
+        try:
+            yield
+        except DocumentTooLarge as error:
+            raise TooLarge(f"a request is too large for MongoDB: {self._said(error)}") from None
+        except PyMongoError as error:
+            raise self.unavailable(error) from error
+
+    def unavailable(self, error: Exception) -> StoreUnavailable:
+        """What to raise for ``error``; shows no password."""
+        return StoreUnavailable(f"MongoDB at {self.address}: {self._said(error)}")
+
+    def _said(self, error: Exception) -> str:
+        if isinstance(error, BulkWriteError):
+            # Its text holds whole requests.
+            details = error.details or {}
+            found = [*details.get("writeErrors", []), *details.get("writeConcernErrors", [])]
+            text = str(found[0].get("errmsg", "")) if found else "a bulk write failed"
+            code = found[0].get("code") if found else error.code
+            text = f"error {code}" if "dup key" in text else f"{text} (error {code})"
+        elif isinstance(error, OperationFailure):
+            text = f"{_first_line(error)} (error {error.code})"
+        else:
+            text = _first_line(error)
+        return without_secrets(text, self._url)[:_MOST_TEXT]
+
+
+def is_missing(error: OperationFailure) -> bool:
+    """There is no such collection."""
+    return error.code == _NAMESPACE_NOT_FOUND
+
+
+def _first_line(error: Exception) -> str:
+    # What follows is the whole topology, in the notation of Python.
+    text = str(error).partition(", Timeout: ")[0].partition(", full error: ")[0]
+    return text.strip().partition("\n")[0] or type(error).__name__
+
+
+def _options(url: str, server_seconds: float) -> dict[str, Any]:
+    """What the address leaves open, and what it may not choose."""
+    milliseconds = int(server_seconds * 1000)
+    defaults: dict[str, Any] = {
+        "appname": APPLICATION,
+        "serverSelectionTimeoutMS": milliseconds,
+        "connectTimeoutMS": milliseconds,
+        # A member that hangs, and does not break its connections.
+        "socketTimeoutMS": max(3 * milliseconds, 1000),
+        "waitQueueTimeoutMS": milliseconds,
+        "maxPoolSize": 20,
+    }
+    try:
+        # Of a mongodb+srv:// the hosts are asked for later, by the driver.
+        shown = "mongodb://" + url.partition("://")[2] if url.startswith("mongodb+srv:") else url
+        given = {name.lower() for name in parse_uri(shown, warn=False)["options"]}
+    except (InvalidURI, ConfigurationError, ValueError) as error:
+        raise BadSetting(f"MongoDB: {without_secrets(_first_line(error), url)}") from None
+    options = {name: value for name, value in defaults.items() if name.lower() not in given}
+    return {**options, "connect": False, "retryWrites": True, "retryReads": True}

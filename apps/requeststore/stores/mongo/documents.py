@@ -1,0 +1,171 @@
+"""A request as a document (seed S4.1 to S4.6), which programs of other make may write, too.
+
+    {_id: Long, biz, ts: Date, flag, data: BinData}         what the patent names
+    {priority, owner, deadline, tries, queued_at, finished_at, result, steps}   what we add
+
+What we add may be missing. Times of ours are milliseconds; ``ts`` alone is a date, because only
+dates expire by a TTL index (seed S4.17).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from bson.binary import Binary
+from bson.datetime_ms import DatetimeMS
+from bson.int64 import Int64
+
+from apps.requeststore.engine.flags import NEW
+from apps.requeststore.engine.limits import MAX_STEPS, MAX_TEXT, MAX_TS
+from apps.requeststore.stores.base import NewRequest, Step, StepKind, StoredRequest
+from apps.requeststore.stores.judging import State
+from apps.requeststore.stores.mongo.client import Document
+from apps.requeststore.stores.story import shortened
+
+# Everything but what may be large.
+SHORT: Final = {"data": 0, "steps": 0, "token": 0}
+STATE: Final = dict.fromkeys(("biz", "ts", "flag", "owner", "deadline", "tries"), 1)
+ENTRY: Final = {"biz": 1, "ts": 1}
+# The year 1: readers in many languages know no earlier date.
+_MIN_TS: Final = -62_135_596_800_000
+
+
+def date(milliseconds: int) -> DatetimeMS:
+    """As ``ts`` is stored; the ends of a span may lie beyond any request."""
+    return DatetimeMS(max(_MIN_TS, min(milliseconds, MAX_TS)))
+
+
+def new_document(request: NewRequest, step: list[Any]) -> Document:
+    """Of what a producer hands over."""
+    return {
+        "_id": Int64(request.id),
+        "biz": request.biz,
+        "ts": date(request.ts),
+        "data": Binary(request.data),
+        "flag": NEW,
+        "priority": request.priority,
+        **untouched(),
+        "steps": [step],
+    }
+
+
+def untouched() -> Document:
+    """Of a request that nobody has taken."""
+    return {
+        "owner": "",
+        "deadline": Int64(0),
+        "tries": 0,
+        "queued_at": Int64(0),
+        "finished_at": Int64(0),
+        "result": b"",
+    }
+
+
+def whole_document(request: StoredRequest, step: list[Any]) -> Document:
+    """Of one that comes from another shard."""
+    return {
+        "_id": Int64(request.id),
+        "biz": request.biz,
+        "ts": date(request.ts),
+        "data": Binary(request.data),
+        "flag": request.flag,
+        "priority": request.priority,
+        "owner": request.owner,
+        "deadline": Int64(request.deadline),
+        "tries": request.tries,
+        "queued_at": Int64(request.queued_at),
+        "finished_at": Int64(request.finished_at),
+        "result": request.result,
+        "steps": [*stored_steps(shortened(request.steps)), step],
+    }
+
+
+def step_of(at: int, kind: StepKind, by: str, text: str = "") -> list[Any]:
+    """One line of a story, as it is stored."""
+    return [Int64(at), kind.value, by, _line(text)]
+
+
+def stored_steps(steps: list[Step]) -> list[list[Any]]:
+    """A whole story."""
+    return [step_of(one.at, one.kind, one.by, one.text) for one in steps]
+
+
+def change_of(values: Document, step: list[Any], *, is_taken: bool = False) -> list[Document]:
+    """An update: these values, one step more, and one try more for one that is taken.
+
+    As a pipeline, which bears with documents of other make that have something else in the place
+    of our fields. Taking shortens stories; one that nobody takes loses its oldest steps.
+    """
+    changed = {name: {"$literal": value} for name, value in values.items()}
+    told = {"$cond": [{"$isArray": "$steps"}, "$steps", []]}
+    added = {"$concatArrays": [told, [{"$literal": step}]]}
+    changed["steps"] = {"$slice": [added, -2 * MAX_STEPS]}
+    if is_taken:
+        counted = {"$and": [{"$isNumber": "$tries"}, {"$gte": ["$tries", 0]}]}
+        changed["tries"] = {"$add": [{"$cond": [counted, "$tries", 0]}, 1]}
+    return [{"$set": changed}]
+
+
+def request_of(document: Document, **changed: Any) -> StoredRequest:
+    """Of a whole one, or one without what is large; ``changed`` is said in its place."""
+    values: dict[str, Any] = {
+        "id": int(document["_id"]),
+        "biz": _text(document.get("biz")),
+        "ts": milliseconds_of(document.get("ts")),
+        "flag": _whole(document.get("flag")),
+        "data": _bytes(document.get("data")),
+        "priority": _whole(document.get("priority")),
+        "owner": _text(document.get("owner")),
+        "deadline": _whole(document.get("deadline")),
+        "tries": _whole(document.get("tries")),
+        "queued_at": _whole(document.get("queued_at")),
+        "finished_at": _whole(document.get("finished_at")),
+        "result": _bytes(document.get("result")),
+        "steps": shortened(list(_steps(document.get("steps")))),
+    }
+    return StoredRequest(**(values | changed))
+
+
+def state_of(document: Document) -> State:
+    """What the guards look at."""
+    return State(
+        _text(document.get("biz")),
+        milliseconds_of(document.get("ts")),
+        _whole(document.get("flag")),
+        _text(document.get("owner")),
+        _whole(document.get("deadline")),
+        _whole(document.get("tries")),
+    )
+
+
+def milliseconds_of(value: object) -> int:
+    """Of a date, or of a number that somebody has stored in its place."""
+    return int(value) if isinstance(value, DatetimeMS) else _whole(value)
+
+
+def _steps(value: object) -> Iterable[Step]:
+    for one in value if isinstance(value, list) else ():
+        if isinstance(one, list) and len(one) == 4 and one[1] in _KINDS:
+            yield Step(_whole(one[0]), StepKind(one[1]), _text(one[2]), _text(one[3]))
+
+
+_KINDS: Final = frozenset(kind.value for kind in StepKind)
+
+
+def _line(text: str) -> str:
+    return " ".join(text[: 2 * MAX_TEXT].split())[:MAX_TEXT] if text else ""
+
+
+def _whole(value: object) -> int:
+    return int(value) if isinstance(value, int | float) and value == value // 1 else 0
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _bytes(value: object) -> bytes:
+    if isinstance(value, str):
+        return value.encode()
+    return bytes(value) if isinstance(value, bytes) else b""

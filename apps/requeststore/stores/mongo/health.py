@@ -1,0 +1,121 @@
+"""How a MongoDB is (seed S4.26); whatever this login may not ask stays unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from pymongo import MongoClient
+from pymongo.errors import OperationFailure
+
+from apps.requeststore.stores.base import NodeHealth, SlowOperation
+from apps.requeststore.stores.mongo.client import Document
+
+T = TypeVar("T")
+
+_ANSWER_MILLISECONDS: Final = 3000
+_SLOW_SECONDS: Final = 1
+_MOST_SLOW: Final = 10
+_KINDS: Final = ["command", "query", "getmore", "insert", "update", "remove"]
+_NOT_OURS: Final = ("admin.", "config.", "local.")
+_SHOWN: Final = ("op", "ns", "secs_running", "microsecs_running", "planSummary")
+_MEGABYTE: Final = 1024 * 1024
+
+
+def health_of(client: MongoClient[Document]) -> NodeHealth:
+    """Raises ``PyMongoError`` when there is no answer at all."""
+    admin = client.admin
+    # Everybody may ask this; without an answer here nothing else is asked.
+    version = str(admin.command("buildInfo").get("version", ""))
+
+    def ask(name: str, **options: Any) -> Document:
+        return admin.command(name, maxTimeMS=_ANSWER_MILLISECONDS, **options)
+
+    nothing: Document = {}
+    status = _allowed(lambda: ask("serverStatus"), nothing)
+    databases = _allowed(lambda: ask("listDatabases"), nothing)
+    members = _allowed(lambda: _members(ask("replSetGetStatus")), None)
+    return NodeHealth(
+        kind="mongodb",
+        version=version,
+        storage_bytes=_storage(client, databases),
+        memory_bytes=_bytes(_number(status.get("mem"), "resident"), _MEGABYTE),
+        connections=_number(status.get("connections"), "current"),
+        members=_known_members(client) if members is None else members,
+        slow=_allowed(lambda: _slow(client), []),
+    )
+
+
+def _allowed(ask: Callable[[], T], unknown: T) -> T:
+    """No right to ask, no such command, not the member of a replica set, or too slow an answer."""
+    try:
+        return ask()
+    except OperationFailure:
+        return unknown
+
+
+def _storage(client: MongoClient[Document], listed: Document) -> int | None:
+    """On disk, all databases; where the server does not say so, what they say of themselves."""
+    if listed.get("totalSize"):
+        return int(listed["totalSize"])
+    nothing: Document = {}
+    sizes = [
+        _number(_allowed(partial(client[one["name"]].command, "dbStats"), nothing), "totalSize")
+        for one in listed.get("databases", [])
+    ]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if known else None
+
+
+def _members(status: Document) -> list[str]:
+    return [
+        f"{one.get('name', '?')}: {str(one.get('stateStr', '?')).lower()}"
+        for one in status.get("members", [])
+    ]
+
+
+def _known_members(client: MongoClient[Document]) -> list[str]:
+    """As the driver has found them."""
+    primary = client.primary
+    found = sorted(client.nodes)
+    return [
+        f"{host}:{port}: {'primary' if (host, port) == primary else 'secondary'}"
+        for host, port in found
+    ]
+
+
+def _slow(client: MongoClient[Document]) -> list[SlowOperation]:
+    """What runs for a second or longer, without what it is about: that may be data."""
+    pipeline: list[Document] = [
+        {"$currentOp": {"allUsers": True, "idleConnections": False}},
+        {
+            "$match": {
+                "active": True,
+                "op": {"$in": _KINDS},
+                "secs_running": {"$gte": _SLOW_SECONDS},
+            }
+        },
+        {"$sort": {"secs_running": -1}},
+        {"$project": dict.fromkeys(_SHOWN, 1)},
+    ]
+    found: list[SlowOperation] = []
+    for one in client.admin.aggregate(pipeline, maxTimeMS=_ANSWER_MILLISECONDS):
+        where = str(one.get("ns", ""))
+        if where.startswith(_NOT_OURS) or len(found) == _MOST_SLOW:
+            continue
+        # Of the plan the kind alone, the keys of an index are no secret but long.
+        plan = str(one.get("planSummary", "")).partition(" ")[0]
+        seconds = float(one.get("microsecs_running", 0)) / 1e6 or float(one["secs_running"])
+        text = " ".join(filter(None, (str(one["op"]), where, plan)))
+        found.append(SlowOperation(round(seconds, 1), text[:200]))
+    return found
+
+
+def _number(document: object, name: str) -> int | None:
+    value = document.get(name) if isinstance(document, dict) else None
+    return int(value) if isinstance(value, int | float) else None
+
+
+def _bytes(value: int | None, unit: int) -> int | None:
+    return None if value is None else value * unit

@@ -1,0 +1,70 @@
+"""The indexes of a shard, one for each way of asking; the first one deletes (seed S4.4, S4.16)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pymongo import ASCENDING, IndexModel
+from pymongo.collection import Collection
+from pymongo.errors import OperationFailure
+
+from apps.requeststore.engine.errors import BadSetting
+from apps.requeststore.engine.flags import NEW, TAKEN
+from apps.requeststore.stores.mongo.client import Document, is_missing
+
+# Counting, paging, expiring, deleting.
+BY_FLAG: Final = "flag_ts_id"
+# What is in a queue or in none.
+WAITING: Final = "waiting"
+# What somebody has.
+IN_HANDS: Final = "in_hands"
+_TTL: Final = "ts_ttl"
+_MOST_SECONDS: Final = 2**31 - 1
+
+
+def ensure_indexes(collection: Collection[Document], delete_after_seconds: int | None) -> None:
+    """Make those that are missing, and change after how long the server deletes (None: not now).
+
+    Raises ``BadSetting`` if somebody has an index on ``ts`` that cannot be made one that deletes.
+    """
+    try:
+        there = collection.index_information()
+    except OperationFailure as error:
+        if not is_missing(error):
+            raise
+        there = {}
+    wanted = [
+        IndexModel([("flag", ASCENDING), ("ts", ASCENDING), ("_id", ASCENDING)], name=BY_FLAG),
+        IndexModel(
+            [("queued_at", ASCENDING), ("ts", ASCENDING)],
+            name=WAITING,
+            partialFilterExpression={"flag": NEW},
+        ),
+        IndexModel(
+            [("deadline", ASCENDING)], name=IN_HANDS, partialFilterExpression={"flag": TAKEN}
+        ),
+    ]
+    # By its key and not by its name: somebody else may have made it first.
+    of_ts = next((one for one in there.values() if list(one["key"]) == [("ts", 1)]), None)
+    seconds = None if delete_after_seconds is None else min(delete_after_seconds, _MOST_SECONDS)
+    if of_ts is None and seconds is not None:
+        wanted.append(IndexModel([("ts", ASCENDING)], name=_TTL, expireAfterSeconds=seconds))
+    missing = [one for one in wanted if one.document["name"] not in there]
+    if missing:
+        collection.create_indexes(missing)
+    if of_ts is not None and seconds is not None and of_ts.get("expireAfterSeconds") != seconds:
+        _change(collection, seconds, of_ts)
+
+
+def _change(collection: Collection[Document], seconds: int, there: dict[str, Any]) -> None:
+    index = {"keyPattern": {"ts": 1}, "expireAfterSeconds": seconds}
+    try:
+        collection.database.command("collMod", collection.name, index=index)
+    except OperationFailure as error:
+        if "expireAfterSeconds" in there:
+            raise
+        # Before MongoDB 5.1 an index cannot learn to delete.
+        raise BadSetting(
+            f"{collection.full_name} has an index on ts without expireAfterSeconds, which this "
+            "MongoDB cannot change: drop that index"
+        ) from error

@@ -1,0 +1,49 @@
+"""Celery tasks of this app. The rows are the truth: a task too many does nothing."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from celery import shared_task
+
+from apps.requeststore.services.rebalancing import (
+    REBALANCE_TASK,
+    sweep_rebalances,
+    work_on_rebalance,
+)
+from apps.requeststore.services.scaling import decide_scale
+from apps.requeststore.services.telling import tell_scale
+from apps.requeststore.services.upkeep import upkeep_once
+from apps.requeststore.services.yard import shared_yard
+from apps.runtime.queries import database_now
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="requeststore.upkeep")
+def upkeep(**_later: Any) -> None:
+    """Queue again, expire, close the books, delete, report: see ``services.upkeep``."""
+    swept = upkeep_once(shared_yard(), now=int(database_now().timestamp() * 1000))
+    if swept:
+        logger.info("upkeep of the request store: %s", swept)
+
+
+@shared_task(name="requeststore.scale")
+def scale(**_later: Any) -> None:
+    """How many fetchers are wanted from now on; whoever starts them elsewhere is told."""
+    tell_scale(decide_scale())
+
+
+@shared_task(name=REBALANCE_TASK)
+def work_on(rebalance: int, **_later: Any) -> None:
+    """Go on with a re-balance for a while."""
+    work_on_rebalance(int(rebalance))
+
+
+@shared_task(name="requeststore.sweep_rebalances")
+def sweep_quiet_rebalances(**_later: Any) -> None:
+    """Re-balances whose worker died, that wait for taken requests, or whose wake-up was lost."""
+    woken = sweep_rebalances(now=database_now())
+    if woken:
+        logger.info("the sweep has woken workers for %d re-balances", woken)

@@ -1,0 +1,16 @@
+"""Celery tasks of sources."""
+
+from __future__ import annotations
+
+from celery import shared_task
+from django.utils import timezone
+
+from apps.sources.services.handing import forget_expired
+from apps.sources.services.queues import forget_spans
+
+
+@shared_task(name="sources.forget_records", ignore_result=True)
+def forget_records(**_unknown: object) -> int:
+    """Records that expired in nobody's hands, and the notes of those long gone; how many rows."""
+    now = timezone.now()
+    return forget_expired(now=now) + forget_spans(now=now)
