@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -50,9 +51,10 @@ def node(folder: Path) -> Iterator[SqliteNode]:
     made.close()
 
 
-def _produce_and_consume(
-    folder: Path, number: int, answers: multiprocessing.Queue[list[int]]
-) -> None:
+Answers: TypeAlias = "multiprocessing.Queue[list[int]]"
+
+
+def _produce_and_consume(folder: Path, number: int, answers: Answers) -> None:
     """A process that stores its own requests and takes whatever it can get."""
     node = SqliteNode(folder)
     everything = [Entry(one, "news", NOW + one) for one in range(PROCESSES * EACH)]
