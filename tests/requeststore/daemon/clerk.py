@@ -167,6 +167,13 @@ def sweep(*, later_seconds: int = 0) -> None:
     upkeep_once(shared_yard(), now=int((time.time() + later_seconds) * 1000))
 
 
+def owners() -> list[str]:
+    """Who has agents just now."""
+    from apps.agents.models import Allocation
+
+    return list(Allocation.objects.open().values_list("owner", flat=True))
+
+
 def detail(*, name: str) -> dict[str, Any]:
     """What a fetcher's row says."""
     from apps.runtime.models import Daemon
