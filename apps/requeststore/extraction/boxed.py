@@ -68,6 +68,11 @@ class Box:
             return Explained(extracted=_failed(answer, self._cpu_seconds))
         return answer.explained or Explained(extracted=_failed("crashed", 0))
 
+    @property
+    def pid(self) -> int | None:
+        """Of its process; None while there is none."""
+        return self._process.pid if self._process is not None else None
+
     def close(self) -> None:
         """End it; the next page would start another."""
         with self._lock:
@@ -193,6 +198,12 @@ class Boxes:
             return box.extract(key, rules, name, page)
         finally:
             self._free.put(box)
+
+    def __enter__(self) -> Boxes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """End them all; waits for pages that are being read."""
