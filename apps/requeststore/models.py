@@ -211,6 +211,35 @@ class Rebalance(models.Model):
         return f"{self.biz} #{self.pk}"
 
 
+class ScaleState(models.Model):
+    """The one row of how many fetchers are wanted, and of telling it (seed S4.28)."""
+
+    # How many were needed, [[Unix seconds, number], ...] of the last minutes.
+    needs = models.JSONField(default=list)
+    # What one fetcher does a second when enough waits, by "project/biz".
+    capacities = models.JSONField(default=dict)
+    wanted = models.PositiveIntegerField(_("wanted"), default=1)
+    running = models.PositiveIntegerField(_("running"), default=0)
+    decided_at = models.DateTimeField(_("decided at"), null=True, blank=True)
+    changed_at = models.DateTimeField(_("changed at"), null=True, blank=True)
+    # What SCALE_WEBHOOK_URL has acknowledged last.
+    told = models.PositiveIntegerField(_("told"), null=True, blank=True)
+    told_at = models.DateTimeField(_("told at"), null=True, blank=True)
+    tries = models.PositiveIntegerField(_("tries"), default=0)
+    next_try_at = models.DateTimeField(_("next try"), null=True, blank=True)
+    problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
+
+    class Meta:
+        verbose_name = _("number of fetchers")
+        verbose_name_plural = _("numbers of fetchers")
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=models.Q(pk=1), name="requeststore_one_scale_state"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.running}/{self.wanted}"
+
+
 class SamplePage(models.Model):
     """A page that somebody kept, to try extraction rules on: pages are not stored otherwise."""
 
@@ -241,32 +270,3 @@ class SamplePage(models.Model):
 
     def __str__(self) -> str:
         return f"{self.biz} {self.url[:100]}"
-
-
-class ScaleState(models.Model):
-    """The one row of how many fetchers are wanted, and of telling it (seed S4.28)."""
-
-    # How many were needed, [[Unix seconds, number], ...] of the last minutes.
-    needs = models.JSONField(default=list)
-    # What one fetcher does a second when enough waits, by "project/biz".
-    capacities = models.JSONField(default=dict)
-    wanted = models.PositiveIntegerField(_("wanted"), default=1)
-    running = models.PositiveIntegerField(_("running"), default=0)
-    decided_at = models.DateTimeField(_("decided at"), null=True, blank=True)
-    changed_at = models.DateTimeField(_("changed at"), null=True, blank=True)
-    # What SCALE_WEBHOOK_URL has acknowledged last.
-    told = models.PositiveIntegerField(_("told"), null=True, blank=True)
-    told_at = models.DateTimeField(_("told at"), null=True, blank=True)
-    tries = models.PositiveIntegerField(_("tries"), default=0)
-    next_try_at = models.DateTimeField(_("next try"), null=True, blank=True)
-    problem = models.CharField(_("problem"), max_length=500, blank=True, default="")
-
-    class Meta:
-        verbose_name = _("number of fetchers")
-        verbose_name_plural = _("numbers of fetchers")
-        constraints: ClassVar = [
-            models.CheckConstraint(condition=models.Q(pk=1), name="requeststore_one_scale_state"),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.running}/{self.wanted}"

@@ -27,6 +27,8 @@ LONGEST_BACKOFF_SECONDS: Final = 15.0
 # Everything is over within 5 s: the first ones may take 3.2, the rest what is left of 4.4.
 FIRST_GRACE_SECONDS: Final = 3.2
 GRACE_SECONDS: Final = 4.4
+# One that is no longer wanted, while the others go on, may first finish what it has in its hands.
+RETIRE_SECONDS: Final = 60.0
 # What a daemon answers to a setting that no restart can mend. One that has run already had good
 # settings, and says the same of a database or a broker that is away just now.
 BAD_SETTING_STATUS: Final = 2
@@ -52,6 +54,8 @@ class _Child:
     backoff: float = FIRST_BACKOFF_SECONDS
     rest: bytes = b""
     last_line: str = ""
+    # When it is killed: it was told to end for good.
+    retire_by: float | None = None
 
 
 class UnitFailed(Exception):
@@ -79,6 +83,24 @@ class Supervisor:
         """How often any child had to be started again."""
         return sum(child.restarts for child in self._children)
 
+    def add(self, unit: Unit) -> None:
+        """Start one more, or keep the one of that name that was to end and has not yet."""
+        for child in self._children:
+            if child.unit.name == unit.name:
+                # It ends all the same, and then starts again.
+                child.retire_by, child.unit = None, unit
+                return
+        child = _Child(unit)
+        self._children.append(child)
+        self._spawn(child)
+
+    def retire(self, name: str) -> None:
+        """Have this one end for good: it is told to, and killed when it has not after a minute."""
+        for child in self._children:
+            if child.unit.name == name and child.retire_by is None:
+                child.retire_by = time.monotonic() + RETIRE_SECONDS
+                _tell(child, signal.SIGTERM)
+
     def step(self, timeout: float) -> None:
         """Copy log lines for up to ``timeout`` seconds, reap and restart.
 
@@ -88,8 +110,10 @@ class Supervisor:
         self._copy_logs(timeout)
         _reap_strangers({c.process.pid for c in self._children if c.process is not None})
         now = time.monotonic()
-        for child in self._children:
-            if child.process is None:
+        for child in list(self._children):
+            if child.retire_by is not None:
+                self._retiring(child, now)
+            elif child.process is None:
                 if now >= child.start_at:
                     child.restarts += 1
                     self._spawn(child)
@@ -137,6 +161,18 @@ class Supervisor:
         assert child.process.stdout is not None  # noqa: S101 - PIPE was asked for
         os.set_blocking(child.process.stdout.fileno(), False)
         self._selector.register(child.process.stdout, selectors.EVENT_READ, child)
+
+    def _retiring(self, child: _Child, now: float) -> None:
+        if _alive(child):
+            if child.retire_by is not None and now >= child.retire_by:
+                self._write_line("up", f"{child.unit.name} did not end in time: killed")
+                _signal(child, signal.SIGKILL)
+            return
+        if child.process is not None:
+            self._read(child)
+            _signal(child, signal.SIGKILL)
+            self._close(child)
+        self._children.remove(child)
 
     def _ended(self, child: _Child, now: float) -> None:
         assert child.process is not None  # noqa: S101 - the caller looked
@@ -218,6 +254,13 @@ class Supervisor:
 
 def _alive(child: _Child) -> bool:
     return child.process is not None and child.process.poll() is None
+
+
+def _tell(child: _Child, number: signal.Signals) -> None:
+    """The process alone: what it has started is its own to end."""
+    if child.process is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(child.process.pid, number)
 
 
 def _signal(child: _Child, number: signal.Signals) -> None:

@@ -30,6 +30,7 @@ def box(
         Unit("router", manage("run_router")),
         Unit("seeds", manage("run_seeds")),
         Unit("collector", manage("run_collector")),
+        fetcher(1),
         Unit("statistics", manage("run_statistics")),
         *_workers(builds_apart=builds_apart),
         Unit("beat", manage("run_beat")),
@@ -39,6 +40,17 @@ def box(
             for name in (f"{agent_prefix}-{number}" for number in range(1, agents + 1))
         ),
     ]
+
+
+def fetcher(number: int) -> Unit:
+    """A fetcher of this box: 1 is the one it always runs, the others come and go with the work."""
+    name = "fetcher" if number == 1 else f"fetcher-{number}"
+    return Unit(name, manage("run_fetcher", "--name", fetcher_name(number)))
+
+
+def fetcher_name(number: int) -> str:
+    """What a fetcher of this box is called where those of all hosts are listed."""
+    return f"{socket.gethostname()}-fetcher-{number}"
 
 
 def _workers(*, builds_apart: bool) -> list[Unit]:

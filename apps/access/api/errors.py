@@ -74,7 +74,10 @@ def exception_handler(exc: Exception, context: Mapping[str, Any]) -> Response | 
 def _answer(exc: Exception) -> Response | None:
     if isinstance(exc, DomainError | RuntimeRefusal):
         fields = {name: [str(each) for each in texts] for name, texts in exc.fields.items()}
-        return Response(error_body(exc.code, exc, fields), status=exc.status)
+        # Every refusal that passes by itself says so in the same way.
+        away = exc.status == status.HTTP_503_SERVICE_UNAVAILABLE
+        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if away else {}
+        return Response(error_body(exc.code, exc, fields), status=exc.status, headers=headers)
     if isinstance(exc, Http404):
         return Response(error_body("not_found", _("Not found.")), status=404)
     if isinstance(exc, PermissionDenied):

@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from apps.configcenter.models import Configuration
+from django.db.models import Sum
+
+from apps.configcenter.models import Configuration, ConfigVersion
 from apps.queuestats.queries import FoundRates, SeriesKey, gauge_means, rates
 from apps.requeststore.engine.biz import Biz
 from apps.requeststore.engine.flags import EXPIRED, NEW, TAKEN
 from apps.requeststore.engine.forecasting import STALE_SECONDS, Facts, Forecast, forecast
-from apps.requeststore.models import QueueReport, ScaleState, ShardReport
+from apps.requeststore.models import ClosedSlice, QueueReport, ScaleState, ShardReport
 from apps.runtime.queries import database_now, live_daemons
 
 KIND: Final = "biz"
@@ -24,6 +26,7 @@ RATES: Final = (CREATED, PROCESSED, FAILED)
 FETCHERS: Final = SeriesKey("fetchers.running", None)
 FETCHER_KIND: Final = "fetcher"
 FORECAST_SECONDS: Final = 300
+MOST_READ: Final = 1000
 _DEFAULTS: Final = Biz()
 
 # (project, biz)
@@ -41,7 +44,10 @@ class Plan:
 
 @dataclass(slots=True)
 class Stored:
-    """What the shards of a biz said last; ``reported_at`` of the oldest report."""
+    """What the shards of a biz said last; ``reported_at`` of the oldest report.
+
+    ``expired``: all that ever expired unprocessed, those that are deleted by now included.
+    """
 
     new: int = 0
     taken: int = 0
@@ -75,12 +81,16 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """All bizzes that somebody sees. ``fetchers``: how many live. ``state``: of the scaling."""
+    """All bizzes that somebody sees. ``fetchers``: how many live. ``state``: of the scaling.
+
+    ``heard_seconds``: for how many of the last 300 somebody has listened for counts.
+    """
 
     bizzes: list[Standing]
     fetchers: int
     state: ScaleState
     now: datetime
+    heard_seconds: int
 
 
 def standings(*, projects: Collection[int] | None, now: datetime | None = None) -> Standings:
@@ -115,7 +125,7 @@ def standings(*, projects: Collection[int] | None, now: datetime | None = None) 
                 forecast=forecast(facts),
             )
         )
-    return Standings(bizzes, running, state, now)
+    return Standings(bizzes, running, state, now, found.heard_seconds)
 
 
 def capacity_key(key: BizKey) -> str:
@@ -125,18 +135,31 @@ def capacity_key(key: BizKey) -> str:
 
 def _plans(projects: Collection[int] | None) -> tuple[dict[BizKey, Plan], dict[int, str]]:
     """From the active versions, which were checked before they became that."""
-    rows = Configuration.objects.filter(kind=KIND, active__isnull=False)
-    if projects is not None:
-        rows = rows.filter(project_id__in=projects)
-    plans: dict[BizKey, Plan] = {}
+    rows = _of_projects(
+        Configuration.objects.filter(kind=KIND, active__isnull=False, project__isnull=False),
+        projects,
+    ).values_list("project_id", "project__name", "active_id")
     names: dict[int, str] = {}
-    for project, name, data in rows.values_list("project_id", "project__name", "active__data"):
-        if project is None:
-            continue
-        names[project] = name or ""
-        for biz, values in (data.get("bizzes") or {}).items():
-            plans[project, biz] = _plan(values)
+    versions: dict[int, int] = {}
+    for project, name, version in rows:
+        names[project], versions[project] = name, version
+    unread = [version for version in versions.values() if version not in _read]
+    if unread:
+        if len(_read) > MOST_READ:
+            _read.clear()
+        for version in ConfigVersion.objects.filter(pk__in={*unread, *versions.values()}):
+            bizzes = version.data.get("bizzes") or {}
+            _read[version.pk] = {biz: _plan(values) for biz, values in bizzes.items()}
+    plans = {
+        (project, biz): plan
+        for project, version in versions.items()
+        for biz, plan in _read.get(version, {}).items()
+    }
     return plans, names
+
+
+# What versions say, by their number: they never change.
+_read: dict[int, dict[str, Plan]] = {}
 
 
 def _plan(values: Mapping[str, Any]) -> Plan:
@@ -159,6 +182,9 @@ def _stored(projects: Collection[int] | None) -> dict[BizKey, Stored]:
         own.reported_at = min(own.reported_at or row.reported_at, row.reported_at)
         if row.problem:
             own.problems.append(row.problem)
+    closed = _of_projects(ClosedSlice.objects.order_by(), projects).values_list("project_id", "biz")
+    for project, biz, expired in closed.annotate(Sum("expired")):
+        found.setdefault((project, biz), Stored()).expired += expired
     return found
 
 

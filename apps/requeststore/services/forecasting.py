@@ -25,7 +25,9 @@ def sentence(forecast: Forecast, facts: Facts, *, now: datetime) -> str:
     if late := _lateness(forecast, facts, now):
         parts.append(late)
     more = forecast.needed - facts.running
-    if more > 0 and (forecast.lateness or forecast.outlook is Outlook.NEVER):
+    wanting = forecast.lateness or forecast.outlook is Outlook.NEVER
+    # Without a capacity nobody knows what more of them would do.
+    if more > 0 and wanting and forecast.capacity:
         parts.append(
             ngettext(
                 "%(count)d more fetcher would make it",
@@ -50,7 +52,7 @@ def duration(seconds: float) -> str:
         if not minutes:
             return _("%(hours)d h") % {"hours": hours}
         return _("%(hours)d h %(minutes)d min") % {"hours": hours, "minutes": minutes}
-    days, hours = divmod(hours, 24)
+    days, hours = divmod(round(whole / 3600), 24)
     if not hours:
         return _("%(days)d d") % {"days": days}
     return _("%(days)d d %(hours)d h") % {"days": days, "hours": hours}

@@ -32,12 +32,7 @@ class BizKind(Kind):
 
     def check(self, data: Data) -> Iterable[Problem]:
         """Of every field, what they mean together, and the extraction rules."""
-        yield from (told(flaw) for flaw in read_book(data)[1])
-        bizzes = data.get("bizzes")
-        for name, biz in bizzes.items() if isinstance(bizzes, dict) else ():
-            rules = biz.get("rules") if isinstance(biz, dict) else None
-            if isinstance(rules, dict):
-                yield from check_rules(rules, f"bizzes.{name}.rules")
+        return [*(told(flaw) for flaw in read_book(data)[1]), *_rule_problems(data)]
 
     def check_change(self, old: Data, new: Data, now: datetime) -> Iterable[Problem]:
         """Warns of epochs that have requests and change: see ``Epoch``."""
@@ -68,6 +63,15 @@ class BizKind(Kind):
     def write(self, data: Data) -> str:
         """YAML, which ``read`` reads back."""
         return write_value(data)
+
+
+def _rule_problems(data: Data) -> Iterator[Problem]:
+    bizzes = data.get("bizzes")
+    for name, biz in bizzes.items() if isinstance(bizzes, dict) else ():
+        rules = biz.get("rules") if isinstance(biz, dict) else None
+        # What is no object at all has been refused already.
+        if isinstance(rules, dict):
+            yield from check_rules(rules, f"bizzes.{name}.rules")
 
 
 def _changed_epochs(before: BizBook, after: BizBook, now: int) -> Iterator[Found]:

@@ -179,12 +179,10 @@ class CollectorDaemon:
                 )
 
     def _take(self, held: Held) -> None:
+        # Whoever started it may know newer settings than this process does yet.
+        self.rules.wake()
+        self.rules.poll()
         known = self._known(held.project_id, held.name)
-        if known is None or not known.source.enabled:
-            # Whoever started it may know newer settings than this process does yet.
-            self.rules.wake()
-            self.rules.poll()
-            known = self._known(held.project_id, held.name)
         if known is None or not known.source.enabled:
             abandon(held=held, now=self._clock.now())
             return

@@ -32,6 +32,8 @@ class House:
     allowed_networks: tuple[str, ...] = ()
     patience: Patience = field(default_factory=Patience)
     user_agent: str = "Crawlyard"
+    # False asks as fast as it can: for benches.
+    paced: bool = True
     _loop: Loop = field(default_factory=lambda: Loop("sources http"))
     _accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
     _threads: ThreadPoolExecutor | None = None
@@ -74,6 +76,7 @@ class House:
             allowed_networks=[*self.allowed_networks, *networks],
             patience=self.patience,
             user_agent=self.user_agent,
+            paced=self.paced,
         )
 
     def close(self) -> None:

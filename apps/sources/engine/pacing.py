@@ -18,7 +18,10 @@ class Pacer:
         self._paused_until = 0.0
 
     async def turn(self, rate: float) -> None:
-        """Wait until the next request may go; those who wait go in the order they came."""
+        """Wait until the next request may go; those who wait go in the order they came.
+
+        ``rate`` is a number a second; infinity waits for pauses only.
+        """
         while True:
             at = max(self._clock(), self._next)
             self._next = at + 1.0 / rate

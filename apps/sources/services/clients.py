@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 
 from apps.sources.engine.clients.asking import Account, Asker, Patience
@@ -22,12 +23,16 @@ def client_of(
     allowed_networks: Sequence[str],
     patience: Patience,
     user_agent: str,
+    paced: bool = True,
 ) -> Client:
-    """A client; its pace, its retries and its records follow the settings as they change."""
+    """A client; its pace, its retries and its records follow the settings as they change.
+
+    ``paced``: it keeps to the rate of the settings; False is for APIs that have no limit.
+    """
     now = source()
     asker = Asker(
         account=account,
-        rate=lambda: source().rate_limit,
+        rate=lambda: source().rate_limit if paced else math.inf,
         retries=lambda: source().retries,
         timeout_seconds=now.timeout_seconds,
         allowed_networks=list(allowed_networks),

@@ -104,8 +104,10 @@ class Asker:
         """
         failures = 0
         while True:
-            request = await make()
+            # Twice: a token is got before the turn, and looked at again when the turn has come.
+            await make()
             await self.account.pacer.turn(self._rate())
+            request = await make()
             fetched = await self._fetcher.fetch(request)
             try:
                 self._judge(fetched)

@@ -119,14 +119,15 @@ class OctoparseClient:
 
     async def _page(self, path: str, parameters: dict[str, int]) -> Page:
         query = urlencode({"taskId": self._task, **parameters})
-        offset = parameters.get("offset", 0)
+        offset = parameters.get("offset")
 
         async def make() -> DownloadRequest:
             return DownloadRequest(url=f"{self._base}{path}?{query}", headers=await self._headers())
 
         def read(answer: Any) -> Page:
             page = self._read(answer)
-            if not page.records and page.total is not None and page.total > offset:
+            short = not page.records and offset is not None
+            if short and page.total is not None and page.total > (offset or 0):
                 raise BadAnswer(f"it has {page.total} records and gives none at {offset}")
             return page
 

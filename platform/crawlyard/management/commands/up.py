@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from crawlyard.scaling import FetcherScale
 from crawlyard.supervisor import Supervisor, UnitFailed
 from crawlyard.units import box
 from crawlyard.web import check_port
@@ -25,6 +26,11 @@ class Command(BaseCommand):
         parser.add_argument("--host", default="127.0.0.1", help="address of the web server")
         parser.add_argument("--port", type=int, default=8000, help="port of the web server")
         parser.add_argument("--agents", type=int, default=2, help="how many agents")
+        parser.add_argument(
+            "--scale",
+            action="store_true",
+            help="start and stop further fetchers as they are wanted, up to FETCHERS_MAX",
+        )
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Migrate, start, watch, stop."""
@@ -37,15 +43,20 @@ class Command(BaseCommand):
             box(host=options["host"], port=options["port"], agents=options["agents"]),
             lambda name, line: self._say(f"{name:<10} | {line}"),
         )
+        scale = FetcherScale(supervisor, lambda line: self._say(f"{'up':<10} | {line}"))
         with Stop() as stop:
             supervisor.start()
+            if options["scale"]:
+                scale.start()
             self._say(f"http://{options['host']}:{options['port']}/  Ctrl-C stops")
             try:
                 while not stop.requested:
                     supervisor.step(0.1)
+                    scale.step()
             except UnitFailed as failure:
                 raise CommandError(str(failure), returncode=2) from failure
             finally:
+                scale.stop()
                 supervisor.stop()
 
     def _say(self, line: str) -> None:

@@ -1,0 +1,114 @@
+"""As many fetchers on this box as are wanted: `up --scale` (seed S4.28)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from django.db import DatabaseError, connection
+
+from apps.requeststore.services.scaling import wanted_fetchers
+from apps.runtime.queries import live_daemons
+from crawlyard.supervisor import Supervisor
+from crawlyard.units import fetcher, fetcher_name
+
+logger = logging.getLogger(__name__)
+
+ASK_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``running``: their names, wherever they run. ``most``: FETCHERS_MAX."""
+
+    running: frozenset[str]
+    wanted: int
+    most: int
+    why: str
+
+
+class FetcherScale:
+    """Starts and stops fetchers beside the first one, which the box always runs.
+
+    A thread asks the database, so that a slow one holds up no log and no restart. Fetchers on
+    other hosts count: what they do is not wanted here.
+    """
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        write_line: Callable[[str], None],
+        ask: Callable[[], Wanted] | None = None,
+        every: float = ASK_SECONDS,
+    ) -> None:
+        self._supervisor = supervisor
+        self._write_line = write_line
+        self._ask = ask or _from_database
+        self._every = every
+        self._stopped = threading.Event()
+        self._answer: Wanted | None = None
+        # Numbers of those that this box runs, the first one included.
+        self._numbers = [1]
+        self._thread = threading.Thread(target=self._run, name="fetcher-scale", daemon=True)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Which fetchers this box runs, in the order of their start."""
+        return list(self._numbers)
+
+    def start(self) -> None:
+        """Begin to ask."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ask no more; does not wait."""
+        self._stopped.set()
+
+    def step(self) -> None:
+        """Follow the last answer, if there is a new one. For the supervisor's own thread."""
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        # By name: those that were just started are not heard of yet, those that end still are.
+        own = {fetcher_name(number) for number in range(1, answer.most + 1)}
+        elsewhere = len(answer.running - own)
+        here = max(1, min(answer.most, answer.wanted - elsewhere))
+        if here == len(self._numbers):
+            return
+        self._write_line(
+            f"fetchers: {len(self._numbers)} here, {here} wanted here ({answer.wanted} in all): "
+            f"{answer.why}"
+        )
+        while len(self._numbers) < here:
+            number = min(set(range(1, here + 1)) - set(self._numbers))
+            self._numbers.append(number)
+            self._supervisor.add(fetcher(number))
+        while len(self._numbers) > here:
+            # The youngest goes first; it finishes what it has in its hands.
+            self._supervisor.retire(fetcher(self._numbers.pop()).name)
+
+    def _run(self) -> None:
+        failing = False
+        while not self._stopped.wait(self._every):
+            try:
+                self._answer = self._ask()
+                failing = False
+            except DatabaseError as error:
+                if not failing:
+                    logger.warning("how many fetchers are wanted is not known: %s", error)
+                failing = True
+
+
+def _from_database() -> Wanted:
+    try:
+        advice = wanted_fetchers()
+        names = frozenset(live_daemons(kind="fetcher").values_list("name", flat=True))
+    finally:
+        # Between two questions no connection is needed.
+        connection.close()
+    needy = [each for each in advice.bizzes if each.needed == advice.needed]
+    why = f"{needy[0].project_name}/{needy[0].biz} {needy[0].reason}" if needy else "nothing waits"
+    return Wanted(names, advice.wanted, advice.most, why)

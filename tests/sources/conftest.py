@@ -1,0 +1,39 @@
+"""Fixtures of the sources' tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sources.octoparse_double import OctoparseDouble, serving
+from tests.sources.yard import Yard
+
+
+@pytest.fixture
+def double() -> Iterator[OctoparseDouble]:
+    """Octoparse's API without records."""
+    with serving(OctoparseDouble()) as made:
+        yield made
+
+
+@pytest.fixture
+def make_yard(db: None, tmp_path: Path, double: OctoparseDouble) -> Iterator[Callable[..., Yard]]:
+    """Makes a project with a source of the double; ``broker_url`` is that of an embedded broker."""
+    made: list[Yard] = []
+
+    def make(**fields: Any) -> Yard:
+        made.append(Yard(tmp_path, double, **fields))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def yard(make_yard: Callable[..., Yard]) -> Yard:
+    """The same with plain settings."""
+    return make_yard()

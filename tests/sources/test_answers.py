@@ -1,0 +1,285 @@
+"""What a record API may answer, and what becomes of a harvest then."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import octoparse.octoparse as vendor
+import pytest
+
+from apps.sources.services import save_credential
+from tests.sources import octoparse_double as faults
+from tests.sources.octoparse_double import PASSWORD, TASK, USER, OctoparseDouble, record
+from tests.sources.yard import Yard
+
+MakeYard = Callable[..., Yard]
+
+PASSING = {
+    "429": faults.status(429, **{"Retry-After": "0"}),
+    "500": faults.status(500),
+    "502": faults.status(502),
+    "503": faults.status(503, **{"Retry-After": "0"}),
+    "html": faults.html,
+    "half": faults.half,
+    "list": faults.as_data([1, 2]),
+    "null": faults.as_data(None),
+    "no data": faults.as_data({"data": None, "error": "success"}),
+    "an error": faults.as_data({"data": None, "error": "busy", "error_Description": "later"}),
+    "records are no list": faults.instead(dataList={"0": 1}),
+    "total is a text": faults.instead(total="many"),
+    "total is negative": faults.instead(total=-1),
+    "total is missing": faults.instead(total=None),
+    "no records where there are some": faults.instead(dataList=[]),
+}
+
+
+@pytest.mark.covers("S0.38")
+@pytest.mark.parametrize("name", PASSING)
+def test_what_passes_is_asked_again(yard: Yard, double: OctoparseDouble, name: str) -> None:
+    double.total = 250
+    # The total, and then two batches.
+    double.spoil(PASSING[name], PASSING[name])
+    harvest = yard.harvest()
+    assert (harvest.state, harvest.published, harvest.error) == ("completed", 250, "")
+    assert sorted(yard.numbers()) == list(range(250))
+
+
+@pytest.mark.parametrize("name", PASSING)
+def test_what_does_not_pass_ends_a_harvest_that_goes_on_later(
+    make_yard: MakeYard, double: OctoparseDouble, name: str
+) -> None:
+    yard = make_yard(retries=2)
+    double.total = 350
+    good = double.make
+
+    def spoil_from(number: int) -> dict[str, Any]:
+        if number == 149 and not double.faults:
+            double.spoil(*[PASSING[name]] * 40)
+        return good(number)
+
+    double.make = spoil_from
+    harvest = yard.harvest()
+    assert (harvest.state, harvest.reason) == ("failed", "error")
+    assert "asked 3 times" in harvest.error
+    assert yard.state.problem == harvest.error
+    assert PASSWORD not in harvest.error
+    assert yard.state.marker is None
+    assert yard.state.checkpoint is not None
+    double.faults.clear()
+    double.make = record
+    again = yard.harvest()
+    assert (again.state, again.resumed) == ("completed", True)
+    assert harvest.published + again.published == 350
+    assert sorted(yard.numbers()) == list(range(350))
+    assert yard.state.problem == ""
+    assert yard.state.marker == 250
+
+
+@pytest.mark.covers("S0.37")
+def test_one_token_is_used_for_all_requests_and_renewed_before_its_end(
+    yard: Yard, double: OctoparseDouble
+) -> None:
+    double.total = 500
+    yard.harvest()
+    yard.harvest()
+    assert double.logins == ["password"]
+    # 60 s before its end it is not used any more; so short a life is used to its half.
+    double.revoke()
+    double.life_seconds = 0.05
+    double.latency = 0.01
+    double.total = 1500
+    yard.harvest()
+    assert double.logins[:3] == ["password", "password", "refresh_token"]
+    assert sorted(yard.numbers()) == list(range(1500))
+
+
+@pytest.mark.covers("S0.37")
+def test_a_token_that_is_refused_is_replaced_once(yard: Yard, double: OctoparseDouble) -> None:
+    double.total = 300
+    yard.harvest()
+    double.revoke()
+    double.total = 400
+    assert yard.harvest().state == "completed"
+    assert double.logins == ["password", "password"]
+    double.spoil(*[faults.status(401)] * 40)
+    harvest = yard.harvest()
+    assert harvest.state == "failed"
+    assert "refuses a token" in harvest.error
+
+
+def test_wrong_passwords_fail_at_once_and_are_not_told(yard: Yard, double: OctoparseDouble) -> None:
+    save_credential(
+        project_id=yard.project.pk, name="vendor", values={"password": "hunter2"}, actor=None
+    )
+    harvest = yard.harvest()
+    assert "refuses the user name or the password" in harvest.error
+    assert "hunter2" not in harvest.error
+    assert USER not in harvest.error
+    assert double.logins == ["password"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"credentials": "gone"}, "there are no credentials gone"),
+        ({"base_url": "http://169.254.169.254"}, "SOURCES_ALLOWED_NETWORKS"),
+        ({"task_id": "unknown"}, "task_invalid"),
+        ({"base_url": "http://127.0.0.1:1", "retries": 1}, "no answer (connection)"),
+    ],
+)
+def test_settings_that_lead_nowhere_are_told(
+    make_yard: MakeYard, fields: dict[str, Any], said: str
+) -> None:
+    yard = make_yard(**fields)
+    harvest = yard.harvest()
+    assert harvest.state == "failed"
+    assert said in harvest.error
+
+
+def test_a_redirect_is_not_followed(yard: Yard, double: OctoparseDouble) -> None:
+    double.total = 10
+    double.spoil(faults.status(302, Location="http://user:secret@elsewhere.example/x?token=1"))
+    harvest = yard.harvest()
+    assert harvest.error == "it leads elsewhere, to http://elsewhere.example"
+
+
+@pytest.mark.covers("S0.40")
+def test_requests_are_spread_evenly_below_the_limit(
+    make_yard: MakeYard, double: OctoparseDouble
+) -> None:
+    yard = make_yard(rate_limit=20)
+    yard.paced = True
+    # Burst 2: whoever does not keep to the steady rate is refused at once.
+    double.limit, double.burst = 20, 2
+    double.latency = 0.12
+    double.total = 2000
+    began = time.monotonic()
+    harvest = yard.harvest()
+    took = time.monotonic() - began
+    assert (harvest.published, double.refused) == (2000, 0)
+    # 22 requests take 1.05 s at least, and several are under way at once: 22 x 0.12 s is 2.6 s.
+    assert 1.0 < took < 2.4
+    gaps = [after - before for before, after in zip(double.times, double.times[1:], strict=False)]
+    assert sum(gaps) / len(gaps) >= 0.049
+
+
+@pytest.mark.covers("S0.40")
+def test_over_the_limit_the_whole_account_pauses(yard: Yard, double: OctoparseDouble) -> None:
+    double.total = 700
+    double.limit, double.burst = 10, 3
+    harvest = yard.harvest()
+    assert harvest.published == 700
+    assert double.refused >= 1
+    # Retry-After says a second.
+    assert (
+        max(after - before for before, after in zip(double.times, double.times[1:], strict=False))
+        > 0.9
+    )
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_dates_that_are_none_are_counted(
+    make_yard: MakeYard, double: OctoparseDouble, kept: bool
+) -> None:
+    yard = make_yard(bad_dates="keep" if kept else "refuse")
+    double.total = 6
+    dates = ["2026-01-15", "", None, "soon", "2036-01-01", "2025-01-01"]
+    double.make = lambda number: record(number) | {"date": dates[number]}
+    harvest = yard.harvest()
+    assert (harvest.read, harvest.filtered, harvest.bad_dates) == (6, 1, 4)
+    assert (harvest.published, harvest.refused) == ((5, 0) if kept else (1, 4))
+
+
+def test_what_is_no_object_is_refused(yard: Yard, double: OctoparseDouble) -> None:
+    double.total = 4
+    strange: list[Any] = ["text", 7, None, record(3)]
+    double.make = lambda number: strange[number]
+    harvest = yard.harvest()
+    assert (harvest.read, harvest.published, harvest.refused) == (4, 1, 3)
+
+
+@pytest.mark.covers("S0.39")
+def test_records_are_marked_as_exported_only_after_they_are_published(
+    make_yard: MakeYard, double: OctoparseDouble
+) -> None:
+    yard = make_yard(mode="not_exported")
+    double.total = 250
+    harvest = yard.harvest()
+    assert (harvest.state, harvest.published, double.marks) == ("completed", 250, 3)
+    assert yard.numbers() == list(range(250))
+    double.total = 300
+    assert yard.harvest().published == 50
+    assert double.exported == 300
+
+
+@pytest.mark.covers("S0.39")
+def test_marks_that_do_nothing_end_the_harvest(
+    make_yard: MakeYard, double: OctoparseDouble
+) -> None:
+    yard = make_yard(mode="not_exported")
+    double.total = 50
+    double.marks_work = False
+    harvest = yard.harvest()
+    assert "same records again" in harvest.error
+    assert (harvest.published, len(yard.numbers())) == (50, 50)
+
+
+@pytest.mark.covers("S0.37")
+def test_the_open_api_is_spoken_too(make_yard: MakeYard, double: OctoparseDouble) -> None:
+    yard = make_yard(dialect="open")
+    double.total = 150
+    assert yard.harvest().published == 150
+    assert sorted(yard.numbers()) == list(range(150))
+
+
+def test_any_json_api_can_be_a_source(make_yard: MakeYard, double: OctoparseDouble) -> None:
+    double.total = 250
+    yard = make_yard()
+    # The double's own answers, read as those of an unknown API that wants a token.
+    yard.harvest()
+    yard.numbers()
+    token = next(iter(double._tokens))
+    save_credential(project_id=yard.project.pk, name="vendor", values={"token": token}, actor=None)
+    yard.configure(
+        kind="json",
+        base_url=f"{double.url}/api/alldata/GetDataOfTaskByOffset",
+        json={
+            "total": "data.total",
+            "records": "data.dataList",
+            "parameters": {"taskId": TASK},
+            "auth": "bearer",
+        },
+    )
+    harvest = yard.harvest()
+    assert harvest.notes == [{"code": "other_records"}]
+    assert harvest.published == 250
+    assert sorted(yard.numbers()) == list(range(250))
+
+
+@pytest.mark.covers("S0.37", "S0.38", "S0.39")
+def test_the_vendors_own_client_reads_the_double(
+    double: OctoparseDouble, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the collector is tested against is what the vendor's users talk to."""
+    monkeypatch.chdir(tmp_path)  # it keeps its token in a file there
+    monkeypatch.setenv("OCTOPARSE_USERNAME", USER)
+    # It puts them into the form as they are.
+    monkeypatch.setenv("OCTOPARSE_PASSWORD", quote(PASSWORD))
+    monkeypatch.setattr(vendor, "BASE_URL", double.url + "/")
+    double.total = 250
+    client = vendor.Octoparse()
+    assert [each["编号"] for each in client.get_task_data(TASK, size=100)] == list(range(250))
+    assert client.get_data_by_offset(TASK, size=100, offset=200) == [
+        record(number) for number in range(200, 250)
+    ]
+    assert len(client.get_not_exported_data(TASK, size=20)["dataList"]) == 20
+    assert client.update_data_status(TASK)["error"] == "success"
+    assert client.get_not_exported_data(TASK, size=20)["dataList"][0] == record(20)
+    client.refresh_token()
+    assert client.get_data_by_offset(TASK, size=1) == [record(0)]
+    assert double.logins == ["password", "refresh_token"]
+    assert json.dumps(client.token_entity["token_type"]) == '"bearer"'

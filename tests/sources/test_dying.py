@@ -1,0 +1,228 @@
+"""A collector that dies at any line: nothing is lost, and what comes twice has the same id."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from apps.sources.daemon import collector as module
+from apps.sources.engine import harvesting
+from apps.sources.models import Harvest
+from apps.sources.services import stop
+from apps.sources.services.holding import LEASE, claim
+from tests.sources.octoparse_double import OctoparseDouble
+from tests.sources.yard import Yard
+from yardkit.broker.base import BrokerUnavailable
+
+MakeYard = Callable[..., Yard]
+
+TOTAL = 4_060
+BATCHES = 41
+DEATHS = 40
+POINTS = (
+    *("sources.after_plan", "sources.before_publish", "sources.after_publish"),
+    "sources.after_checkpoint",
+)
+
+
+class Died(BaseException):
+    """The process is gone: no line after this one runs."""
+
+
+class Fate:
+    """Dies at the given number of hits of a failpoint."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+        self.died_at: Counter[str] = Counter()
+
+    def hit(self, name: str) -> None:
+        if self.left is None:
+            return
+        self.left -= 1
+        if self.left <= 0:
+            self.left = None
+            self.died_at[name] += 1
+            raise Died
+
+
+@pytest.fixture
+def fate(monkeypatch: pytest.MonkeyPatch) -> Fate:
+    made = Fate()
+    monkeypatch.setattr(harvesting, "hit", made.hit)
+    return made
+
+
+@pytest.mark.covers("S0.17", "S0.27")
+def test_forty_deaths_lose_nothing(yard: Yard, double: OctoparseDouble, fate: Fate) -> None:
+    chance = random.Random(7)
+    double.total = TOTAL
+    yard.start()
+    broker = yard.open_broker()
+    deaths = 0
+    while deaths < DEATHS:
+        # The same name starts again, as a supervisor would do it: no lease to wait for.
+        collector = yard.collector(broker=broker)
+        fate.left = chance.randint(1, 5)
+        try:
+            yard.collect(collector)
+        except Died:
+            deaths += 1
+        else:
+            break
+    fate.left = None
+    last = yard.collect(yard.collector(broker=broker))
+    assert (last.state, last.reason, last.resumed) == ("completed", "end", True)
+    assert deaths == DEATHS
+    assert len(fate.died_at) >= 3, fate.died_at
+    found = yard.deliveries()
+    numbers = Counter(each.headers["offset"] for each in found)
+    # Complete, and the same record has the same id each time it comes.
+    assert set(numbers) == set(range(TOTAL))
+    ids = {each.message_id: each.headers["offset"] for each in found}
+    assert len(ids) == TOTAL
+    # A death after a publish and before its checkpoint: that batch and no other comes again.
+    assert 0 < len(found) - TOTAL <= 100 * fate.died_at["sources.after_publish"]
+    rows = list(Harvest.objects.order_by("pk"))
+    assert sum(row.read for row in rows) == sum(row.published for row in rows) == TOTAL
+    assert [row.state for row in rows[:-1]] == ["interrupted"] * (len(rows) - 1)
+    assert {row.reason for row in rows[:-1]} == {"lost"}
+    assert yard.state.marker == TOTAL - 100
+    assert yard.state.checkpoint is None
+
+
+@pytest.mark.covers("S0.39")
+@pytest.mark.parametrize("point", ["sources.after_publish", "sources.before_mark"])
+def test_a_death_before_the_mark_sends_no_other_message(
+    make_yard: MakeYard,
+    double: OctoparseDouble,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+) -> None:
+    yard = make_yard(mode="not_exported")
+    double.total = 250
+    hits = iter([True])
+
+    def hit(name: str) -> None:
+        if name == point and next(hits, False):
+            raise Died
+
+    monkeypatch.setattr(harvesting, "hit", hit)
+    with pytest.raises(Died):
+        yard.harvest()
+    assert double.exported == 0
+    harvest = yard.collect(yard.collector())
+    found = yard.deliveries()
+    assert len({each.message_id for each in found}) == 250
+    # Noted before the mark, they are known; else the same ids come again.
+    twice = point == "sources.after_publish"
+    assert len(found) == (350 if twice else 250)
+    assert harvest.re_read == (0 if twice else 100)
+    assert double.exported == 250
+
+
+@pytest.mark.covers("S0.17", "S0.20")
+def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
+    yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double.total = 1000
+    collector = yard.collector()
+    hits = Counter[str]()
+
+    def hit(name: str) -> None:
+        hits[name] += 1
+        if hits["sources.after_checkpoint"] == 3 and name == "sources.after_checkpoint":
+            stop(project_id=yard.project.pk, names=["news"], actor=None, now=yard.clock.now())
+            # What the thread of the daemon does while the harvest runs in another.
+            collector_watch()
+
+    works = []
+
+    class Watched(module.Work):
+        def run(self) -> None:
+            works.append(self)
+            super().run()
+
+    def collector_watch() -> None:
+        works[-1].asked_to_stop = True
+
+    monkeypatch.setattr(module, "Work", Watched)
+    monkeypatch.setattr(harvesting, "hit", hit)
+    harvest = yard.harvest(collector)
+    assert (harvest.state, harvest.reason, harvest.published) == ("stopped", "manual", 300)
+    assert yard.state.marker is None
+    assert yard.state.stopped_at is not None
+    checkpoint = yard.state.checkpoint
+    assert checkpoint is not None
+    assert (checkpoint["start"], checkpoint["next"], checkpoint["end"]) == (900, 600, 0)
+    assert harvest.checkpoint == checkpoint
+    # More records meanwhile: the harvest goes on as it was planned.
+    double.total = 1200
+    hits["sources.after_checkpoint"] = 100
+    again = yard.harvest(collector)
+    assert (again.state, again.resumed, again.published) == ("completed", True, 700)
+    assert yard.state.marker == 900
+    assert yard.harvest(collector).published == 200
+    assert sorted(yard.numbers()) == list(range(1200))
+
+
+def test_a_collector_that_lost_its_lease_publishes_nothing_more(
+    yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double.total = 1000
+    slow = yard.collector("slow")
+    other = yard.collector("other")
+    stolen: list[Harvest] = []
+
+    def hit(name: str) -> None:
+        if name == "sources.after_checkpoint" and not stolen and yard.newest.batches == 3:
+            # It sleeps through its lease, and somebody else takes the source to its end.
+            stolen.append(yard.newest)
+            yard.clock.shift += LEASE + timedelta(seconds=1)
+            stolen.append(yard.collect(other))
+
+    monkeypatch.setattr(harvesting, "hit", hit)
+    yard.start()
+    slow.step()
+    assert (stolen[1].state, stolen[1].published) == ("completed", 700)
+    assert sorted(yard.numbers()) == list(range(1000))
+    first = Harvest.objects.earliest("pk")
+    assert (first.state, first.reason, first.published) == ("interrupted", "lost", 300)
+
+
+def test_two_collectors_never_have_the_same_source(yard: Yard, double: OctoparseDouble) -> None:
+    double.total = 10
+    yard.collector()
+    yard.start()
+    now = yard.clock.now()
+    first = claim(limit=5, collector="a", owner="a 1", now=now)
+    assert [held.name for held in first] == ["news"]
+    assert claim(limit=5, collector="b", owner="b 1", now=now) == []
+    assert claim(limit=5, collector="a", owner="a 1", now=now) == []
+    # A new start of the same collector need not wait for the lease of the old one.
+    again = claim(limit=5, collector="a", owner="a 2", now=now)
+    assert [held.generation for held in again] == [first[0].generation + 1]
+
+
+def test_a_broker_that_is_away_is_waited_for(
+    yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double.total = 450
+    broker = yard.open_broker()
+    publish = broker.publish
+    calls = Counter[str]()
+
+    def failing(messages: object) -> object:
+        calls["publish"] += 1
+        if calls["publish"] in (2, 3, 5):
+            raise BrokerUnavailable("no connection")
+        return publish(messages)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(broker, "publish", failing)
+    harvest = yard.harvest(yard.collector(broker=broker))
+    assert (harvest.state, harvest.published, calls["publish"]) == ("completed", 450, 8)
+    assert sorted(yard.numbers()) == list(range(450))
