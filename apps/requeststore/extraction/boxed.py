@@ -7,6 +7,7 @@ fails by ``too_slow`` or ``crashed``, and the next page is read by a new process
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import select
@@ -209,3 +210,34 @@ class Boxes:
         """End them all; waits for pages that are being read."""
         for box in self._boxes:
             box.close()
+
+
+class _Shared:
+    """What this process uses together; made at the first use."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.boxes: Boxes | None = None
+
+
+_shared: Final = _Shared()
+
+
+def shared_boxes() -> Boxes:
+    """The boxes of a process that reads many pages: one for each processor, four at most."""
+    with _shared.lock:
+        if _shared.boxes is None:
+            _shared.boxes = Boxes(min(4, os.cpu_count() or 1))
+        return _shared.boxes
+
+
+def close_shared_boxes() -> None:
+    """End them; the next use makes new ones."""
+    with _shared.lock:
+        boxes, _shared.boxes = _shared.boxes, None
+    if boxes is not None:
+        boxes.close()
+
+
+# Whoever forgets it leaves no process behind.
+atexit.register(close_shared_boxes)
