@@ -200,6 +200,11 @@ class Boxes:
         finally:
             self._free.put(box)
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that there are."""
+        return [box.pid for box in self._boxes if box.pid is not None]
+
     def __enter__(self) -> Boxes:
         return self
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from typing import Any, Final
 
@@ -153,3 +155,31 @@ def test_no_secret_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
         found = [box.extract("k", RULES, "quick", page("<div>a</div>")) for _ in range(2)]
         assert found[-1].records == [{"v": "a"}]
     assert box.pid is None
+
+
+def test_the_process_ends_with_its_owner() -> None:
+    """However that ends."""
+    program = (
+        "import time\n"
+        "from apps.requeststore.extraction import Page\n"
+        "from apps.requeststore.extraction.boxed import shared_boxes\n"
+        "boxes = shared_boxes()\n"
+        "page = Page(url='http://a.cn/', body=b'<p>a')\n"
+        "assert boxes.extract('k', {'r': {'fields': {'v': 'p'}}}, '', page).records\n"
+        "print(*boxes.pids, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    owner = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment
+    )
+    assert owner.stdout is not None
+    with owner.stdout:
+        pids = [int(each) for each in owner.stdout.readline().split()]
+        owner.kill()
+        owner.wait()
+    assert len(pids) == 1
+    until = time.monotonic() + 20
+    while os.path.exists(f"/proc/{pids[0]}") and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not os.path.exists(f"/proc/{pids[0]}")
