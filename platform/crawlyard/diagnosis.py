@@ -20,6 +20,8 @@ from apps.configcenter.models import Configuration
 from apps.jobs.models import Schedule
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
+from apps.requeststore.engine.errors import RequestStoreError
+from apps.requeststore.stores.opening import open_node
 from apps.routing.placeholders import placeholders, problems
 from apps.routing.queries.tracks import KIND
 from apps.runtime.queries import live_daemons
@@ -59,6 +61,8 @@ def diagnose() -> list[Finding]:
         _broker,
         _cache,
         _seeds,
+        _requests,
+        _request_nodes,
         _runner,
         _celery,
         _routers,
@@ -163,6 +167,37 @@ def _seeds() -> Finding:
         detail=f"reachable, {running}",
         how="manage.py up starts one; without it, run manage.py run_seeds",
     )
+
+
+def _requests() -> Finding:
+    return _nodes("REQUESTS_URL", {"default": settings.REQUESTS_NODES["default"]})
+
+
+def _request_nodes() -> Finding:
+    others = {name: url for name, url in settings.REQUESTS_NODES.items() if name != "default"}
+    if not others:
+        return Finding("REQUESTS_NODES", "", ok=True, detail="not set: one node")
+    return _nodes("REQUESTS_NODES", others)
+
+
+def _nodes(setting: str, nodes: dict[str, str]) -> Finding:
+    """Each is asked; the first that does not answer is named."""
+    shown = " ".join(
+        masked(url) if name == "default" else f"{name}={masked(url)}" for name, url in nodes.items()
+    )
+    found = []
+    for name, url in nodes.items():
+        try:
+            node = open_node(name, url)
+            try:
+                health = node.health()
+            finally:
+                node.close()
+        except RequestStoreError as error:
+            how = "sqlite:///folder that can be written, postgresql://... or mongodb://..."
+            return Finding(setting, shown, ok=False, detail=f"{name}: {error}", how=how)
+        found.append(f"{health.kind} {health.version}".strip())
+    return Finding(setting, shown, ok=True, detail=f"reachable: {', '.join(found)}")
 
 
 def _runner() -> Finding:

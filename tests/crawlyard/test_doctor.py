@@ -50,9 +50,12 @@ def test_stores_that_are_away_are_named_with_a_way_to_mend_them(daemons: Daemons
         BROKER_URL="amqp://guest:canary@127.0.0.1:9/",
         REDIS_URL="redis://:canary@127.0.0.1:9/0",
         RUNNER_URL="teleport://x",
+        REQUESTS_URL="postgresql://u:canary@127.0.0.1:9/x",
+        REQUESTS_NODES="second=sqlite:////proc/nowhere",
     )
     findings = {row["setting"]: row for row in json.loads(done.stdout)}
-    for setting in ("DATABASE_URL", "BROKER_URL", "REDIS_URL", "RUNNER_URL"):
+    stores = ("DATABASE_URL", "BROKER_URL", "REDIS_URL", "RUNNER_URL")
+    for setting in (*stores, "REQUESTS_URL", "REQUESTS_NODES"):
         assert not findings[setting]["ok"], findings[setting]
         assert findings[setting]["how"]
     assert "canary" not in done.stdout + done.stderr
@@ -67,6 +70,8 @@ def test_real_servers_are_connected_to(
         "DATABASE_URL": postgres_database,
         "BROKER_URL": rabbit_vhost,
         "REDIS_URL": redis_url,
+        "REQUESTS_URL": postgres_database,
+        "REQUESTS_NODES": f"second={postgres_database}",
     }
     done = daemons.manage("doctor", "--json", **environment)
     assert all(row["ok"] for row in json.loads(done.stdout))
