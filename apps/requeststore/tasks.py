@@ -7,6 +7,11 @@ from typing import Any
 
 from celery import shared_task
 
+from apps.requeststore.services.rebalancing import (
+    REBALANCE_TASK,
+    sweep_rebalances,
+    work_on_rebalance,
+)
 from apps.requeststore.services.scaling import decide_scale
 from apps.requeststore.services.telling import tell_scale
 from apps.requeststore.services.upkeep import upkeep_once
@@ -28,3 +33,17 @@ def upkeep(**_later: Any) -> None:
 def scale(**_later: Any) -> None:
     """How many fetchers are wanted from now on; whoever starts them elsewhere is told."""
     tell_scale(decide_scale())
+
+
+@shared_task(name=REBALANCE_TASK)
+def work_on(rebalance: int, **_later: Any) -> None:
+    """Go on with a re-balance for a while."""
+    work_on_rebalance(int(rebalance))
+
+
+@shared_task(name="requeststore.sweep_rebalances")
+def sweep_quiet_rebalances(**_later: Any) -> None:
+    """Re-balances whose worker died, that wait for taken requests, or whose wake-up was lost."""
+    woken = sweep_rebalances(now=database_now())
+    if woken:
+        logger.info("the sweep has woken workers for %d re-balances", woken)

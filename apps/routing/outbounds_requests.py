@@ -200,7 +200,7 @@ class RequestStoreOutbound:
         said = self._said(sent)
         url = said.get(self._data)
         if not isinstance(url, str):
-            return refused("no_data", f"the message has no text under {self._data}")
+            return refused("no_address", f"the message has no text under {self._data}")
         rule = said.get(self._rule_key) if self._rule_key is not None else None
         body = said.get(self._body) if self._body is not None else None
         params = {name: said[key] for name, key in self._params.items() if key in said}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from django.utils import timezone
@@ -9,7 +10,9 @@ from django.utils import timezone
 from apps.configcenter.services import activate, save_version
 from apps.projects.models import Project
 from apps.requeststore.engine.entity import Entity
+from apps.requeststore.models import Rebalance
 from apps.requeststore.services.kind import KIND
+from apps.requeststore.services.yard import shared_yard
 from tests.access.factories import make_project
 
 
@@ -36,3 +39,37 @@ def make_bizzes(**bizzes: dict[str, Any]) -> Project:
 def pages(number: int, **fields: Any) -> list[Entity]:
     """Requests for pages with different addresses."""
     return [Entity(url=f"https://example.com/{each}", **fields) for each in range(number)]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """What has an id in addresses and is no row."""
+
+    pk: str
+
+
+def make_biz(project: Project, name: str = "news") -> Numbered:
+    """A biz of the project, as this process knows it already."""
+    yard = shared_yard()
+    if not any(bound.name == name for bound in yard.bizzes(project.pk)):
+        save_bizzes(project, **{name: {}})
+        yard.wake()
+        yard.poll()
+    return Numbered(f"{project.pk}.{name}")
+
+
+def make_request(project: Project, **fields: Any) -> Numbered:
+    """A stored request of the biz ``news``."""
+    make_biz(project)
+    yard = shared_yard()
+    bound = yard.biz(project.pk, "news")
+    (number,) = yard.submit(bound, pages(1, **fields), by="test", now=yard.now())
+    return Numbered(str(number))
+
+
+def make_rebalance(project: Project, **fields: Any) -> Rebalance:
+    """A row of one that goes; nothing works on it."""
+    plan = {"database": "", "collection": "requests", "epoch": {}}
+    cursor = {"plan": plan, "sources": [], "ttl_seconds": 86_400}
+    values = {"project": project, "biz": "news", "config_version": 1, "cursor": cursor}
+    return Rebalance.objects.create(**(values | fields))

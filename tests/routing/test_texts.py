@@ -46,6 +46,7 @@ MAKERS: list[tuple[str, Mapping[str, str], dict[str, int]]] = [
     ("../daemon", ITEMS, {"Poison": 0}),
     ("failures.py", TARGETS, {"FailureFileError": 0}),
     ("../outbounds_jobs.py", TARGETS, {"away": 0, "refused": 0}),
+    ("../outbounds_requests.py", TARGETS, {"away": 0, "refused": 0}),
     ("../outbounds_seeds.py", TARGETS, {"away": 0, "refused": 0}),
     ("../placeholders.py", RULES, {"Problem": 1}),
     ("../services", RULES, {"Problem": 1}),
@@ -128,8 +129,12 @@ def test_no_words_are_left_over() -> None:
     assert RULES.keys() - used[id(RULES)] - yaml == set()
     assert ITEMS.keys() - used[id(ITEMS)] == set()
     jobs = {"job_disabled", "job_running", "too_many_waiting"}
+    requests = {
+        *("bad_setting", "biz_disabled", "store_unavailable", "submit_interrupted"),
+        "unknown_node",
+    }
     failures = {kind.value for kind in FailureKind}
-    assert TARGETS.keys() - used[id(TARGETS)] - failures - jobs == set()
+    assert TARGETS.keys() - used[id(TARGETS)] - failures - jobs - requests == set()
 
 
 # --- shown ----------------------------------------------------------------------------------------

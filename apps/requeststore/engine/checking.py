@@ -129,7 +129,8 @@ class _Reader:
             self.flaws.append(Flaw(place, "not_list"))
             return None
         found = [self.value(each, kind, f"{place}[{n}]") for n, each in enumerate(value)]
-        return [each for each in found if each is not None]
+        # One that cannot be read spoils them all: their number and order mean something.
+        return None if any(each is None for each in found) else found
 
     def _dict(self, value: object, kind: Any, place: str) -> dict[str, Any] | None:
         if not isinstance(value, dict):
@@ -203,7 +204,7 @@ def _times(place: str, biz: Biz) -> Iterator[Flaw]:
     yield from _within(place, "finish_by_seconds", biz.finish_by_seconds, 0, MAX_TTL_SECONDS)
     if biz.finish_by_seconds > biz.ttl_seconds:
         yield Flaw(f"{place}.finish_by_seconds", "after_ttl", {"ttl": biz.ttl_seconds}, True)
-    if biz.take_seconds < biz.fetch.timeout_seconds:
+    if 0 < biz.take_seconds < biz.fetch.timeout_seconds:
         values = {"timeout": biz.fetch.timeout_seconds}
         yield Flaw(f"{place}.take_seconds", "taken_too_short", values, True)
 
@@ -211,6 +212,7 @@ def _times(place: str, biz: Biz) -> Iterator[Flaw]:
 def _epochs(place: str, epochs: list[Epoch]) -> Iterator[Flaw]:
     if not 1 <= len(epochs) <= MAX_EPOCHS:
         yield Flaw(f"{place}.epochs", "epochs_count", {"most": MAX_EPOCHS})
+        return
     before = -1
     for number, epoch in enumerate(epochs):
         where = f"{place}.epochs[{number}]"
@@ -227,7 +229,7 @@ def _epochs(place: str, epochs: list[Epoch]) -> Iterator[Flaw]:
                 yield Flaw(f"{where}.nodes[{index}]", "bad_name")
             elif node in epoch.nodes[:index]:
                 yield Flaw(f"{where}.nodes[{index}]", "node_twice", {"node": node}, True)
-        if len(epoch.nodes) > epoch.splits:
+        if len(epoch.nodes) > epoch.splits > 0:
             values = {"nodes": len(epoch.nodes), "splits": epoch.splits}
             yield Flaw(f"{where}.nodes", "idle_nodes", values, True)
 

@@ -7,7 +7,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, TAKEN
+from django.db.models import Sum
+
+from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, PROCESSED, TAKEN
 from apps.requeststore.models import ClosedSlice, QueueReport, Rebalance, ShardReport
 from apps.requeststore.states import RebalanceState
 
@@ -99,8 +101,13 @@ class Standing:
         return list(dict.fromkeys(each for each in told if each))
 
 
-def standings(projects: Collection[int], biz: str | None = None) -> dict[Key, Standing]:
-    """Of every biz of these projects that has rows, or of one name. Four queries."""
+def standings(
+    projects: Collection[int], biz: str | None = None, *, by_flag: bool = False
+) -> dict[Key, Standing]:
+    """Of every biz of these projects that has rows, or of one name. Four queries.
+
+    ``by_flag``: what is in closed slices by each flag, and not only processed and expired.
+    """
     found: defaultdict[Key, Standing] = defaultdict(Standing)
     wanted = {"project_id__in": projects} | ({} if biz is None else {"biz": biz})
     for report in ShardReport.objects.filter(**wanted):
@@ -109,8 +116,15 @@ def standings(projects: Collection[int], biz: str | None = None) -> dict[Key, St
         one.live.update(_flags(report.by_flag))
         one.expiring.update({str(span): int(number) for span, number in report.expiring.items()})
     slices = ClosedSlice.objects.filter(**wanted).order_by()
-    for project, name, counts in slices.values_list("project_id", "biz", "by_flag").iterator():
-        found[project, name].closed.update(_flags(counts))
+    if by_flag:
+        for project, name, counts in slices.values_list("project_id", "biz", "by_flag").iterator():
+            found[project, name].closed.update(_flags(counts))
+    else:
+        sums = slices.values_list("project_id", "biz").annotate(
+            ended=Sum("processed"), over=Sum("expired")
+        )
+        for project, name, ended, over in sums:
+            found[project, name].closed.update({PROCESSED: ended, EXPIRED: over})
     for queue in QueueReport.objects.filter(**wanted):
         found[queue.project_id, queue.biz].queue = queue
     for row in Rebalance.objects.filter(**wanted, state=RebalanceState.RUNNING):
@@ -118,9 +132,9 @@ def standings(projects: Collection[int], biz: str | None = None) -> dict[Key, St
     return dict(found)
 
 
-def slices_around(project_id: int, moment: datetime) -> list[ClosedSlice]:
-    """The closed slices of a project that hold this moment."""
-    near = ClosedSlice.objects.filter(project_id=project_id, start_at__lte=moment)
+def slices_around(projects: Collection[int], moment: datetime) -> list[ClosedSlice]:
+    """The closed slices of these projects that hold this moment; at most 200 are looked at."""
+    near = ClosedSlice.objects.filter(project_id__in=projects, start_at__lte=moment)
     return [
         each
         for each in near.order_by("-start_at")[:200]

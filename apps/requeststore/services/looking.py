@@ -108,6 +108,15 @@ class Looking:
                 if missed and place not in asked:
                     asked.add(place)
                     missed = ask(place, missed)
+        if missed and (len(bound.settings.epochs) > 1 or bound.former):
+            # A re-balance moves to the newest epoch's places, which may have been asked before a
+            # request came there, and its old place after it had gone.
+            newest = dict[Place, list[_Item]]()
+            for item in missed:
+                place = bound.spread.place(key(item)[0], bound.settings.epochs[-1].since)
+                newest.setdefault(place, []).append(item)
+            for place, group in newest.items():
+                ask(place, group)
         return away
 
     def page(

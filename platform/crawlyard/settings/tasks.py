@@ -24,6 +24,7 @@ HOUSEKEEPING: Final = {
         "requeststore.scale": 10.0,
         "requeststore.upkeep": 10.0,
         "routing.sweep_ledger": 10.0,
+        "requeststore.sweep_rebalances": 10.0,
         "seeds.sweep_operations": 10.0,
         "sources.forget_records": 600.0,
     }.items()

@@ -12,6 +12,7 @@ import pytest
 from apps.access.models import AuditRecord
 from apps.projects.models import Project
 from apps.requeststore.engine.flags import MOVING, NEW, PROCESSED, TAKEN
+from apps.requeststore.engine.sharding import Place
 from apps.requeststore.errors import (
     EpochToCome,
     NoSuchBiz,
@@ -32,7 +33,8 @@ from apps.requeststore.services.rebalancing import (
 )
 from apps.requeststore.services.yard import BoundBiz, Yard, shared_yard
 from apps.requeststore.states import RebalanceState
-from apps.requeststore.stores.base import Entry, Finish
+from apps.requeststore.stores.base import Entry, Finish, Shard, StoredRequest
+from apps.requeststore.stores.sqlite import SqliteNode
 from tests.access.factories import make_project
 from tests.requeststore.factories import make_bizzes, pages, save_bizzes
 from yardkit.failpoints import FailpointError
@@ -141,12 +143,22 @@ def test_the_dry_run_tells_what_would_be_moved(store: Store) -> None:
 
 
 @pytest.mark.covers("S4.14")
-def test_from_4_to_16_splits_while_producers_submit_and_a_fetcher_works(store: Store) -> None:
+def test_from_4_to_16_splits_while_producers_submit_and_a_fetcher_works(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     held = store.take(store.ids[:10], store.now)
     assert len(held) == 10
     ids = list(store.ids)
     wrong = len(store.misplaced(ids))
     looked = Counter[str]()
+
+    def hit(name: str) -> None:
+        # In the middle of a batch, too.
+        if name.startswith("requeststore.move"):
+            looked[name] += 1
+            assert store.all_found(ids)
+
+    monkeypatch.setattr("yardkit.failpoints.hit", hit)
 
     def told(row: Rebalance) -> None:
         looked["at"] += 1
@@ -168,6 +180,7 @@ def test_from_4_to_16_splits_while_producers_submit_and_a_fetcher_works(store: S
     # All are moved but those in somebody's hands, which it waits for.
     assert row.state == RebalanceState.RUNNING
     assert looked["at"] > 10
+    assert looked["requeststore.move.received"] > 5
     later = [number for _at, number in cursor_of(row).later]
     assert set(later) <= {one.id for one in held}
     assert set(store.misplaced(ids)) == set(later)
@@ -307,3 +320,34 @@ def test_entries_are_found_wherever_their_requests_were_moved(store: Store) -> N
     """The queue knows nothing of moves: what it hands out is taken in the new place."""
     work(store.start())
     assert len(store.take(store.ids, store.now)) == len(store.ids)
+
+
+@pytest.mark.covers("S4.14")
+def test_a_look_that_a_move_overtakes_finds_the_request_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new place is asked first, then the request comes there, then the old place is asked."""
+    work(store.start())
+    store.change(
+        epochs=[FOUR, sixteen(store.now - 30_000), {"since": store.now - 10_000, "splits": 9}]
+    )
+    (number, *_others) = store.misplaced(store.ids)
+    row = store.start()
+    newest = store.biz.spread.place(number, store.now)
+    asked: list[Place] = []
+    really = SqliteNode.find
+
+    def find(node: SqliteNode, shard: Shard, ids: list[int]) -> list[StoredRequest | None]:
+        answer = really(node, shard, ids)
+        if list(ids) == [number] and node is store.yard.node(newest.node):
+            asked.append(Place(newest.node, shard))
+            if asked[-1] == newest and asked.count(newest) == 1:
+                assert answer == [None]
+                work(row)
+        return answer
+
+    monkeypatch.setattr(SqliteNode, "find", find)
+    found = store.yard.find(number, store.project.pk)
+    assert found is not None
+    assert found.place == newest
+    assert asked.count(newest) == 2

@@ -1,0 +1,1 @@
+"""Tests of REST of the request store."""
