@@ -26,6 +26,10 @@ class Page:
 
 ROUTER: Final = "routing.RouterReport"
 ITEM: Final = "routing.RoutedItem"
+SAMPLE: Final = "requeststore.SamplePage"
+STORED: Final = "requeststore.ShardReport"
+QUEUED: Final = "requeststore.QueueReport"
+SOURCE: Final = "sources.SourceState"
 # (group, [(model, icon)]); what is not registered, or not for this person, is left out.
 GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
     (
@@ -55,6 +59,23 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
             ("seeds.Frontier", "park"),
             ("seeds.ResourcePool", "key_vertical"),
             ("seeds.Resource", "badge"),
+        ],
+    ),
+    (
+        _("Request store"),
+        [
+            Page(STORED, "inventory_2", "admin:requeststore_shardreport_changelist", _("Bizzes")),
+            Page(QUEUED, "monitoring", "admin:requeststore_queuereport_changelist", _("Pace")),
+            Page(STORED, "search", "admin:requeststore_look_up", _("Look up a request")),
+            Page(SAMPLE, "science", "admin:requeststore_samplepage_changelist", _("Try a rule")),
+        ],
+    ),
+    (
+        _("Sources"),
+        [
+            Page(SOURCE, "database", "admin:sources_sourcestate_changelist", _("Sources")),
+            ("sources.Harvest", "agriculture"),
+            ("sources.Credential", "key"),
         ],
     ),
     (

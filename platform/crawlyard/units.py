@@ -30,6 +30,7 @@ def box(
         Unit("router", manage("run_router")),
         Unit("seeds", manage("run_seeds")),
         Unit("collector", manage("run_collector")),
+        fetcher(1),
         Unit("statistics", manage("run_statistics")),
         *_workers(builds_apart=builds_apart),
         Unit("beat", manage("run_beat")),

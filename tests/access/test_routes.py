@@ -20,6 +20,7 @@ from apps.agents.models import HostRule, HostState
 from apps.jobs.models import JobLink, PlannedRun, Schedule
 from apps.projects.models import Delivery, Project
 from apps.seeds.services import calling
+from apps.sources.models import Credential, Harvest
 from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
 from tests.access.routes import Route, all_routes
 from tests.agents.factories import make_agent, make_allocation
@@ -28,10 +29,12 @@ from tests.joblogs.factories import make_build
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.building import make_image
 from tests.requeststore.factories import Numbered, make_biz, make_rebalance, make_request
+from tests.requeststore.tester.shop import make_sample
 from tests.routing.api.ruled import ruled
 from tests.routing.factories import arrive, row_of
 from tests.seeds.factories import make_frontier, make_operation
 from tests.seeds.resources.factories import make_pool, make_resource
+from tests.sources.records import sourced
 
 pytestmark = pytest.mark.django_db
 
@@ -42,10 +45,13 @@ SAFE = ("get",)
 # Questions that need a body: they change nothing.
 ASKING = {
     "api/v1/agents/allocations/preview",
+    "api/v1/bizzes/{pk}/rules/test",
     "api/v1/config/{pk}/check",
     "api/v1/frontiers/{pk}/look-up",
     "api/v1/jobs/schedule/preview",
     "api/v1/projects/{pk}/tags/preview",
+    "api/v1/sources/projects/{pk}/dry-run",
+    "api/v1/sources/projects/{pk}/peek",
     "api/v1/routing/projects/{pk}/explain",
     "api/v1/routing/projects/{pk}/replay",
 }
@@ -118,6 +124,14 @@ MAKERS: dict[str, Callable[[World], Model | Numbered]] = {
         decided_at=timezone.now(),
     ),
     "api/v1/projects/{pk}": lambda world: world.project,
+    "api/v1/sample-pages/{pk}": lambda world: make_sample(world.project),
+    "api/v1/harvests/{pk}": lambda world: Harvest.objects.create(
+        project=world.project, source="news"
+    ),
+    "api/v1/source-credentials/{pk}": lambda world: Credential.objects.create(
+        project=world.project, name=f"vendor-{Credential.objects.count()}"
+    ),
+    "api/v1/sources/projects/{pk}": lambda world: sourced(world.project),
     "api/v1/resource-pools/{pk}": lambda world: make_pool(world.project),
     "api/v1/resources/{pk}": lambda world: make_resource(make_pool(world.project)),
     "api/v1/routing/items/{pk}": lambda world: row_of(arrive(world.project)[0]),
@@ -306,9 +320,16 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/requests", "post", Role.OPERATOR),
         ("api/v1/requests/{pk}", "get", Role.VIEWER),
         ("api/v1/resource-pools/{pk}/lease", "post", Role.EDITOR),
+        ("api/v1/sample-pages", "post", Role.EDITOR),
+        ("api/v1/sample-pages/{pk}", "delete", Role.EDITOR),
         ("api/v1/resources/{pk}/return", "post", Role.OPERATOR),
         ("api/v1/resources/{pk}/ban", "post", Role.OPERATOR),
         ("api/v1/routing/projects/{pk}/task", "post", Role.OPERATOR),
+        ("api/v1/source-credentials", "post", Role.EDITOR),
+        ("api/v1/sources/projects/{pk}/start", "post", Role.OPERATOR),
+        ("api/v1/sources/projects/{pk}/lease", "post", Role.OPERATOR),
+        ("api/v1/sources/projects/{pk}/marker", "post", Role.EDITOR),
+        ("api/v1/sources/projects/{pk}/dry-run", "post", Role.OPERATOR),
         ("api/v1/routing/projects/{pk}/explain", "post", Role.VIEWER),
         ("api/v1/routing/projects/{pk}/replay", "post", Role.VIEWER),
         ("api/v1/routing/items/{pk}/cancel", "post", Role.OPERATOR),

@@ -14,38 +14,52 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pymongo import MongoClient
-from pymongo.errors import PyMongoError
 
 REAL_URL = os.environ.get("CRAWLYARD_TEST_MONGODB_URL", "")
-_START_SECONDS = 60.0
-# It ends with its input, so that none outlives a test session that was killed.
-_WATCHED = """
-import os, signal, subprocess, sys
-server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
-for name in ("SIGTERM", "SIGINT"):
-    signal.signal(getattr(signal, name), lambda *_: server.kill())
-print(server.pid, flush=True)
+# Not its own program, which does not let one choose how often it deletes what has expired. It ends
+# with its input, so that none outlives a test session that was killed.
+_SERVER = """
+import os
+import sys
+from secantus.server import SecantusDBServer
+
+port, folder, sweep_seconds, durable = sys.argv[1:]
+server = SecantusDBServer(
+    port=int(port),
+    storage_path=folder,
+    ttl_sweep_seconds=float(sweep_seconds),
+    cache_size="64M",
+    durable=durable == "True",
+    enable_test_commands=True,
+)
+server.start()
+print("ready", flush=True)
 sys.stdin.read()
-server.kill()
-server.wait()
+os._exit(0)
 """
 
 
 class MongoServer:
     """One server; ``url`` is its address. A real one cannot be killed, or made to hang."""
 
-    def __init__(self, url: str = "", folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        url: str = "",
+        folder: Path | None = None,
+        sweep_seconds: float = 3600.0,
+        durable: bool = True,
+    ) -> None:
         self.is_real = bool(url)
         self.url = url
         self._folder = folder
+        self._sweep_seconds = sweep_seconds
+        self._durable = durable
         self._process: subprocess.Popen[str] | None = None
-        self.pid = 0
         if not url:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 self._port = free.getsockname()[1]
@@ -53,36 +67,24 @@ class MongoServer:
             self.start()
 
     def start(self) -> None:
-        """Where its address was, empty unless it has a folder."""
-        assert self._folder is not None
-        command = [
-            str(Path(sys.executable).with_name("secantusd-py")),
-            *("--host", "127.0.0.1", "--port", str(self._port), "--log-level", "ERROR"),
-            *("--storage-path", ":memory:", "--cache-size", "64M", "--enable-test-commands"),
-        ]
+        """At its address, with what it had on disk."""
+        arguments = (self._port, self._folder, self._sweep_seconds, self._durable)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _WATCHED, *command],
+            [sys.executable, "-c", _SERVER, *map(str, arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            # It looks for a file of settings where it starts.
-            cwd=self._folder,
             start_new_session=True,
         )
         assert self._process.stdout is not None
-        self.pid = int(self._process.stdout.readline())
-        deadline = time.monotonic() + _START_SECONDS
-        while True:
-            with contextlib.suppress(PyMongoError), self.connect() as client:
-                client.admin.command("ping")
-                return
-            assert time.monotonic() < deadline, "SecantusDB did not start"
+        assert self._process.stdout.readline() == "ready\n", "SecantusDB did not start"
 
     def stop(self) -> None:
-        """As if killed."""
+        """Kills it."""
         if self._process is not None:
-            self._process.communicate("", timeout=20)
+            self._process.kill()
+            self._process.communicate(timeout=20)
             self._process = None
 
     def connect(self) -> MongoClient[dict[str, object]]:
@@ -98,10 +100,13 @@ class MongoServer:
 
 
 @contextlib.contextmanager
-def lend_mongodb() -> Iterator[MongoServer]:
-    """A server of one's own, for tests that stop it."""
+def lend_mongodb(sweep_seconds: float = 3600.0, durable: bool = True) -> Iterator[MongoServer]:
+    """A server of one's own, for tests that stop it; so often it looks what has expired.
+
+    ``durable``: what it has survives its being killed.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        server = MongoServer(folder=Path(folder))
+        server = MongoServer(folder=Path(folder), sweep_seconds=sweep_seconds, durable=durable)
         try:
             yield server
         finally:
@@ -114,7 +119,7 @@ def mongodb_server() -> Iterator[MongoServer]:
     if REAL_URL:
         yield MongoServer(REAL_URL)
         return
-    with lend_mongodb() as server:
+    with lend_mongodb(durable=False) as server:
         yield server
 
 

@@ -50,9 +50,11 @@ class Numbered:
 
 def make_biz(project: Project, name: str = "news") -> Numbered:
     """A biz of the project, as this process knows it already."""
-    save_bizzes(project, **{name: {}})
-    shared_yard().wake()
-    shared_yard().poll()
+    yard = shared_yard()
+    if not any(bound.name == name for bound in yard.bizzes(project.pk)):
+        save_bizzes(project, **{name: {}})
+        yard.wake()
+        yard.poll()
     return Numbered(f"{project.pk}.{name}")
 
 

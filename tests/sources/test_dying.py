@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from apps.sources.daemon import collector as module
+from apps.sources.daemon.working import Work
 from apps.sources.engine import harvesting
 from apps.sources.models import Harvest
 from apps.sources.services import stop
@@ -140,9 +140,9 @@ def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
             # What the thread of the daemon does while the harvest runs in another.
             collector_watch()
 
-    works = []
+    works: list[Work] = []
 
-    class Watched(module.Work):
+    class Watched(Work):
         def run(self) -> None:
             works.append(self)
             super().run()
@@ -150,7 +150,7 @@ def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
     def collector_watch() -> None:
         works[-1].asked_to_stop = True
 
-    monkeypatch.setattr(module, "Work", Watched)
+    monkeypatch.setattr("apps.sources.daemon.collector.Work", Watched)
     monkeypatch.setattr(harvesting, "hit", hit)
     harvest = yard.harvest(collector)
     assert (harvest.state, harvest.reason, harvest.published) == ("stopped", "manual", 300)

@@ -1,5 +1,7 @@
 """The admin of this app."""
 
+from apps.requeststore.admin.bizzes import BizAdmin
+from apps.requeststore.admin.monitoring import MonitoringAdmin
 from apps.requeststore.admin.tester import SamplePageAdmin
 
-__all__ = ["SamplePageAdmin"]
+__all__ = ["BizAdmin", "MonitoringAdmin", "SamplePageAdmin"]

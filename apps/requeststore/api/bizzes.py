@@ -18,10 +18,10 @@ from apps.requeststore.api.asking import BIZ_ID, AsksStore, biz_id, biz_named, s
 from apps.requeststore.api.serializers import (
     BizPageSerializer,
     BizSerializer,
-    PreviewSerializer,
+    RebalancePreviewSerializer,
     RebalanceSerializer,
-    ReopenedSerializer,
-    ReopenSerializer,
+    ReopenedRequestsSerializer,
+    ReopenRequestsSerializer,
     place_of,
 )
 from apps.requeststore.api.tester import RuleTesterMixin
@@ -47,7 +47,7 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
     def list(self, request: Request) -> Response:
         """All bizzes of the caller's projects, by project and name; in one page."""
         bizzes = seen_bizzes(request.user)
-        found = standings({bound.project_id for bound in bizzes})
+        found = standings({bound.project_id for bound in bizzes}, by_flag=True)
         rows = [
             shown(bound, found.get((bound.project_id, bound.name), Standing())) for bound in bizzes
         ]
@@ -57,11 +57,11 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
     def retrieve(self, request: Request, pk: str) -> Response:
         """One of them. ``books`` are some seconds old."""
         bound = biz_named(request.user, pk)
-        found = standings([bound.project_id], bound.name)
+        found = standings([bound.project_id], bound.name, by_flag=True)
         standing = found.get((bound.project_id, bound.name), Standing())
         return Response(BizSerializer(shown(bound, standing)).data)
 
-    @extend_schema(methods=["get"], responses=PreviewSerializer)
+    @extend_schema(methods=["get"], responses=RebalancePreviewSerializer)
     @extend_schema(methods=["post"], request=None, responses={202: RebalanceSerializer})
     @action(detail=True, methods=["get", "post"])
     @repeatable
@@ -73,12 +73,12 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
         """
         bound = biz_named(request.user, pk)
         if request.method == "GET":
-            return Response(PreviewSerializer(preview(bound, shared_yard())).data)
+            return Response(RebalancePreviewSerializer(preview(bound, shared_yard())).data)
         require_role(request.user, bound.project_id, Role.EDITOR)
         row = start_rebalance(project_id=bound.project_id, biz=bound.name, actor=self.person)
         return Response(RebalanceSerializer(row).data, status=status.HTTP_202_ACCEPTED)
 
-    @extend_schema(request=ReopenSerializer, responses=ReopenedSerializer)
+    @extend_schema(request=ReopenRequestsSerializer, responses=ReopenedRequestsSerializer)
     @action(detail=True, methods=["post"])
     @repeatable
     def reopen(self, request: Request, pk: str) -> Response:
@@ -89,7 +89,7 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
         """
         bound = biz_named(request.user, pk)
         require_role(request.user, bound.project_id, Role.OPERATOR)
-        asked = ReopenSerializer(data=request.data)
+        asked = ReopenRequestsSerializer(data=request.data)
         asked.is_valid(raise_exception=True)
         values = asked.validated_data
         done = reopen_requests(
@@ -102,7 +102,7 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
             limit=values["limit"],
         )
         answer = {"reopened": done.reopened, "more": done.more}
-        return Response(ReopenedSerializer(answer).data)
+        return Response(ReopenedRequestsSerializer(answer).data)
 
 
 def shown(bound: BoundBiz, standing: Standing) -> dict[str, Any]:

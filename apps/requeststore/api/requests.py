@@ -24,9 +24,9 @@ from apps.requeststore.api.serializers import (
     SUBMIT,
     RequestFilterSerializer,
     RequestPageSerializer,
-    StorySerializer,
-    SubmitSerializer,
-    SubmittedSerializer,
+    RequestsSubmitSerializer,
+    RequestsSubmittedSerializer,
+    RequestStorySerializer,
 )
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.queries.stories import moment, row_of, story_of
@@ -50,7 +50,7 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
 
     @extend_schema(
         request=SUBMIT,
-        responses={201: SubmittedSerializer},
+        responses={201: RequestsSubmittedSerializer},
         examples=[
             OpenApiExample(
                 "One page",
@@ -81,7 +81,7 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
         if not has_role_somewhere(request.user, Role.OPERATOR):
             raise RoleRequired
         body = request.data if isinstance(request.data, dict) else {}
-        asked = SubmitSerializer(data=body, context={"request": request})
+        asked = RequestsSubmitSerializer(data=body, context={"request": request})
         asked.is_valid(raise_exception=True)
         if unknown := [str(name) for name in body if name not in _FIELDS]:
             raise ValidationError({name: [_("There is no such field.")] for name in unknown})
@@ -107,7 +107,7 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
             "count": len(done.ids),
             "ids": [str(number) for number in done.ids],
         }
-        return Response(SubmittedSerializer(answer).data, status=status.HTTP_201_CREATED)
+        return Response(RequestsSubmittedSerializer(answer).data, status=status.HTTP_201_CREATED)
 
     @extend_schema(parameters=[RequestFilterSerializer], responses=RequestPageSerializer)
     def list(self, request: Request) -> Response:
@@ -142,7 +142,7 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
         ]
         return Response(RequestPageSerializer({"results": rows, "next": after}).data)
 
-    @extend_schema(responses=StorySerializer)
+    @extend_schema(responses=RequestStorySerializer)
     def retrieve(self, request: Request, pk: str) -> Response:
         """Where a request stands, and everything that happened to it (seed S4.29).
 
@@ -164,7 +164,7 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
             whole=has_role(request.user, bound.project_id, Role.OPERATOR),
             now=yard.now(),
         )
-        return Response(StorySerializer(story).data)
+        return Response(RequestStorySerializer(story).data)
 
 
 def _ms(value: Any, usual: int) -> int:

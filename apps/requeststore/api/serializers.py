@@ -17,8 +17,6 @@ from apps.requeststore.models import Rebalance
 from apps.requeststore.queries.stories import LABELS, STEPS
 from apps.requeststore.services.rebalance_plan import cursor_of
 
-_STATES: Final = [(name, name) for name in LABELS]
-_KINDS: Final = [(str(name), str(name)) for name in STEPS]
 _ENTITY: Final = {
     "type": "object",
     "required": ["url"],
@@ -60,14 +58,14 @@ SUBMIT: Final = {
 }
 
 
-class SubmitSerializer(serializers.Serializer[Any]):
+class RequestsSubmitSerializer(serializers.Serializer[Any]):
     """Where requests shall go; the requests themselves are read by ``services.intake``."""
 
     project = VisibleRelatedField(queryset=Project.objects.all())
     biz = serializers.CharField(max_length=32)
 
 
-class SubmittedSerializer(serializers.Serializer[Any]):
+class RequestsSubmittedSerializer(serializers.Serializer[Any]):
     """Ids in the order of the requests, as texts: numbers so large lose digits elsewhere."""
 
     project = serializers.IntegerField()
@@ -87,7 +85,7 @@ class RequestRowSerializer(serializers.Serializer[Any]):
     ts = serializers.IntegerField()
     stored_at = serializers.DateTimeField()
     flag = serializers.IntegerField()
-    state = serializers.ChoiceField(choices=_STATES)
+    state = serializers.CharField(help_text=", ".join(LABELS))
     meaning = serializers.CharField(help_text=_("Of a flag of the biz's own."))
     priority = serializers.IntegerField()
     tries = serializers.IntegerField()
@@ -100,7 +98,7 @@ class RequestRowSerializer(serializers.Serializer[Any]):
     result = serializers.JSONField(allow_null=True)
 
 
-class PlaceSerializer(serializers.Serializer[Any]):
+class ShardPlaceSerializer(serializers.Serializer[Any]):
     """A shard."""
 
     node = serializers.CharField()
@@ -108,28 +106,28 @@ class PlaceSerializer(serializers.Serializer[Any]):
     collection = serializers.CharField()
 
 
-class StepSerializer(serializers.Serializer[Any]):
+class RequestStepSerializer(serializers.Serializer[Any]):
     """One line of a story."""
 
     at = serializers.DateTimeField()
-    kind = serializers.ChoiceField(choices=_KINDS)
+    kind = serializers.CharField(help_text=", ".join(STEPS))
     by = serializers.CharField()
     text = serializers.CharField()
 
 
-class StorySerializer(RequestRowSerializer):
+class RequestStorySerializer(RequestRowSerializer):
     """All that is known of a request. ``data``: headers, params, body and meta are for operators.
 
     Values whose names sound secret are masked.
     """
 
     settings_version = serializers.IntegerField()
-    place = PlaceSerializer()
+    place = ShardPlaceSerializer()
     id_made_at = serializers.DateTimeField(allow_null=True)
     id_worker = serializers.IntegerField(allow_null=True)
     data_bytes = serializers.IntegerField()
     data = serializers.DictField()  # type: ignore[assignment]  # a field, as REST names it
-    steps = StepSerializer(many=True)
+    steps = RequestStepSerializer(many=True)
 
 
 class RequestFilterSerializer(serializers.Serializer[Any]):
@@ -202,7 +200,7 @@ class RebalanceSerializer(serializers.ModelSerializer[Rebalance]):
         return cursor_of(row).expired
 
 
-class EpochSerializer(serializers.Serializer[Any]):
+class BizEpochSerializer(serializers.Serializer[Any]):
     """How requests are spread from ``since`` (ms) on."""
 
     since = serializers.IntegerField()
@@ -211,7 +209,7 @@ class EpochSerializer(serializers.Serializer[Any]):
     balance = serializers.CharField()
 
 
-class SourceLineSerializer(serializers.Serializer[Any]):
+class RebalanceSourceSerializer(serializers.Serializer[Any]):
     """A shard that requests would leave."""
 
     place = serializers.SerializerMethodField()
@@ -219,23 +217,23 @@ class SourceLineSerializer(serializers.Serializer[Any]):
     would_move = serializers.IntegerField()
     is_exact = serializers.BooleanField()
 
-    @extend_schema_field(PlaceSerializer)
+    @extend_schema_field(ShardPlaceSerializer)
     def get_place(self, line: Any) -> dict[str, str]:
         """Flat."""
         return place_of(line.place)
 
 
-class PreviewSerializer(serializers.Serializer[Any]):
+class RebalancePreviewSerializer(serializers.Serializer[Any]):
     """What a re-balance would do. ``seconds``: null where none has told how fast they are."""
 
-    epoch = EpochSerializer()
-    before = EpochSerializer(allow_null=True)
+    epoch = BizEpochSerializer()
+    before = BizEpochSerializer(allow_null=True)
     begins_later = serializers.BooleanField()
     requests = serializers.IntegerField()
     would_move = serializers.IntegerField()
     is_exact = serializers.BooleanField()
     seconds = serializers.FloatField(allow_null=True)
-    lines = SourceLineSerializer(many=True)
+    lines = RebalanceSourceSerializer(many=True)
 
 
 class BizSerializer(serializers.Serializer[Any]):
@@ -251,8 +249,8 @@ class BizSerializer(serializers.Serializer[Any]):
     ttl_seconds = serializers.IntegerField()
     keep_seconds = serializers.IntegerField()
     take_seconds = serializers.IntegerField()
-    epochs = EpochSerializer(many=True)
-    places = PlaceSerializer(many=True)
+    epochs = BizEpochSerializer(many=True)
+    places = ShardPlaceSerializer(many=True)
     books = serializers.DictField()
 
 
@@ -263,7 +261,7 @@ class BizPageSerializer(serializers.Serializer[Any]):
     next = serializers.CharField(allow_null=True)
 
 
-class ReopenSerializer(serializers.Serializer[Any]):
+class ReopenRequestsSerializer(serializers.Serializer[Any]):
     """Which ended requests shall be tried again; without ``ids`` those of a time."""
 
     ids = serializers.ListField(
@@ -279,7 +277,7 @@ class ReopenSerializer(serializers.Serializer[Any]):
     )
 
 
-class ReopenedSerializer(serializers.Serializer[Any]):
+class ReopenedRequestsSerializer(serializers.Serializer[Any]):
     """How many are new again; ``more``: call again for the rest."""
 
     reopened = serializers.IntegerField()

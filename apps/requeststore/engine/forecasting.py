@@ -20,7 +20,7 @@ from typing import Final
 # Rates over less than this tell nothing.
 LEAST_SECONDS: Final = 60
 # A backlog that is worked off in so many seconds is none: somebody has to hold some.
-NO_BACKLOG_SECONDS: Final = 5.0
+NO_BACKLOG_SECONDS: Final = 10.0
 NO_BACKLOG: Final = 10
 # What is late already is to be done in this part of the planned time, but not in less than that.
 CATCH_UP: Final = 0.1

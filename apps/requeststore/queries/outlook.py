@@ -81,12 +81,16 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """All bizzes that somebody sees. ``fetchers``: how many live. ``state``: of the scaling."""
+    """All bizzes that somebody sees. ``fetchers``: how many live. ``state``: of the scaling.
+
+    ``heard_seconds``: for how many of the last 300 somebody has listened for counts.
+    """
 
     bizzes: list[Standing]
     fetchers: int
     state: ScaleState
     now: datetime
+    heard_seconds: int
 
 
 def standings(*, projects: Collection[int] | None, now: datetime | None = None) -> Standings:
@@ -121,7 +125,7 @@ def standings(*, projects: Collection[int] | None, now: datetime | None = None) 
                 forecast=forecast(facts),
             )
         )
-    return Standings(bizzes, running, state, now)
+    return Standings(bizzes, running, state, now, found.heard_seconds)
 
 
 def capacity_key(key: BizKey) -> str:

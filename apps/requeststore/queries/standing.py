@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, TAKEN
+from django.db.models import Max, QuerySet, Sum
+
+from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, PROCESSED, TAKEN
 from apps.requeststore.models import ClosedSlice, QueueReport, Rebalance, ShardReport
 from apps.requeststore.states import RebalanceState
 
@@ -22,7 +24,7 @@ class Standing:
     closed: Counter[int] = field(default_factory=Counter)
     expiring: Counter[str] = field(default_factory=Counter)
     shards: list[ShardReport] = field(default_factory=list)
-    closed_until: dict[tuple[str, ...], datetime | None] = field(default_factory=dict)
+    closed_until: dict[tuple[str, str, str], datetime | None] = field(default_factory=dict)
     queue: QueueReport | None = None
     rebalance: Rebalance | None = None
 
@@ -100,8 +102,13 @@ class Standing:
         return list(dict.fromkeys(each for each in told if each))
 
 
-def standings(projects: Collection[int], biz: str | None = None) -> dict[Key, Standing]:
-    """Of every biz of these projects that has rows, or of one name. Four queries."""
+def standings(
+    projects: Collection[int], biz: str | None = None, *, by_flag: bool = False
+) -> dict[Key, Standing]:
+    """Of every biz of these projects that has rows, or of one name. Four queries.
+
+    ``by_flag``: what is in closed slices by each flag, and not only processed and expired.
+    """
     found: defaultdict[Key, Standing] = defaultdict(Standing)
     wanted = {"project_id__in": projects} | ({} if biz is None else {"biz": biz})
     for report in ShardReport.objects.filter(**wanted):
@@ -112,13 +119,10 @@ def standings(projects: Collection[int], biz: str | None = None) -> dict[Key, St
         one.live.update(_flags(report.by_flag))
         one.expiring.update({str(span): int(number) for span, number in report.expiring.items()})
     slices = ClosedSlice.objects.filter(**wanted).order_by()
-    for project, name, node, database, collection, start_at, counts in slices.values_list(
-        "project_id", "biz", "node", "database", "collection", "start_at", "by_flag"
-    ).iterator():
-        # One that was closed after the reports were read is still in their live counts.
-        until = found[project, name].closed_until.get((node, database, collection))
-        if until is not None and start_at < until:
-            found[project, name].closed.update(_flags(counts))
+    closed = _closed_by_flag if by_flag else _closed_sums
+    if not closed(slices, found):
+        # A span was closed after the reports were read; told apart slice by slice, it does no harm.
+        _closed_by_flag(slices, found)
     for queue in QueueReport.objects.filter(**wanted):
         found[queue.project_id, queue.biz].queue = queue
     for row in Rebalance.objects.filter(**wanted, state=RebalanceState.RUNNING):
@@ -126,9 +130,34 @@ def standings(projects: Collection[int], biz: str | None = None) -> dict[Key, St
     return dict(found)
 
 
-def slices_around(project_id: int, moment: datetime) -> list[ClosedSlice]:
-    """The closed slices of a project that hold this moment."""
-    near = ClosedSlice.objects.filter(project_id=project_id, start_at__lte=moment)
+def _closed_by_flag(slices: QuerySet[ClosedSlice], found: Mapping[Key, Standing]) -> bool:
+    for each in slices.iterator():
+        one = found[each.project_id, each.biz]
+        # What was closed after the reports were read is still in their live counts.
+        until = one.closed_until.get((each.node, each.database, each.collection))
+        if until is not None and each.start_at < until:
+            one.closed.update(_flags(each.by_flag))
+    return True
+
+
+def _closed_sums(slices: QuerySet[ClosedSlice], found: Mapping[Key, Standing]) -> bool:
+    """False, and nothing added, when some of it is in the live counts as well."""
+    sums = slices.values_list("project_id", "biz", "node", "database", "collection").annotate(
+        ended=Sum("processed"), over=Sum("expired"), latest=Max("start_at")
+    )
+    rows = list(sums)
+    for project, name, *shard, _ended, _over, latest in rows:
+        until = found[project, name].closed_until.get((shard[0], shard[1], shard[2]))
+        if until is None or latest >= until:
+            return False
+    for project, name, _node, _database, _collection, ended, over, _latest in rows:
+        found[project, name].closed.update({PROCESSED: ended, EXPIRED: over})
+    return True
+
+
+def slices_around(projects: Collection[int], moment: datetime) -> list[ClosedSlice]:
+    """The closed slices of these projects that hold this moment; at most 200 are looked at."""
+    near = ClosedSlice.objects.filter(project_id__in=projects, start_at__lte=moment)
     return [
         each
         for each in near.order_by("-start_at")[:200]

@@ -18,9 +18,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
+from apps.configcenter.admin.choosing import Choice, chosen
 from apps.routing.admin import explain_shown as shown
 from apps.routing.admin.explain_form import AT_OUTBOUND, ExplainForm, Happening
-from apps.routing.admin.projects import Choice, chosen
 from apps.routing.admin.versions import Laid, laid, versions_of
 from apps.routing.engine.explaining import Event, Lookup, explain_item, explain_known
 from apps.routing.engine.explanations import NO_UUID, ItemExplanation
@@ -32,6 +32,7 @@ from apps.routing.engine.rules import Outbound
 from apps.routing.engine.track import Track
 from apps.routing.queries import Entry, find_items, find_known
 from apps.routing.queries.reports import OutboundStanding, standing
+from apps.routing.queries.tracks import KIND
 from apps.routing.states import ItemState
 
 CSS: Final = [
@@ -50,7 +51,7 @@ _RAW: Final = "raw"
 @require_http_methods(["GET", "HEAD", "POST"])
 def explain_page(request: HttpRequest) -> HttpResponse:
     """``?project=&version=&item=<task_uuid>`` and the fields of the form but ``text``."""
-    choice = chosen(request)
+    choice = chosen(request, KIND)
     context = admin.site.each_context(request) | {
         "title": _("Explain an item"),
         "subtitle": None if choice is None else str(choice.project),

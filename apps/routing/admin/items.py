@@ -19,13 +19,14 @@ from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
+from apps.configcenter.admin.choosing import Choice, chosen, number_in
 from apps.routing.admin import bulk, lists
 from apps.routing.admin.item_forms import MOST_NOTE, EditItemForm
 from apps.routing.admin.item_page import item_page, typed_of, whole_item
-from apps.routing.admin.projects import Choice, chosen, number_in
 from apps.routing.admin.router import MEDIA
 from apps.routing.engine.items import NoItem, read_item
 from apps.routing.models import RoutedItem
+from apps.routing.queries.tracks import KIND
 from apps.routing.services import cancel_item, resubmit_item
 
 
@@ -182,7 +183,7 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
     def _chosen(self, request: HttpRequest) -> Choice | None:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return chosen(request)
+        return chosen(request, KIND)
 
     def _operated(self, request: HttpRequest) -> Choice:
         choice = self._chosen(request)

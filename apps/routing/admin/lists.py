@@ -11,9 +11,9 @@ from django import forms
 from django.db.models import Sum
 from django.http import HttpRequest
 
+from apps.configcenter.admin.choosing import Choice, number_in
 from apps.routing.admin.item_forms import DeadFilter, FindForm, ItemFilter, ParkedFilter
 from apps.routing.admin.overview import oldest_parked
-from apps.routing.admin.projects import Choice, number_in
 from apps.routing.admin.words import REASONS, why
 from apps.routing.models import RoutedItem, Tally
 from apps.routing.queries import find_by_value, list_items

@@ -19,12 +19,13 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from apps.configcenter.admin.choosing import Choice, chosen
 from apps.routing.admin.explain_words import DIFFERENCES, choice_text
 from apps.routing.admin.explaining import CSS
-from apps.routing.admin.projects import Choice, chosen
 from apps.routing.admin.versions import Laid, Versions, laid, versions_of
 from apps.routing.models import NAME_CHARACTERS
 from apps.routing.queries.replaying import MOST_ITEMS, Difference, Group, Replay, Row, replay
+from apps.routing.queries.tracks import KIND
 from apps.routing.states import ItemState
 
 FIRST_LIMIT: Final = 1_000
@@ -101,7 +102,7 @@ class Shown:
 @require_safe
 def replay_page(request: HttpRequest) -> HttpResponse:
     """``?project=&version=``, and the other fields of the form."""
-    choice = chosen(request)
+    choice = chosen(request, KIND)
     context = admin.site.each_context(request) | {
         "title": _("Replay"),
         "subtitle": None if choice is None else str(choice.project),

@@ -15,10 +15,11 @@ from django.views.decorators.http import require_GET, require_POST
 
 from apps.access.admin.base import ProjectScopedAdmin
 from apps.access.admin.read_only import ReadOnly
+from apps.configcenter.admin.choosing import Choice, chosen
 from apps.routing.admin import rules
 from apps.routing.admin.overview import overview
-from apps.routing.admin.projects import Choice, chosen
 from apps.routing.models import RouterReport
+from apps.routing.queries.tracks import KIND
 
 MEDIA = ["dashboard/dashboard.css", "configcenter/configcenter.css", "routing/routing.css"]
 
@@ -79,7 +80,7 @@ class RouterAdmin(ReadOnly, ProjectScopedAdmin):
     def _chosen(self, request: HttpRequest) -> Choice | None:
         if not self.has_view_permission(request):
             raise PermissionDenied
-        return chosen(request)
+        return chosen(request, KIND)
 
     def _context(
         self, request: HttpRequest, choice: Choice | None, title: object

@@ -27,7 +27,7 @@ def client_of(
 ) -> Client:
     """A client; its pace, its retries and its records follow the settings as they change.
 
-    ``paced``: it keeps to the rate of the settings; False is for APIs that have no limit.
+    ``paced`` False asks as fast as it can.
     """
     now = source()
     asker = Asker(

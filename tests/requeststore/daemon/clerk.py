@@ -112,6 +112,45 @@ def push(*, number: int, biz: str, entries: list[list[Any]]) -> None:
     queue.push([Entry(int(one), name, ts) for one, name, ts in entries])
 
 
+def ts(*, number: int, biz: str, one: str) -> int:
+    """When it was stored."""
+    from apps.requeststore.services.yard import shared_yard
+
+    found = shared_yard().find(int(one), number, biz)
+    assert found is not None
+    return found.request.ts
+
+
+def push_junk(*, number: int, biz: str, body: str) -> None:
+    """A message that is no entry, straight into the broker's queue."""
+    from apps.requeststore.queues.opening import broker_queue_name
+    from apps.runtime.services import shared_broker
+    from yardkit.broker import Outgoing
+
+    key = broker_queue_name(_bound(number, biz).queue_name)
+    shared_broker().publish([Outgoing(body.encode(), key=key)]).result(10)
+
+
+def messages(*, queue: str, count: int) -> list[dict[str, Any]]:
+    """What lies in a queue of the broker."""
+    from apps.runtime.services import shared_broker
+
+    subscription = shared_broker().subscribe(queue)
+    found = subscription.take(count, timeout=5)
+    subscription.close()
+    return [json.loads(one.body) for one in found]
+
+
+def running(*, number: int, name: str) -> int:
+    """The version of the bizzes that a fetcher has said to run."""
+    from apps.configcenter.models import RunningVersion
+
+    row = RunningVersion.objects.filter(
+        configuration__project=number, configuration__kind="biz", following__daemon__name=name
+    ).first()
+    return row.number if row is not None else 0
+
+
 def waiting(*, number: int, biz: str) -> list[int | None]:
     """How long the queue is, and how much is taken."""
     from apps.requeststore.services.yard import shared_yard
@@ -122,9 +161,10 @@ def waiting(*, number: int, biz: str) -> list[int | None]:
 
 def sweep() -> None:
     """What the platform does every ten seconds."""
-    from apps.requeststore.services.upkeep import look_after
+    from apps.requeststore.services.upkeep import upkeep_once
+    from apps.requeststore.services.yard import shared_yard
 
-    look_after()
+    upkeep_once(shared_yard(), now=int(time.time() * 1000))
 
 
 def detail(*, name: str) -> dict[str, Any]:
@@ -148,12 +188,8 @@ def dead_letters() -> list[str]:
 
 
 QUESTIONS = {
-    each.__name__: each
-    for each in (
-        project, save, reserve, submit, flags, find, page_ids, push, waiting, sweep, detail,
-        dead_letters,
-    )
-}  # fmt: skip
+    name: each for name, each in vars().copy().items() if callable(each) and name[0] != "_"
+}
 
 
 def main() -> None:

@@ -85,6 +85,7 @@ class Plant:
         self.clerk = Clerk(self.daemons)
         self.project: int = self.ask("project", networks=["127.0.0.0/8"])
         self.bizzes: dict[str, Any] = {}
+        self.version = 0
 
     def close(self) -> None:
         self.daemons.end()
@@ -100,7 +101,7 @@ class Plant:
                 del self.bizzes[name]
             else:
                 self.bizzes[name] = {"rules": RULES, **biz}
-        self.ask("save", number=self.project, bizzes=self.bizzes)
+        self.version = self.ask("save", number=self.project, bizzes=self.bizzes)
 
     def submit(self, biz: str, *urls: str, **fields: Any) -> list[str]:
         requests = [{"url": url, "rule": "page", **fields} for url in urls]

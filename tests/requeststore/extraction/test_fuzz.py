@@ -117,8 +117,9 @@ expressions = st.text(
     alphabet=st.sampled_from("ab/.:@*[]()'\"|$,&=!<> 0129-+~^{}`?\\#\n中\x00\ud800"), max_size=12
 ) | st.sampled_from(
     ["//a", "a", "@", "a[*]", "*", "..", "namespace::*", "//@*", "string()", "position()",
-     "id('a')", "lang('a')", "sum(//a)", "//a[last()]", "(a|b)", ":not(a)", "a:nth-of-type(2n+1)", "a:root",
-     "a:lang(zh)", ":contains('x')", "a::attr(x)", "::text", "*[a|b]", "a|b", "sort_by(@, &a)",
+     "id('a')", "lang('a')", "sum(//a)", "//a[last()]", "(a|b)", ":not(a)", "a:nth-of-type(2n+1)",
+     "a:root", "a:lang(zh)", ":contains('x')", "a::attr(x)", "::text", "*[a|b]", "a|b",
+     "sort_by(@, &a)",
      "max_by(@, &a)", "map(&a, @)", "avg(@)", "not_null(a, b)", "a[::0]", "a[::-1]", "{a: a, b: b}",
      "(?i)a", "(?P<x>a)|b", "()", "$", "^", "\\C", "\\pN"]
 )  # fmt: skip

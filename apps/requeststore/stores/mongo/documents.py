@@ -91,9 +91,20 @@ def stored_steps(steps: list[Step]) -> list[list[Any]]:
     return [step_of(one.at, one.kind, one.by, one.text) for one in steps]
 
 
-def pushed(step: list[Any]) -> Document:
-    """Adds a step. Taking shortens stories; one that nobody takes loses its oldest steps."""
-    return {"steps": {"$each": [step], "$slice": -2 * MAX_STEPS}}
+def change_of(values: Document, step: list[Any], *, is_taken: bool = False) -> list[Document]:
+    """An update: these values, one step more, and one try more for one that is taken.
+
+    As a pipeline, which bears with documents of other make that have something else in the place
+    of our fields. Taking shortens stories; one that nobody takes loses its oldest steps.
+    """
+    changed = {name: {"$literal": value} for name, value in values.items()}
+    told = {"$cond": [{"$isArray": "$steps"}, "$steps", []]}
+    added = {"$concatArrays": [told, [{"$literal": step}]]}
+    changed["steps"] = {"$slice": [added, -2 * MAX_STEPS]}
+    if is_taken:
+        counted = {"$and": [{"$isNumber": "$tries"}, {"$gte": ["$tries", 0]}]}
+        changed["tries"] = {"$add": [{"$cond": [counted, "$tries", 0]}, 1]}
+    return [{"$set": changed}]
 
 
 def request_of(document: Document, **changed: Any) -> StoredRequest:

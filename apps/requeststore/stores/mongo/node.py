@@ -7,15 +7,16 @@ in one step, so that of two who try one wins, and a repeat after a lost answer c
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from bson.int64 import Int64
-from pymongo import ReturnDocument, UpdateOne
+from pymongo import UpdateOne
 from pymongo.collection import Collection
-from pymongo.errors import AutoReconnect, BulkWriteError, OperationFailure
+from pymongo.errors import BulkWriteError, OperationFailure
 from pymongo.monitoring import CommandListener
 
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, TAKEN, is_final
@@ -36,8 +37,16 @@ from apps.requeststore.stores.base import (
 from apps.requeststore.stores.checked import CheckedNode
 from apps.requeststore.stores.judging import State, why_not_ended, why_not_taken
 from apps.requeststore.stores.mongo import documents, reading
+from apps.requeststore.stores.mongo.changing import (
+    BY_ID,
+    among,
+    remove,
+    take_many,
+    take_one,
+    update,
+)
 from apps.requeststore.stores.mongo.client import SERVER_SECONDS, Client, Document
-from apps.requeststore.stores.mongo.documents import date, pushed, request_of, state_of, step_of
+from apps.requeststore.stores.mongo.documents import change_of, date, request_of, state_of, step_of
 from apps.requeststore.stores.mongo.health import health_of
 from apps.requeststore.stores.mongo.indexes import BY_FLAG, IN_HANDS, ensure_indexes
 
@@ -45,6 +54,7 @@ T = TypeVar("T")
 
 _DUPLICATE: Final = 11000
 _BAD_VALUE: Final = 2
+_NAME: Final = re.compile(r"[a-z0-9_]{1,63}")
 # Somebody may drop a collection; so soon its indexes are looked at again.
 _ENSURED_SECONDS: Final = 60.0
 
@@ -109,32 +119,25 @@ class MongoNode(CheckedNode):
     def _queued(self, shard: Shard, ids: list[int], by: str, now: int, again: bool) -> None:
         kind = StepKind.REQUEUED if again else StepKind.QUEUED
         which = {
-            "_id": _among(ids),
+            "_id": among(ids),
             "flag": {"$ne": MOVING},
             # Also where there is no such field.
             "queued_at": {"$not": {"$gte": now}},
         }
-        change = {"$set": {"queued_at": Int64(now)}, "$push": pushed(step_of(now, kind, by))}
-        self._run(shard, lambda found: _update(found, which, change), 0)
+        change = change_of({"queued_at": Int64(now)}, step_of(now, kind, by))
+        self._run(shard, lambda found: update(found, which, change), 0)
 
     def _take(
         self, shard: Shard, entries: list[Entry], owner: str, now: int, deadline: int, cutoff: int
     ) -> list[Take]:
-        change = {
-            "$set": {
-                "flag": TAKEN,
-                "owner": owner,
-                "deadline": Int64(deadline),
-                "token": secrets.token_hex(8),
-            },
-            "$inc": {"tries": 1},
-            "$push": pushed(step_of(now, StepKind.TAKEN, owner)),
-        }
+        token = secrets.token_hex(8)
+        values = {"flag": TAKEN, "owner": owner, "deadline": Int64(deadline), "token": token}
+        change = change_of(values, step_of(now, StepKind.TAKEN, owner), is_taken=True)
         fresh = [one for one in entries if one.ts > cutoff]
-        work = _take_one if len(fresh) == 1 else _take_many
+        work = take_one if len(fresh) == 1 else take_many
         taken: dict[int, StoredRequest] = {}
         if fresh:
-            taken = self._run(shard, lambda found: work(found, fresh, change, now), taken)
+            taken = self._run(shard, lambda found: work(found, fresh, change, token, now), taken)
         states = self._states(shard, [one.id for one in entries if one.id not in taken])
         return [
             Take(TakeCode.TAKEN, taken[one.id])
@@ -145,25 +148,25 @@ class MongoNode(CheckedNode):
 
     def _finish(self, shard: Shard, ends: list[Finish], owner: str, now: int) -> list[EndCode]:
         changes = [
-            {
-                "$set": {
+            change_of(
+                {
                     "flag": one.flag,
                     "deadline": Int64(0),
                     "finished_at": Int64(now),
                     "result": one.result,
                 },
-                "$push": pushed(step_of(now, StepKind.FINISHED, owner, one.text)),
-            }
+                step_of(now, StepKind.FINISHED, owner, one.text),
+            )
             for one in ends
         ]
         return self._end(shard, ends, owner, changes)
 
     def _give_back(self, shard: Shard, ends: list[GiveBack], owner: str, now: int) -> list[EndCode]:
         changes = [
-            {
-                "$set": {"flag": NEW, "deadline": Int64(0), "queued_at": Int64(0)},
-                "$push": pushed(step_of(now, StepKind.RETURNED, owner, one.text)),
-            }
+            change_of(
+                {"flag": NEW, "deadline": Int64(0), "queued_at": Int64(0)},
+                step_of(now, StepKind.RETURNED, owner, one.text),
+            )
             for one in ends
         ]
         return self._end(shard, ends, owner, changes)
@@ -173,10 +176,14 @@ class MongoNode(CheckedNode):
         shard: Shard,
         ends: Sequence[Finish | GiveBack],
         owner: str,
-        changes: list[dict[str, Any]],
+        changes: list[list[Document]],
     ) -> list[EndCode]:
         updates = [
-            UpdateOne({"_id": one.id, "flag": TAKEN, "owner": owner, "tries": one.tries}, change)
+            UpdateOne(
+                {"_id": one.id, "flag": TAKEN, "owner": owner, "tries": one.tries},
+                change,
+                hint=BY_ID,
+            )
             for one, change in zip(ends, changes, strict=True)
         ]
 
@@ -192,7 +199,7 @@ class MongoNode(CheckedNode):
     def _states(self, shard: Shard, ids: list[int]) -> dict[int, State]:
         if not ids:
             return {}
-        which = {"_id": _among(ids)}
+        which = {"_id": among(ids)}
         return self._run(
             shard,
             lambda found: {one["_id"]: state_of(one) for one in found.find(which, documents.STATE)},
@@ -203,7 +210,7 @@ class MongoNode(CheckedNode):
 
     def _find(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
         return self._run(
-            shard, lambda found: [request_of(one) for one in found.find({"_id": _among(ids)})], []
+            shard, lambda found: [request_of(one) for one in found.find({"_id": among(ids)})], []
         )
 
     def _page(
@@ -244,38 +251,35 @@ class MongoNode(CheckedNode):
     ) -> list[StoredRequest]:
         late: Document = {"flag": TAKEN, "deadline": {"$lte": now}, "ts": {"$gt": date(cutoff)}}
         token = secrets.token_hex(8)
-        change = {
-            "$set": {
-                "flag": NEW,
-                "owner": "",
-                "deadline": Int64(0),
-                "queued_at": Int64(0),
-                "token": token,
-            },
-            "$push": pushed(step_of(now, StepKind.OVERDUE, by)),
+        values = {
+            "flag": NEW,
+            "owner": "",
+            "deadline": Int64(0),
+            "queued_at": Int64(0),
+            "token": token,
         }
+        change = change_of(values, step_of(now, StepKind.OVERDUE, by))
 
         def work(found: Collection[Document]) -> list[StoredRequest]:
             cursor = found.find(late, {"owner": 1}, hint=IN_HANDS).sort("deadline").limit(limit)
             owners = {one["_id"]: one.get("owner") or "" for one in cursor}
             if not owners:
                 return []
-            _update(found, {**late, "_id": _among(owners)}, change)
-            mine = found.find({"_id": _among(owners), "token": token}, documents.SHORT)
+            update(found, {**late, "_id": among(owners)}, change)
+            which = {"_id": among(owners), "token": token}
+            mine = found.find(which, documents.SHORT, hint=BY_ID)
             return [request_of(one, owner=owners[one["_id"]]) for one in mine]
 
         return self._run(shard, work, [])
 
     def _expire(self, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int:
         old: Document = {"flag": {"$in": [NEW, TAKEN]}, "ts": {"$lte": date(cutoff)}}
-        change = {
-            "$set": {"flag": EXPIRED, "deadline": Int64(0), "finished_at": Int64(now)},
-            "$push": pushed(step_of(now, StepKind.EXPIRED, by)),
-        }
+        values = {"flag": EXPIRED, "deadline": Int64(0), "finished_at": Int64(now)}
+        change = change_of(values, step_of(now, StepKind.EXPIRED, by))
 
         def work(found: Collection[Document]) -> int:
             ids = [one["_id"] for one in found.find(old, {"_id": 1}, hint=BY_FLAG).limit(limit)]
-            return _update(found, {**old, "_id": _among(ids)}, change) if ids else 0
+            return update(found, {**old, "_id": among(ids)}, change) if ids else 0
 
         return self._run(shard, work, 0)
 
@@ -284,47 +288,45 @@ class MongoNode(CheckedNode):
             flags = [flag for flag in reading.flags(found) if is_final(flag)]
             old = {"flag": {"$in": flags}, "ts": {"$lt": date(before)}}
             ids = [one["_id"] for one in found.find(old, {"_id": 1}, hint=BY_FLAG).limit(limit)]
-            return _remove(found, {**old, "_id": _among(ids)}) if ids else 0
+            return remove(found, {**old, "_id": among(ids)}) if ids else 0
 
         return self._run(shard, work, 0)
 
     def _reopen(
         self, shard: Shard, ids: list[int], flags: list[int], by: str, now: int, cutoff: int
     ) -> list[int]:
-        ended = {"_id": _among(ids), "flag": {"$in": flags}, "ts": {"$gt": date(cutoff)}}
+        ended = {"_id": among(ids), "flag": {"$in": flags}, "ts": {"$gt": date(cutoff)}}
         token = secrets.token_hex(8)
-        change = {
-            "$set": {"flag": NEW, **documents.untouched(), "token": token},
-            "$push": pushed(step_of(now, StepKind.REOPENED, by)),
-        }
+        values = {"flag": NEW, **documents.untouched(), "token": token}
+        change = change_of(values, step_of(now, StepKind.REOPENED, by))
 
         def work(found: Collection[Document]) -> list[int]:
-            _update(found, ended, change)
-            mine = found.find({"_id": _among(ids), "token": token}, {"_id": 1})
+            update(found, ended, change)
+            mine = found.find({"_id": among(ids), "token": token}, {"_id": 1}, hint=BY_ID)
             return [one["_id"] for one in mine]
 
         return self._run(shard, work, [])
 
     def _start_move(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
-        which = {"_id": _among(ids), "flag": {"$nin": [TAKEN, MOVING]}}
+        which = {"_id": among(ids), "flag": {"$nin": [TAKEN, MOVING]}}
         # In one step: nobody sees the one without the other.
         change = [{"$set": {"was": "$flag", "flag": MOVING}}]
 
         def work(found: Collection[Document]) -> list[StoredRequest]:
-            _update(found, which, change)
-            moving = found.find({"_id": _among(ids), "flag": MOVING})
+            update(found, which, change)
+            moving = found.find({"_id": among(ids), "flag": MOVING}, hint=BY_ID)
             return [request_of({**one, "flag": one.get("was", NEW)}) for one in moving]
 
         return self._run(shard, work, [])
 
     def _undo_move(self, shard: Shard, ids: list[int]) -> int:
-        which = {"_id": _among(ids), "flag": MOVING}
+        which = {"_id": among(ids), "flag": MOVING}
         change = [{"$set": {"flag": {"$ifNull": ["$was", NEW]}}}]
-        return self._run(shard, lambda found: _update(found, which, change), 0)
+        return self._run(shard, lambda found: update(found, which, change), 0)
 
     def _end_move(self, shard: Shard, ids: list[int]) -> int:
-        which = {"_id": _among(ids), "flag": MOVING}
-        return self._run(shard, lambda found: _remove(found, which), 0)
+        which = {"_id": among(ids), "flag": MOVING}
+        return self._run(shard, lambda found: remove(found, which), 0)
 
     # --- the node ---------------------------------------------------------------------------
 
@@ -336,7 +338,7 @@ class MongoNode(CheckedNode):
                 for name in sorted(names)
                 if name.startswith(prefix)
                 for collection in sorted(self._client.database(name).list_collection_names())
-                if not collection.startswith("system.")
+                if _NAME.fullmatch(collection)
             ]
 
     def _drop(self, shard: Shard) -> None:
@@ -358,7 +360,7 @@ class MongoNode(CheckedNode):
             try:
                 return work(found)
             except OperationFailure as error:
-                if error.code != _BAD_VALUE or "hint" not in str(error):
+                if not _lacks_an_index(error):
                     raise
             if found.name not in found.database.list_collection_names():
                 return nothing
@@ -366,74 +368,10 @@ class MongoNode(CheckedNode):
             return work(found)
 
 
-def _among(ids: Any) -> Document:
-    return {"$in": [Int64(one) for one in ids]}
-
-
-def _free(now: int) -> list[Document]:
-    return [{"flag": NEW}, {"flag": TAKEN, "deadline": {"$lte": now}}]
-
-
-def _take_one(
-    found: Collection[Document], entries: list[Entry], change: Document, now: int
-) -> dict[int, StoredRequest]:
-    (one,) = entries
-    document = found.find_one_and_update(
-        {"_id": Int64(one.id), "biz": one.biz, "ts": date(one.ts), "$or": _free(now)},
-        change,
-        return_document=ReturnDocument.AFTER,
+def _lacks_an_index(error: OperationFailure) -> bool:
+    """That an operation has named by its ``hint``; of a missing collection some say the same."""
+    details = error.details or {}
+    failed = [details, *details.get("writeErrors", [])]
+    return any(
+        one.get("code") == _BAD_VALUE and "hint" in str(one.get("errmsg", "")) for one in failed
     )
-    return {} if document is None else {one.id: _shorter(found, [document])[0]}
-
-
-def _take_many(
-    found: Collection[Document], entries: list[Entry], change: Document, now: int
-) -> dict[int, StoredRequest]:
-    # The biz and the ts of a request never change: it is enough to look at them before.
-    states = {
-        one["_id"]: state_of(one)
-        for one in found.find({"_id": _among(one.id for one in entries)}, documents.STATE)
-    }
-    ids = _among(
-        one.id
-        for one in entries
-        if (state := states.get(one.id))
-        and (state.biz, state.ts) == (one.biz, one.ts)
-        and (state.flag == NEW or (state.flag == TAKEN and state.deadline <= now))
-    )
-    if not ids["$in"]:
-        return {}
-    _update(found, {"_id": ids, "$or": _free(now)}, change)
-    mine = found.find({"_id": ids, "token": change["$set"]["token"]}).to_list()
-    return {one.id: one for one in _shorter(found, mine)}
-
-
-def _shorter(found: Collection[Document], mine: list[Document]) -> list[StoredRequest]:
-    """Those that were taken, their stories cut in the middle where they have become too long."""
-    requests = [request_of(one) for one in mine]
-    cuts = [
-        UpdateOne(
-            {"_id": document["_id"], "token": document["token"]},
-            {"$set": {"steps": documents.stored_steps(one.steps)}},
-        )
-        for one, document in zip(requests, mine, strict=True)
-        if len(one.steps) < len(document["steps"])
-    ]
-    if cuts:
-        found.bulk_write(cuts, ordered=False)
-    return requests
-
-
-def _update(found: Collection[Document], which: Document, change: Any) -> int:
-    """How many changed. The driver does not repeat an update of many; all of ours may be."""
-    try:
-        return found.update_many(which, change).modified_count
-    except AutoReconnect:
-        return found.update_many(which, change).modified_count
-
-
-def _remove(found: Collection[Document], which: Document) -> int:
-    try:
-        return found.delete_many(which).deleted_count
-    except AutoReconnect:
-        return found.delete_many(which).deleted_count

@@ -7,7 +7,7 @@ from typing import Final
 from pymongo import DESCENDING
 from pymongo.collection import Collection
 
-from apps.requeststore.engine.flags import NEW
+from apps.requeststore.engine.flags import MOVING, NEW
 from apps.requeststore.stores.base import Entry, Size, StoredRequest
 from apps.requeststore.stores.mongo import documents
 from apps.requeststore.stores.mongo.client import Document
@@ -19,7 +19,8 @@ _SAMPLE: Final = 100
 
 def flags(found: Collection[Document]) -> list[int]:
     """Those that there are, each by one look into the index."""
-    return sorted(one for one in found.distinct("flag") if isinstance(one, int))
+    known = found.distinct("flag", {"flag": {"$gte": MOVING}})
+    return sorted(one for one in known if isinstance(one, int))
 
 
 def page(

@@ -419,19 +419,24 @@ def _request(row: Row) -> StoredRequest:
 
 
 def _make(cursor: Cursor, shard: Shard) -> None:
-    table = sql.Identifier(shard.database, shard.collection)
-    found = "SELECT to_regclass(%s)::text"
-    if _one(cursor.execute(found, [table.as_string(None)]))[0] is not None:
+    if _is_there(cursor, shard):
         return
     cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-    if _one(cursor.execute(found, [table.as_string(None)]))[0] is not None:
+    if _is_there(cursor, shard):
         return
+    table = sql.Identifier(shard.database, shard.collection)
     schema = sql.Identifier(shard.database)
     cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
     for statement in statements.TABLE:
         cursor.execute(sql.SQL(statement).format(t=table))
     comment = sql.SQL("COMMENT ON TABLE {} IS {}")
     cursor.execute(comment.format(table, sql.Literal(statements.MARK)))
+
+
+def _is_there(cursor: Cursor, shard: Shard) -> bool:
+    """Asked of the catalog: to_regclass() does not see what others made since we looked first."""
+    values = [shard.database, shard.collection]
+    return bool(_one(cursor.execute(statements.IS_THERE, values))[0])
 
 
 def _drop(cursor: Cursor, shard: Shard) -> None:

@@ -1,7 +1,9 @@
 """What is said to PostgreSQL. ``{t}`` is the table of a shard.
 
 Arrays come in as ``unnest``, sorted by id: rows are found by the primary key one after the other,
-and so locked in one order by everybody.
+and so locked in one order by everybody. ``flag + 0`` keeps the server from looking through all with
+that flag instead, which it takes for few as long as it knows nothing of a table: the first batches
+of a new one were ended at 363 requests a second, of 60,000.
 """
 
 # ruff: noqa: S608 - statements are put together of texts of this file
@@ -71,7 +73,7 @@ TAKE: Final[LiteralString] = (
     " RETURNING " + _WHOLE
 )
 _HIS: Final[LiteralString] = (
-    " WHERE t.id = e.id AND t.flag = -1 AND t.owner = %(owner)s AND t.tries = e.tries"
+    " WHERE t.id = e.id AND t.flag + 0 = -1 AND t.owner = %(owner)s AND t.tries = e.tries"
     " RETURNING t.id"
 )
 FINISH: Final[LiteralString] = (
@@ -89,7 +91,7 @@ REOPEN: Final[LiteralString] = (
     "UPDATE {t} AS t SET flag = 0, owner = '', deadline = 0, tries = 0, queued_at = 0,"
     " finished_at = 0, result = '', steps = t.steps || %(step)s"
     " FROM unnest(%(ids)b::bigint[]) AS e(id) WHERE t.id = e.id AND t.ts > %(cutoff)s"
-    " AND t.flag = ANY(%(flags)b::smallint[]) RETURNING t.id, t.steps"
+    " AND t.flag + 0 = ANY(%(flags)b::smallint[]) RETURNING t.id, t.steps"
 )
 STATES: Final[LiteralString] = (
     "SELECT id, biz, ts, flag, owner, deadline, tries FROM {t} WHERE id = ANY(%(ids)b::bigint[])"
@@ -132,11 +134,11 @@ START_MOVE: Final[LiteralString] = (
 )
 UNDO_MOVE: Final[LiteralString] = (
     "UPDATE {t} AS t SET flag = t.moved_flag FROM unnest(%(ids)b::bigint[]) AS e(id)"
-    " WHERE t.id = e.id AND t.flag = -3"
+    " WHERE t.id = e.id AND t.flag + 0 = -3"
 )
 END_MOVE: Final[LiteralString] = (
     "DELETE FROM {t} AS t USING unnest(%(ids)b::bigint[]) AS e(id)"
-    " WHERE t.id = e.id AND t.flag = -3"
+    " WHERE t.id = e.id AND t.flag + 0 = -3"
 )
 
 # --- reading --------------------------------------------------------------------------------
@@ -179,6 +181,10 @@ SIZE: Final[LiteralString] = "SELECT count(*), pg_total_relation_size({name}::re
 
 # --- the node -------------------------------------------------------------------------------
 
+IS_THERE: Final[LiteralString] = (
+    "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+    " WHERE n.nspname = %s AND c.relname = %s)"
+)
 SHARDS: Final[LiteralString] = (
     "SELECT n.nspname, c.relname FROM pg_namespace AS n JOIN pg_class AS c"
     " ON c.relnamespace = n.oid AND c.relkind = 'r'"

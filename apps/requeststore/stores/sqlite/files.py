@@ -16,6 +16,7 @@ import random
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -52,6 +53,11 @@ class Missing(Exception):
     """There is no such file, or no such table in it."""
 
 
+# What a forked child has of its parent: never used, and never closed by being forgotten.
+_of_parents: list[object] = []
+_open_here: weakref.WeakSet[Files] = weakref.WeakSet()
+
+
 class Files:
     """A folder of them. Raises ``StoreUnavailable`` where it cannot be written."""
 
@@ -60,8 +66,8 @@ class Files:
         self._sync = sync
         self._busy_seconds = busy_seconds
         self._closed = False
-        self._abandoned: list[object] = []
         self._renew()
+        _open_here.add(self)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
@@ -93,9 +99,6 @@ class Files:
     @contextmanager
     def connection(self, database: str, *, make: bool = False) -> Iterator[sqlite3.Connection]:
         """One for this thread alone. Raises ``Missing`` unless the file is there or to be made."""
-        if os.getpid() != self._process:
-            self._abandoned.append(self._idle)
-            self._renew()
         connection = self._lend(database, make)
         try:
             yield connection
@@ -153,14 +156,17 @@ class Files:
         with self._lock:
             idle = dict(self._idle)
             self._idle.clear()
-        if os.getpid() == self._process:
-            for connections in idle.values():
-                for connection in connections:
-                    with suppress(sqlite3.Error):
-                        connection.close()
+        for connections in idle.values():
+            for connection in connections:
+                with suppress(sqlite3.Error):
+                    connection.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child, before it does anything else."""
+        _of_parents.append(self._idle)
+        self._renew()
 
     def _renew(self) -> None:
-        self._process = os.getpid()
         self._lock = threading.Lock()
         self._idle: dict[str, list[sqlite3.Connection]] = {}
 
@@ -203,6 +209,14 @@ class Files:
                 time.sleep(random.uniform(0.0005, 0.004))  # noqa: S311 - no secret
             else:
                 return
+
+
+def _after_fork() -> None:
+    for files in list(_open_here):
+        files.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _open(path: Path) -> sqlite3.Connection:

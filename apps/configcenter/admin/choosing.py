@@ -1,4 +1,4 @@
-"""Which project a page is about: all pages of the router show one."""
+"""Which project a page is about, for pages that show what one configuration of it does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from apps.access.admin.base import projects_of
 from apps.access.states import Role
 from apps.configcenter.models import Configuration
 from apps.projects.models import Project
-from apps.routing.queries.tracks import KIND
 
 _DIGITS = 18
 
@@ -34,12 +33,12 @@ class Choice:
 
     @property
     def may_operate(self) -> bool:
-        """Cancel, submit again, offer again."""
+        """Start, stop, cancel, submit again."""
         return self.may(Role.OPERATOR)
 
     @property
     def may_edit(self) -> bool:
-        """Save and activate rules."""
+        """Save and activate."""
         return self.may(Role.EDITOR)
 
 
@@ -48,8 +47,10 @@ def number_in(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
 
 
-def chosen(request: HttpRequest) -> Choice | None:
-    """The project of ``?project=``; without, the first that has rules. None: there is none.
+def chosen(request: HttpRequest, kind: str) -> Choice | None:
+    """The project of ``?project=``; without, the first with a configuration of this kind.
+
+    None: there is no project that this person sees.
 
     Raises ``Http404`` for one that is not there, or not for this person.
     """
@@ -60,12 +61,11 @@ def chosen(request: HttpRequest) -> Choice | None:
         if found is None:
             raise Http404
     else:
-        found = _first(projects)
+        found = _first(projects, kind)
     return None if found is None else Choice(found, projects, request)
 
 
-def _first(projects: list[Project]) -> Project | None:
-    ruled = set(
-        Configuration.objects.filter(kind=KIND, newest__gte=1).values_list("project_id", flat=True)
-    )
-    return next((each for each in projects if each.pk in ruled), next(iter(projects), None))
+def _first(projects: list[Project], kind: str) -> Project | None:
+    rows = Configuration.objects.filter(kind=kind, newest__gte=1)
+    configured = set(rows.values_list("project_id", flat=True))
+    return next((each for each in projects if each.pk in configured), next(iter(projects), None))

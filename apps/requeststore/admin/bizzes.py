@@ -1,0 +1,220 @@
+"""Bizzes in the admin: the list, the page of one, and where all the other pages are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils import timezone
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from apps.access.admin.base import person_of
+from apps.access.admin.read_only import ReadOnly
+from apps.access.services import record
+from apps.access.states import Role
+from apps.configcenter.models import Configuration
+from apps.projects.models import Project
+from apps.requeststore.admin.forms import ReopenForm, TryOutForm
+from apps.requeststore.admin.rebalancing import RebalancePages
+from apps.requeststore.admin.requests import RequestPages, request_address
+from apps.requeststore.admin.scope import REFUSALS, key_of, page_of, text_of
+from apps.requeststore.engine.limits import MAX_TS
+from apps.requeststore.errors import BadRequests
+from apps.requeststore.models import ShardReport
+from apps.requeststore.queries.standing import Standing, standings
+from apps.requeststore.queries.stories import LABELS
+from apps.requeststore.services.intake import read_requests, submit
+from apps.requeststore.services.kind import KIND
+from apps.requeststore.services.reopening import reopen_requests
+from apps.requeststore.services.yard import BoundBiz, shared_yard
+
+CSS = [
+    "dashboard/dashboard.css",
+    "configcenter/configcenter.css",
+    "routing/routing.css",
+    "seeds/seeds.css",
+    "requeststore/requeststore.css",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class BizLine:
+    """One biz of the list."""
+
+    bound: BoundBiz
+    project: Project
+    standing: Standing
+
+    @property
+    def key(self) -> str:
+        """As addresses name it."""
+        return key_of(self.bound)
+
+
+@admin.register(ShardReport)
+class BizAdmin(RequestPages, RebalancePages, ReadOnly):
+    """Pages about bizzes instead of a list of rows: what shards report is one of them."""
+
+    class Media:
+        css = {"all": CSS}
+
+    def get_urls(self) -> list[URLPattern]:
+        """All pages of the request store but those of monitoring and of the rule tester."""
+        view = self.admin_site.admin_view
+        get, post, both = require_GET, require_POST, require_http_methods(["GET", "HEAD", "POST"])
+        pages: list[tuple[str, Any, str]] = [
+            ("look-up", get(self.look_up_view), "look_up"),
+            ("request/<int:number>", get(self.request_view), "request"),
+            ("request/<int:number>/reopen", post(self.reopen_one_view), "reopen_one"),
+            ("biz/<str:key>/", get(self.biz_view), "biz"),
+            ("biz/<str:key>/requests", get(self.requests_view), "requests"),
+            ("biz/<str:key>/try-out", both(self.try_out_view), "try_out"),
+            ("biz/<str:key>/reopen", post(self.reopen_view), "reopen"),
+            ("biz/<str:key>/rebalance", both(self.rebalance_view), "rebalance"),
+            ("biz/<str:key>/rebalance/live", get(self.rebalance_live_view), "rebalance_live"),
+            ("rebalance/<int:pk>/cancel", post(self.cancel_view), "rebalance_cancel"),
+        ]
+        return [
+            *(path(where, view(do), name=f"requeststore_{name}") for where, do, name in pages),
+            *super().get_urls(),
+        ]
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> None:
+        """No report has a page of its own."""
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """All bizzes of the person's projects."""
+        bizzes = self.bizzes(request)
+        context = self.page_context(
+            request,
+            _("Bizzes"),
+            lines=lines_of(bizzes),
+            problems=self._problems(request),
+            now=timezone.now(),
+        )
+        return TemplateResponse(request, "admin/requeststore/bizzes.html", context)
+
+    def biz_view(self, request: HttpRequest, key: str) -> HttpResponse:
+        """How one stands, and where its requests lie."""
+        bound = self.bound(request, key)
+        found = standings([bound.project_id], bound.name, by_flag=True)
+        standing = found.get((bound.project_id, bound.name), Standing())
+        context = self.biz_context(
+            request,
+            bound,
+            "overview",
+            _("Overview"),
+            standing=standing,
+            flags=flag_lines(bound, standing),
+            configuration=Configuration.objects.filter(
+                kind=KIND, project_id=bound.project_id
+            ).first(),
+            reopen_form=ReopenForm(None, bound.settings),
+            now=timezone.now(),
+        )
+        return TemplateResponse(request, "admin/requeststore/biz.html", context)
+
+    def try_out_view(self, request: HttpRequest, key: str) -> HttpResponse:
+        """Hand in one request."""
+        bound = self.bound(request, key, Role.OPERATOR)
+        form = TryOutForm(request.POST if request.method == "POST" else None, bound.settings)
+        if request.method == "POST" and form.is_valid():
+            try:
+                return self._hand_in(request, bound, form)
+            except BadRequests as error:
+                for name, texts in error.fields.items():
+                    field = name if name in form.fields else None
+                    form.add_error(field, [str(text) for text in texts])
+            except REFUSALS as error:
+                form.add_error(None, text_of(error))
+        context = self.biz_context(request, bound, "try_out", _("Try out"), form=form)
+        return TemplateResponse(request, "admin/requeststore/try_out.html", context)
+
+    def _hand_in(self, request: HttpRequest, bound: BoundBiz, form: TryOutForm) -> HttpResponse:
+        person = person_of(request)
+        entities = read_requests(bound, [form.request()], "")
+        by = f"admin:{'' if person is None else person.get_username()}"
+        (number,) = submit(bound, entities, by=by).ids
+        record(
+            actor=person,
+            action="requeststore.submit",
+            obj=Project(pk=bound.project_id),
+            project=bound.project_id,
+            after={"biz": bound.name, "id": str(number)},
+        )
+        messages.success(request, gettext("It is stored, and waits in the queue."))
+        return HttpResponseRedirect(request_address(number))
+
+    def reopen_view(self, request: HttpRequest, key: str) -> HttpResponse:
+        """Have failed requests tried again."""
+        bound = self.bound(request, key, Role.OPERATOR)
+        form = ReopenForm(request.POST, bound.settings)
+        if not form.is_valid():
+            text = " ".join(each for texts in form.errors.values() for each in texts)
+            messages.error(request, text)
+            return HttpResponseRedirect(page_of(bound))
+        try:
+            done = reopen_requests(
+                bound,
+                actor=person_of(request),
+                flag=form.cleaned_data["flag"],
+                since=_ms(form.cleaned_data["since"], 0),
+                until=_ms(form.cleaned_data["until"], MAX_TS),
+            )
+        except REFUSALS as error:
+            return self.refused(request, error, page_of(bound))
+        text = ngettext(
+            "%(count)d request is new again.", "%(count)d requests are new again.", done.reopened
+        ) % {"count": done.reopened}
+        if done.more:
+            text += " " + gettext("There are more: do it again for the rest.")
+        messages.success(request, text)
+        return HttpResponseRedirect(page_of(bound))
+
+    def _problems(self, request: HttpRequest) -> list[tuple[Project, str]]:
+        """Configurations that cannot be applied here, of projects the person sees."""
+        wrong = shared_yard().problems
+        if not wrong:
+            return []
+        seen = Project.objects.visible_to(request.user).filter(pk__in=wrong)
+        return [(project, wrong[project.pk]) for project in seen]
+
+
+def lines_of(bizzes: Sequence[BoundBiz]) -> list[BizLine]:
+    """With their books: a fixed number of queries."""
+    ids = {bound.project_id for bound in bizzes}
+    projects = Project.objects.in_bulk(ids)
+    found = standings(ids)
+    return [
+        BizLine(
+            bound,
+            projects[bound.project_id],
+            found.get((bound.project_id, bound.name), Standing()),
+        )
+        for bound in bizzes
+        if bound.project_id in projects
+    ]
+
+
+def flag_lines(bound: BoundBiz, standing: Standing) -> list[tuple[int, str, int]]:
+    """Flags of ended requests, what they mean and how many there are."""
+    biz = bound.settings
+    lines = []
+    for flag, number in standing.ended.items():
+        usual = LABELS["failed"] if flag == biz.failed_flag else LABELS["processed"]
+        meaning = biz.flags.get(str(flag)) or (usual if flag in (1, biz.failed_flag) else "")
+        lines.append((flag, str(meaning), number))
+    return lines
+
+
+def _ms(value: Any, usual: int) -> int:
+    return usual if value is None else min(MAX_TS, max(0, int(value.timestamp() * 1000)))

@@ -1,0 +1,111 @@
+"""What people ask the request store, and what they hand in."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django import forms
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import (
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+)
+
+from apps.requeststore.engine.biz import Biz
+from apps.requeststore.engine.entity import MAX_URL
+from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, PROCESSED, TAKEN
+from apps.requeststore.queries.stories import LABELS
+
+_MOMENTS: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"]
+_TYPED: Final = {"spellcheck": "false", "autocomplete": "off"}
+
+
+def _moment(label: Any) -> forms.DateTimeField:
+    widget = UnfoldAdminTextInputWidget({"type": "datetime-local", "step": "1"})
+    return forms.DateTimeField(label=label, required=False, widget=widget, input_formats=_MOMENTS)
+
+
+def flags_of(biz: Biz) -> list[tuple[int, str]]:
+    """Every flag a request of this biz may have, with its meaning."""
+    named = [
+        (NEW, LABELS["new"]),
+        (TAKEN, LABELS["taken"]),
+        (PROCESSED, LABELS["processed"]),
+        (biz.failed_flag, LABELS["failed"]),
+        (EXPIRED, LABELS["expired"]),
+        (MOVING, LABELS["moving"]),
+    ]
+    own = [(int(flag), text) for flag, text in biz.flags.items()]
+    return [(flag, f"{flag} · {text}") for flag, text in dict(own + named).items()]
+
+
+class RequestFilter(forms.Form):
+    """Which requests of a biz."""
+
+    flag = forms.TypedChoiceField(
+        label=_("Flag"),
+        required=False,
+        coerce=int,
+        empty_value=None,
+        widget=UnfoldAdminSelectWidget,
+    )
+    since = _moment(_("Stored since"))
+    until = _moment(_("Stored before"))
+
+    def __init__(self, data: Any, biz: Biz) -> None:
+        super().__init__(data)
+        choices = [("", "–"), *flags_of(biz)]
+        self.fields["flag"].choices = choices  # type: ignore[attr-defined]  # a choice field
+
+
+class LookUpForm(forms.Form):
+    """One id, as a text: copied from a log, a queue or an answer."""
+
+    id = forms.RegexField(
+        r"^\s*[0-9]{1,19}\s*$",
+        label=_("Id of a request"),
+        widget=UnfoldAdminTextInputWidget(_TYPED | {"inputmode": "numeric"}),
+        error_messages={"invalid": _("An id is a whole number of at most 19 digits.")},
+    )
+
+
+class TryOutForm(forms.Form):
+    """One request, to see what becomes of it."""
+
+    url = forms.CharField(
+        label=_("URL"), max_length=MAX_URL, widget=UnfoldAdminTextInputWidget(_TYPED)
+    )
+    rule = forms.ChoiceField(label=_("Rule"), required=False, widget=UnfoldAdminSelectWidget)
+    method = forms.ChoiceField(
+        label=_("Method"),
+        choices=[(each, each) for each in ("GET", "POST", "HEAD")],
+        widget=UnfoldAdminSelectWidget,
+    )
+    body = forms.CharField(
+        label=_("Body"), required=False, widget=UnfoldAdminTextareaWidget({"rows": 3} | _TYPED)
+    )
+
+    def __init__(self, data: Any, biz: Biz) -> None:
+        super().__init__(data)
+        rules = [("", _("as the biz has it")), *((name, name) for name in sorted(biz.rules))]
+        self.fields["rule"].choices = rules  # type: ignore[attr-defined]  # a choice field
+
+    def request(self) -> dict[str, Any]:
+        """As REST would have it."""
+        return {name: value for name, value in self.cleaned_data.items() if value}
+
+
+class ReopenForm(forms.Form):
+    """Which ended requests shall be tried again."""
+
+    flag = forms.TypedChoiceField(label=_("Ended with"), coerce=int, widget=UnfoldAdminSelectWidget)
+    since = _moment(_("Stored since"))
+    until = _moment(_("Stored before"))
+
+    def __init__(self, data: Any, biz: Biz) -> None:
+        super().__init__(data)
+        ended = [each for each in flags_of(biz) if each[0] > NEW]
+        # First what is meant most often.
+        ended.sort(key=lambda each: each[0] != biz.failed_flag)
+        self.fields["flag"].choices = ended  # type: ignore[attr-defined]  # a choice field

@@ -1,0 +1,215 @@
+"""The request store at a glance: rates, backlogs and their ends, queues, nodes, fetchers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET
+
+from apps.access.admin.base import ProjectScopedAdmin
+from apps.access.admin.read_only import ReadOnly
+from apps.projects.models import Project
+from apps.queuestats.queries import SeriesKey, minutes
+from apps.requeststore.admin.monitoring_words import Trouble, node_label, node_tone, trouble
+from apps.requeststore.engine.forecasting import Lateness, Outlook
+from apps.requeststore.models import QueueReport
+from apps.requeststore.queries.health import NodeLine, concerns, nodes
+from apps.requeststore.queries.outlook import (
+    CREATED,
+    FAILED,
+    PROCESSED,
+    Standing,
+    Standings,
+    standings,
+)
+from apps.requeststore.services.forecasting import per_second, sentence
+from apps.requeststore.services.scaling import Advice, advice_of
+from apps.runtime.queries import database_now
+
+MEDIA: Final = [
+    "dashboard/dashboard.css",
+    "configcenter/configcenter.css",
+    "requeststore/monitoring.css",
+]
+SPARK_MINUTES: Final = 60
+_WIDTH: Final = 120.0
+_HEIGHT: Final = 26.0
+_SECONDS: Final = (1, 5, 60)
+_BAD: Final = (Outlook.STANDS, Outlook.NEVER)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Of one kind: a second over the last second, five seconds and minute."""
+
+    name: str
+    title: str
+    texts: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class BizLine:
+    """One biz on the page. ``created`` and ``processed``: points of two small curves."""
+
+    standing: Standing
+    paces: list[Pace]
+    sentence: str
+    tone: str
+    created: str
+    processed: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownNode:
+    """One node on the page."""
+
+    line: NodeLine
+    label: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Everything on the page."""
+
+    troubles: list[Trouble]
+    bizzes: list[BizLine]
+    nodes: list[ShownNode]
+    advice: Advice
+    found: Standings
+
+    @property
+    def told(self) -> bool:
+        """Whether somebody else is told how many are wanted."""
+        return bool(settings.SCALE_WEBHOOK_URL)
+
+
+@admin.register(QueueReport)
+class MonitoringAdmin(ReadOnly, ProjectScopedAdmin):
+    """One page instead of a list of rows: what queues report is a part of it."""
+
+    class Media:
+        css = {"all": MEDIA}
+
+    def get_urls(self) -> list[URLPattern]:
+        """The page is the list; this is what refreshes it."""
+        live = self.admin_site.admin_view(require_GET(self.live_view))
+        return [path("live", live, name="requeststore_monitoring_live"), *super().get_urls()]
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> None:
+        """No report has a page of its own."""
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The bizzes of all projects that the person sees, or of ``?project=``."""
+        project, projects = self._asked(request)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": gettext_lazy("Monitoring of requests"),
+            "subtitle": None if project is None else str(project),
+            "media": self.media,
+            "project": project,
+            "projects": projects,
+            **_context(project, projects),
+        }
+        return TemplateResponse(request, "requeststore/monitoring.html", context)
+
+    def live_view(self, request: HttpRequest) -> HttpResponse:
+        """The changing part of it."""
+        project, projects = self._asked(request)
+        context = {"project": project} | _context(project, projects)
+        return TemplateResponse(request, "requeststore/monitoring_live.html", context)
+
+    def _asked(self, request: HttpRequest) -> tuple[Project | None, list[Project]]:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        projects = list(Project.objects.visible_to(request.user).order_by("name"))
+        asked = request.GET.get("project", "")
+        if not asked:
+            return None, projects
+        found = next((each for each in projects if str(each.pk) == asked), None)
+        if found is None:
+            raise Http404
+        return found, projects
+
+
+def _context(project: Project | None, projects: list[Project]) -> dict[str, Any]:
+    shown = projects if project is None else [project]
+    now = database_now()
+    return {"view": monitoring([each.pk for each in shown], now), "now": now}
+
+
+def monitoring(projects: Collection[int], now: datetime) -> View:
+    """What the page shows, in a fixed number of queries."""
+    everything = standings(projects=None, now=now)
+    seen = set(projects)
+    found = Standings(
+        [each for each in everything.bizzes if each.project_id in seen],
+        everything.fetchers,
+        everything.state,
+        now,
+        everything.heard_seconds,
+    )
+    curves = minutes([CREATED, PROCESSED], projects=projects, count=SPARK_MINUTES, now=now)
+    lines = nodes(now)
+    return View(
+        troubles=[trouble(each, now) for each in concerns(found, lines)],
+        bizzes=[_line(each, curves, now) for each in found.bizzes],
+        nodes=[ShownNode(line, node_label(line.state), node_tone(line.state)) for line in lines],
+        # All bizzes count, also those that this person does not see.
+        advice=advice_of(everything),
+        found=found,
+    )
+
+
+def _line(each: Standing, curves: dict[SeriesKey, list[float]], now: datetime) -> BizLine:
+    created = curves.get(SeriesKey(CREATED, each.project_id, each.biz), [])
+    processed = curves.get(SeriesKey(PROCESSED, each.project_id, each.biz), [])
+    top = max([*created, *processed, 0.0])
+    return BizLine(
+        standing=each,
+        paces=[
+            Pace(name.partition(".")[2], title, [per_second(each.rates[name][s]) for s in _SECONDS])
+            for name, title in (
+                (CREATED, _("created")),
+                (PROCESSED, _("processed")),
+                (FAILED, _("failed")),
+            )
+        ],
+        sentence=sentence(each.forecast, each.facts, now=now),
+        tone=_tone(each),
+        created=_curve(created, top),
+        processed=_curve(processed, top),
+    )
+
+
+def _tone(each: Standing) -> str:
+    forecast = each.forecast
+    if forecast.lateness is not Lateness.NONE or forecast.outlook is Outlook.STANDS:
+        return "danger"
+    if forecast.outlook in (Outlook.NEVER, Outlook.STALE):
+        return "warning"
+    return "success" if forecast.outlook in (Outlook.DONE, Outlook.KEEPS_PACE) else "subtle"
+
+
+def _curve(values: list[float], top: float) -> str:
+    """Points of a polyline; "" where there is nothing to draw."""
+    if not values or not top:
+        return ""
+    step = _WIDTH / (len(values) - 1)
+    return " ".join(
+        f"{number * step:.1f},{_HEIGHT - 1 - (_HEIGHT - 2) * value / top:.1f}"
+        for number, value in enumerate(values)
+    )

@@ -1,0 +1,241 @@
+"""Requests in the admin: any id looked up, its story, and lists by flag and time (seed S4.29)."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.admin.base import person_of, projects_of
+from apps.access.states import Role
+from apps.projects.models import Project
+from apps.requeststore.admin.forms import LookUpForm, RequestFilter
+from apps.requeststore.admin.scope import REFUSALS, BizScope, text_of
+from apps.requeststore.engine.biz import RecordsTo
+from apps.requeststore.engine.errors import BadSetting
+from apps.requeststore.engine.flags import is_own
+from apps.requeststore.engine.limits import MAX_ID, MAX_TS
+from apps.requeststore.queries.standing import slices_around
+from apps.requeststore.queries.stories import (
+    LABELS,
+    STEPS,
+    TONES,
+    made_by,
+    row_of,
+    story_of,
+)
+from apps.requeststore.services.reopening import reopen_requests
+from apps.requeststore.services.yard import BoundBiz, Found, shared_yard
+from apps.requeststore.sinks.opening import folder_of, queue_of_records, table_of
+
+PER_PAGE: Final = 50
+
+
+class RequestPages(BizScope):
+    """Viewers look requests up, operators also see what they hold and have them tried again."""
+
+    # --- lists ----------------------------------------------------------------------------------
+
+    def requests_view(self, request: HttpRequest, key: str) -> HttpResponse:
+        """Requests of a biz by flag and time, the newest first, read in the store."""
+        bound = self.bound(request, key)
+        form = RequestFilter(request.GET, bound.settings)
+        rows: list[dict[str, Any]] = []
+        problem = ""
+        more = ""
+        if form.is_valid():
+            yard = shared_yard()
+            try:
+                found = yard.page(
+                    bound,
+                    flag=form.cleaned_data["flag"],
+                    since=_ms(form.cleaned_data["since"], 0),
+                    until=_ms(form.cleaned_data["until"], MAX_TS),
+                    after=_after(request.GET.get("after", "")),
+                    limit=PER_PAGE + 1,
+                )
+            except REFUSALS as error:
+                found, problem = [], text_of(error)
+            rows = [_shown(one, yard.now()) for one in found[:PER_PAGE]]
+            if len(found) > PER_PAGE:
+                last = found[PER_PAGE - 1].request
+                more = _query(request, after=f"{last.ts}.{last.id}")
+        context = self.biz_context(
+            request,
+            bound,
+            "requests",
+            _("Requests"),
+            form=form,
+            rows=rows,
+            problem=problem,
+            more=more,
+            first=_query(request) if request.GET.get("after") else "",
+        )
+        return TemplateResponse(request, "admin/requeststore/requests.html", context)
+
+    # --- one request ----------------------------------------------------------------------------
+
+    def look_up_view(self, request: HttpRequest) -> HttpResponse:
+        """Any id, of whatever biz."""
+        self.expect_view(request)
+        form = LookUpForm(request.GET if "id" in request.GET else None)
+        if form.is_bound and form.is_valid():
+            number = int(form.cleaned_data["id"])
+            if 0 < number <= MAX_ID:
+                return HttpResponseRedirect(request_address(number))
+            form.add_error("id", _("No id is as large as this."))
+        context = self.page_context(request, _("Look up a request"), form=form)
+        return TemplateResponse(request, "admin/requeststore/look_up.html", context)
+
+    def request_view(self, request: HttpRequest, number: int) -> HttpResponse:
+        """Where a request stands, what it holds, and everything that happened to it."""
+        problem = ""
+        try:
+            found = self._found(request, number)
+        except REFUSALS as error:
+            found, problem = None, text_of(error)
+        if found is None:
+            return self._gone(request, number, problem)
+        bound = found.bound
+        may_operate = bound.project_id in projects_of(request, Role.OPERATOR)
+        story = story_of(
+            found.request,
+            bound.settings,
+            project_id=bound.project_id,
+            version=bound.version,
+            place=found.place,
+            whole=may_operate,
+            now=shared_yard().now(),
+        )
+        context = self.biz_context(
+            request,
+            bound,
+            "requests",
+            _("Request"),
+            story=story,
+            state=LABELS[story["state"]],
+            tone=TONES[story["state"]],
+            steps=[(step, STEPS.get(step["kind"], step["kind"])) for step in story["steps"]],
+            result=_pretty(story["result"]),
+            meta=_pretty(story["data"].get("meta")),
+            records=_records(bound),
+            may_reopen=may_operate and is_own(found.request.flag),
+        )
+        return TemplateResponse(request, "admin/requeststore/request.html", context)
+
+    def reopen_one_view(self, request: HttpRequest, number: int) -> HttpResponse:
+        """Have it tried again."""
+        back = request_address(number)
+        try:
+            found = self._found(request, number)
+            if found is None:
+                raise Http404
+            bound = self.bound(
+                request, f"{found.bound.project_id}.{found.bound.name}", Role.OPERATOR
+            )
+            done = reopen_requests(bound, actor=person_of(request), ids=[number])
+        except REFUSALS as error:
+            return self.refused(request, error, back)
+        if done.reopened:
+            messages.success(request, gettext("It is new again, and waits in the queue."))
+        else:
+            text = gettext("Only what has ended and has not expired can be opened again.")
+            messages.error(request, text)
+        return HttpResponseRedirect(back)
+
+    def _found(self, request: HttpRequest, number: int) -> Found | None:
+        self.expect_view(request)
+        projects = projects_of(request, Role.VIEWER)
+        found = shared_yard().find(number) if 0 < number <= MAX_ID else None
+        return found if found is not None and found.bound.project_id in projects else None
+
+    def _gone(self, request: HttpRequest, number: int, problem: str) -> HttpResponse:
+        """What can be said of an id that is nowhere: when it was made, and what became of all."""
+        made_at, worker = made_by(number) if 0 < number <= MAX_ID else (None, None)
+        projects = Project.objects.visible_to(request.user).in_bulk()
+        slices = [] if made_at is None else slices_around(list(projects), made_at)
+        context = self.page_context(
+            request,
+            _("Request"),
+            number=number,
+            problem=problem,
+            made_at=made_at,
+            worker=worker,
+            slices=[(each, projects[each.project_id]) for each in slices],
+            form=LookUpForm({"id": str(number)}),
+        )
+        status = 503 if problem else 404
+        return TemplateResponse(request, "admin/requeststore/gone.html", context, status=status)
+
+
+def request_address(number: int) -> str:
+    """Of the story of a request."""
+    return reverse("admin:requeststore_request", args=[number])
+
+
+def _shown(found: Found, now: int) -> dict[str, Any]:
+    bound = found.bound
+    row = row_of(found.request, bound.settings, project_id=bound.project_id, now=now)
+    label, tone = LABELS[row["state"]], TONES[row["state"]]
+    return {**row, "label": label, "tone": tone, "result": _short(row["result"])}
+
+
+def _records(bound: BoundBiz) -> tuple[object, str]:
+    """What kind of place records of this biz go to, and its name."""
+    try:
+        return _records_at(bound)
+    except BadSetting as error:
+        return _("table"), str(error)
+
+
+def _records_at(bound: BoundBiz) -> tuple[object, str]:
+    records, project, name = bound.settings.records, bound.project_id, bound.name
+    match records.to:
+        case RecordsTo.TABLE:
+            return _("table"), table_of(project, name, records)
+        case RecordsTo.JSON_LINES:
+            folder = folder_of(Path(settings.RECORDS_DIR), project, name, records)
+            return _("files of JSON lines"), str(folder)
+        case RecordsTo.QUEUE:
+            return _("queue"), queue_of_records(project, name, records)
+        case _:
+            return _("nowhere"), ""
+
+
+def _pretty(value: Any) -> str:
+    if value in (None, "", {}):
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def _short(value: Any) -> str:
+    text = "" if value is None else json.dumps(value, ensure_ascii=False)
+    return text[:160]
+
+
+def _after(text: str) -> tuple[int, int] | None:
+    ts, _dot, number = text.partition(".")
+    if not all(each.isascii() and each.isdigit() and len(each) < 20 for each in (ts, number)):
+        return None
+    return min(int(ts), MAX_TS), min(int(number), MAX_ID)
+
+
+def _query(request: HttpRequest, **more: str) -> str:
+    query = request.GET.copy()
+    query.pop("after", None)
+    for name, value in more.items():
+        query[name] = value
+    return query.urlencode()
+
+
+def _ms(value: datetime | None, usual: int) -> int:
+    return usual if value is None else min(MAX_TS, max(0, int(value.timestamp() * 1000)))

@@ -1,0 +1,148 @@
+"""What of the request store is not as it should be, and since when (seed S4.26, S4.27)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from apps.queuestats.models import SampleSender
+from apps.requeststore.engine.forecasting import STALE_SECONDS, Lateness, Outlook
+from apps.requeststore.models import NodeReport
+from apps.requeststore.queries.outlook import Standing, Standings
+
+# An operation that takes longer is slow.
+SLOW_SECONDS: Final = 1.0
+# Of a process that has been silent for longer, nobody needs to know the clock.
+CLOCKS_OF: Final = timedelta(hours=1)
+
+
+class NodeState(enum.StrEnum):
+    """How a storage node is."""
+
+    WELL = "well"
+    SLOW = "slow"
+    # It does not answer, or answers with an error.
+    PROBLEM = "problem"
+    # Nobody has looked for a while.
+    SILENT = "silent"
+
+
+class Code(enum.StrEnum):
+    """What a person should know."""
+
+    NODE_PROBLEM = "node_problem"
+    NODE_SILENT = "node_silent"
+    NODE_SLOW = "node_slow"
+    QUEUE_PROBLEM = "queue_problem"
+    SHARD_PROBLEM = "shard_problem"
+    BIZ_LATE = "biz_late"
+    BIZ_STANDS = "biz_stands"
+    BIZ_GROWS = "biz_grows"
+    NOT_MEASURED = "not_measured"
+    CLOCK_WRONG = "clock_wrong"
+    NOT_TOLD = "not_told"
+
+
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """``subject``: the node, the biz, the process. ``value``: seconds, where there are any."""
+
+    code: Code
+    subject: str
+    severe: bool
+    since: datetime | None = None
+    detail: str = ""
+    value: float = 0.0
+    standing: Standing | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLine:
+    """A node and how it is; ``slow``: seconds and text of what takes long, the worst first."""
+
+    row: NodeReport
+    state: NodeState
+    slow: list[tuple[float, str]]
+
+
+def nodes(now: datetime) -> list[NodeLine]:
+    """Every storage node that was ever reported. One query."""
+    return [_node(row, now) for row in NodeReport.objects.order_by("name")]
+
+
+def concerns(found: Standings, lines: Sequence[NodeLine]) -> list[Concern]:
+    """All that is not as it should be, severe ones first. One query more."""
+    seen = [*_of_nodes(lines), *_of_platform(found)]
+    for each in found.bizzes:
+        seen += _of_biz(each)
+    return sorted(seen, key=lambda each: not each.severe)
+
+
+def _node(row: NodeReport, now: datetime) -> NodeLine:
+    slow = sorted(_slow(row.slow), reverse=True)
+    if row.problem:
+        state = NodeState.PROBLEM
+    elif (now - row.reported_at).total_seconds() > STALE_SECONDS:
+        state = NodeState.SILENT
+    else:
+        state = NodeState.SLOW if slow else NodeState.WELL
+    return NodeLine(row, state, slow)
+
+
+def _slow(rows: Any) -> list[tuple[float, str]]:
+    found = []
+    for each in rows or []:
+        # As ``SlowOperation`` is written: an object, or its two values.
+        values = each.values() if isinstance(each, dict) else each
+        seconds, text = [*values][:2]
+        if float(seconds) >= SLOW_SECONDS:
+            found.append((float(seconds), str(text)))
+    return found
+
+
+def _of_nodes(lines: Sequence[NodeLine]) -> list[Concern]:
+    found = []
+    for line in lines:
+        name, row = line.row.name, line.row
+        if line.state is NodeState.PROBLEM:
+            found.append(Concern(Code.NODE_PROBLEM, name, True, row.since_at, row.problem))
+        elif line.state is NodeState.SILENT:
+            found.append(Concern(Code.NODE_SILENT, name, True, row.reported_at))
+        elif line.state is NodeState.SLOW:
+            seconds, text = line.slow[0]
+            found.append(Concern(Code.NODE_SLOW, name, False, None, text, seconds))
+    return found
+
+
+def _of_platform(found: Standings) -> list[Concern]:
+    seen = []
+    if found.bizzes and not found.heard_seconds:
+        seen.append(Concern(Code.NOT_MEASURED, "", True))
+    if found.state.problem:
+        seen.append(Concern(Code.NOT_TOLD, "", False, None, found.state.problem))
+    wrong = SampleSender.objects.exclude(behind_seconds=0).filter(
+        heard_at__gte=found.now - CLOCKS_OF
+    )
+    seen += [
+        Concern(Code.CLOCK_WRONG, row.sender, False, None, "", row.behind_seconds)
+        for row in wrong.order_by("sender")[:20]
+    ]
+    return seen
+
+
+def _of_biz(each: Standing) -> list[Concern]:
+    name = f"{each.project}/{each.biz}"
+    found = [Concern(Code.SHARD_PROBLEM, name, True, None, text) for text in each.stored.problems]
+    if each.queue is not None and each.queue.problem:
+        found.append(Concern(Code.QUEUE_PROBLEM, name, True, None, each.queue.problem))
+    forecast = each.forecast
+    if forecast.outlook is Outlook.STANDS:
+        found.append(Concern(Code.BIZ_STANDS, name, True, standing=each))
+    elif forecast.lateness is not Lateness.NONE:
+        found.append(Concern(Code.BIZ_LATE, name, True, standing=each))
+    elif forecast.outlook is Outlook.NEVER:
+        found.append(Concern(Code.BIZ_GROWS, name, False, standing=each))
+    return found

@@ -1,0 +1,1 @@
+"""Tests of the admin of the request store."""

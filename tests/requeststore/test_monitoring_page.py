@@ -1,0 +1,173 @@
+"""The page that says how the request store is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from apps.access.models import User
+from apps.access.states import Role
+from apps.projects.models import Project
+from apps.queuestats.models import SampleSender
+from apps.requeststore.admin import monitoring as monitoring_module
+from apps.requeststore.admin.monitoring import monitoring
+from apps.requeststore.models import NodeReport
+from apps.requeststore.queries import outlook as outlook_module
+from tests.access.factories import make_project, make_superuser, make_user
+from tests.requeststore.standing import (
+    make_bizzes,
+    make_fetchers,
+    make_queue,
+    make_rates,
+    make_report,
+)
+
+pytestmark = pytest.mark.django_db
+
+PAGE = "/admin/requeststore/queuereport/"
+LIVE = f"{PAGE}live"
+
+
+@pytest.fixture(autouse=True)
+def unread() -> Iterator[None]:
+    # Tests that roll back give the same number to another version.
+    outlook_module._read.clear()
+    yield
+    outlook_module._read.clear()
+
+
+@pytest.fixture
+def project() -> Project:
+    return make_project()
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """The moment of every page: what was counted up to it is neither old nor to come."""
+    moment = timezone.now()
+    monkeypatch.setattr(monitoring_module, "database_now", lambda: moment)
+    return moment
+
+
+def logged_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+def furnish(project: Project, now: datetime, **options: float) -> None:
+    make_bizzes(project, news={"finish_by_seconds": 7200})
+    make_report(project, now=now, by_flag={"0": 60_000, "-1": 3, "-2": 17})
+    make_queue(project)
+    make_rates(project, now=now, **options)  # type: ignore[arg-type]  # of its own keywords
+    make_fetchers(1, now=now)
+    NodeReport.objects.create(name="default", kind="sqlite", version="3.45", storage_bytes=9_000)
+
+
+@pytest.mark.covers("S4.24", "S4.25", "S4.26", "S4.28")
+def test_it_shows_paces_backlog_forecast_queue_and_nodes(project: Project, now: datetime) -> None:
+    furnish(project, now, failed=2)
+    client = logged_in(make_superuser())
+    for address in (PAGE, LIVE):
+        html = client.get(address).content.decode()
+        for part in (
+            'data-biz="news"',
+            "<td>20/s</td><td>20/s</td><td>20/s</td>",
+            "<td>25/s</td><td>25/s</td><td>25/s</td>",
+            "<td>2/s</td><td>2/s</td><td>2/s</td>",
+            "<dd data-backlog>60,003</dd>",
+            "done in 3 h 20 min",
+            ">120</dd>",
+            ">17</dd>",
+            "3.8 MB",
+            'data-node="default"',
+            'data-fetchers="running">1<',
+            "cy-curve-processed",
+        ):
+            assert part in html, (address, part)
+    assert (
+        'data-fragment="/admin/requeststore/queuereport/live"' in client.get(PAGE).content.decode()
+    )
+
+
+@pytest.mark.covers("S4.26", "S4.27", "S4.28")
+def test_what_is_wrong_stands_first(project: Project, now: datetime) -> None:
+    furnish(project, now, created=40, processed=8)
+    past = now - timedelta(minutes=7)
+    NodeReport.objects.create(
+        name="away", kind="mongodb", problem="no <primary> answers", since_at=past
+    )
+    NodeReport.objects.create(name="lost", kind="mongodb", reported_at=past)
+    NodeReport.objects.create(
+        name="slow", kind="postgresql", slow=[{"seconds": 4.5, "text": "UPDATE requests"}]
+    )
+    SampleSender.objects.create(
+        sender="box 7", boot="b", behind_seconds=-300, heard_at=now - timedelta(seconds=2)
+    )
+    html = logged_in(make_superuser()).get(LIVE).content.decode()
+    for part in (
+        "Storage node away has a problem.",
+        "no &lt;primary&gt; answers",
+        "7\xa0minutes ago",
+        "Nobody has looked at storage node lost lately",
+        "Storage node slow is slow: 4 s for one operation.",
+        "news will be late: never at this pace: 40/s come, 8/s are processed",
+        "more fetchers would make it",
+        "The clock of box 7 is ahead by 5 min; its counts are moved.",
+    ):
+        assert part in html, part
+    assert html.index("has a problem") < html.index("The clock of") < html.index("Bizzes")
+
+
+def test_without_statistics_rates_are_no_zeros(project: Project) -> None:
+    make_bizzes(project, news={})
+    html = logged_in(make_superuser()).get(LIVE).content.decode()
+    assert "no process run_statistics runs" in html
+    assert "<td>–</td><td>–</td><td>–</td>" in html
+
+
+def test_each_sees_the_bizzes_of_their_projects(project: Project) -> None:
+    other = make_project()
+    for each, name in ((project, "mine"), (other, "theirs")):
+        make_bizzes(each, **{name: {}})
+    viewer = logged_in(make_user(roles={project: Role.VIEWER}, is_staff=True))
+    html = viewer.get(PAGE).content.decode()
+    assert 'data-biz="mine"' in html
+    assert "theirs" not in html
+    assert viewer.get(f"{PAGE}?project={project.pk}").status_code == 200
+    assert viewer.get(f"{PAGE}?project={other.pk}").status_code == 404
+    assert viewer.get(f"{LIVE}?project=x").status_code == 404
+    assert Client().get(PAGE).status_code == 302
+    everything = logged_in(make_superuser()).get(PAGE).content.decode()
+    assert 'data-biz="mine"' in everything
+    assert 'data-biz="theirs"' in everything
+
+
+def test_the_number_of_queries_does_not_grow(project: Project, now: datetime) -> None:
+    furnish(project, now)
+
+    def queries(projects: list[Project]) -> int:
+        monitoring([each.pk for each in projects], now)
+        with CaptureQueriesContext(connection) as captured:
+            monitoring([each.pk for each in projects], now)
+        return len(captured)
+
+    few = queries([project])
+    others = [make_project() for _ in range(4)]
+    for other in others:
+        make_bizzes(other, a={}, b={}, c={})
+        make_report(other, "a", now=now)
+        make_queue(other, "a")
+        make_rates(other, "a", now=now, seconds=5)
+    assert queries([project, *others]) == few <= 13
+    client = logged_in(make_superuser())
+    client.get(LIVE)
+    with CaptureQueriesContext(connection) as captured:
+        client.get(LIVE)
+    assert len(captured) <= 15, "the session, the person and the projects included"
