@@ -52,7 +52,7 @@ __all__ = [
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, str]]:
     """Two databases, each a node of its own."""
-    with lend_empty_database() as one, lend_empty_postgres_database() as two:
+    with lend_empty_database() as one, lend_empty_database() as two:
         yield {"default": one, "second": two}
 
 
