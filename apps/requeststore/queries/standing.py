@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from django.db.models import Max, QuerySet, Sum
+from django.db.models import Case, F, Sum, When
 
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, PROCESSED, TAKEN
 from apps.requeststore.models import ClosedSlice, QueueReport, Rebalance, ShardReport
 from apps.requeststore.states import RebalanceState
 
 Key = tuple[int, str]
+# node, database, collection
+Shard = tuple[str, str, str]
+_OF_SHARD: Final = ("project_id", "biz", "node", "database", "collection")
+# Of a shard that is no more, everything is in its slices.
+_ANY: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -24,7 +30,7 @@ class Standing:
     closed: Counter[int] = field(default_factory=Counter)
     expiring: Counter[str] = field(default_factory=Counter)
     shards: list[ShardReport] = field(default_factory=list)
-    closed_until: dict[tuple[str, str, str], datetime | None] = field(default_factory=dict)
+    closed_until: dict[Shard, datetime | None] = field(default_factory=dict)
     queue: QueueReport | None = None
     rebalance: Rebalance | None = None
 
@@ -118,11 +124,11 @@ def standings(
         one.closed_until[shard] = report.closed_until
         one.live.update(_flags(report.by_flag))
         one.expiring.update({str(span): int(number) for span, number in report.expiring.items()})
-    slices = ClosedSlice.objects.filter(**wanted).order_by()
-    closed = _closed_by_flag if by_flag else _closed_sums
-    if not closed(slices, found):
-        # A span was closed after the reports were read; told apart slice by slice, it does no harm.
-        _closed_by_flag(slices, found)
+    for key, of_shard, start_at, counts in _closed(wanted, found, by_flag):
+        # One that was closed after the reports were read is still in their live counts.
+        until = found[key].closed_until.get(of_shard, _ANY)
+        if until is not None and (start_at is None or start_at < until):
+            found[key].closed.update(counts)
     for queue in QueueReport.objects.filter(**wanted):
         found[queue.project_id, queue.biz].queue = queue
     for row in Rebalance.objects.filter(**wanted, state=RebalanceState.RUNNING):
@@ -130,29 +136,28 @@ def standings(
     return dict(found)
 
 
-def _closed_by_flag(slices: QuerySet[ClosedSlice], found: Mapping[Key, Standing]) -> bool:
-    for each in slices.iterator():
-        one = found[each.project_id, each.biz]
-        # What was closed after the reports were read is still in their live counts.
-        until = one.closed_until.get((each.node, each.database, each.collection))
-        if until is not None and each.start_at < until:
-            one.closed.update(_flags(each.by_flag))
-    return True
+def _closed(
+    wanted: dict[str, Any], found: Mapping[Key, Standing], by_flag: bool
+) -> Iterator[tuple[Key, Shard, datetime | None, dict[int, int]]]:
+    """What slices hold: biz, shard, start, by flag; those of long ago together, without a start.
 
-
-def _closed_sums(slices: QuerySet[ClosedSlice], found: Mapping[Key, Standing]) -> bool:
-    """False, and nothing added, when some of it is in the live counts as well."""
-    sums = slices.values_list("project_id", "biz", "node", "database", "collection").annotate(
-        ended=Sum("processed"), over=Sum("expired"), latest=Max("start_at")
-    )
-    rows = list(sums)
-    for project, name, *shard, _ended, _over, latest in rows:
-        until = found[project, name].closed_until.get((shard[0], shard[1], shard[2]))
-        if until is None or latest >= until:
-            return False
-    for project, name, _node, _database, _collection, ended, over, _latest in rows:
-        found[project, name].closed.update({PROCESSED: ended, EXPIRED: over})
-    return True
+    One statement, so that all of it is of one moment.
+    """
+    slices = ClosedSlice.objects.filter(**wanted).order_by()
+    if by_flag:
+        each_one = slices.values_list(*_OF_SHARD, "start_at", "by_flag")
+        for project, biz, node, database, collection, start_at, counts in each_one.iterator():
+            yield (project, biz), (node, database, collection), start_at, _flags(counts)
+        return
+    # Only what was closed lately is looked at slice by slice.
+    ends = [each for one in found.values() for each in one.closed_until.values()]
+    since = min((each for each in ends if each is not None), default=_ANY)
+    lately = Case(When(start_at__gte=since, then=F("start_at")), default=None)
+    sums = slices.annotate(lately=lately).values_list(*_OF_SHARD, "lately")
+    counted = sums.annotate(ended=Sum("processed"), over=Sum("expired"))
+    for project, biz, node, database, collection, start_at, ended, over in counted:
+        counts = {PROCESSED: ended, EXPIRED: over}
+        yield (project, biz), (node, database, collection), start_at, counts
 
 
 def slices_around(projects: Collection[int], moment: datetime) -> list[ClosedSlice]:
