@@ -75,6 +75,16 @@ def test_the_list_holds_the_three_fields_and_nothing_else(
     queue.close()
 
 
+def test_given_back_it_comes_before_what_is_pushed_at_once(server: RedisServer, key: str) -> None:
+    queue = make(server, key)
+    for priority in (0, 9):
+        queue.push(entries(2), priority=priority)
+        queue.requeue(take(queue, 2))
+        queue.push(entries(1, 3), priority=priority)
+        assert of(take(queue, 3)) == entries(3)
+    queue.close()
+
+
 def test_other_consumers_can_keep_the_priorities(
     client: Any, server: RedisServer, key: str
 ) -> None:
