@@ -77,6 +77,8 @@ def test_real_servers_are_connected_to(
         "DATABASE_URL": postgres_database,
         "BROKER_URL": rabbit_vhost,
         "REDIS_URL": redis_url,
+        "REQUESTS_URL": postgres_database,
+        "REQUESTS_NODES": f"second={postgres_database}",
     }
     done = daemons.manage("doctor", "--json", **environment)
     assert all(row["ok"] for row in json.loads(done.stdout))
