@@ -226,6 +226,17 @@ def test_without_a_broker_junk_goes_to_a_list(client: Any, redis_url: str, key: 
         assert base64.b64decode(letter["body"]) == b"\xff"
         assert letter["reason"]
         assert queue.stats().waiting == queue.stats().taken == 0
+        client.lpush(f"{where}:dead", b"what is this")
+        # Somebody who has a broker brings them there.
+        buried: list[tuple[bytes, str]] = []
+        other = make(
+            RedisServer(redis_url), where, bury=lambda _key, body, why: buried.append((body, why))
+        )
+        other.rescue()
+        other.close()
+        assert buried[0] == (b"\xff", letter["reason"])
+        assert buried[1] == (b"what is this", "no dead letter of ours, but among them")
+        assert not client.exists(f"{where}:dead")
     finally:
         queue.close()
         client.delete(f"{where}:dead")
