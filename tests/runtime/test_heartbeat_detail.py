@@ -16,11 +16,25 @@ from yardkit.heartbeat import Beat
 pytestmark = pytest.mark.django_db
 
 
+def sign(error: str) -> Beat:
+    return Beat(
+        name="one",
+        boot="b",
+        host="h",
+        pid=1,
+        state="running",
+        at=time.time(),
+        steps=3,
+        failures=0,
+        error=error,
+    )
+
+
 def tell(detail: Any, error: str = "") -> Mapping[str, Any]:
     """What the row says after a sign of life."""
     row = HeartbeatRow(Identity("sample", "one"), on_replaced=lambda: None, detail=detail)
     row.start()
-    row.note(Beat("one", "b", "h", 1, "running", time.time(), 3, 0, error))
+    row.note(sign(error))
     row.finish(failed=False)
     return Daemon.objects.get(kind="sample").detail
 
