@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db.models import Max
 
 from apps.configcenter.models import Configuration
+from apps.sources.engine.progress import COMPLETE, Why
 from apps.sources.engine.settings import Source, SourceBook, book_of
 from apps.sources.errors import NoSuchSource
 from apps.sources.models import Harvest, SourceState
@@ -78,3 +79,14 @@ def status(project_id: int, name: str) -> SourceStatus:
         raise NoSuchSource
     harvest = Harvest.objects.filter(project_id=project_id, source=name).first()
     return SourceStatus(name, settings, state, harvest)
+
+
+def progress_of(harvest: Harvest) -> float | None:
+    """From 0 to 1; None while the range is not known."""
+    if harvest.reason and Why(harvest.reason) in COMPLETE:
+        return 1.0
+    if harvest.start_offset is None or harvest.end_offset is None or harvest.next_offset is None:
+        return None
+    span = harvest.start_offset - harvest.end_offset
+    done = harvest.start_offset - harvest.next_offset
+    return min(1.0, max(0.0, done / span)) if span > 0 else 0.0

@@ -10,8 +10,8 @@ from rest_framework import serializers
 from apps.access.api.fields import VisibleRelatedField
 from apps.configcenter.models import Configuration
 from apps.projects.models import Project
-from apps.sources.api.shown import progress_of
 from apps.sources.models import Credential, Harvest
+from apps.sources.queries import progress_of
 from apps.sources.services.asking import Became
 from apps.sources.services.handing import MAX_LEASE_SECONDS, MAX_RECORDS
 from apps.sources.states import HarvestState, Reason, SourceActivity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from apps.sources.models import Harvest, SourceState
-from apps.sources.queries import SourceStatus
+from apps.sources.queries import SourceStatus, progress_of
 from apps.sources.states import SourceActivity
 
 
@@ -56,20 +56,6 @@ def harvest_shown(harvest: Harvest) -> dict[str, Any]:
         "started_at": harvest.started_at,
         "ended_at": harvest.ended_at,
     }
-
-
-def progress_of(harvest: Harvest) -> float | None:
-    """From 0 to 1; None while the range is not known."""
-    if harvest.ended_at is not None and not harvest.error and harvest.reason in _COMPLETE:
-        return 1.0
-    if harvest.start_offset is None or harvest.end_offset is None or harvest.next_offset is None:
-        return None
-    span = harvest.start_offset - harvest.end_offset
-    done = harvest.start_offset - harvest.next_offset
-    return min(1.0, max(0.0, done / span)) if span > 0 else 0.0
-
-
-_COMPLETE = frozenset({"end", "expired", "nothing"})
 
 
 def _collector(state: SourceState | None) -> str:

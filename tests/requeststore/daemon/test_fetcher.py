@@ -252,7 +252,7 @@ def test_records_that_cannot_be_stored_wait_and_nothing_is_lost(plant: Plant, si
     table = f"records_p{plant.project}_stuck"
     with closing(sqlite3.connect(plant.folder / "data" / "crawlyard.sqlite3")) as other:
         other.execute(f"ALTER TABLE {table} RENAME TO kept")
-        other.execute(f"CREATE VIEW {table} AS SELECT * FROM kept")
+        other.execute(f"CREATE VIEW {table} AS SELECT 1 AS title")
         other.commit()
         plant.submit("stuck", *urls(site.url, range(2, 6)))
         away = plant.until(lambda: plant.detail()["away"], "it is told")

@@ -209,7 +209,7 @@ def test_two_bizzes_share_neither_collections_nor_queues() -> None:
         ("bizzes.b.collection", "same_collection"),
         ("bizzes.c.queue", "same_queue"),
     ]
-    many = {"bizzes": {f"b{number}": {} for number in range(201)}}
+    many: dict[str, Any] = {"bizzes": {f"b{number}": {} for number in range(201)}}
     assert [(flaw.place, flaw.code) for flaw in read_book(many)[1]] == [("bizzes", "too_many")]
 
 

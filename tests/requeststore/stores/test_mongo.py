@@ -20,7 +20,8 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from apps.requeststore.engine.errors import BadSetting, StoreUnavailable, TooLarge
 from apps.requeststore.engine.flags import EXPIRED, NEW, TAKEN
-from apps.requeststore.stores.base import Entry, Shard
+from apps.requeststore.engine.limits import MAX_DATA_BYTES, MAX_RESULT_BYTES
+from apps.requeststore.stores.base import Entry, Finish, Shard
 from apps.requeststore.stores.mongo import MongoNode
 from apps.requeststore.stores.mongo.client import Client
 from tests.plugins.mongodb_server import MongoServer, lend_mongodb
@@ -449,7 +450,10 @@ def test_an_answer_that_is_lost_hands_out_nothing_twice(
     with contextlib.suppress(StoreUnavailable):
         take(patient, 1, 2)
     assert codes(take(patient, 1, 2, owner="w2")) == ["busy", "busy"]
-    assert codes(take(patient, 1, 2, owner="w2", now=DEADLINE)) == ["taken", "taken"]
+    assert codes(take(patient, 1, 2, owner="w2", now=DEADLINE, deadline=DEADLINE + 1)) == [
+        "taken",
+        "taken",
+    ]
 
 
 @pytest.mark.fault
@@ -497,6 +501,19 @@ def test_no_text_shows_a_password() -> None:
             MongoNode(url)
         assert "w0rd" not in str(refused.value)
         assert "MongoDB: " in str(refused.value)
+
+
+@pytest.mark.covers("S4.5")
+def test_the_largest_data_leaves_room_for_its_story(node: MongoNode) -> None:
+    node.ensure(SHARD, delete_after_seconds=60)
+    large = new(1, NOW, b"x" * MAX_DATA_BYTES)
+    assert node.insert(SHARD, [large], by="web", now=NOW) == [True]
+    (taken,) = take(node, 1, ts=NOW)
+    assert taken.request is not None
+    assert len(taken.request.data) == MAX_DATA_BYTES
+    text, result = "t" * 500, b"r" * MAX_RESULT_BYTES
+    ends = [Finish(1, 1, 1, result, text)]
+    assert node.finish(SHARD, ends, owner="w1", now=NOW) == ["done"]
 
 
 def test_a_document_that_is_too_large_is_told_as_such() -> None:

@@ -1,0 +1,94 @@
+"""Credentials in the admin: typed in, never shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from apps.access.admin import ProjectScopedAdmin
+from apps.access.admin.base import person_of, projects_of
+from apps.access.states import Role
+from apps.runtime.fields import CLEAR
+from apps.sources.models import Credential
+from apps.sources.services import delete_credential, save_credential
+from apps.sources.services.credentials import SECRETS
+
+if TYPE_CHECKING:
+    _ModelForm = forms.ModelForm[Credential]
+else:
+    _ModelForm = forms.ModelForm
+
+
+class CredentialForm(_ModelForm):
+    """A secret that is left empty stays as it is."""
+
+    class Meta:
+        model = Credential
+        fields = ("project", "name", *SECRETS)
+
+    def given(self) -> dict[str, str]:
+        """The secrets that were typed in, "" for those that were cleared."""
+        typed = {name: self.cleaned_data.get(name) for name in SECRETS}
+        return {
+            name: "" if value is CLEAR else str(value) for name, value in typed.items() if value
+        }
+
+
+@admin.register(Credential)
+class CredentialAdmin(ProjectScopedAdmin):
+    """Editors write them; sources call them by name."""
+
+    form = CredentialForm
+    list_display = ("name", "project", "has", "updated_at")
+    list_select_related = ("project",)
+    search_fields = ("name",)
+    fieldsets = (
+        (None, {"fields": (("project", "name"),)}),
+        (
+            _("Secrets"),
+            {
+                "fields": (("username", "password"), "token", "headers"),
+                "description": _(
+                    "What the record API asks for. Nothing of it is ever shown again; a field "
+                    "that stays empty keeps what it has."
+                ),
+            },
+        ),
+    )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """Sources call them by their name."""
+        return () if obj is None else ("project", "name")
+
+    @display(description=_("has"))
+    def has(self, obj: Credential) -> str:
+        """Which secrets there are."""
+        fields = {each.name: each for each in Credential._meta.concrete_fields}
+        names = [str(fields[each].verbose_name) for each in SECRETS if getattr(obj, each)]
+        return ", ".join(names) or "–"
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """By the service, which also records it."""
+        if obj.project_id not in projects_of(request, Role.EDITOR):
+            raise PermissionDenied
+        saved = save_credential(
+            project_id=obj.project_id,
+            name=obj.name,
+            values=form.given(),
+            actor=person_of(request),
+            new=not change,
+        )
+        obj.__dict__.update(saved.__dict__)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Nothing hangs on credentials."""
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """By the service: not while a source names them."""
+        delete_credential(credential=obj, actor=person_of(request))

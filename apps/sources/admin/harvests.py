@@ -1,0 +1,131 @@
+"""Harvests in the admin: every pull from every source, with its books."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from apps.access.admin import ProjectScopedAdmin
+from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.admin.read_only import ReadOnly
+from apps.sources.admin.words import gap_text, lasting, note_text
+from apps.sources.models import Harvest
+
+TONES = {
+    "running": "info",
+    "completed": "success",
+    "interrupted": "warning",
+    "stopped": "warning",
+    "failed": "danger",
+}
+
+
+@admin.register(Harvest)
+class HarvestAdmin(ReadOnly, ProjectScopedAdmin):
+    """To look at: collectors write them."""
+
+    list_display = ("source_of", "standing", "range_of", "books", "took", "started_at")
+    list_filter = (("project", VisibleRelatedFilter), "state", "reason")
+    list_filter_submit = True
+    list_select_related = ("project",)
+    search_fields = ("source", "error", "collector")
+    search_help_text = _("Source, collector, error")
+    list_per_page = 50
+    date_hierarchy = "started_at"
+    fieldsets: ClassVar = (
+        (
+            None,
+            {
+                "fields": (
+                    ("project", "source"),
+                    ("state", "reason"),
+                    ("started_at", "ended_at", "took"),
+                    ("collector", "asked_by"),
+                    ("resumed", "first", "config_version"),
+                    "error",
+                )
+            },
+        ),
+        (
+            _("Range"),
+            {"fields": (("total", "start_offset", "end_offset", "next_offset"), "not_read")},
+        ),
+        (
+            _("The books"),
+            {
+                "fields": (
+                    ("batches", "read"),
+                    ("published", "filtered", "re_read", "refused"),
+                    "bad_dates",
+                    "told",
+                )
+            },
+        ),
+    )
+
+    class Media:
+        css: ClassVar = {"all": ["dashboard/dashboard.css", "jobs/jobs.css"]}
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """All of them."""
+        found: list[str] = []
+        for _title, options in self.fieldsets:
+            for each in options["fields"]:
+                found += [each] if isinstance(each, str) else each
+        return tuple(found)
+
+    @display(description=_("source"), ordering="source")
+    def source_of(self, harvest: Harvest) -> SafeString:
+        """Its name, and its project's."""
+        return format_html(
+            '<strong>{}</strong> <span class="cy-subtle">{}</span>', harvest.source, harvest.project
+        )
+
+    @display(description=_("state"), ordering="state", label=TONES)
+    def standing(self, harvest: Harvest) -> tuple[str, Any]:
+        """And why it ended."""
+        if harvest.reason:
+            return harvest.state, harvest.get_reason_display()
+        return harvest.state, harvest.get_state_display()
+
+    @display(description=_("offsets"))
+    def range_of(self, harvest: Harvest) -> str:
+        """From the back to the front."""
+        if harvest.start_offset is None or harvest.end_offset is None:
+            return "–"
+        return f"{harvest.start_offset:,} → {harvest.end_offset:,}"
+
+    @display(description=_("read = published + too old + again + refused"))
+    def books(self, harvest: Harvest) -> SafeString:
+        """Every record once."""
+        return format_html(
+            '<span class="cy-figure-cell">{} = {} + {} + {} + {}</span>',
+            f"{harvest.read:,}",
+            f"{harvest.published:,}",
+            f"{harvest.filtered:,}",
+            f"{harvest.re_read:,}",
+            f"{harvest.refused:,}",
+        )
+
+    @display(description=_("took"))
+    def took(self, harvest: Harvest) -> str:
+        """From its start to its end."""
+        if harvest.ended_at is None:
+            return "–"
+        return lasting((harvest.ended_at - harvest.started_at).total_seconds())
+
+    @display(description=_("not read"))
+    def not_read(self, harvest: Harvest) -> str:
+        """Gaps that it left, and why."""
+        return "; ".join(gap_text(each) for each in harvest.gaps) or "–"
+
+    @display(description=_("notes"))
+    def told(self, harvest: Harvest) -> str:
+        """What it noticed."""
+        return " ".join(note_text(each) for each in harvest.notes) or "–"

@@ -1,0 +1,241 @@
+"""What the page of sources shows: what needs a person first, then every source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.utils.translation import gettext as _
+
+from apps.configcenter.admin.shown import tally_text
+from apps.configcenter.models import Configuration
+from apps.configcenter.queries import tallies_of
+from apps.projects.models import Project
+from apps.runtime.queries import live_daemons
+from apps.sources.admin.words import gap_text, note_text
+from apps.sources.models import Harvest, SourceState
+from apps.sources.queries import KIND, SourceStatus, progress_of, statuses
+from apps.sources.states import BUSY, HarvestState, SourceActivity
+
+# A harvest that moves no more for so long is worth a look.
+QUIET: Final = timedelta(minutes=5)
+_WIDTH: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something that a person should know first."""
+
+    tone: str
+    icon: str
+    text: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberLine:
+    """Offsets from 0 to the last total, in thousandths of the line's width.
+
+    ``read``: what earlier harvests have read. ``now``: what the one under way has, from the back.
+    """
+
+    total: int
+    read: int
+    start: int
+    next: int
+    gaps: list[tuple[int, int]]
+
+    @property
+    def now(self) -> int:
+        """How wide the part is that this harvest has read."""
+        return max(0, self.start - self.next)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """One source."""
+
+    status: SourceStatus
+    now: datetime
+
+    @property
+    def name(self) -> str:
+        """Of the source."""
+        return self.status.name
+
+    @property
+    def state(self) -> SourceState | None:
+        """How far it was read."""
+        return self.status.state
+
+    @property
+    def harvest(self) -> Harvest | None:
+        """The newest."""
+        return self.status.harvest
+
+    @property
+    def activity(self) -> str:
+        """``idle``, ``queued``, ``running``, ``stopping``; or ``off``, ``gone``."""
+        if self.state is not None and self.state.activity != SourceActivity.IDLE:
+            return self.state.activity
+        if self.status.settings is None:
+            return "gone"
+        return "idle" if self.status.settings.enabled else "off"
+
+    @property
+    def activity_text(self) -> str:
+        """The same for people."""
+        other = {"off": _("switched off"), "gone": _("not configured any more")}
+        return other.get(self.activity) or str(SourceActivity(self.activity).label)
+
+    @property
+    def is_busy(self) -> bool:
+        """It can be stopped."""
+        return self.activity in BUSY
+
+    @property
+    def may_start(self) -> bool:
+        """It can be started."""
+        settings = self.status.settings
+        return settings is not None and settings.enabled and not self.is_busy
+
+    @property
+    def progress(self) -> float | None:
+        """Percent of the harvest under way."""
+        harvest = self.harvest
+        if harvest is None or harvest.state != HarvestState.RUNNING:
+            return None
+        share = progress_of(harvest)
+        return None if share is None else 100 * share
+
+    @property
+    def speed(self) -> float | None:
+        """Records a second of the newest harvest."""
+        harvest = self.harvest
+        if harvest is None or harvest.moved_at is None:
+            return None
+        seconds = (harvest.moved_at - harvest.started_at).total_seconds()
+        return harvest.read / seconds if seconds > 0.5 else None
+
+    @property
+    def is_quiet(self) -> bool:
+        """A harvest is under way, and nothing has come for minutes."""
+        harvest = self.harvest
+        if harvest is None or harvest.state != HarvestState.RUNNING:
+            return False
+        return self.now - (harvest.moved_at or harvest.started_at) > QUIET
+
+    @property
+    def gaps(self) -> list[str]:
+        """What was never read, and why."""
+        return [gap_text(each) for each in (self.state.gaps if self.state is not None else [])]
+
+    @property
+    def notes(self) -> list[str]:
+        """What the newest harvest noticed."""
+        return [note_text(each) for each in (self.harvest.notes if self.harvest else [])]
+
+    @property
+    def line(self) -> NumberLine | None:
+        """None before the source was ever asked."""
+        state, harvest = self.state, self.harvest
+        total = (harvest.total if harvest is not None else None) or (
+            state.last_total if state is not None else None
+        )
+        if not total or state is None:
+            return None
+
+        def place(offset: int | None) -> int:
+            return round(_WIDTH * min(max(offset or 0, 0), total) / total)
+
+        running = harvest is not None and harvest.ended_at is None
+        start = harvest.total if harvest is not None and running else None
+        following = harvest.next_offset if harvest is not None and running else None
+        if following is not None and harvest is not None and harvest.start_offset == following:
+            following = start
+        return NumberLine(
+            total=total,
+            read=place(state.last_total or state.marker) if state.marker is not None else 0,
+            start=place(start),
+            next=place(following if following is not None else start),
+            # (where it begins, how wide it is): never too narrow to be seen.
+            gaps=[
+                (place(each["from"]), max(3, place(each["to"] + 1) - place(each["from"])))
+                for each in state.gaps
+            ],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything on the page."""
+
+    project: Project
+    lines: list[SourceLine]
+    configuration: Configuration | None
+    runs: str
+    collectors: int
+    troubles: list[Trouble] = field(default_factory=list)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Of the newest harvests of all sources."""
+        names = ("read", "published", "filtered", "re_read", "refused")
+        found = [each.harvest for each in self.lines if each.harvest is not None]
+        return {name: sum(getattr(each, name) for each in found) for name in names}
+
+    @property
+    def some_idle(self) -> bool:
+        """There is something to start."""
+        return any(each.may_start for each in self.lines)
+
+    @property
+    def some_busy(self) -> bool:
+        """There is something to stop."""
+        return any(each.is_busy for each in self.lines)
+
+
+def overview(project: Project, now: datetime) -> Overview:
+    """How the sources of a project are. A fixed number of queries."""
+    lines = [SourceLine(each, now) for each in statuses(project.pk)]
+    row = (
+        Configuration.objects.filter(kind=KIND, project=project)
+        .select_related("active", "project")
+        .first()
+    )
+    runs = "" if row is None else tally_text(tallies_of([row])[row.pk])
+    collectors = live_daemons(kind="collector", now=now).count()
+    return Overview(project, lines, row, runs, collectors, _troubles(lines, collectors))
+
+
+def _troubles(lines: list[SourceLine], collectors: int) -> list[Trouble]:
+    found = []
+    waiting = [each.name for each in lines if each.activity == SourceActivity.QUEUED]
+    if not collectors and lines:
+        text = _("No collector runs: nothing is read until one does.")
+        detail = _("Waiting: %(names)s") % {"names": ", ".join(waiting)} if waiting else ""
+        found.append(Trouble("danger", "cloud_off", text, detail))
+    for each in lines:
+        state, harvest = each.state, each.harvest
+        if harvest is not None and harvest.state == HarvestState.FAILED:
+            text = _("%(name)s failed; it goes on where it was when it is started again.")
+            detail = harvest.error or (state.problem if state is not None else "")
+            found.append(Trouble("danger", "error", text % {"name": each.name}, detail))
+        elif state is not None and state.waiting_for:
+            text = _("%(name)s waits, and goes on by itself.") % {"name": each.name}
+            found.append(Trouble("warning", "hourglass", text, state.waiting_for))
+        elif each.is_quiet:
+            text = _("%(name)s has read nothing for five minutes.") % {"name": each.name}
+            found.append(Trouble("warning", "hourglass", text))
+        if harvest is not None and not harvest.books["balanced"]:
+            text = _("The books of %(name)s do not balance.") % {"name": each.name}
+            found.append(Trouble("danger", "warning", text, str(harvest.books)))
+        if any(note.get("code") in ("shrunk", "replaced") for note in _notes(harvest)):
+            text = _("%(name)s is not what it was before.") % {"name": each.name}
+            found.append(Trouble("warning", "trending_down", text, " ".join(each.notes)))
+    return found
+
+
+def _notes(harvest: Harvest | None) -> list[dict[str, Any]]:
+    return [] if harvest is None else harvest.notes

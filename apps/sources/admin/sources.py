@@ -1,0 +1,288 @@
+"""The sources of a project in the admin: what each does, how far it is, start, stop, dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.core.cache import cache
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_POST
+from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanWidget
+
+from apps.access.admin.base import ProjectScopedAdmin, person_of
+from apps.access.admin.read_only import ReadOnly
+from apps.access.errors import DomainError
+from apps.access.states import Role
+from apps.projects.admin.choosing import Choice, chosen
+from apps.sources.admin.overview import SourceLine, overview
+from apps.sources.errors import NoSuchSource
+from apps.sources.models import Harvest, RecordQueue, SourceState
+from apps.sources.queries import KIND, status
+from apps.sources.services import Became, set_marker, start, stop
+from apps.sources.services.previewing import preview
+from apps.sources.services.queues import QueueSize, queue_size
+
+CSS: Final = ["dashboard/dashboard.css", "configcenter/configcenter.css", "sources/sources.css"]
+SHOWN_HARVESTS: Final = 20
+_FRESH_SECONDS: Final = 2
+_AWAY_SECONDS: Final = 10
+
+
+class MarkerForm(forms.Form):
+    """Where the next harvest ends."""
+
+    marker = forms.IntegerField(
+        label=gettext_lazy("Last start offset"),
+        required=False,
+        min_value=0,
+        max_value=2**53 - 1,
+        widget=UnfoldAdminTextInputWidget(attrs={"inputmode": "numeric"}),
+        help_text=gettext_lazy("Empty: the next harvest reads everything, as the first one did."),
+    )
+    by_seed_rule = forms.BooleanField(
+        label=gettext_lazy("Another program has read up to there"),
+        required=False,
+        widget=UnfoldBooleanWidget,
+        help_text=gettext_lazy(
+            "One that leaves out the first total % batch records: they are noted as never read."
+        ),
+    )
+
+
+@admin.register(SourceState)
+class SourceAdmin(ReadOnly, ProjectScopedAdmin):
+    """Pages about a project instead of a list of rows: a source has a row once it was started."""
+
+    class Media:
+        css = {"all": CSS}
+
+    def get_urls(self) -> list[URLPattern]:
+        """The overview, one source, and what people ask of them."""
+
+        def get(view: Callable[..., HttpResponse]) -> Any:
+            return self.admin_site.admin_view(require_GET(view))
+
+        def post(view: Callable[..., HttpResponse]) -> Any:
+            return self.admin_site.admin_view(require_POST(view))
+
+        return [
+            path("live", get(self.live_view), name="sources_live"),
+            path("source/", get(self.source_view), name="sources_source"),
+            path("source/live", get(self.source_live_view), name="sources_source_live"),
+            path("source/marker", post(self.marker_view), name="sources_marker"),
+            path("start", post(self.start_view), name="sources_start"),
+            path("stop", post(self.stop_view), name="sources_stop"),
+            path("dry-run", post(self.dry_run_view), name="sources_dry_run"),
+            *super().get_urls(),
+        ]
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> None:
+        """No row has a page of its own."""
+
+    # --- all sources of a project -----------------------------------------------------------------
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The sources of ``?project=``."""
+        choice = self._chosen(request)
+        context = self._context(request, choice, _("Sources")) | _overview(choice)
+        return TemplateResponse(request, "admin/sources/sources.html", context)
+
+    def live_view(self, request: HttpRequest) -> HttpResponse:
+        """The changing part of it."""
+        choice = self._chosen(request)
+        context = {"choice": choice} | _overview(choice)
+        return TemplateResponse(request, "admin/sources/sources_live.html", context)
+
+    # --- one source -------------------------------------------------------------------------------
+
+    def source_view(self, request: HttpRequest) -> HttpResponse:
+        """``?project=&name=``: its progress, its harvests, its marker."""
+        choice = self._must_choose(request)
+        line = _line(request, choice)
+        title = _("Source %(name)s") % {"name": line.name}
+        context = self._context(request, choice, title) | _source(choice, line)
+        context["form"] = MarkerForm(
+            initial={"marker": line.state.marker if line.state is not None else None}
+        )
+        return TemplateResponse(request, "admin/sources/source.html", context)
+
+    def source_live_view(self, request: HttpRequest) -> HttpResponse:
+        """The changing part of it."""
+        choice = self._must_choose(request)
+        context = {"choice": choice} | _source(choice, _line(request, choice))
+        return TemplateResponse(request, "admin/sources/source_live.html", context)
+
+    def marker_view(self, request: HttpRequest) -> HttpResponse:
+        """Move the marker, for editors."""
+        choice = self._must_choose(request, Role.EDITOR)
+        line = _line(request, choice)
+        form = MarkerForm(request.POST)
+        if not form.is_valid():
+            for texts in form.errors.values():
+                messages.error(request, " ".join(map(str, texts)))
+        else:
+            values = form.cleaned_data
+
+            def move() -> str:
+                set_marker(
+                    project_id=choice.project.pk,
+                    name=line.name,
+                    marker=values["marker"],
+                    by_seed_rule=values["by_seed_rule"],
+                    actor=person_of(request),
+                )
+                return _("The marker of %(name)s was moved.") % {"name": line.name}
+
+            _told(request, move)
+        return _back(choice, line.name)
+
+    # --- start, stop, dry run ------------------------------------------------------------
+
+    def start_view(self, request: HttpRequest) -> HttpResponse:
+        """One source, or every enabled one."""
+        return self._ask(request, start, _("started"))
+
+    def stop_view(self, request: HttpRequest) -> HttpResponse:
+        """One source, or all."""
+        return self._ask(request, stop, _("stopping"))
+
+    def dry_run_view(self, request: HttpRequest) -> HttpResponse:
+        """What a start would read; the API is asked how many records it has."""
+        choice = self._must_choose(request, Role.OPERATOR)
+        name = request.POST.get("name", "")
+
+        def look() -> str:
+            found = preview(
+                project_id=choice.project.pk,
+                name=name,
+                networks=settings.SOURCES_ALLOWED_NETWORKS,
+            )
+            values = {
+                "name": name,
+                "total": f"{found.total:,}",
+                "batches": f"{found.batches:,}",
+                "new": f"{found.new:,}",
+                "again": f"{found.re_read:,}",
+            }
+            if not found.counted:
+                text = _("%(name)s has %(total)s records; how many are new only the API knows.")
+            elif found.resumed:
+                text = _("%(name)s would go on where it was: %(batches)s batches, %(new)s new.")
+            else:
+                text = _(
+                    "%(name)s would read %(batches)s batches, %(new)s new and %(again)s again, "
+                    "of %(total)s records."
+                )
+            told = text % values
+            if found.shrunk:
+                told += " " + _("There are fewer records than before.")
+            return told
+
+        _told(request, look)
+        return _back(choice, request.POST.get("back", ""))
+
+    def _ask(self, request: HttpRequest, service: Any, word: str) -> HttpResponse:
+        choice = self._must_choose(request, Role.OPERATOR)
+        name = request.POST.get("name", "")
+
+        def ask() -> str:
+            found = service(
+                project_id=choice.project.pk,
+                names=[name] if name else None,
+                actor=person_of(request),
+                now=timezone.now(),
+            )
+            changed = [each.name for each in found if each.became is not Became.ALREADY]
+            return f"{', '.join(changed)}: {word}" if changed else _("Nothing was to be done.")
+
+        _told(request, ask)
+        return _back(choice, request.POST.get("back", ""))
+
+    # --- what they share ------------------------------------------------------------
+
+    def _chosen(self, request: HttpRequest) -> Choice | None:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return chosen(request, KIND)
+
+    def _must_choose(self, request: HttpRequest, role: Role = Role.VIEWER) -> Choice:
+        choice = self._chosen(request)
+        if choice is None:
+            raise Http404
+        if not choice.may(role):
+            raise PermissionDenied
+        return choice
+
+    def _context(self, request: HttpRequest, choice: Choice | None, title: str) -> dict[str, Any]:
+        return {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "subtitle": None if choice is None else str(choice.project),
+            "media": self.media,
+            "choice": choice,
+        }
+
+
+def _overview(choice: Choice | None) -> dict[str, Any]:
+    now = timezone.now()
+    if choice is None:
+        return {"view": None, "now": now}
+    queues = RecordQueue.objects.filter(project=choice.project)
+    sizes = [_size(each) for each in queues[:20]]
+    return {"view": overview(choice.project, now), "now": now, "sizes": sizes}
+
+
+def _size(queue: RecordQueue) -> tuple[str, QueueSize | None, str]:
+    """Asked once for all who look; a broker that is away is not asked by each of them."""
+    key = f"sources.size.{queue.pk}"
+    known: tuple[QueueSize | None, str] | None = cache.get(key)
+    if known is None:
+        try:
+            known = queue_size(queue=queue, now=timezone.now()), ""
+        except DomainError as error:
+            known = None, str(error.text)
+        cache.set(key, known, _FRESH_SECONDS if known[0] is not None else _AWAY_SECONDS)
+    return queue.name, *known
+
+
+def _line(request: HttpRequest, choice: Choice) -> SourceLine:
+    name = request.GET.get("name") or request.POST.get("name") or ""
+    try:
+        return SourceLine(status(choice.project.pk, name), timezone.now())
+    except NoSuchSource:
+        raise Http404 from None
+
+
+def _source(choice: Choice, line: SourceLine) -> dict[str, Any]:
+    harvests = Harvest.objects.filter(project=choice.project, source=line.name)
+    return {"line": line, "harvests": harvests[:SHOWN_HARVESTS], "now": timezone.now()}
+
+
+def _told(request: HttpRequest, ask: Callable[[], str]) -> None:
+    try:
+        messages.success(request, ask())
+    except DomainError as error:
+        why = [str(text) for texts in error.fields.values() for text in texts]
+        messages.error(request, " ".join([str(error.text), *why]))
+
+
+def _back(choice: Choice, name: str) -> HttpResponse:
+    if name:
+        query = urlencode({"project": choice.project.pk, "name": name})
+        return HttpResponseRedirect(f"{reverse('admin:sources_source')}?{query}")
+    return HttpResponseRedirect(
+        reverse("admin:sources_sourcestate_changelist") + f"?project={choice.project.pk}"
+    )
