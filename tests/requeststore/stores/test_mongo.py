@@ -329,6 +329,35 @@ def test_what_another_producer_stores_is_served(
     assert node.expire(SHARD, cutoff=NOW, limit=9, by="sweep", now=NOW) == 2
 
 
+def test_documents_that_are_no_requests_are_in_nobodys_way(
+    node: MongoNode, found: Collection[Document]
+) -> None:
+    store(node, 3)
+    moment = datetime.fromtimestamp((NOW + 1) / 1000, UTC)
+    late = {"ts": moment, "flag": TAKEN, "deadline": 1, "owner": [], "tries": "x"}
+    found.insert_many(
+        [
+            {"biz": "news", "ts": moment, "flag": 0},
+            {"_id": "text", "biz": "news", "ts": moment, "flag": 1},
+            {"_id": 1.5, "biz": "news", **late},
+            {"_id": 1, **late},
+            {"_id": 2, "biz": 7, "ts": moment, "flag": 0},
+            {"_id": 4},
+        ]
+    )
+    assert page_ids(node) == [3]
+    assert [entry.id for entry in node.orphans(SHARD, before=NOW + 9, cutoff=0, limit=9)] == [3]
+    assert node.forgotten(SHARD, before=NOW + 9, cutoff=0, limit=9) == []
+    assert node.overdue(SHARD, now=DEADLINE, cutoff=0, limit=9, by="sweep") == []
+    assert codes(take(node, 1, 2, 3, 4)) == ["unknown", "unknown", "taken", "unknown"]
+    assert finish(node, 3) == ["done"]
+    assert node.expire(SHARD, cutoff=NOW + 9, limit=9, by="sweep", now=NOW) == 0
+    assert node.delete(SHARD, before=NOW + 9, limit=9) == 1
+    assert [one_ and one_.id for one_ in node.find(SHARD, [4, 1])] == [4, 1]
+    assert node.start_move(SHARD, [1], now=NOW) == [None]
+    assert found.count_documents({}) == 6
+
+
 def test_names_with_a_dollar_are_only_names(node: MongoNode) -> None:
     store(node, 1)
     take(node, 1, owner="$data")
