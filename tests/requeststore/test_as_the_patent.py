@@ -67,7 +67,7 @@ def test_the_way_of_a_request(
     key = redis_key(mongodb_prefix, bound.queue_name)
     with redis.Redis.from_url(redis_url) as client:
         assert client.llen(key) == 12
-        popped = [client.brpop([key], 5)[1] for _ in range(4)]  # type: ignore[index]
+        popped = [client.brpop([key], 5)[1] for _ in range(4)]
     assert [json.loads(each)["id"] for each in popped] == [str(number) for number in ids[:4]]
     database = bound.places[0].shard.database
     theirs = [process(mongodb, database, entry) for entry in popped]
