@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -20,6 +22,10 @@ from apps.configcenter.models import Configuration
 from apps.jobs.models import Schedule
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
+from apps.requeststore.engine.biz import DEFAULT_NODE
+from apps.requeststore.engine.errors import RequestStoreError
+from apps.requeststore.engine.masking import masked as masked_address
+from apps.requeststore.stores.opening import open_node
 from apps.routing.placeholders import placeholders, problems
 from apps.routing.queries.tracks import KIND
 from apps.runtime.queries import live_daemons
@@ -59,6 +65,7 @@ def diagnose() -> list[Finding]:
         _broker,
         _cache,
         _seeds,
+        *(partial(_requests, name) for name in settings.REQUESTS_NODES),
         _runner,
         _celery,
         _routers,
@@ -163,6 +170,22 @@ def _seeds() -> Finding:
         detail=f"reachable, {running}",
         how="manage.py up starts one; without it, run manage.py run_seeds",
     )
+
+
+def _requests(name: str) -> Finding:
+    """A storage node of requests; ``default`` is REQUESTS_URL, the others are in REQUESTS_NODES."""
+    url = settings.REQUESTS_NODES[name]
+    setting = "REQUESTS_URL" if name == DEFAULT_NODE else f"REQUESTS_NODES {name}"
+    shown = masked_address(url)
+    try:
+        node = open_node(name, url)
+        with closing(node):
+            health = node.health()
+    except RequestStoreError as error:
+        how = "sqlite:///folder, postgresql://host/name or mongodb://host/?replicaSet=rs0"
+        return Finding(setting, shown, ok=False, detail=str(error), how=how)
+    members = f", {', '.join(health.members)}" if health.members else ""
+    return Finding(setting, shown, ok=True, detail=f"{health.kind} {health.version}{members}")
 
 
 def _runner() -> Finding:

@@ -83,6 +83,31 @@ def test_seeds_are_counted(bench: Any) -> None:
 
 
 @pytest.mark.services
+@pytest.mark.covers("S4.18")
+def test_requests_all_end_in_each_store_beside_one_by_one(bench: Any) -> None:
+    # It fails by itself when a request has not ended.
+    stores = {"DATABASE_URL": needs.POSTGRES_URL, "REDIS_URL": needs.REDIS_URL}
+    small = ("--engines", "configured", "--requests", "2000", "--scale", "1")
+    result = bench("requests", *small, **stores)
+    ours = {one["store"]: one for one in result["ours"]["stores"]}
+    assert set(ours) == {"embedded", "postgresql_redis"}
+    for one, naive in zip(ours.values(), result["peer"]["naive"], strict=True):
+        assert (one["requests"], one["lost"], naive["requests"]) == (2000, 0, 20)
+        rate = one["requests_per_second"]
+        assert one["times_naive"] == round(rate / naive["requests_per_second"], 1)
+        assert one["times_patent"] == round(rate / 116, 1)
+    assert result["ratio"] == min(one["times_naive"] for one in ours.values())
+    assert [one["requests"] for one in result["growth"]["steps"]] == [2000, 2000]
+
+
+def test_requests_says_what_it_needs(tmp_path: Path) -> None:
+    done = Daemons(tmp_path).manage(
+        "bench", "requests", "--requests", "10", "--scale", "1", "--engines", "configured", status=1
+    )
+    assert "DATABASE_URL must be postgres" in done.stderr
+
+
+@pytest.mark.services
 @pytest.mark.covers("S2.1")
 def test_router_counts_every_item_beside_its_peer(bench: Any) -> None:
     # It fails by itself when an item is missing or the books do not balance.
@@ -105,3 +130,15 @@ def test_router_counts_every_item_beside_its_peer(bench: Any) -> None:
 def test_router_says_what_it_needs(tmp_path: Path) -> None:
     done = Daemons(tmp_path).manage("bench", "router", "--items", "10", status=1)
     assert "DATABASE_URL must be postgres" in done.stderr
+
+
+def test_a_harvest_is_measured_against_the_time_of_its_requests(bench: Any) -> None:
+    # It fails by itself when a record is lost or the API was asked too often.
+    result = bench("harvest", "--records", "1500", "--scale", "2")
+    ours = result["ours"]
+    # The token, the total and fifteen batches.
+    assert (ours["records"], ours["requests"], ours["ideal_seconds"]) == (1500, 17, 0.85)
+    assert ours["seconds"] >= 0.8
+    assert result["limit_ratio"] == pytest.approx(ours["seconds"] / 0.85, abs=0.01)
+    assert [one["records"] for one in result["growth"]["steps"]] == [3000]
+    assert ours["peak_rss_mb"] > 0

@@ -37,6 +37,7 @@ def test_a_laptop_after_migrate_is_all_right(daemons: Daemons) -> None:
         "DATABASE_URL",
         "BROKER_URL",
         "REDIS_URL",
+        "REQUESTS_URL",
         "RUNNER_URL",
     }
 
@@ -50,9 +51,18 @@ def test_stores_that_are_away_are_named_with_a_way_to_mend_them(daemons: Daemons
         BROKER_URL="amqp://guest:canary@127.0.0.1:9/",
         REDIS_URL="redis://:canary@127.0.0.1:9/0",
         RUNNER_URL="teleport://x",
+        REQUESTS_URL="postgresql://u:canary@127.0.0.1:9/x",
+        REQUESTS_NODES="far=mongodb://u:canary@127.0.0.1:9,127.0.0.1:10/?replicaSet=rs0",
     )
     findings = {row["setting"]: row for row in json.loads(done.stdout)}
-    for setting in ("DATABASE_URL", "BROKER_URL", "REDIS_URL", "RUNNER_URL"):
+    for setting in (
+        "DATABASE_URL",
+        "BROKER_URL",
+        "REDIS_URL",
+        "RUNNER_URL",
+        "REQUESTS_URL",
+        "REQUESTS_NODES far",
+    ):
         assert not findings[setting]["ok"], findings[setting]
         assert findings[setting]["how"]
     assert "canary" not in done.stdout + done.stderr
@@ -67,6 +77,8 @@ def test_real_servers_are_connected_to(
         "DATABASE_URL": postgres_database,
         "BROKER_URL": rabbit_vhost,
         "REDIS_URL": redis_url,
+        "REQUESTS_URL": postgres_database,
+        "REQUESTS_NODES": f"second={postgres_database}",
     }
     done = daemons.manage("doctor", "--json", **environment)
     assert all(row["ok"] for row in json.loads(done.stdout))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from apps.requeststore.daemon.work import Answer, Result, Trouble, Work, trouble_of_status
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.extraction import BadRules, Page, compile_rules
+from apps.requeststore.extraction.boxed import shared_boxes
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +31,11 @@ class Reader:
 
     def __init__(self, rules: Mapping[str, Any]) -> None:
         """Raises ``BadSetting``."""
+        self._data = dict(rules)
+        # The same rules, the same key: a new version may have other ones.
+        self._key = hashlib.sha256(msgspec.json.encode(self._data)).hexdigest()
         try:
-            self._rules = compile_rules(dict(rules))
+            self._rules = compile_rules(self._data)
         except BadRules as error:
             raise BadSetting(f"rules: {error}") from error
 
@@ -54,7 +61,8 @@ class Reader:
             depth=entity.depth,
             truncated=result.truncated,
         )
-        found = self._rules.extract(entity.rule, page)
+        # Elsewhere, since no expression of XPath can be stopped here.
+        found = shared_boxes().extract(self._key, self._data, entity.rule, page)
         if found.failed:
             return Trouble(f"extraction: {found.reason}", status=result.status)
         follow = [

@@ -24,6 +24,7 @@ from apps.requeststore.daemon.sharing import Room
 from apps.requeststore.daemon.sparing import Hosts
 from apps.requeststore.engine.biz import Through
 from apps.requeststore.engine.errors import RequestStoreError
+from apps.requeststore.extraction.boxed import close_shared_boxes
 from apps.requeststore.services.slots import forget_slots, keep_slots, leave_slots, use_slot
 from apps.requeststore.services.yard import BoundBiz, Yard
 from apps.requeststore.sinks.opening import Ground
@@ -139,6 +140,7 @@ class FetcherDaemon:
             except AWAY:
                 connection.close()
         self._yard.close()
+        close_shared_boxes()
 
     def detail(self) -> Mapping[str, Any]:
         """For the row of this process: what it has done, and what is away."""

@@ -7,6 +7,7 @@ fails by ``too_slow`` or ``crashed``, and the next page is read by a new process
 
 from __future__ import annotations
 
+import atexit
 import os
 import queue
 import select
@@ -67,6 +68,11 @@ class Box:
         if isinstance(answer, str):
             return Explained(extracted=_failed(answer, self._cpu_seconds))
         return answer.explained or Explained(extracted=_failed("crashed", 0))
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process; None while there is none."""
+        return self._process.pid if self._process is not None else None
 
     def close(self) -> None:
         """End it; the next page would start another."""
@@ -194,7 +200,49 @@ class Boxes:
         finally:
             self._free.put(box)
 
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that there are."""
+        return [box.pid for box in self._boxes if box.pid is not None]
+
+    def __enter__(self) -> Boxes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """End them all; waits for pages that are being read."""
         for box in self._boxes:
             box.close()
+
+
+class _Shared:
+    """What this process uses together; made at the first use."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.boxes: Boxes | None = None
+
+
+_shared: Final = _Shared()
+
+
+def shared_boxes() -> Boxes:
+    """The boxes of a process that reads many pages: one for each processor, four at most."""
+    with _shared.lock:
+        if _shared.boxes is None:
+            _shared.boxes = Boxes(min(4, os.cpu_count() or 1))
+        return _shared.boxes
+
+
+def close_shared_boxes() -> None:
+    """End them; the next use makes new ones."""
+    with _shared.lock:
+        boxes, _shared.boxes = _shared.boxes, None
+    if boxes is not None:
+        boxes.close()
+
+
+# Whoever forgets it leaves no process behind.
+atexit.register(close_shared_boxes)

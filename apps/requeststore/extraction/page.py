@@ -115,6 +115,10 @@ class Document:
             if self._xml:
                 raise PageError("no_xml", f"the page is no XML: {reason}")
             root = etree.fromstring(b"<html/>", etree.HTMLParser())
+        declared = root.getroottree().docinfo.internalDTD if self._xml else None
+        if declared is not None and next(declared.iterentities(), None) is not None:
+            # Not opened by the parser, they would be by XPath's string().
+            raise PageError("xml_entities", "the page declares entities of its own")
         for entry in list(parser.error_log)[:_ERRORS_LOOKED_AT]:
             if entry.level_name == "FATAL" and "XML_PARSE_HUGE" in entry.message:
                 self.cut_at = entry.message.partition(", use ")[0]

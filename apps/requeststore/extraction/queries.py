@@ -49,6 +49,8 @@ def compile_jmespath(expression: str) -> Query:
             return visitor.TreeInterpreter().visit(parsed.parsed, document)
         except exceptions.JMESPathError as error:
             raise BadValue(_first_line(error)) from None
+        except MemoryError:
+            raise
         except Exception as error:  # noqa: BLE001 - its functions fail in ways of their own
             raise BadValue(f"the expression fails: {type(error).__name__}") from None
 

@@ -37,20 +37,20 @@ LANGUAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "text": ("regex",),
 }
 _PAGE: Final = ("url", "status", "encoding", "text")
-_RULE_KEYS: Final = frozenset(
+RULE_KEYS: Final = frozenset(
     {
         *("type", "each", "fields", "follow", "status", "encoding"),
         *("at_least", "most", "namespaces", "description"),
     }
 )
-_FIELD_KEYS: Final = frozenset(
+FIELD_KEYS: Final = frozenset(
     {
         *("css", "xpath", "jmespath", "regex", "const", "page", "header", "meta"),
         *("steps", "as", "list", "required", "default", "format", "zone"),
         *("fields", "description"),
     }
 )
-_FOLLOW_KEYS: Final = frozenset(
+FOLLOW_KEYS: Final = frozenset(
     {"css", "xpath", "jmespath", "regex", "steps", "rule", "most", "depth", "keep_meta"}
 )
 _SOURCES: Final = ("css", "xpath", "jmespath", "const", "page", "header", "meta")
@@ -68,7 +68,7 @@ class RuleReader:
 
     def read(self, name: str, data: Any, place: str) -> Rule | None:
         notes = self._notes
-        if not notes.keys(data, _RULE_KEYS, place):
+        if not notes.keys(data, RULE_KEYS, place):
             return None
         self._kind = notes.choice(data, "type", KINDS, "html", place)
         self._namespaces = self._read_namespaces(data, place)
@@ -178,7 +178,7 @@ class RuleReader:
         notes = self._notes
         if isinstance(data, str):
             data = {LANGUAGES[self._kind][0]: data}
-        if not notes.keys(data, _FIELD_KEYS, place):
+        if not notes.keys(data, FIELD_KEYS, place):
             return None
         many = notes.truth(data, "list", place)
         required = notes.truth(data, "required", place)
@@ -304,7 +304,7 @@ class RuleReader:
 
     def _read_link(self, data: Any, place: str) -> FollowRule | None:
         notes = self._notes
-        if not notes.keys(data, _FOLLOW_KEYS, place):
+        if not notes.keys(data, FOLLOW_KEYS, place):
             return None
         rule = notes.text(data, "rule", place, most=64, needed=True)
         if rule and rule not in self._names:

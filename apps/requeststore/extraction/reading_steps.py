@@ -107,3 +107,5 @@ _WITH: Final[Mapping[str, Callable[[_Data, str, Notes], Step | None]]] = {
     "prefix": _prefix,
     "suffix": _suffix,
 }
+
+STEPS: Final = (*PLAIN, *_WITH)

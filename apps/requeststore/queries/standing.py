@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from django.db.models import Sum
+from django.db.models import Case, F, Sum, When
 
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, PROCESSED, TAKEN
 from apps.requeststore.models import ClosedSlice, QueueReport, Rebalance, ShardReport
 from apps.requeststore.states import RebalanceState
 
 Key = tuple[int, str]
+# node, database, collection
+Shard = tuple[str, str, str]
+_OF_SHARD: Final = ("project_id", "biz", "node", "database", "collection")
+# Of a shard that is no more, everything is in its slices.
+_ANY: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(slots=True)
@@ -24,6 +30,7 @@ class Standing:
     closed: Counter[int] = field(default_factory=Counter)
     expiring: Counter[str] = field(default_factory=Counter)
     shards: list[ShardReport] = field(default_factory=list)
+    closed_until: dict[Shard, datetime | None] = field(default_factory=dict)
     queue: QueueReport | None = None
     rebalance: Rebalance | None = None
 
@@ -113,23 +120,44 @@ def standings(
     for report in ShardReport.objects.filter(**wanted):
         one = found[report.project_id, report.biz]
         one.shards.append(report)
+        shard = report.node, report.database, report.collection
+        one.closed_until[shard] = report.closed_until
         one.live.update(_flags(report.by_flag))
         one.expiring.update({str(span): int(number) for span, number in report.expiring.items()})
-    slices = ClosedSlice.objects.filter(**wanted).order_by()
-    if by_flag:
-        for project, name, counts in slices.values_list("project_id", "biz", "by_flag").iterator():
-            found[project, name].closed.update(_flags(counts))
-    else:
-        sums = slices.values_list("project_id", "biz").annotate(
-            ended=Sum("processed"), over=Sum("expired")
-        )
-        for project, name, ended, over in sums:
-            found[project, name].closed.update({PROCESSED: ended, EXPIRED: over})
+    for key, of_shard, start_at, counts in _closed(wanted, found, by_flag):
+        # One that was closed after the reports were read is still in their live counts.
+        until = found[key].closed_until.get(of_shard, _ANY)
+        if until is not None and (start_at is None or start_at < until):
+            found[key].closed.update(counts)
     for queue in QueueReport.objects.filter(**wanted):
         found[queue.project_id, queue.biz].queue = queue
     for row in Rebalance.objects.filter(**wanted, state=RebalanceState.RUNNING):
         found[row.project_id, row.biz].rebalance = row
     return dict(found)
+
+
+def _closed(
+    wanted: dict[str, Any], found: Mapping[Key, Standing], by_flag: bool
+) -> Iterator[tuple[Key, Shard, datetime | None, dict[int, int]]]:
+    """What slices hold: biz, shard, start, by flag; those of long ago together, without a start.
+
+    One statement, so that all of it is of one moment.
+    """
+    slices = ClosedSlice.objects.filter(**wanted).order_by()
+    if by_flag:
+        each_one = slices.values_list(*_OF_SHARD, "start_at", "by_flag")
+        for project, biz, node, database, collection, start_at, counts in each_one.iterator():
+            yield (project, biz), (node, database, collection), start_at, _flags(counts)
+        return
+    # Only what was closed lately is looked at slice by slice.
+    ends = [each for one in found.values() for each in one.closed_until.values()]
+    since = min((each for each in ends if each is not None), default=_ANY)
+    lately = Case(When(start_at__gte=since, then=F("start_at")), default=None)
+    sums = slices.annotate(lately=lately).values_list(*_OF_SHARD, "lately")
+    counted = sums.annotate(ended=Sum("processed"), over=Sum("expired"))
+    for project, biz, node, database, collection, start_at, ended, over in counted:
+        counts = {PROCESSED: ended, EXPIRED: over}
+        yield (project, biz), (node, database, collection), start_at, counts
 
 
 def slices_around(projects: Collection[int], moment: datetime) -> list[ClosedSlice]:

@@ -105,6 +105,7 @@ class CheckedNode(ABC):
         checks.check_entries(entries)
         checks.check_owner(owner)
         checks.check_times(now=now, deadline=deadline)
+        checks.check_deadline(deadline, now)
         checks.check_cutoff(cutoff)
         return self._each(
             entries, lambda some: self._take(shard, some, owner, now, deadline, cutoff)

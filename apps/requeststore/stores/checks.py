@@ -62,6 +62,12 @@ def check_times(**times: int) -> None:
         check_time(name, value)
 
 
+def check_deadline(deadline: int, now: int) -> None:
+    """One that is over already would let a batch hand out the same request twice."""
+    if deadline <= now:
+        raise BadRequest(f"the deadline {deadline} is not after {now}")
+
+
 def check_span(since: int, until: int) -> None:
     """Times that may lie outside of what can be stored."""
     _number("since", since, -MAX_ID, MAX_ID)

@@ -44,6 +44,8 @@ def run(
         BenchFailed: a server is missing, or not every request has ended as it should.
     """
     before = conditions()
+    if servers:
+        _check_servers()
     steps: list[dict[str, Any]] = []
     kinds = ["embedded", *(["postgresql_redis"] if servers else []), *(["given"] if store else [])]
     for kind in kinds:
@@ -81,7 +83,7 @@ def _plain(step: Mapping[str, Any]) -> dict[str, Any]:
 
 def _growth(steps: Sequence[Mapping[str, Any]], store: str) -> float:
     """What a request costs at the largest scale, by the wall clock, against the smallest."""
-    rates = [one["requests_per_second"] for one in steps if one["store"] == store]
+    rates: list[float] = [one["requests_per_second"] for one in steps if one["store"] == store]
     return round(rates[0] / rates[-1], 2)
 
 
@@ -123,7 +125,6 @@ def _installation(kind: str, store: str) -> Iterator[dict[str, str]]:
             if kind == "given":
                 environment["REQUESTS_URL"] = store
             if kind == "postgresql_redis":
-                _check_servers()
                 database = stack.enter_context(own_database(prefix))
                 stack.enter_context(own_keys(prefix))
                 environment |= {

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.requeststore.engine.biz import Balance, Biz, BizBook, Epoch
@@ -209,7 +209,7 @@ def test_two_bizzes_share_neither_collections_nor_queues() -> None:
         ("bizzes.b.collection", "same_collection"),
         ("bizzes.c.queue", "same_queue"),
     ]
-    many = {"bizzes": {f"b{number}": {} for number in range(201)}}
+    many: dict[str, Any] = {"bizzes": {f"b{number}": {} for number in range(201)}}
     assert [(flaw.place, flaw.code) for flaw in read_book(many)[1]] == [("bizzes", "too_many")]
 
 
@@ -223,7 +223,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PLAIN)
 def test_whatever_is_given_is_read_or_refused_with_words(value: Any) -> None:
     book, flaws = read_book({"bizzes": {"news": value}})

@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
 from apps.requeststore.engine.errors import StoreUnavailable
-from apps.requeststore.stores.base import Entry, Finish, NewRequest
+from apps.requeststore.stores.base import Entry, Finish, NewRequest, Shard
 from apps.requeststore.stores.sqlite import SqliteNode, statements
 from apps.requeststore.stores.sqlite.files import Files
 from apps.requeststore.stores.sqlite.table import Table
@@ -50,7 +51,10 @@ def node(folder: Path) -> Iterator[SqliteNode]:
     made.close()
 
 
-def _produce_and_consume(folder: Path, number: int, answers: multiprocessing.Queue[object]) -> None:
+Answers: TypeAlias = "multiprocessing.Queue[list[int]]"
+
+
+def _produce_and_consume(folder: Path, number: int, answers: Answers) -> None:
     """A process that stores its own requests and takes whatever it can get."""
     node = SqliteNode(folder)
     everything = [Entry(one, "news", NOW + one) for one in range(PROCESSES * EACH)]
@@ -71,7 +75,7 @@ def _produce_and_consume(folder: Path, number: int, answers: multiprocessing.Que
 
 def test_processes_that_write_at_once_share_no_request(folder: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    answers: multiprocessing.Queue[object] = context.Queue()
+    answers: Answers = context.Queue()
     processes = [
         context.Process(target=_produce_and_consume, args=(folder, number, answers))
         for number in range(PROCESSES)
@@ -80,7 +84,7 @@ def test_processes_that_write_at_once_share_no_request(folder: Path) -> None:
         process.start()
     taken: Counter[int] = Counter()
     for _ in processes:
-        taken.update(answers.get(timeout=60))  # type: ignore[arg-type]
+        taken.update(answers.get(timeout=60))
     for process in processes:
         process.join(30)
     node = SqliteNode(folder)
@@ -179,6 +183,23 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(small_disk: Path) -> No
     node.close()
 
 
+def test_few_files_stay_open_whatever_there_are(folder: Path) -> None:
+    node = SqliteNode(folder)
+    shards = [Shard(f"crawlyard_p{number}_news", "requests_000") for number in range(70)]
+    for _ in range(2):
+        for shard in shards:
+            store(node, 1, shard=shard)
+    idle = node._files._idle
+    assert sum(map(len, idle.values())) == 64
+    # Those that were used last.
+    assert set(idle) == {shard.database for shard in shards[-64:]}
+    large = [new(number, data=b"x" * 1_000_000) for number in range(5)]
+    node.insert(shards[-1], large, by="web", now=NOW)
+    assert shards[-1].database not in idle or not idle[shards[-1].database]
+    node.close()
+    assert not idle
+
+
 def test_a_file_of_another_kind_is_refused(folder: Path) -> None:
     folder.mkdir()
     path = folder / f"{SHARD.database}.sqlite3"
@@ -228,7 +249,7 @@ def test_a_large_request_is_not_written_anew_by_a_change(folder: Path) -> None:
     node.insert(SHARD, [NewRequest(1, "news", NOW, b"x" * 5_000_000)], by="web", now=NOW)
     before = node.health().storage_bytes or 0
     for turn in range(10):
-        take(node, 1, ts=NOW, now=NOW + turn, deadline=NOW + turn)
+        take(node, 1, ts=NOW, now=NOW + turn, deadline=NOW + turn + 1)
     assert (node.health().storage_bytes or 0) - before < 1_000_000
     node.close()
 

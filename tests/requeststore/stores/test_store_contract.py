@@ -163,6 +163,8 @@ def test_other_bad_words_are_refused(node: StorageNode) -> None:
         take(node, 1, owner="w" * 201)
     with pytest.raises(BadRequest):
         take(node, 1, now=MAX_TS + 1)
+    with pytest.raises(BadRequest, match="not after"):
+        take(node, 1, now=NOW, deadline=NOW)
     take(node, 1)
     for flag in (NEW, TAKEN, EXPIRED, MOVING, 1000):
         with pytest.raises(BadRequest):

@@ -149,7 +149,7 @@ MOVE: Final = (
 )
 MOVED: Final = (
     f"SELECT t.id, 1, {_STATE.replace('t.flag', 't.moved_flag')}, d.data FROM temp.seen AS s"
-    " CROSS JOIN {t} AS t ON t.id = s.id JOIN {d} AS d ON d.id = t.id ORDER BY t.id"
+    " CROSS JOIN {t} AS t ON t.id = s.id CROSS JOIN {d} AS d ON d.id = t.id ORDER BY t.id"
 )
 SEE_MOVED: Final = (
     "INSERT INTO temp.seen (id) SELECT t.id FROM temp.given AS g CROSS JOIN {t} AS t"
