@@ -46,7 +46,6 @@ SAFE = ("get",)
 ASKING = {
     "api/v1/agents/allocations/preview",
     "api/v1/bizzes/{pk}/rules/test",
-    "api/v1/bizzes/{pk}/rules/test",
     "api/v1/config/{pk}/check",
     "api/v1/frontiers/{pk}/look-up",
     "api/v1/jobs/schedule/preview",
