@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
 import redis
 from django.conf import settings
 from django.core.cache import cache
@@ -20,7 +23,9 @@ from apps.configcenter.models import Configuration
 from apps.jobs.models import Schedule
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
+from apps.requeststore.engine.biz import DEFAULT_NODE
 from apps.requeststore.engine.errors import RequestStoreError
+from apps.requeststore.engine.masking import masked as masked_address
 from apps.requeststore.stores.opening import open_node
 from apps.routing.placeholders import placeholders, problems
 from apps.routing.queries.tracks import KIND
@@ -28,6 +33,8 @@ from apps.runtime.queries import live_daemons
 from apps.seeds.engine.errors import SeedError, StoreInUse
 from apps.seeds.models import Frontier
 from apps.seeds.stores.opening import open_store
+from apps.sources.engine.settings import book_of
+from apps.sources.queries import KIND as SOURCES
 from yardkit.broker import BrokerError, connect
 from yardkit.env import EnvError
 
@@ -61,11 +68,11 @@ def diagnose() -> list[Finding]:
         _broker,
         _cache,
         _seeds,
-        _requests,
-        _request_nodes,
+        *(partial(_requests, name) for name in settings.REQUESTS_NODES),
         _runner,
         _celery,
         _routers,
+        _collectors,
         _placeholders,
         _failure_folders,
     ]
@@ -169,35 +176,20 @@ def _seeds() -> Finding:
     )
 
 
-def _requests() -> Finding:
-    return _nodes("REQUESTS_URL", {"default": settings.REQUESTS_NODES["default"]})
-
-
-def _request_nodes() -> Finding:
-    others = {name: url for name, url in settings.REQUESTS_NODES.items() if name != "default"}
-    if not others:
-        return Finding("REQUESTS_NODES", "", ok=True, detail="not set: one node")
-    return _nodes("REQUESTS_NODES", others)
-
-
-def _nodes(setting: str, nodes: dict[str, str]) -> Finding:
-    """Each is asked; the first that does not answer is named."""
-    shown = " ".join(
-        masked(url) if name == "default" else f"{name}={masked(url)}" for name, url in nodes.items()
-    )
-    found = []
-    for name, url in nodes.items():
-        try:
-            node = open_node(name, url)
-            try:
-                health = node.health()
-            finally:
-                node.close()
-        except RequestStoreError as error:
-            how = "sqlite:///folder that can be written, postgresql://... or mongodb://..."
-            return Finding(setting, shown, ok=False, detail=f"{name}: {error}", how=how)
-        found.append(f"{health.kind} {health.version}".strip())
-    return Finding(setting, shown, ok=True, detail=f"reachable: {', '.join(found)}")
+def _requests(name: str) -> Finding:
+    """A storage node of requests; ``default`` is REQUESTS_URL, the others are in REQUESTS_NODES."""
+    url = settings.REQUESTS_NODES[name]
+    setting = "REQUESTS_URL" if name == DEFAULT_NODE else f"REQUESTS_NODES {name}"
+    shown = masked_address(url)
+    try:
+        node = open_node(name, url)
+        with closing(node):
+            health = node.health()
+    except RequestStoreError as error:
+        how = "sqlite:///folder, postgresql://host/name or mongodb://host/?replicaSet=rs0"
+        return Finding(setting, shown, ok=False, detail=str(error), how=how)
+    members = f", {', '.join(health.members)}" if health.members else ""
+    return Finding(setting, shown, ok=True, detail=f"{health.kind} {health.version}{members}")
 
 
 def _runner() -> Finding:
@@ -258,6 +250,30 @@ def _routers() -> Finding:
         ok=bool(routers) or not rules,
         detail=f"routers: {routers}, projects with active rules: {rules}",
         how="manage.py up starts one; without it, run manage.py run_router",
+    )
+
+
+def _collectors() -> Finding:
+    try:
+        collectors = live_daemons(kind="collector").count()
+        found = Configuration.objects.filter(kind=SOURCES, active__isnull=False)
+        count = sum(
+            source.enabled
+            for row in found.select_related("active")
+            if row.active is not None
+            for source in book_of(row.active.data).sources.values()
+        )
+    except DatabaseError:
+        return Finding("Collector", "", ok=True, detail="not known: see DATABASE_URL")
+    except msgspec.ValidationError as error:
+        how = "save the sources of that project anew"
+        return Finding("Collector", "", ok=False, detail=f"settings of sources: {error}", how=how)
+    return Finding(
+        "Collector",
+        "",
+        ok=bool(collectors) or not count,
+        detail=f"collectors: {collectors}, enabled sources: {count}",
+        how="manage.py up starts one; without it, run manage.py run_collector",
     )
 
 

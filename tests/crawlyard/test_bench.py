@@ -130,3 +130,15 @@ def test_router_counts_every_item_beside_its_peer(bench: Any) -> None:
 def test_router_says_what_it_needs(tmp_path: Path) -> None:
     done = Daemons(tmp_path).manage("bench", "router", "--items", "10", status=1)
     assert "DATABASE_URL must be postgres" in done.stderr
+
+
+def test_a_harvest_is_measured_against_the_time_of_its_requests(bench: Any) -> None:
+    # It fails by itself when a record is lost or the API was asked too often.
+    result = bench("harvest", "--records", "1500", "--scale", "2")
+    ours = result["ours"]
+    # The token, the total and fifteen batches.
+    assert (ours["records"], ours["requests"], ours["ideal_seconds"]) == (1500, 17, 0.85)
+    assert ours["seconds"] >= 0.8
+    assert result["limit_ratio"] == pytest.approx(ours["seconds"] / 0.85, abs=0.01)
+    assert [one["records"] for one in result["growth"]["steps"]] == [3000]
+    assert ours["peak_rss_mb"] > 0

@@ -37,6 +37,7 @@ def test_a_laptop_after_migrate_is_all_right(daemons: Daemons) -> None:
         "DATABASE_URL",
         "BROKER_URL",
         "REDIS_URL",
+        "REQUESTS_URL",
         "RUNNER_URL",
     }
 
@@ -51,11 +52,17 @@ def test_stores_that_are_away_are_named_with_a_way_to_mend_them(daemons: Daemons
         REDIS_URL="redis://:canary@127.0.0.1:9/0",
         RUNNER_URL="teleport://x",
         REQUESTS_URL="postgresql://u:canary@127.0.0.1:9/x",
-        REQUESTS_NODES="second=sqlite:////proc/nowhere",
+        REQUESTS_NODES="far=mongodb://u:canary@127.0.0.1:9,127.0.0.1:10/?replicaSet=rs0",
     )
     findings = {row["setting"]: row for row in json.loads(done.stdout)}
-    stores = ("DATABASE_URL", "BROKER_URL", "REDIS_URL", "RUNNER_URL")
-    for setting in (*stores, "REQUESTS_URL", "REQUESTS_NODES"):
+    for setting in (
+        "DATABASE_URL",
+        "BROKER_URL",
+        "REDIS_URL",
+        "RUNNER_URL",
+        "REQUESTS_URL",
+        "REQUESTS_NODES far",
+    ):
         assert not findings[setting]["ok"], findings[setting]
         assert findings[setting]["how"]
     assert "canary" not in done.stdout + done.stderr
@@ -84,3 +91,19 @@ def test_active_rules_need_a_router(daemons: Daemons) -> None:
     (said,) = [row for row in findings if not row["ok"]]
     assert said["setting"] == "Router"
     assert "run_router" in said["how"]
+
+
+def test_enabled_sources_need_a_collector(daemons: Daemons, tmp_path: Path) -> None:
+    daemons.migrate()
+    make = 'from apps.projects.models import Project; Project.objects.create(name="a", slug="a")'
+    daemons.manage("shell", "-v0", "-c", make)
+    source = {"kind": "json", "base_url": "https://api.example/items", "filter_days": 0}
+    file = tmp_path / "sources.json"
+    for enabled, status in ((False, 0), (True, 1)):
+        file.write_text(json.dumps({"sources": {"items": {**source, "enabled": enabled}}}))
+        daemons.manage("config", "apply", "sources", str(file), "--project", "a")
+        findings = json.loads(daemons.manage("doctor", "--json", status=status).stdout)
+        said = [row for row in findings if not row["ok"]]
+        assert [row["setting"] for row in said] == (["Collector"] if enabled else [])
+    assert said[0]["detail"] == "collectors: 0, enabled sources: 1"
+    assert "run_collector" in said[0]["how"]

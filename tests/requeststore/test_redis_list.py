@@ -75,6 +75,16 @@ def test_the_list_holds_the_three_fields_and_nothing_else(
     queue.close()
 
 
+def test_given_back_it_comes_before_what_is_pushed_at_once(server: RedisServer, key: str) -> None:
+    queue = make(server, key)
+    for priority in (0, 9):
+        queue.push(entries(2), priority=priority)
+        queue.requeue(take(queue, 2))
+        queue.push(entries(1, 3), priority=priority)
+        assert of(take(queue, 3)) == entries(3)
+    queue.close()
+
+
 def test_other_consumers_can_keep_the_priorities(
     client: Any, server: RedisServer, key: str
 ) -> None:
@@ -216,6 +226,17 @@ def test_without_a_broker_junk_goes_to_a_list(client: Any, redis_url: str, key: 
         assert base64.b64decode(letter["body"]) == b"\xff"
         assert letter["reason"]
         assert queue.stats().waiting == queue.stats().taken == 0
+        client.lpush(f"{where}:dead", b"what is this")
+        # Somebody who has a broker brings them there.
+        buried: list[tuple[bytes, str]] = []
+        other = make(
+            RedisServer(redis_url), where, bury=lambda _key, body, why: buried.append((body, why))
+        )
+        other.rescue()
+        other.close()
+        assert buried[0] == (b"\xff", letter["reason"])
+        assert buried[1] == (b"what is this", "no dead letter of ours, but among them")
+        assert not client.exists(f"{where}:dead")
     finally:
         queue.close()
         client.delete(f"{where}:dead")

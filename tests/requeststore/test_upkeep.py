@@ -18,8 +18,10 @@ from apps.requeststore.services import upkeep as module
 from apps.requeststore.services.closing import at_ms, fold_slices
 from apps.requeststore.services.sweeping import Swept
 from apps.requeststore.services.upkeep import Upkeep, upkeep_once
-from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.services.yard import BoundBiz, Yard, shared_yard
 from apps.requeststore.stores.base import EndCode, Entry, Finish, StoredRequest
+from apps.requeststore.tasks import upkeep
+from crawlyard.settings.tasks import HOUSEKEEPING
 from tests.requeststore.factories import make_bizzes, pages, save_bizzes
 from yardkit import failpoints
 
@@ -383,6 +385,22 @@ def test_old_slices_become_days_and_the_sums_stay(yard: Yard) -> None:
         [600] * 12 + [24 * 3600] * 8
     )
     assert fold_slices(bound, at_ms(end) + timedelta(days=1)) == 0
+
+
+@pytest.mark.covers("S4.23")
+def test_a_worker_does_it_every_ten_seconds(request_nodes: dict[str, str]) -> None:
+    entry = HOUSEKEEPING["housekeeping: requeststore.upkeep"]
+    assert entry["schedule"] == 10.0
+    project = make_bizzes(news={})
+    yard = shared_yard()
+    now = yard.now()
+    ids = yard.submit(yard.biz(project.pk, "news"), pages(3), by="web", now=now - 40_000)
+    queue = yard.queue(yard.biz(project.pk, "news"))
+    queue.clear()
+    upkeep()
+    assert ShardReport.objects.get().by_flag == {"0": 3}
+    assert len(ids) == 3
+    assert QueueReport.objects.get().waiting == 0
 
 
 def test_a_late_round_goes_on_where_it_stopped(yard: Yard) -> None:

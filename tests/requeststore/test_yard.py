@@ -31,6 +31,7 @@ from apps.requeststore.stores.base import (
     TakeCode,
 )
 from tests.requeststore.factories import make_bizzes, pages, save_bizzes
+from yardkit.clock import ManualClock
 
 pytestmark = pytest.mark.django_db
 
@@ -142,6 +143,21 @@ def test_an_expired_request_is_handed_out_to_nobody(yard: Yard) -> None:
     assert entries(yard, bound, Entry(number, "news", old)) == [TakeCode.EXPIRED]
 
 
+@pytest.mark.covers("S4.17")
+def test_entries_of_requests_that_are_deleted_are_expired_and_not_strange(yard: Yard) -> None:
+    """A queue with a long backlog has them by the million."""
+    bound = begin(yard, **FOUR, ttl_seconds=60, keep_seconds=3600)
+    now = yard.now()
+    assert entries(
+        yard,
+        bound,
+        Entry(4, "news", now - 60_001),
+        Entry(5, "news", now - 3_700_000),
+        Entry(6, "news", now - 59_000),
+        Entry(7, "other", 5),
+    ) == [TakeCode.EXPIRED, TakeCode.EXPIRED, TakeCode.UNKNOWN, TakeCode.UNKNOWN]
+
+
 def test_what_is_given_back_is_queued_when_its_time_has_come(yard: Yard) -> None:
     bound = begin(yard)
     now = yard.now()
@@ -176,6 +192,19 @@ def test_a_new_version_is_in_force_at_the_next_poll(yard: Yard) -> None:
     assert [each.name for each in yard.bizzes()] == ["sports", "news"]
     assert yard.biz(project_id, "sports").version == number
     assert yard.bizzes(project_id + 1) == []
+
+
+@pytest.mark.covers("S4.10")
+def test_it_is_in_force_within_a_second_of_use(request_nodes: dict[str, str]) -> None:
+    clock = ManualClock()
+    yard = Yard(name="tester", clock=clock)
+    project = make_bizzes(news={})
+    yard.setup()
+    save_bizzes(project, news={"priority": 7})
+    clock.advance(0.99)
+    yard.poll()
+    assert yard.biz(project.pk, "news").settings.priority == 7
+    yard.close()
 
 
 def _project(pk: int) -> Any:

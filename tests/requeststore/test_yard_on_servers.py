@@ -9,7 +9,7 @@ import pytest
 from django.conf import LazySettings
 
 from apps.requeststore.services.yard import close_shared_yard
-from tests.plugins.stores import lend_postgres_database
+from tests.plugins.stores import lend_empty_database
 from tests.requeststore.test_books import test_stored_is_new_taken_processed_and_expired
 from tests.requeststore.test_upkeep import (
     _fresh,
@@ -52,7 +52,7 @@ __all__ = [
 @pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, str]]:
     """Two databases, each a node of its own."""
-    with lend_postgres_database() as one, lend_postgres_database() as two:
+    with lend_empty_database() as one, lend_empty_database() as two:
         yield {"default": one, "second": two}
 
 

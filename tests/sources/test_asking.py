@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from apps.access.models import AuditRecord
+from apps.sources.engine import harvesting
+from apps.sources.engine.progress import COMPLETE, Why
 from apps.sources.errors import (
     BadCredential,
     BadMarker,
@@ -26,7 +29,7 @@ from apps.sources.services import (
     start,
     stop,
 )
-from apps.sources.states import HarvestState, Reason, SourceActivity
+from apps.sources.states import STATE_OF, HarvestState, Reason, SourceActivity
 from tests.access.factories import make_user
 from tests.sources.octoparse_double import OctoparseDouble
 from tests.sources.yard import Yard
@@ -35,9 +38,6 @@ MakeYard = Callable[..., Yard]
 
 
 def test_states_say_what_the_engine_says() -> None:
-    from apps.sources.engine.progress import COMPLETE, Why
-    from apps.sources.states import STATE_OF
-
     assert {each.value for each in Why} == {each.value for each in Reason}
     assert set(STATE_OF) == set(Reason)
     for why in COMPLETE:
@@ -47,7 +47,11 @@ def test_states_say_what_the_engine_says() -> None:
 @pytest.mark.covers("S0.20")
 def test_start_and_stop_say_what_became_of_each_source(yard: Yard) -> None:
     person = make_user()
-    where = {"project_id": yard.project.pk, "actor": person, "now": yard.clock.now()}
+    where: dict[str, Any] = {
+        "project_id": yard.project.pk,
+        "actor": person,
+        "now": yard.clock.now(),
+    }
     assert [each.became for each in start(**where)] == [Became.QUEUED]
     assert yard.state.asked_by == person.username
     assert [each.became for each in start(**where)] == [Became.ALREADY]
@@ -161,8 +165,6 @@ def test_settings_that_change_end_a_harvest_at_its_batch(
     change: dict[str, object],
     reason: str,
 ) -> None:
-    from apps.sources.engine import harvesting
-
     yard = make_yard()
     double.total = 1000
     collector = yard.collector()
@@ -193,7 +195,7 @@ def test_a_source_that_was_taken_out_is_not_harvested(yard: Yard, double: Octopa
 @pytest.mark.covers("S0.14")
 def test_progress_of_another_program_can_be_taken_over(yard: Yard, double: OctoparseDouble) -> None:
     person = make_user()
-    where = {"project_id": yard.project.pk, "name": "news", "actor": person}
+    where: dict[str, Any] = {"project_id": yard.project.pk, "name": "news", "actor": person}
     state = set_marker(marker=950, by_seed_rule=True, **where)
     assert state.gaps == [{"from": 0, "to": 49, "why": "seed_rule"}]
     double.total = 1200

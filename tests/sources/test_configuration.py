@@ -20,7 +20,11 @@ from yardkit.yaml_reading import read_document
 KIND = SourcesKind()
 SEED_FILE = ROOT / "docs" / "examples" / "crawler-config" / "config.yml"
 # Wrong only together with other fields.
-OF_A_WHOLE = [{"kind": "json", "mode": "not_exported"}, {"base_url": "https://x.example/?a=1"}]
+OF_A_WHOLE = [
+    {"kind": "json", "mode": "not_exported"},
+    {"base_url": "https://x.example/?a=1"},
+    {"rate_limit": 21},
+]
 NEWS = {"task_id": "t1", "credentials": "vendor", "date_field": "date"}
 
 

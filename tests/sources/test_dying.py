@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -192,6 +193,56 @@ def test_a_collector_that_lost_its_lease_publishes_nothing_more(
     assert sorted(yard.numbers()) == list(range(1000))
     first = Harvest.objects.earliest("pk")
     assert (first.state, first.reason, first.published) == ("interrupted", "lost", 300)
+
+
+@pytest.mark.covers("S0.20")
+def test_a_stop_is_kept_though_its_collector_dies(
+    yard: Yard, double: OctoparseDouble, fate: Fate
+) -> None:
+    double.total = 1000
+    where: dict[str, Any] = {
+        "project_id": yard.project.pk,
+        "names": ["news"],
+        "actor": None,
+        "now": yard.clock.now(),
+    }
+    fate.left = 8
+    with pytest.raises(Died):
+        yard.harvest(yard.collector())
+    assert stop(**where)[0].became == "stopping"
+    harvest = yard.collect(yard.collector())
+    assert (harvest.state, harvest.reason) == ("stopped", "manual")
+    assert harvest.checkpoint is not None
+    assert harvest.checkpoint == yard.state.checkpoint
+    assert Harvest.objects.count() == 1
+    assert yard.harvest().state == "completed"
+    assert {each.headers["offset"] for each in yard.deliveries()} == set(range(1000))
+
+
+def test_a_start_takes_back_a_stop_that_was_acted_on_already(
+    yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double.total = 500
+    works: list[Work] = []
+
+    class Watched(Work):
+        def run(self) -> None:
+            works.append(self)
+            super().run()
+
+    def hit(name: str) -> None:
+        if name == "sources.after_checkpoint" and len(works) == 1 and yard.newest.batches == 2:
+            # Stopped, seen by the collector, and started again before the batch is over.
+            now = yard.clock.now()
+            stop(project_id=yard.project.pk, names=["news"], actor=None, now=now)
+            works[0].asked_to_stop = True
+            yard.start()
+
+    monkeypatch.setattr("apps.sources.daemon.collector.Work", Watched)
+    monkeypatch.setattr(harvesting, "hit", hit)
+    harvest = yard.harvest()
+    assert (harvest.state, harvest.resumed, len(works)) == ("completed", True, 2)
+    assert sorted(yard.numbers()) == list(range(500))
 
 
 def test_two_collectors_never_have_the_same_source(yard: Yard, double: OctoparseDouble) -> None:

@@ -33,7 +33,7 @@ def counts(harvest: Harvest) -> tuple[int, int, int, int, int]:
 
 
 @pytest.mark.covers("S0.3", "S0.4", "S0.5", "S0.6", "S0.8", "S0.9", "S0.10", "S0.11", "S0.12")
-@pytest.mark.covers("S0.1", "S0.2", "S0.13", "S0.19", "S0.22", "S0.25")
+@pytest.mark.covers("S0.1", "S0.2", "S0.13", "S0.18", "S0.19", "S0.25")
 def test_the_seeds_two_runs(yard: Yard, double: OctoparseDouble) -> None:
     double.total = 270_000
     double.make = old_below(269_650)

@@ -16,7 +16,7 @@ from apps.access.api.base import ApiView
 from apps.access.models import User
 from apps.projects.models import Project
 from apps.queuestats.models import SeriesKind
-from apps.queuestats.queries import points, rates, series_of
+from apps.queuestats.queries import Points, points, rates, series_of
 from apps.queuestats.queries.series import MOST_POINTS
 
 DAY: Final = 86_400
@@ -42,7 +42,7 @@ class SeriesListSerializer(serializers.Serializer[Any]):
 class PointsQuerySerializer(serializers.Serializer[Any]):
     """Which series, when, and how fine."""
 
-    name = serializers.CharField(max_length=64)
+    name = serializers.CharField(max_length=64, default="requests.created")
     label = serializers.CharField(  # type: ignore[assignment]  # DRF has one itself
         max_length=64, default="", allow_blank=True, help_text="Of requests: the biz."
     )
@@ -117,13 +117,13 @@ class PointsView(ApiView):
         responses=PointsSerializer,
     )
     def get(self, request: Request, pk: int) -> Response:
-        """At most 300 points; a null is a gap, which is no zero."""
+        """At most 300 points; a null is a gap, which is no zero. None where nothing was counted."""
         project = _visible_project(self.person, pk)
         query = PointsQuerySerializer(data=request.query_params)
         query.is_valid(raise_exception=True)
         found = points(**query.validated_data, project=project.pk, now=timezone.now())
         if found is None:
-            raise Http404
+            found = Points(SeriesKind.SUM.value, query.validated_data["step"] or 1, [])
         return Response(PointsSerializer(found).data)
 
 

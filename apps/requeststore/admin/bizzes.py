@@ -133,7 +133,7 @@ class BizAdmin(RequestPages, RebalancePages, ReadOnly):
             except BadRequests as error:
                 for name, texts in error.fields.items():
                     field = name if name in form.fields else None
-                    form.add_error(field, [str(text) for text in texts])
+                    form.add_error(field, " ".join(str(text) for text in texts))
             except REFUSALS as error:
                 form.add_error(None, text_of(error))
         context = self.biz_context(request, bound, "try_out", _("Try out"), form=form)
@@ -159,7 +159,7 @@ class BizAdmin(RequestPages, RebalancePages, ReadOnly):
         bound = self.bound(request, key, Role.OPERATOR)
         form = ReopenForm(request.POST, bound.settings)
         if not form.is_valid():
-            text = " ".join(each for texts in form.errors.values() for each in texts)
+            text = " ".join(str(each) for texts in form.errors.values() for each in texts)
             messages.error(request, text)
             return HttpResponseRedirect(page_of(bound))
         try:

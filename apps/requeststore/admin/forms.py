@@ -28,7 +28,7 @@ def _moment(label: Any) -> forms.DateTimeField:
 
 def flags_of(biz: Biz) -> list[tuple[int, str]]:
     """Every flag a request of this biz may have, with its meaning."""
-    named = [
+    named: list[tuple[int, object]] = [
         (NEW, LABELS["new"]),
         (TAKEN, LABELS["taken"]),
         (PROCESSED, LABELS["processed"]),
@@ -36,7 +36,7 @@ def flags_of(biz: Biz) -> list[tuple[int, str]]:
         (EXPIRED, LABELS["expired"]),
         (MOVING, LABELS["moving"]),
     ]
-    own = [(int(flag), text) for flag, text in biz.flags.items()]
+    own: list[tuple[int, object]] = [(int(flag), text) for flag, text in biz.flags.items()]
     return [(flag, f"{flag} · {text}") for flag, text in dict(own + named).items()]
 
 

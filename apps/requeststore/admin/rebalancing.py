@@ -14,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.access.admin.base import person_of
 from apps.access.states import Role
-from apps.requeststore.admin.scope import REFUSALS, BizScope, key_of, page_of, text_of
+from apps.requeststore.admin.scope import REFUSALS, BizScope, page_of, text_of
 from apps.requeststore.models import Rebalance
 from apps.requeststore.queries.stories import moment
 from apps.requeststore.services.rebalance_plan import Cursor, cursor_of
@@ -134,7 +134,7 @@ def _going(bound: BoundBiz) -> dict[str, Any]:
     done = newest is not None and newest.row.state == RebalanceState.DONE
     # Nothing is left in older epochs' places but what has expired there.
     is_over = done and len(bound.settings.epochs) > 1
-    return {"lines": lines, "is_over": is_over, "bound": bound, "key": key_of(bound)}
+    return {"lines": lines, "is_over": is_over}
 
 
 def _epochs(bound: BoundBiz) -> list[dict[str, Any]]:

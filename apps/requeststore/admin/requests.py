@@ -78,7 +78,7 @@ class RequestPages(BizScope):
             rows=rows,
             problem=problem,
             more=more,
-            first=_query(request) if request.GET.get("after") else "",
+            first=f"?{_query(request)}" if request.GET.get("after") else "",
         )
         return TemplateResponse(request, "admin/requeststore/requests.html", context)
 

@@ -33,11 +33,11 @@ from yardspider.transports.remote import RemoteTransport
 logger = logging.getLogger(__name__)
 
 # Beyond the downloader's own time-out: the way there and back, and queues.
-SLACK_SECONDS: Final = 15.0
+SLACK_SECONDS: Final = 10.0
 # What was skipped is sent again after so long.
 SKIPPED_SECONDS: Final = 1.0
 # Nobody of the allocated agents is alive for so long: others are asked for.
-NOBODY_SECONDS: Final = 5.0
+NOBODY_SECONDS: Final = 3.0
 WATCH_SECONDS: Final = 0.5
 ALLOCATE_SECONDS: Final = 15.0
 # A request that no agent answers is sent so often.

@@ -200,7 +200,8 @@ class Ending:
             if isinstance(found, Reading):
                 ends.append((work.request, _success(work, found)))
             elif _goes_back(work, found, biz.max_tries):
-                at = 0 if found.untried else self.now() + biz.retry_seconds * 1000
+                # Another fetcher may have it at once, but none while its host is stopped.
+                at = 0 if found is STOPS else self.now() + biz.retry_seconds * 1000
                 backs.append((work.request, _give_back(work, found, at)))
             else:
                 ends.append((work.request, _failure(work, found, biz.failed_flag)))

@@ -18,11 +18,11 @@ class Room:
     """So many requests may be in hand at once, over all bizzes; belongs to one loop.
 
     Who waits gets room in turns: one of priority 3 four times as much as one of priority 0, and
-    nobody nothing. Who has not waited lately has saved nothing up.
+    nobody nothing. Who has not waited lately has saved up no more than the whole room once.
     """
 
     def __init__(self, total: int) -> None:
-        self.free = total
+        self.free = self._total = total
         self._waiting: list[_Waiting] = []
         # How much each has had, divided by its weight; the least of those who wait is next.
         self._had: dict[str, float] = {}
@@ -30,7 +30,7 @@ class Room:
 
     async def get(self, name: str, wanted: int, *, priority: int) -> int:
         """Wait for room; from 1 to ``wanted``. To be given back by ``put``."""
-        self._had[name] = max(self._had.get(name, 0.0), self._level)
+        self._had[name] = max(self._had.get(name, 0.0), self._level - self._total)
         waiting = _Waiting(name, wanted, 1 + priority, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
         self._share()

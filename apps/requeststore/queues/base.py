@@ -31,7 +31,11 @@ class QueueStats(msgspec.Struct, frozen=True):
 
 
 class RequestQueue(Protocol):
-    """One queue, by its physical name. Thread-safe. Raises ``StoreUnavailable``."""
+    """One queue, by its physical name. Thread-safe. Raises ``StoreUnavailable``.
+
+    ``settle``, ``requeue`` and ``close`` do not: without a server they are said again later, or the
+    server finds out by itself; what comes twice then is handed out once by the store.
+    """
 
     def push(self, entries: Sequence[Entry], *, priority: int = 0) -> None:
         """Append; on return the server has them all. First in, first out."""
@@ -46,7 +50,7 @@ class RequestQueue(Protocol):
         """Done with them, whatever became of them."""
 
     def requeue(self, taken: Sequence[Taken]) -> None:
-        """Back into the queue, to be taken next."""
+        """Back into the queue, in front of what waits there; soon, if not at once."""
 
     def rescue(self) -> int:
         """Bring back what dead consumers had taken; how many. Cheap, for a sweep."""

@@ -23,6 +23,7 @@ _CONFIRM_SECONDS: Final = 10.0
 # Of what is longer only the beginning is kept.
 _MOST_BYTES: Final = 256 * 1024
 _MOST_KEPT: Final = 10_000
+_MOST_AT_ONCE: Final = 100
 
 
 class Bury(Protocol):
@@ -75,6 +76,31 @@ class BuryInRedis:
             pipeline.lpush(f"{key}:dead", msgspec.json.encode(letter))
             pipeline.ltrim(f"{key}:dead", 0, _MOST_KEPT - 1)
             pipeline.execute()
+
+
+class _Letter(msgspec.Struct):
+    """One of ``BuryInRedis``; ``died_at`` in milliseconds, the body in Base64."""
+
+    reason: str
+    body: bytes
+    died_at: int = 0
+
+
+def hand_over(client: Any, key: str, bury: Bury) -> None:
+    """What ``BuryInRedis`` has kept, while there was no broker, to ``bury``; some of it at a time.
+
+    Raises ``StoreUnavailable`` and ``redis.RedisError``; what is not buried by then stays.
+    """
+    for _ in range(_MOST_AT_ONCE):
+        letter = client.lindex(f"{key}:dead", -1)
+        if letter is None:
+            return
+        try:
+            read = msgspec.json.decode(letter, type=_Letter)
+            bury(key, read.body, read.reason)
+        except msgspec.DecodeError:
+            bury(key, letter, "no dead letter of ours, but among them")
+        client.lrem(f"{key}:dead", -1, letter)
 
 
 def _reason(body: bytes, reason: str) -> str:

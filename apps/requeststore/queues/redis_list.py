@@ -24,7 +24,7 @@ import redis
 from apps.requeststore.engine.errors import BadEntry, StoreUnavailable
 from apps.requeststore.queues import redis_scripts as scripts
 from apps.requeststore.queues.base import QueueStats, Taken
-from apps.requeststore.queues.burying import Bury, BuryInRedis
+from apps.requeststore.queues.burying import Bury, BuryInRedis, hand_over
 from apps.requeststore.queues.entries import level_of, read_entry, write_entry
 from apps.requeststore.queues.redis_server import WAIT_SECONDS, RedisServer
 from apps.requeststore.stores.base import Entry
@@ -128,7 +128,13 @@ class RedisListQueue:
                 some = self._run(scripts.RESCUE, prefix, _KNOWN_MILLISECONDS, _MOST_AT_ONCE)
                 moved += int(some)
                 if some < _MOST_AT_ONCE:
-                    return moved
+                    break
+            if not isinstance(self._bury, BuryInRedis):
+                try:
+                    hand_over(self._client, self._key, self._bury)
+                except StoreUnavailable as error:
+                    logger.warning("%s: dead letters have to wait: %s", self._key, error)
+        return moved
 
     def stats(self) -> QueueStats:
         """See ``base.RequestQueue``; the memory is the server's own estimate, of the lists."""

@@ -283,6 +283,8 @@ class _Work:
         self.row.stayed += found.in_place
         cursor.expired += found.expired
         cursor.seen += len(found.movable) + len(found.taken) + found.in_place + found.expired
+        # What came into a later shard is met there once more.
+        cursor.total = max(cursor.total, cursor.seen)
         cursor.after = found.after
         if found.after is None:
             cursor.at, cursor.limit = cursor.at + 1, 0

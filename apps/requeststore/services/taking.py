@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _UNKNOWN: Final = Take(TakeCode.UNKNOWN)
 _AWAY: Final = Take(TakeCode.AWAY)
+_EXPIRED: Final = Take(TakeCode.EXPIRED)
 
 End = TypeVar("End", Finish, GiveBack)
 _Ask = Callable[[StorageNode, Shard, Sequence[End]], list[EndCode]]
@@ -71,14 +72,20 @@ class Taking:
         def key(position: int) -> tuple[int, int]:
             return entries[position].id, entries[position].ts
 
-        mine = [at for at, entry in enumerate(entries) if entry.biz == bound.name]
+        # What has been deleted by now has left its entry behind, and nobody needs to look for it.
+        gone = now - bound.settings.delete_after_seconds * 1000
+        mine = [at for at, each in enumerate(entries) if each.biz == bound.name and each.ts > gone]
         away = self._looking.through(bound, mine, key, look)
         hit("requests.after_take")
-        missing = _UNKNOWN if away is None else _AWAY
-        return [
-            takes.get(at, missing if entry.biz == bound.name else _UNKNOWN)
-            for at, entry in enumerate(entries)
-        ]
+
+        def missing(entry: Entry) -> Take:
+            if entry.biz != bound.name:
+                return _UNKNOWN
+            if entry.ts <= cutoff:
+                return _EXPIRED
+            return _UNKNOWN if away is None else _AWAY
+
+        return [takes[at] if at in takes else missing(entry) for at, entry in enumerate(entries)]
 
     def finish(
         self,

@@ -16,7 +16,7 @@ from django.utils.translation import ngettext
 from apps.access.admin.base import person_of
 from apps.access.errors import DomainError
 from apps.access.models import User
-from apps.configcenter.admin.choosing import Choice, number_in
+from apps.projects.admin.choosing import Choice, number_in
 from apps.routing.models import RoutedItem
 from apps.routing.services import cancel_item, offer_parked, resubmit_item
 

@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from apps.configcenter.admin.choosing import Choice, chosen
+from apps.projects.admin.choosing import Choice, chosen
 from apps.routing.admin import explain_shown as shown
 from apps.routing.admin.explain_form import AT_OUTBOUND, ExplainForm, Happening
 from apps.routing.admin.versions import Laid, laid, versions_of

@@ -19,7 +19,7 @@ from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
-from apps.configcenter.admin.choosing import Choice, chosen, number_in
+from apps.projects.admin.choosing import Choice, chosen, number_in
 from apps.routing.admin import bulk, lists
 from apps.routing.admin.item_forms import MOST_NOTE, EditItemForm
 from apps.routing.admin.item_page import item_page, typed_of, whole_item

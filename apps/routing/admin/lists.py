@@ -11,7 +11,7 @@ from django import forms
 from django.db.models import Sum
 from django.http import HttpRequest
 
-from apps.configcenter.admin.choosing import Choice, number_in
+from apps.projects.admin.choosing import Choice, number_in
 from apps.routing.admin.item_forms import DeadFilter, FindForm, ItemFilter, ParkedFilter
 from apps.routing.admin.overview import oldest_parked
 from apps.routing.admin.words import REASONS, why

@@ -19,7 +19,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from apps.configcenter.admin.choosing import Choice, chosen
+from apps.projects.admin.choosing import Choice, chosen
 from apps.routing.admin.explain_words import DIFFERENCES, choice_text
 from apps.routing.admin.explaining import CSS
 from apps.routing.admin.versions import Laid, Versions, laid, versions_of

@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from apps.access.admin.base import ProjectScopedAdmin
 from apps.access.admin.read_only import ReadOnly
-from apps.configcenter.admin.choosing import Choice, chosen
+from apps.projects.admin.choosing import Choice, chosen
 from apps.routing.admin import rules
 from apps.routing.admin.overview import overview
 from apps.routing.models import RouterReport

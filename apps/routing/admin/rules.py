@@ -16,10 +16,10 @@ from django.utils.translation import gettext as _
 
 from apps.access.admin.base import person_of
 from apps.access.errors import DomainError
-from apps.configcenter.admin.choosing import Choice, number_in
 from apps.configcenter.errors import SavedMeanwhile
 from apps.configcenter.models import MAX_NOTE, Configuration, ConfigVersion
 from apps.configcenter.services import save_version
+from apps.projects.admin.choosing import Choice, number_in
 from apps.projects.models import Project
 from apps.routing.admin import schema, typed
 from apps.routing.admin.typed import Data, NoDraft, Wrong

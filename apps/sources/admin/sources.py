@@ -24,7 +24,7 @@ from apps.access.admin.base import ProjectScopedAdmin, person_of
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
-from apps.configcenter.admin.choosing import Choice, chosen
+from apps.projects.admin.choosing import Choice, chosen
 from apps.sources.admin.overview import SourceLine, overview
 from apps.sources.errors import NoSuchSource
 from apps.sources.models import Harvest, RecordQueue, SourceState

@@ -31,7 +31,7 @@ from apps.sources.services.holding import (
     queue_due,
     renew,
 )
-from apps.sources.states import SourceActivity
+from apps.sources.states import Reason, SourceActivity
 from yardkit.clock import Clock
 from yardkit.stop import Stop
 
@@ -184,7 +184,10 @@ class CollectorDaemon:
         self.rules.poll()
         known = self._known(held.project_id, held.name)
         if known is None or not known.source.enabled:
-            abandon(held=held, now=self._clock.now())
+            abandon(held=held, reason=Reason.SWITCHED_OFF, now=self._clock.now())
+            return
+        if held.stopping:
+            abandon(held=held, reason=Reason.MANUAL, now=self._clock.now())
             return
         work = Work(
             held=held,

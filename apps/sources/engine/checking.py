@@ -19,6 +19,7 @@ from apps.configcenter.engine.kinds import Found
 from apps.sources.engine import paths
 from apps.sources.engine.settings import (
     MAX_SOURCES,
+    MOST_OF_OTHERS,
     MOST_REQUESTS_A_SECOND,
     NAME,
     JsonApi,
@@ -46,7 +47,7 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "future_seconds": (0, 10 * 366 * 86_400),
     "max_expired_batches": (0, 1_000_000),
     "ttl_seconds": (0.001, _LONGEST_TTL),
-    "rate_limit": (0.01, MOST_REQUESTS_A_SECOND),
+    "rate_limit": (0.01, MOST_OF_OTHERS),
     "timeout_seconds": (0.1, 600),
     "retries": (0, 20),
 }
@@ -216,6 +217,9 @@ def _unknown(place: str, data: Mapping[str, Any], known: Iterable[str]) -> Itera
 
 def _whole(place: str, source: Source) -> Iterator[Found]:
     if source.kind is SourceKind.OCTOPARSE:
+        if source.rate_limit > MOST_REQUESTS_A_SECOND:
+            text = f"Octoparse allows at most {MOST_REQUESTS_A_SECOND:g} requests a second"
+            yield Found(f"{place}.rate_limit", "out_of_range", text)
         if not source.task_id:
             yield Found(f"{place}.task_id", "missing", "the id of a task is needed")
         if not source.credentials:

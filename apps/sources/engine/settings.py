@@ -19,8 +19,9 @@ import msgspec
 
 NAME: Final = r"[a-z][a-z0-9_-]{0,63}"
 MAX_SOURCES: Final = 500
-# What the vendor allows at most (seed S0.40).
+# What the vendor allows at most (seed S0.40), and what any other API may be asked.
 MOST_REQUESTS_A_SECOND: Final = 20.0
+MOST_OF_OTHERS: Final = 1000.0
 OCTOPARSE_BASE: Final = "https://dataapi.octoparse.com"
 
 

@@ -33,6 +33,8 @@ class Held:
     name: str
     generation: int
     asked_by: str
+    # A person wants it to stop: its collector died before it had.
+    stopping: bool = False
 
     @property
     def row(self) -> QuerySet[SourceState]:
@@ -64,7 +66,8 @@ def claim(*, limit: int, collector: str, owner: str, now: datetime) -> list[Held
         )
         if taken:
             row = SourceState.objects.get(pk=pk)
-            found.append(Held(pk, row.project_id, row.name, generation + 1, row.asked_by))
+            stopping = row.activity == SourceActivity.STOPPING
+            found.append(Held(pk, row.project_id, row.name, generation + 1, row.asked_by, stopping))
     return found
 
 
@@ -92,15 +95,21 @@ def release(*, held: Held) -> None:
 
 
 @transaction.atomic
-def abandon(*, held: Held, now: datetime) -> None:
-    """A source that has no settings any more, or is switched off: nobody harvests it."""
-    left = held.row.update(
-        activity=SourceActivity.IDLE, owner="", leased_until=None, waiting_for=""
+def abandon(*, held: Held, reason: Reason, now: datetime) -> None:
+    """Let the source be: a person stopped it, it is switched off, or it has no settings any more.
+
+    The checkpoint stays.
+    """
+    row = held.row.select_for_update().first()
+    if row is None:
+        return
+    held.row.update(activity=SourceActivity.IDLE, owner="", leased_until=None, waiting_for="")
+    open_ones = Harvest.objects.filter(
+        project_id=held.project_id, source=held.name, state=HarvestState.RUNNING
     )
-    if left:
-        Harvest.objects.filter(
-            project_id=held.project_id, source=held.name, state=HarvestState.RUNNING
-        ).update(state=HarvestState.STOPPED, reason=Reason.SWITCHED_OFF, ended_at=now)
+    open_ones.update(
+        state=HarvestState.STOPPED, reason=reason, ended_at=now, checkpoint=row.checkpoint
+    )
 
 
 # --- what starts without a person ----------------------------------------------------------------

@@ -134,15 +134,17 @@ def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> N
     """
     reason = Reason(ended.why.value)
     state = STATE_OF[reason]
+    row = begun.held.row.select_for_update().values_list("checkpoint", "activity").first()
+    if row is None:
+        raise LeaseLost("another collector has the source")
+    checkpoint, activity = row
     changes: dict[str, Any] = {
         "owner": "",
         "leased_until": None,
         "waiting_for": "",
         "problem": (ended.error or problem)[:500],
-        "activity": SourceActivity.IDLE,
+        "activity": _activity_after(state, reason, activity),
     }
-    if state is HarvestState.INTERRUPTED:
-        changes["activity"] = SourceActivity.QUEUED
     if ended.marker is not None:
         changes |= {
             "marker": ended.marker.start,
@@ -150,7 +152,6 @@ def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> N
             "overlap": ended.marker.overlap,
             "checkpoint": None,
         }
-    checkpoint = begun.held.row.values_list("checkpoint", flat=True).first()
     _fenced(begun, **changes)
     mine = Harvest.objects.filter(pk=begun.harvest_id)
     before = mine.values_list("notes", "total").get()
@@ -164,6 +165,16 @@ def finish(*, begun: Begun, ended: Ended, now: datetime, problem: str = "") -> N
         checkpoint=None if ended.marker is not None else checkpoint,
         total=ended.total if ended.total is not None else before[1],
     )
+
+
+def _activity_after(state: HarvestState, reason: Reason, activity: str) -> SourceActivity:
+    """What the source does now; a person may have asked for something else a moment ago."""
+    if activity == SourceActivity.STOPPING:
+        return SourceActivity.IDLE
+    # A stop that was taken back when it had been acted on already.
+    started_again = reason is Reason.MANUAL
+    again = state is HarvestState.INTERRUPTED or started_again
+    return SourceActivity.QUEUED if again else SourceActivity.IDLE
 
 
 def _fenced(begun: Begun, **changes: Any) -> None:

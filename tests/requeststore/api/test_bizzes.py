@@ -76,7 +76,8 @@ def test_a_rebalance_is_previewed_begun_watched_and_ended(
     assert editor.post(address).json()["code"] == "rebalance_running"
     work_on_rebalance(row["id"])
     ended = caller.show(f"rebalances/{row['id']}")
-    assert (ended["state"], ended["total"], ended["moved"]) == ("done", 60, found["would_move"])
+    assert (ended["state"], ended["moved"]) == ("done", found["would_move"])
+    assert ended["seen"] == ended["total"] >= 60
     assert editor.post(f"rebalances/{row['id']}/cancel").json()["code"] == "rebalance_ended"
     assert len(caller.show("rebalances?biz=news&state=done")["results"]) == 1
     assert [caller.show(f"requests/{each}")["id"] for each in answer["ids"]] == answer["ids"]

@@ -159,12 +159,19 @@ def waiting(*, number: int, biz: str) -> list[int | None]:
     return [stats.waiting, stats.taken]
 
 
-def sweep() -> None:
-    """What the platform does every ten seconds."""
+def sweep(*, later_seconds: int = 0) -> None:
+    """What the platform does every ten seconds, as it would be done so much later."""
     from apps.requeststore.services.upkeep import upkeep_once
     from apps.requeststore.services.yard import shared_yard
 
-    upkeep_once(shared_yard(), now=int(time.time() * 1000))
+    upkeep_once(shared_yard(), now=int((time.time() + later_seconds) * 1000))
+
+
+def owners() -> list[str]:
+    """Who has agents just now."""
+    from apps.agents.models import Allocation
+
+    return list(Allocation.objects.open().values_list("owner", flat=True))
 
 
 def detail(*, name: str) -> dict[str, Any]:

@@ -130,6 +130,13 @@ class Plant:
             time.sleep(0.05)
         return answer
 
+    def until_killed(self, name: str = "f1") -> None:
+        """Wait until a failpoint has killed it."""
+        process = self.daemons.processes[name]
+        self.until(lambda: process.poll() is not None, f"the end of {name}")
+        status = self.daemons.processes.pop(name).returncode
+        assert status == -signal.SIGKILL, (status, self.logs())
+
     def until_flags(self, biz: str, expected: dict[int, int]) -> None:
         wanted = {str(flag): count for flag, count in expected.items()}
         last: dict[str, int] = {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from apps.requeststore.engine.biz import Balance, Biz, BizBook, Epoch
@@ -223,7 +223,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(PLAIN)
 def test_whatever_is_given_is_read_or_refused_with_words(value: Any) -> None:
     book, flaws = read_book({"bizzes": {"news": value}})

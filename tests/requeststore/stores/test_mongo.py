@@ -20,7 +20,8 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 
 from apps.requeststore.engine.errors import BadSetting, StoreUnavailable, TooLarge
 from apps.requeststore.engine.flags import EXPIRED, NEW, TAKEN
-from apps.requeststore.stores.base import Entry, Shard
+from apps.requeststore.engine.limits import MAX_DATA_BYTES, MAX_RESULT_BYTES
+from apps.requeststore.stores.base import Entry, Finish, Shard
 from apps.requeststore.stores.mongo import MongoNode
 from apps.requeststore.stores.mongo.client import Client
 from tests.plugins.mongodb_server import MongoServer, lend_mongodb
@@ -328,6 +329,35 @@ def test_what_another_producer_stores_is_served(
     assert node.expire(SHARD, cutoff=NOW, limit=9, by="sweep", now=NOW) == 2
 
 
+def test_documents_that_are_no_requests_are_in_nobodys_way(
+    node: MongoNode, found: Collection[Document]
+) -> None:
+    store(node, 3)
+    moment = datetime.fromtimestamp((NOW + 1) / 1000, UTC)
+    late = {"ts": moment, "flag": TAKEN, "deadline": 1, "owner": [], "tries": "x"}
+    found.insert_many(
+        [
+            {"biz": "news", "ts": moment, "flag": 0},
+            {"_id": "text", "biz": "news", "ts": moment, "flag": 1},
+            {"_id": 1.5, "biz": "news", **late},
+            {"_id": 1, **late},
+            {"_id": 2, "biz": 7, "ts": moment, "flag": 0},
+            {"_id": 4},
+        ]
+    )
+    assert page_ids(node) == [3]
+    assert [entry.id for entry in node.orphans(SHARD, before=NOW + 9, cutoff=0, limit=9)] == [3]
+    assert node.forgotten(SHARD, before=NOW + 9, cutoff=0, limit=9) == []
+    assert node.overdue(SHARD, now=DEADLINE, cutoff=0, limit=9, by="sweep") == []
+    assert codes(take(node, 1, 2, 3, 4)) == ["unknown", "unknown", "taken", "unknown"]
+    assert finish(node, 3) == ["done"]
+    assert node.expire(SHARD, cutoff=NOW + 9, limit=9, by="sweep", now=NOW) == 0
+    assert node.delete(SHARD, before=NOW + 9, limit=9) == 1
+    assert [one_ and one_.id for one_ in node.find(SHARD, [4, 1])] == [4, 1]
+    assert node.start_move(SHARD, [1], now=NOW) == [None]
+    assert found.count_documents({}) == 6
+
+
 def test_names_with_a_dollar_are_only_names(node: MongoNode) -> None:
     store(node, 1)
     take(node, 1, owner="$data")
@@ -500,6 +530,19 @@ def test_no_text_shows_a_password() -> None:
             MongoNode(url)
         assert "w0rd" not in str(refused.value)
         assert "MongoDB: " in str(refused.value)
+
+
+@pytest.mark.covers("S4.5")
+def test_the_largest_data_leaves_room_for_its_story(node: MongoNode) -> None:
+    node.ensure(SHARD, delete_after_seconds=60)
+    large = new(1, NOW, b"x" * MAX_DATA_BYTES)
+    assert node.insert(SHARD, [large], by="web", now=NOW) == [True]
+    (taken,) = take(node, 1, ts=NOW)
+    assert taken.request is not None
+    assert len(taken.request.data) == MAX_DATA_BYTES
+    text, result = "t" * 500, b"r" * MAX_RESULT_BYTES
+    ends = [Finish(1, 1, 1, result, text)]
+    assert node.finish(SHARD, ends, owner="w1", now=NOW) == ["done"]
 
 
 def test_a_document_that_is_too_large_is_told_as_such() -> None:

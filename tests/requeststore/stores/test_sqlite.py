@@ -17,7 +17,7 @@ from typing import TypeAlias
 import pytest
 
 from apps.requeststore.engine.errors import StoreUnavailable
-from apps.requeststore.stores.base import Entry, Finish, NewRequest
+from apps.requeststore.stores.base import Entry, Finish, NewRequest, Shard
 from apps.requeststore.stores.sqlite import SqliteNode, statements
 from apps.requeststore.stores.sqlite.files import Files
 from apps.requeststore.stores.sqlite.table import Table
@@ -181,6 +181,23 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(small_disk: Path) -> No
     assert codes(take(node, 1)) == ["taken"]
     assert store(node, stored) == [True]
     node.close()
+
+
+def test_few_files_stay_open_whatever_there_are(folder: Path) -> None:
+    node = SqliteNode(folder)
+    shards = [Shard(f"crawlyard_p{number}_news", "requests_000") for number in range(70)]
+    for _ in range(2):
+        for shard in shards:
+            store(node, 1, shard=shard)
+    idle = node._files._idle
+    assert sum(map(len, idle.values())) == 64
+    # Those that were used last.
+    assert set(idle) == {shard.database for shard in shards[-64:]}
+    large = [new(number, data=b"x" * 1_000_000) for number in range(5)]
+    node.insert(shards[-1], large, by="web", now=NOW)
+    assert shards[-1].database not in idle or not idle[shards[-1].database]
+    node.close()
+    assert not idle
 
 
 def test_a_file_of_another_kind_is_refused(folder: Path) -> None:

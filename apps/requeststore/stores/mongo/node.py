@@ -249,7 +249,12 @@ class MongoNode(CheckedNode):
     def _overdue(
         self, shard: Shard, now: int, cutoff: int, limit: int, by: str
     ) -> list[StoredRequest]:
-        late: Document = {"flag": TAKEN, "deadline": {"$lte": now}, "ts": {"$gt": date(cutoff)}}
+        late = {
+            **documents.REQUEST,
+            "flag": TAKEN,
+            "deadline": {"$lte": now},
+            "ts": {"$gt": date(cutoff)},
+        }
         token = secrets.token_hex(8)
         values = {
             "flag": NEW,
@@ -273,7 +278,7 @@ class MongoNode(CheckedNode):
         return self._run(shard, work, [])
 
     def _expire(self, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int:
-        old: Document = {"flag": {"$in": [NEW, TAKEN]}, "ts": {"$lte": date(cutoff)}}
+        old = {**documents.REQUEST, "flag": {"$in": [NEW, TAKEN]}, "ts": {"$lte": date(cutoff)}}
         values = {"flag": EXPIRED, "deadline": Int64(0), "finished_at": Int64(now)}
         change = change_of(values, step_of(now, StepKind.EXPIRED, by))
 
@@ -286,7 +291,7 @@ class MongoNode(CheckedNode):
     def _delete(self, shard: Shard, before: int, limit: int) -> int:
         def work(found: Collection[Document]) -> int:
             flags = [flag for flag in reading.flags(found) if is_final(flag)]
-            old = {"flag": {"$in": flags}, "ts": {"$lt": date(before)}}
+            old = {**documents.REQUEST, "flag": {"$in": flags}, "ts": {"$lt": date(before)}}
             ids = [one["_id"] for one in found.find(old, {"_id": 1}, hint=BY_FLAG).limit(limit)]
             return remove(found, {**old, "_id": among(ids)}) if ids else 0
 

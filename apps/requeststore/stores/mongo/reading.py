@@ -35,6 +35,7 @@ def page(
     """See ``StorageNode.page``."""
     last_ts, last_id = after
     which = {
+        **documents.REQUEST,
         "flag": {"$in": flags(found) if flag is None else [flag]},
         "ts": {"$gte": date(since), "$lt": date(until), "$lte": date(last_ts)},
         "biz": biz,
@@ -48,6 +49,7 @@ def page(
 def orphans(found: Collection[Document], before: int, cutoff: int, limit: int) -> list[Entry]:
     """See ``StorageNode.orphans``; those of other producers have no ``queued_at`` at all."""
     which = {
+        **documents.REQUEST,
         "flag": NEW,
         "queued_at": {"$in": [0, None]},
         "ts": {"$gt": date(cutoff), "$lte": date(before)},
@@ -58,6 +60,7 @@ def orphans(found: Collection[Document], before: int, cutoff: int, limit: int) -
 def forgotten(found: Collection[Document], before: int, cutoff: int, limit: int) -> list[Entry]:
     """See ``StorageNode.forgotten``."""
     which = {
+        **documents.REQUEST,
         "flag": NEW,
         "queued_at": {"$gt": 0, "$lte": before},
         "ts": {"$gt": date(cutoff)},
@@ -67,7 +70,7 @@ def forgotten(found: Collection[Document], before: int, cutoff: int, limit: int)
 
 def _entries(found: Collection[Document], which: Document, order: str, limit: int) -> list[Entry]:
     cursor = found.find(which, documents.ENTRY, hint=WAITING).sort(order).limit(limit)
-    return [Entry(one["_id"], one["biz"], milliseconds_of(one["ts"])) for one in cursor]
+    return [Entry(int(one["_id"]), one["biz"], milliseconds_of(one["ts"])) for one in cursor]
 
 
 def count(found: Collection[Document], since: int, until: int) -> dict[int, int]:

@@ -97,7 +97,9 @@ class Files:
         return total
 
     @contextmanager
-    def connection(self, database: str, *, make: bool = False) -> Iterator[sqlite3.Connection]:
+    def connection(
+        self, database: str, *, make: bool = False, keep: bool = True
+    ) -> Iterator[sqlite3.Connection]:
         """One for this thread alone. Raises ``Missing`` unless the file is there or to be made."""
         connection = self._lend(database, make)
         try:
@@ -110,17 +112,25 @@ class Files:
             with suppress(sqlite3.Error):
                 connection.close()
             raise
-        self._take_back(database, connection)
+        if keep:
+            self._take_back(database, connection)
+        else:
+            connection.close()
 
     def reading(self, database: str, work: Callable[[sqlite3.Connection], T]) -> T:
-        """``work`` sees the file as it is at one moment."""
+        """``work`` sees the file as it is at one moment; it may be called more than once."""
         with self.connection(database) as connection:
-            self._begin(connection, "BEGIN")
-            try:
-                return work(connection)
-            finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
+
+            def look() -> T:
+                connection.execute("BEGIN")
+                try:
+                    return work(connection)
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+
+            # Nobody who writes is waited for, but who mends the file after a crash.
+            return self._when_free(look)
 
     def writing(
         self,
@@ -130,16 +140,20 @@ class Files:
         before: Callable[[sqlite3.Connection], object] | None = None,
         after: Callable[[sqlite3.Connection, T], T] | None = None,
         make: bool = False,
+        keep: bool = True,
     ) -> T:
-        """``work`` holds the lock of the file; ``before`` and ``after`` see temporary tables."""
-        with self.connection(database, make=make) as connection:
+        """``work`` holds the lock of the file; ``before`` and ``after`` see temporary tables.
+
+        ``keep`` False: so much is staged that the memory of the connection is better given back.
+        """
+        with self.connection(database, make=make, keep=keep) as connection:
             if before is not None:
                 connection.execute("BEGIN")
                 connection.execute("DELETE FROM temp.given")
                 connection.execute("DELETE FROM temp.seen")
                 before(connection)
                 connection.execute("COMMIT")
-            self._begin(connection, "BEGIN IMMEDIATE")
+            self._when_free(lambda: connection.execute("BEGIN IMMEDIATE"))
             try:
                 answer = work(connection)
                 connection.execute("COMMIT")
@@ -181,34 +195,37 @@ class Files:
         if not make and not path.exists():
             raise Missing
         try:
-            return _open(path)
+            # Two who make the same file may get into each other's way.
+            return self._when_free(lambda: _open(path, self._sync))
         except sqlite3.Error as error:
             raise translated(error, path) from error
 
     def _take_back(self, database: str, connection: sqlite3.Connection) -> None:
+        """To be used again; of too many the one whose file was used longest ago is closed."""
         with self._lock:
-            idle = self._idle.setdefault(database, [])
-            held = sum(map(len, self._idle.values()))
-            if not self._closed and len(idle) < _IDLE and held < _IDLE_OF_ALL:
+            # Behind the others: the last one used.
+            idle = self._idle[database] = self._idle.pop(database, [])
+            if not self._closed:
                 idle.append(connection)
-                return
+                if len(idle) <= _IDLE and sum(map(len, self._idle.values())) <= _IDLE_OF_ALL:
+                    return
+                other = database if len(idle) > _IDLE else next(iter(self._idle))
+                connection = self._idle[other].pop()
+                if not self._idle[other]:
+                    del self._idle[other]
         connection.close()
 
-    def _begin(self, connection: sqlite3.Connection, statement: str) -> None:
-        """As soon as nobody else writes; each waits a little and not always the same."""
-        if self._sync:
-            connection.execute("PRAGMA synchronous=FULL")
+    def _when_free(self, attempt: Callable[[], T]) -> T:
+        """As soon as nobody is in the way; each waits a little and not always the same."""
         deadline = time.monotonic() + self._busy_seconds
         while True:
             try:
-                connection.execute(statement)
+                return attempt()
             except sqlite3.OperationalError as error:
                 busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
                 if not busy or time.monotonic() > deadline:
                     raise
                 time.sleep(random.uniform(0.0005, 0.004))  # noqa: S311 - no secret
-            else:
-                return
 
 
 def _after_fork() -> None:
@@ -219,23 +236,23 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _open(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10.0)
+def _open(path: Path, sync: bool) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2.0)
     try:
-        _prepare(connection, path)
+        _prepare(connection, path, sync)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, sync: bool) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if not version:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
     for pragma in (
         "journal_mode=WAL",
-        "synchronous=NORMAL",
+        f"synchronous={'FULL' if sync else 'NORMAL'}",
         "secure_delete=OFF",
         "temp_store=MEMORY",
         "cache_size=-16000",

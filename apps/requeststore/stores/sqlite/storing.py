@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from apps.requeststore.engine.flags import NEW, TAKEN, is_final
 from apps.requeststore.stores import story
@@ -17,6 +17,9 @@ from apps.requeststore.stores.base import (
 from apps.requeststore.stores.sqlite import statements
 from apps.requeststore.stores.sqlite.files import Files
 from apps.requeststore.stores.sqlite.table import Row, Table, request_of
+
+# A connection that has staged more is closed afterwards.
+_KEPT_BYTES: Final = 2 * 1024 * 1024
 
 
 def insert(
@@ -39,7 +42,8 @@ def insert(
         table.execute(statements.INSERT_DATA)
         return []
 
-    return files.writing(shard.database, work, before=before, after=_new, make=True)
+    keep = sum(len(one.data) for one in requests) <= _KEPT_BYTES
+    return files.writing(shard.database, work, before=before, after=_new, make=True, keep=keep)
 
 
 def receive(
@@ -59,7 +63,8 @@ def receive(
         table.execute(statements.INSERT_DATA)
         return []
 
-    return files.writing(shard.database, work, before=before, after=_new, make=True)
+    keep = sum(len(one.data) for one in requests) <= _KEPT_BYTES
+    return files.writing(shard.database, work, before=before, after=_new, make=True, keep=keep)
 
 
 def _new(connection: sqlite3.Connection, _none: list[bool]) -> list[bool]:

@@ -7,7 +7,16 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crawlyard.benches import dispatch, download, heartbeats, requests, router, routing, seeds
+from crawlyard.benches import (
+    dispatch,
+    download,
+    harvest,
+    heartbeats,
+    requests,
+    router,
+    routing,
+    seeds,
+)
 from crawlyard.benches.measuring import BenchFailed
 
 # What is multiplied when nobody says by how much: cost per unit must not grow with it.
@@ -31,6 +40,7 @@ class Command(BaseCommand):
                 "router",
                 "seeds",
                 "requests",
+                "harvest",
             ),
         )
         parser.add_argument("--json", action="store_true", help="one JSON object")
@@ -66,6 +76,9 @@ class Command(BaseCommand):
             "--requests", type=int, default=requests.REQUESTS, help="requests: at scale 1"
         )
         parser.add_argument(
+            "--records", type=int, default=harvest.RECORDS, help="harvest: at scale 1"
+        )
+        parser.add_argument(
             "--store",
             default="",
             help="seeds: address of an empty store (RocksDB of its own); requests: of one more"
@@ -92,7 +105,10 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure and print."""
-        numbers = ("scale", "pages", "agents", "seconds", "rate", "items", "seeds", "requests")
+        numbers = (
+            *("scale", "pages", "agents", "seconds", "rate", "items", "seeds", "requests"),
+            "records",
+        )
         if any(options[one] is not None and options[one] <= 0 for one in numbers):
             raise CommandError("sizes must be above 0", returncode=2)
         if any(size < 1 for size in options["sizes"]):
@@ -156,6 +172,12 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
             scales=[scale] if scale else GROWTH,
             store=options["store"],
             peer=not options["no_peer"],
+            servers=options["engines"] == "configured",
+        )
+    if options["name"] == "harvest":
+        return harvest.run(
+            records=options["records"],
+            scales=[scale] if scale else GROWTH,
             servers=options["engines"] == "configured",
         )
     return download.run(pages=options["pages"] * (scale or 1), peer=not options["no_peer"])

@@ -1,0 +1,329 @@
+"""manage.py requests: look at stored requests, hand some in, try some again, re-balance."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import IO, Any, Final
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+from django.db import DatabaseError
+
+from apps.access.errors import DomainError
+from apps.projects.models import Project
+from apps.requeststore.engine.entity import Entity
+from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
+from apps.requeststore.engine.limits import MAX_DATA_BYTES, MAX_TS
+from apps.requeststore.engine.reading import read_request
+from apps.requeststore.management.arguments import (
+    BAD_INPUT,
+    add_verbs,
+    biz_named,
+    id_named,
+    limit_named,
+    project_named,
+    time_named,
+    who,
+)
+from apps.requeststore.models import Rebalance
+from apps.requeststore.queries.standing import Standing, standings
+from apps.requeststore.queries.stories import LABELS, STEPS, row_of, story_of
+from apps.requeststore.services.intake import submit
+from apps.requeststore.services.rebalance_plan import cursor_of
+from apps.requeststore.services.rebalance_preview import Preview, preview
+from apps.requeststore.services.rebalancing import (
+    cancel_rebalance,
+    follow_rebalance,
+    start_rebalance,
+)
+from apps.requeststore.services.reopening import reopen_requests
+from apps.requeststore.services.yard import BoundBiz, close_shared_yard, shared_yard
+from apps.requeststore.states import RebalanceState
+from apps.requeststore.texts import told
+
+FAILED: Final = 1
+_UNPROCESSABLE: Final = 422
+# Lines that are stored together.
+_BATCH: Final = 1000
+_MOST_TOLD: Final = 20
+
+
+class Command(BaseCommand):
+    """One verb a call. What is asked for is on stdout, progress and refusals are on stderr."""
+
+    help = "Look at stored requests, hand some in, try some again, re-balance."
+    requires_system_checks = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """The verbs and what each takes."""
+        add_verbs(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Exit status 0 when done, 1 when refused or away, 2 when an argument is wrong."""
+        verb: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb']}")
+        try:
+            verb(options)
+        except DomainError as error:
+            lines = [f"{name}: {each}" for name, texts in error.fields.items() for each in texts]
+            wrong = error.status == _UNPROCESSABLE
+            raise CommandError(
+                "\n".join(lines if wrong and lines else [str(error)]),
+                returncode=BAD_INPUT if wrong else FAILED,
+            ) from error
+        except StoreUnavailable as error:
+            raise CommandError(f"the request store is away: {error}", returncode=FAILED) from error
+        except RequestStoreError as error:
+            raise CommandError(str(error), returncode=BAD_INPUT) from error
+        except DatabaseError as error:
+            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
+        finally:
+            close_shared_yard()
+
+    # --- looking --------------------------------------------------------------------------------
+
+    def _books(self, options: dict[str, Any]) -> None:
+        yard = shared_yard()
+        wanted = project_named(options["project"]).pk if options["project"] else None
+        bizzes = [one for one in yard.bizzes() if wanted in (None, one.project_id)]
+        slugs = dict(Project.objects.values_list("pk", "slug"))
+        found = standings({one.project_id for one in bizzes}, by_flag=True)
+        rows = [
+            (f"{slugs[one.project_id]}/{one.name}", found.get((one.project_id, one.name)))
+            for one in sorted(bizzes, key=lambda one: (one.project_id, one.name))
+        ]
+        lines = [_books_of(name, one or Standing()) for name, one in rows]
+        if options["json"]:
+            self._json(lines)
+        else:
+            self._table(("biz", "stored", "new", "taken", "processed", "expired"), lines)
+        for project, problem in yard.problems.items():
+            self.stderr.write(f"{slugs.get(project, project)}: {problem}")
+        wrong = [each["biz"] for each in lines if not each["balanced"]]
+        if wrong:
+            raise CommandError(f"the books do not balance: {', '.join(wrong)}", returncode=FAILED)
+
+    def _show(self, options: dict[str, Any]) -> None:
+        yard = shared_yard()
+        found = yard.find(id_named(options["id"]))
+        if found is None:
+            raise CommandError(f"there is no request {options['id']}", returncode=FAILED)
+        story = story_of(
+            found.request,
+            found.bound.settings,
+            project_id=found.bound.project_id,
+            version=found.bound.version,
+            place=found.place,
+            whole=True,
+            now=yard.now(),
+        )
+        if options["json"]:
+            self._json(story)
+            return
+        shard = found.place
+        self.stdout.write(f"{story['id']}  {LABELS[story['state']]} (flag {story['flag']})")
+        self.stdout.write(f"biz     {story['biz']} of project {story['project']}")
+        at = f"{shard.node}: {shard.shard.database}.{shard.shard.collection}"
+        self.stdout.write(f"shard   {at}, by version {story['settings_version']}")
+        self.stdout.write(f"data    {json.dumps(story['data'], ensure_ascii=False)}")
+        if story["result"] is not None:
+            self.stdout.write(f"result  {json.dumps(story['result'], ensure_ascii=False)}")
+        for step in story["steps"]:
+            words = f"{step['at']:%Y-%m-%d %H:%M:%S}  {STEPS.get(step['kind'], step['kind'])}"
+            self.stdout.write("  ".join(filter(None, (words, step["by"], step["text"]))))
+
+    def _list(self, options: dict[str, Any]) -> None:
+        yard = shared_yard()
+        bound = biz_named(yard, options["biz"])
+        now = yard.now()
+        found = yard.page(
+            bound,
+            flag=options["flag"],
+            since=time_named(options["since"], 0, now),
+            until=time_named(options["until"], MAX_TS, now),
+            limit=limit_named(options["limit"]),
+        )
+        rows = [
+            row_of(one.request, bound.settings, project_id=bound.project_id, now=now)
+            for one in found
+        ]
+        if options["json"]:
+            self._json(rows)
+        else:
+            self._table(("id", "state", "flag", "tries", "stored_at", "owner"), rows)
+
+    # --- changing -------------------------------------------------------------------------------
+
+    def _submit(self, options: dict[str, Any]) -> None:
+        yard = shared_yard()
+        bound = biz_named(yard, options["biz"])
+        # All of it or nothing: every line is read before the first is stored.
+        entities = _entities(bound, options["file"])
+        ids: list[int] = []
+        try:
+            for start in range(0, len(entities), _BATCH):
+                ids += submit(bound, entities[start : start + _BATCH], by=who()).ids
+        except (StoreUnavailable, KeyboardInterrupt):
+            self.stderr.write(f"so far {len(ids)} of {len(entities)} are stored")
+            raise
+        finally:
+            if options["json"]:
+                self._json([str(number) for number in ids])
+            else:
+                self._lines(str(number) for number in ids)
+        self.stderr.write(f"{len(ids)} are stored")
+
+    def _reopen(self, options: dict[str, Any]) -> None:
+        yard = shared_yard()
+        bound = biz_named(yard, options["biz"])
+        now = yard.now()
+        ids = [id_named(each) for each in options["ids"]] or None
+        done = reopen_requests(
+            bound,
+            actor=None,
+            actor_label=who(),
+            ids=ids,
+            flag=options["flag"],
+            since=time_named(options["since"], 0, now),
+            until=time_named(options["until"], MAX_TS, now),
+        )
+        if options["json"]:
+            self._json({"reopened": done.reopened, "more": done.more})
+            return
+        more = "; there are more, do it again" if done.more else ""
+        self.stdout.write(f"{done.reopened} are new again{more}")
+
+    def _rebalance(self, options: dict[str, Any]) -> None:
+        yard = shared_yard()
+        bound = biz_named(yard, options["biz"])
+        if options["cancel"]:
+            rows = Rebalance.objects.filter(project_id=bound.project_id, biz=bound.name)
+            going = rows.filter(state=RebalanceState.RUNNING).first()
+            if going is None:
+                raise CommandError("no re-balance of it goes", returncode=FAILED)
+            cancel_rebalance(going, actor_label=who())
+            self.stdout.write("cancelled: what is moved stays moved")
+            return
+        would = preview(bound, yard)
+        if options["dry_run"]:
+            self._tell_preview(would, options)
+            return
+        self._confirm(bound, would, options)
+        row = start_rebalance(project_id=bound.project_id, biz=bound.name, actor_label=who())
+        if options["follow"]:
+            row = follow_rebalance(row, self._told)
+        names = ("id", "state", "moved", "problem")
+        if options["json"]:
+            self._json({name: getattr(row, name) for name in names})
+        else:
+            self.stdout.write(f"re-balance {row.pk}: {row.state}, {row.moved:,} moved")
+        if row.state == RebalanceState.FAILED:
+            raise CommandError(row.problem, returncode=FAILED)
+
+    def _tell_preview(self, would: Preview, options: dict[str, Any]) -> None:
+        if options["json"]:
+            names = ("requests", "would_move", "is_exact", "seconds", "begins_later")
+            self._json({name: getattr(would, name) for name in names})
+            return
+        about = "" if would.is_exact else "about "
+        before = f"from {would.before.splits} " if would.before else ""
+        text = f"would move {about}{would.would_move:,} of {would.requests:,} requests"
+        self.stdout.write(f"{text} {before}to {would.epoch.splits} splits")
+        if would.seconds is not None:
+            self.stdout.write(f"at the pace of the last one: about {would.seconds:,.0f} s")
+        if would.begins_later:
+            self.stderr.write("the newest epoch has not begun yet")
+
+    def _confirm(self, bound: BoundBiz, would: Preview, options: dict[str, Any]) -> None:
+        if options["yes"]:
+            return
+        question = f"{would.would_move:,} of {would.requests:,} requests would be moved"
+        if not sys.stdin.isatty():
+            raise CommandError(f"{question}; say --yes", returncode=BAD_INPUT)
+        self.stderr.write(question)
+        self.stderr.write(f"Type {bound.name} to go on: ", ending="")
+        self.stderr.flush()
+        if sys.stdin.readline().strip() != bound.name:
+            raise CommandError("nothing was done", returncode=FAILED)
+
+    def _told(self, row: Rebalance) -> None:
+        cursor = cursor_of(row)
+        self.stderr.write(f"{cursor.seen:,} of {max(cursor.total, 0):,}, {row.moved:,} moved")
+
+    # --- small things ---------------------------------------------------------------------------
+
+    def _json(self, value: object) -> None:
+        self.stdout.write(json.dumps(value, ensure_ascii=False, cls=DjangoJSONEncoder))
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.stdout.write(line)
+
+    def _table(self, names: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
+        texts = [[_cell(row[name]) for name in names] for row in rows]
+        heads = [name.upper().replace("_AT", "") for name in names]
+        widths = [max(map(len, column)) for column in zip(heads, *texts, strict=True)]
+        for line in [heads, *texts]:
+            shown = [text.ljust(width) for text, width in zip(line, widths, strict=True)]
+            self.stdout.write("  ".join(shown).rstrip())
+
+
+def _books_of(name: str, one: Standing) -> dict[str, Any]:
+    return {
+        "biz": name,
+        "stored": one.stored,
+        "new": one.new,
+        "taken": one.taken,
+        "moving": one.moving,
+        "processed": one.processed,
+        "expired": one.expired,
+        "by_flag": one.ended,
+        "balanced": one.balanced,
+    }
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:%Y-%m-%d %H:%M:%S}" if hasattr(value, "strftime") else str(value)
+
+
+def _entities(bound: BoundBiz, name: str) -> list[Entity]:
+    """The requests of a file. Raises ``CommandError`` with the first flaws and their lines."""
+    entities, wrong = [], []
+    with _opened(name) as file:
+        for number, value in _values(file):
+            entity, flaws = read_request(value, bound.settings)
+            entities.append(entity)
+            wrong += [f"line {number}: {told(flaw)}" for flaw in flaws]
+            if len(wrong) >= _MOST_TOLD:
+                break
+    if wrong:
+        raise CommandError("\n".join([*wrong, "nothing was stored"]), returncode=BAD_INPUT)
+    return entities
+
+
+def _opened(name: str) -> AbstractContextManager[IO[bytes]]:
+    if name == "-":
+        return nullcontext(sys.stdin.buffer)
+    try:
+        return Path(name).open("rb")
+    except OSError as error:
+        raise CommandError(f"{name}: {error.strerror}", returncode=BAD_INPUT) from error
+
+
+def _values(file: IO[bytes]) -> Iterator[tuple[int, object]]:
+    """Each line that is not empty, with its number."""
+    number = 0
+    while line := file.readline(2 * MAX_DATA_BYTES):
+        number += 1
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
+            if text:
+                yield number, json.loads(text) if text.startswith("{") else text
+        except (ValueError, RecursionError) as error:
+            raise CommandError(f"line {number}: {error}", returncode=BAD_INPUT) from None

@@ -1,0 +1,60 @@
+"""Series over REST: to those who see the project."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from apps.access.states import Role
+from apps.queuestats.services import note_listening, record_gauges, store_samples
+from tests.access.factories import Api, make_project, make_user
+from yardkit.protocol import SampleNote, Samples
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.covers("S4.24", "S4.25")
+def test_rates_and_points_of_a_project() -> None:
+    project, other = make_project(), make_project()
+    now = timezone.now()
+    at = int(now.timestamp())
+    notes = [
+        SampleNote(at - ago, 1, name, each.pk, "news", 10.0)
+        for ago in range(1, 200)
+        for name in ("requests.created", "requests.processed")
+        for each in (project, other)
+    ]
+    report = Samples(sender="w", boot="b", seq=1, sent_at=now.timestamp(), samples=notes)
+    assert store_samples(messages=[report], now=now) == []
+    note_listening(since=at - 300, until=at)
+    record_gauges({("queue.waiting", project.pk, "news"): 7.0}, now=now - timedelta(seconds=5))
+    viewer = Api(make_user(roles={project: Role.VIEWER}))
+
+    listed = viewer.get(f"projects/{project.pk}/series").json()["results"]
+    assert [(each["name"], each["label"], each["kind"]) for each in listed] == [
+        ("queue.waiting", "news", "gauge"),
+        ("requests.created", "news", "sum"),
+        ("requests.processed", "news", "sum"),
+    ]
+    assert listed[0]["per_second_1m"] is None
+    # A minute is still all of tens, whatever second it is by now.
+    assert listed[1]["per_second_1m"] == pytest.approx(10.0, rel=0.15)
+
+    until = (now - timedelta(seconds=10)).isoformat().replace("+00:00", "Z")
+    since = (now - timedelta(seconds=290)).isoformat().replace("+00:00", "Z")
+    query = f"name=requests.processed&label=news&since={since}&until={until}&step=10"
+    answer = viewer.get(f"projects/{project.pk}/series/points?{query}").json()
+    assert (answer["kind"], answer["step"]) == ("sum", 10)
+    values = [point["value"] for point in answer["points"]]
+    assert values[0] == 0.0
+    assert values[-1] == 10.0
+    assert 20 <= len(values) <= 29
+
+    nothing = viewer.get(f"projects/{project.pk}/series/points?name=no.such").json()
+    assert nothing["points"] == []
+    assert viewer.get(f"projects/{other.pk}/series").status_code == 404
+    assert viewer.get(f"projects/{other.pk}/series/points").status_code == 404
+    wrong = viewer.get(f"projects/{project.pk}/series/points?since={until}&until={since}")
+    assert wrong.status_code == 400
