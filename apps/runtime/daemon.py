@@ -130,7 +130,12 @@ class HeartbeatRow:
 
     def _write(self) -> None:
         me = self.identity
-        more = self._more() if self._more is not None else {}
+        more: Mapping[str, Any] = {}
+        try:
+            more = self._more() if self._more is not None else {}
+        except Exception:
+            # A row that tells less is better than a process that seems dead.
+            logger.exception("what the row of %s %s should tell is not known", me.kind, me.name)
         try:
             beat(
                 kind=me.kind,

@@ -124,7 +124,7 @@ def box(
 
 @pytest.mark.covers("S0.17", "S0.26", "S0.27")
 def test_kills_at_any_line_lose_nothing(box: Box, double: OctoparseDouble) -> None:
-    kills = 40 if FULL else 4
+    kills = 40 if FULL else 3
     double.total = 150 * kills + 250
     box.configure(double, ["news", "sport"])
     chance = random.Random(11)

@@ -8,31 +8,23 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from django.db import connections
 
 from apps.requeststore.daemon.burying import make_bury
-from apps.requeststore.daemon.center_way import CenterWay
 from apps.requeststore.daemon.downloading import Downloads
 from apps.requeststore.daemon.ending import STOPS, Ending, Parts, Tally
+from apps.requeststore.daemon.plans import Plan, Tools, new_queue, new_sink, new_way
 from apps.requeststore.daemon.reading import Reader
-from apps.requeststore.daemon.sharing import Room
-from apps.requeststore.daemon.sparing import Hosts
 from apps.requeststore.daemon.taking import Taker
-from apps.requeststore.daemon.ways import DirectWay, Done, Way
 from apps.requeststore.daemon.work import Result, Work
 from apps.requeststore.engine.biz import Through
 from apps.requeststore.engine.errors import RequestStoreError
 from apps.requeststore.queues.base import RequestQueue
-from apps.requeststore.queues.opening import open_queue
-from apps.requeststore.services.yard import BoundBiz, Yard
 from apps.requeststore.sinks.base import Sink
-from apps.requeststore.sinks.opening import Ground, open_sink
 from yardkit import failpoints
 from yardkit.daemon import back_off
-from yardkit.tokens import sign_run_token
 
 logger = logging.getLogger(__name__)
 
@@ -49,31 +41,6 @@ LONGEST_WAIT_SECONDS: Final = 10.0
 # Of the time that a request is ours: what storing its records and its flag may take.
 ENDING_SHARE: Final = 0.1
 MOST_ENDING_SECONDS: Final = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A biz as it is to be served. ``networks``: those its project has opened; ``slot``: its
-    number at the center, 0 unless it downloads through it."""
-
-    bound: BoundBiz
-    networks: tuple[str, ...]
-    slot: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What the lanes of a process share."""
-
-    yard: Yard
-    ground: Ground
-    room: Room
-    hosts: Hosts
-    owner: str
-    secret: str
-    broker_url: str
-    redis_url: str
-    redis_prefix: str
 
 
 class Lane:
@@ -267,29 +234,11 @@ class Lane:
     def _make_parts(self, plan: Plan) -> Parts:
         old, bound = self._parts, plan.bound
         same = old is not None and old.bound.queue_name == bound.queue_name
-        queue = old.queue if old is not None and same else self._open_queue(bound)
+        queue = old.queue if old is not None and same else new_queue(self._tools, bound)
         records = bound.settings.records
         keeps = old is not None and old.bound.settings.records == records
-        sink = old.sink if old is not None and keeps else self._open_sink(bound)
+        sink = old.sink if old is not None and keeps else new_sink(self._tools, bound)
         return Parts(bound, Reader(bound.settings.rules), sink, queue)
-
-    def _open_queue(self, bound: BoundBiz) -> RequestQueue:
-        tools = self._tools
-        return open_queue(
-            bound.queue_name,
-            redis_url=tools.redis_url,
-            redis_prefix=tools.redis_prefix,
-            broker=tools.ground.broker,
-            consumer=tools.yard.name,
-        )
-
-    def _open_sink(self, bound: BoundBiz) -> Sink:
-        return open_sink(
-            self._tools.ground,
-            project_id=bound.project_id,
-            biz=bound.name,
-            records=bound.settings.records,
-        )
 
     def _make_downloads(self, plan: Plan) -> Downloads:
         """Those there are, if nothing has changed for them."""
@@ -299,23 +248,10 @@ class Lane:
             if same == (fetch, plan.networks, plan.slot):
                 return self._downloads
         return Downloads(
-            make_way=lambda done: self._make_way(plan, done),
+            make_way=lambda done: new_way(self._tools, plan, done),
             concurrency=fetch.concurrency,
             ended=self._note_end,
             shares_agents=fetch.through is Through.CENTER,
-        )
-
-    def _make_way(self, plan: Plan, done: Done) -> Way:
-        fetch = plan.bound.settings.fetch
-        if fetch.through is Through.DIRECT:
-            return DirectWay(fetch, plan.networks, hosts=self._tools.hosts, done=done)
-        return CenterWay(
-            fetch,
-            plan.networks,
-            slot=plan.slot,
-            token=sign_run_token(self._tools.secret, -plan.slot),
-            broker_url=self._tools.broker_url,
-            done=done,
         )
 
     async def _close_former(self) -> None:
@@ -361,6 +297,9 @@ class Lane:
         ending = self._ending
         await asyncio.shield(self._aside(ending.step))
         self._ending = None
+        if ending.rest:
+            self._ended[:0] = ending.rest
+            self._news.set()
         self._taken_with[ending.parts] -= len(ending.ended)
         self._tools.room.put(len(ending.ended))
         self._changed.set()

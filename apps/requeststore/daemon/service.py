@@ -17,8 +17,9 @@ from django.db import InterfaceError, OperationalError, connection
 from apps.agents.center.politeness.limits import Rules
 from apps.agents.queries import host_rules
 from apps.projects.models import Project
-from apps.requeststore.daemon.lane import Lane, Plan, Tools
+from apps.requeststore.daemon.lane import Lane
 from apps.requeststore.daemon.loop import LoopThread
+from apps.requeststore.daemon.plans import Plan, Tools
 from apps.requeststore.daemon.sharing import Room
 from apps.requeststore.daemon.sparing import Hosts
 from apps.requeststore.engine.biz import Through

@@ -232,6 +232,16 @@ def test_a_fetcher_that_stops_loses_nothing_and_gives_back(plant: Plant, site: S
     plant.save(slow=None)
 
 
+def test_a_page_that_never_comes_ends_in_time(plant: Plant, site: Site) -> None:
+    quick = {"take_seconds": 4, "max_tries": 2, "retry_seconds": 1}
+    plant.save(mute={**quick, "fetch": {"timeout_seconds": 0.5}})
+    (one,) = plant.submit("mute", f"{site.url}/silent")
+    plant.until_flags("mute", {2: 1})
+    found = plant.find("mute", one)[0]
+    assert found["result"] == {"status": 0, "error": "timeout: no complete answer in time"}
+    assert found["tries"] == 2
+
+
 def test_once_ends_when_there_is_nothing_left(plant: Plant, site: Site) -> None:
     plant.save(single={})
     ids = plant.submit("single", *urls(site.url, range(30)))

@@ -1,0 +1,81 @@
+"""How a biz is to be served, and what it is served with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from apps.requeststore.daemon.center_way import CenterWay
+from apps.requeststore.daemon.sharing import Room
+from apps.requeststore.daemon.sparing import Hosts
+from apps.requeststore.daemon.ways import DirectWay, Done, Way
+from apps.requeststore.engine.biz import Through
+from apps.requeststore.queues.base import RequestQueue
+from apps.requeststore.queues.opening import open_queue
+from apps.requeststore.services.yard import BoundBiz, Yard
+from apps.requeststore.sinks.base import Sink
+from apps.requeststore.sinks.opening import Ground, open_sink
+from yardkit.tokens import sign_run_token
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A biz as it is to be served. ``networks``: those its project has opened; ``slot``: its
+    number at the center, 0 unless it downloads through it."""
+
+    bound: BoundBiz
+    networks: tuple[str, ...]
+    slot: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the lanes of a process share."""
+
+    yard: Yard
+    ground: Ground
+    room: Room
+    hosts: Hosts
+    owner: str
+    secret: str
+    broker_url: str
+    redis_url: str
+    redis_prefix: str
+
+
+def new_queue(tools: Tools, bound: BoundBiz) -> RequestQueue:
+    """One of the lane's own: closed, it gives back what waits in this process.
+
+    Raises ``RequestStoreError``.
+    """
+    return open_queue(
+        bound.queue_name,
+        redis_url=tools.redis_url,
+        redis_prefix=tools.redis_prefix,
+        broker=tools.ground.broker,
+        consumer=tools.yard.name,
+    )
+
+
+def new_sink(tools: Tools, bound: BoundBiz) -> Sink:
+    """Raises ``BadSetting``."""
+    return open_sink(
+        tools.ground,
+        project_id=bound.project_id,
+        biz=bound.name,
+        records=bound.settings.records,
+    )
+
+
+def new_way(tools: Tools, plan: Plan, done: Done) -> Way:
+    """Raises ``BadSetting``."""
+    fetch = plan.bound.settings.fetch
+    if fetch.through is Through.DIRECT:
+        return DirectWay(fetch, plan.networks, hosts=tools.hosts, done=done)
+    return CenterWay(
+        fetch,
+        plan.networks,
+        slot=plan.slot,
+        token=sign_run_token(tools.secret, -plan.slot),
+        broker_url=tools.broker_url,
+        done=done,
+    )

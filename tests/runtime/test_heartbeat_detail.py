@@ -1,0 +1,64 @@
+"""What a daemon tells in its row beside the steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from apps.runtime.daemon import HeartbeatRow, Identity
+from apps.runtime.management.status_table import status_table
+from apps.runtime.models import Daemon
+from yardkit.heartbeat import Beat
+
+pytestmark = pytest.mark.django_db
+
+
+def sign(error: str) -> Beat:
+    return Beat(
+        name="one",
+        boot="b",
+        host="h",
+        pid=1,
+        state="running",
+        at=time.time(),
+        steps=3,
+        failures=0,
+        error=error,
+    )
+
+
+def tell(detail: Any, error: str = "") -> Mapping[str, Any]:
+    """What the row says after a sign of life."""
+    row = HeartbeatRow(Identity("sample", "one"), on_replaced=lambda: None, detail=detail)
+    row.start()
+    row.note(sign(error))
+    row.finish(failed=False)
+    return Daemon.objects.get(kind="sample").detail
+
+
+def test_a_daemon_tells_more() -> None:
+    assert tell(lambda: {"away": {"news": "no queue"}}) == {
+        "away": {"news": "no queue"},
+        "steps": 3,
+        "failures": 0,
+        "error": "",
+    }
+    assert "news: no queue" in status_table("sample")[0]
+
+
+def test_an_error_of_a_step_comes_first() -> None:
+    tell(lambda: {"away": {"news": "no queue"}}, "OSError: broken")
+    table = status_table("sample")[0]
+    assert "OSError: broken" in table
+    assert "no queue" not in table
+
+
+def test_one_that_cannot_tell_is_alive_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> Mapping[str, Any]:
+        raise RuntimeError("a defect")
+
+    assert tell(broken)["steps"] == 3
+    assert "is not known" in caplog.text
