@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +29,8 @@ from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
 
+# Some rules take seconds on some pages; those that are read must not wait for all the others.
+READ_SECONDS: Final = 1.0
 # Right before records are written: with less time left than this, another may have the request.
 LEAST_LEFT_MS: Final = 500
 MAX_TEXT: Final = 300
@@ -71,6 +74,8 @@ class Ending:
     now: Callable[[], int]
     ended: Sequence[tuple[Work, Result]]
     tally: Tally
+    # Of ``ended``, what was not begun: it is for another batch.
+    rest: Sequence[tuple[Work, Result]] = ()
     _read: list[tuple[Work, Reading | Trouble]] | None = None
     _tried: bool = False
     _recorded: bool = False
@@ -91,8 +96,7 @@ class Ending:
 
     def _step(self) -> None:
         if self._read is None:
-            reader = self.parts.reader
-            self._read = [(work, reader.read(work, result)) for work, result in self.ended]
+            self._read = self._read_some()
         if not self._recorded:
             self._record()
             failpoints.hit("fetcher.recorded")
@@ -104,6 +108,18 @@ class Ending:
             self.parts.queue.settle([work.taken for work in self._settle])
             self._settle = []
             failpoints.hit("fetcher.settled")
+
+    def _read_some(self) -> list[tuple[Work, Reading | Trouble]]:
+        """Those that can be read before the first of them has waited long; the others later."""
+        read: list[tuple[Work, Reading | Trouble]] = []
+        until = time.monotonic() + READ_SECONDS
+        for number, (work, result) in enumerate(self.ended):
+            if read and time.monotonic() > until:
+                self.rest = self.ended[number:]
+                self.ended = self.ended[:number]
+                break
+            read.append((work, self.parts.reader.read(work, result)))
+        return read
 
     def give_up(self) -> None:
         """There is no time left to go on; what is not told yet comes again by itself."""

@@ -297,6 +297,9 @@ class Lane:
         ending = self._ending
         await asyncio.shield(self._aside(ending.step))
         self._ending = None
+        if ending.rest:
+            self._ended[:0] = ending.rest
+            self._news.set()
         self._taken_with[ending.parts] -= len(ending.ended)
         self._tools.room.put(len(ending.ended))
         self._changed.set()
