@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+import msgspec
 import redis
 from django.conf import settings
 from django.core.cache import cache
@@ -32,6 +33,8 @@ from apps.runtime.queries import live_daemons
 from apps.seeds.engine.errors import SeedError, StoreInUse
 from apps.seeds.models import Frontier
 from apps.seeds.stores.opening import open_store
+from apps.sources.engine.settings import book_of
+from apps.sources.queries import KIND as SOURCES
 from yardkit.broker import BrokerError, connect
 from yardkit.env import EnvError
 
@@ -69,6 +72,7 @@ def diagnose() -> list[Finding]:
         _runner,
         _celery,
         _routers,
+        _collectors,
         _placeholders,
         _failure_folders,
     ]
@@ -246,6 +250,30 @@ def _routers() -> Finding:
         ok=bool(routers) or not rules,
         detail=f"routers: {routers}, projects with active rules: {rules}",
         how="manage.py up starts one; without it, run manage.py run_router",
+    )
+
+
+def _collectors() -> Finding:
+    try:
+        collectors = live_daemons(kind="collector").count()
+        found = Configuration.objects.filter(kind=SOURCES, active__isnull=False)
+        count = sum(
+            source.enabled
+            for row in found.select_related("active")
+            if row.active is not None
+            for source in book_of(row.active.data).sources.values()
+        )
+    except DatabaseError:
+        return Finding("Collector", "", ok=True, detail="not known: see DATABASE_URL")
+    except msgspec.ValidationError as error:
+        how = "save the sources of that project anew"
+        return Finding("Collector", "", ok=False, detail=f"settings of sources: {error}", how=how)
+    return Finding(
+        "Collector",
+        "",
+        ok=bool(collectors) or not count,
+        detail=f"collectors: {collectors}, enabled sources: {count}",
+        how="manage.py up starts one; without it, run manage.py run_collector",
     )
 
 

@@ -91,3 +91,19 @@ def test_active_rules_need_a_router(daemons: Daemons) -> None:
     (said,) = [row for row in findings if not row["ok"]]
     assert said["setting"] == "Router"
     assert "run_router" in said["how"]
+
+
+def test_enabled_sources_need_a_collector(daemons: Daemons, tmp_path: Path) -> None:
+    daemons.migrate()
+    make = 'from apps.projects.models import Project; Project.objects.create(name="a", slug="a")'
+    daemons.manage("shell", "-v0", "-c", make)
+    source = {"kind": "json", "base_url": "https://api.example/items", "filter_days": 0}
+    file = tmp_path / "sources.json"
+    for enabled, status in ((False, 0), (True, 1)):
+        file.write_text(json.dumps({"sources": {"items": {**source, "enabled": enabled}}}))
+        daemons.manage("config", "apply", "sources", str(file), "--project", "a")
+        findings = json.loads(daemons.manage("doctor", "--json", status=status).stdout)
+        said = [row for row in findings if not row["ok"]]
+        assert [row["setting"] for row in said] == (["Collector"] if enabled else [])
+    assert said[0]["detail"] == "collectors: 0, enabled sources: 1"
+    assert "run_collector" in said[0]["how"]

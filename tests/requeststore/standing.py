@@ -66,6 +66,7 @@ def make_rates(
     seconds: int = 310,
     now: datetime = NOW,
     sender: str = "f1",
+    listened: int = 400,
 ) -> None:
     """So many a second, for so long, and somebody listened."""
     at = int(now.timestamp())
@@ -79,7 +80,7 @@ def make_rates(
     boot = f"{sender}-{project.pk}-{biz}-{at}"[-32:]
     report = Samples(sender=sender, boot=boot, seq=1, sent_at=now.timestamp(), samples=notes)
     assert store_samples(messages=[report], now=now) == []
-    note_listening(since=at - 400, until=at)
+    note_listening(since=at - listened, until=at)
 
 
 def make_fetchers(number: int, *, seconds: int = 310, now: datetime = NOW) -> None:

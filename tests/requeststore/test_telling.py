@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import http.server
 import json
 import threading
@@ -14,9 +17,11 @@ import pytest
 from apps.projects.engine.signatures import SignatureRefused, check_standard
 from apps.requeststore.models import ScaleState
 from apps.requeststore.services.scaling import Advice
-from apps.requeststore.services.telling import tell_scale
+from apps.requeststore.services.telling import sign, tell_scale
 from apps.requeststore.tasks import scale
+from crawlyard.settings.requests import scale_webhook
 from tests.jobs.factories import NOW
+from yardkit.env import Env, EnvError
 
 pytestmark = pytest.mark.django_db
 
@@ -125,6 +130,28 @@ def test_without_the_setting_nobody_is_told(scaler: Scaler, settings: Any) -> No
     settings.SCALE_WEBHOOK_URL = ""
     assert not tell_scale(advice(2))
     assert scaler.heard == []
+
+
+def test_a_secret_of_the_standards_libraries_is_decoded() -> None:
+    key = b"0123456789abcdef"
+    signature = sign(f"whsec_{base64.b64encode(key).decode()}", "m1", "1700000000", b"{}")
+    expected = hmac.new(key, b"m1.1700000000.{}", hashlib.sha256).digest()
+    assert signature == f"v1,{base64.b64encode(expected).decode()}"
+
+
+def test_settings_are_judged_where_they_are_read() -> None:
+    good = {"SCALE_WEBHOOK_URL": "https://scaler/x", "SCALE_WEBHOOK_SECRET": SECRET}
+    assert scale_webhook(Env({})) == ("", "")
+    assert scale_webhook(Env(good)) == ("https://scaler/x", SECRET)
+    for wrong in (
+        {"SCALE_WEBHOOK_URL": "ftp://scaler/t0ken"},
+        {"SCALE_WEBHOOK_SECRET": ""},
+        {"SCALE_WEBHOOK_SECRET": "t0ken"},
+        {"SCALE_WEBHOOK_SECRET": "whsec_t0ken-of-no-base64"},
+    ):
+        with pytest.raises(EnvError, match=next(iter(wrong))) as refused:
+            scale_webhook(Env(good | wrong))
+        assert "t0ken" not in str(refused.value)
 
 
 def test_the_task_decides_and_tells(scaler: Scaler) -> None:

@@ -356,6 +356,25 @@ def test_what_a_biz_left_behind_is_still_found_counted_and_deleted(yard: Yard) -
     assert books(bound) == {EXPIRED: 8}
 
 
+def test_a_node_that_is_configured_no_more_is_told(
+    yard: Yard, request_nodes: dict[str, str]
+) -> None:
+    bound = begin(yard, **FOUR)
+    now = yard.now()
+    yard.submit(bound, pages(8), by="tester", now=now)
+    project = Project.objects.get(pk=bound.project_id)
+    save_bizzes(project, news={"epochs": [{"splits": 4}]})
+    del request_nodes["second"]
+    yard.wake()
+    yard.poll()
+    keep(yard, now + 1000)
+    problems = ShardReport.objects.order_by("node").values_list("node", "problem").distinct()
+    assert list(problems) == [
+        ("default", ""),
+        ("second", "REQUESTS_NODES has no node second any more"),
+    ]
+
+
 def test_shards_that_others_made_get_into_the_books(yard: Yard) -> None:
     bound = begin(yard, **FOUR)
     now = yard.now()

@@ -159,7 +159,7 @@ class BizAdmin(RequestPages, RebalancePages, ReadOnly):
         bound = self.bound(request, key, Role.OPERATOR)
         form = ReopenForm(request.POST, bound.settings)
         if not form.is_valid():
-            text = " ".join(each for texts in form.errors.values() for each in texts)
+            text = " ".join(str(each) for texts in form.errors.values() for each in texts)
             messages.error(request, text)
             return HttpResponseRedirect(page_of(bound))
         try:

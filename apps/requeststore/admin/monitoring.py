@@ -160,7 +160,7 @@ def monitoring(projects: Collection[int], now: datetime) -> View:
         everything.fetchers,
         everything.state,
         now,
-        everything.heard_seconds,
+        everything.listening,
     )
     curves = minutes([CREATED, PROCESSED], projects=projects, count=SPARK_MINUTES, now=now)
     lines = nodes(now)

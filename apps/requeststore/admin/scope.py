@@ -78,7 +78,6 @@ class BizScope(ProjectScopedAdmin):
             **self.admin_site.each_context(request),
             "title": title,
             "media": self.media,
-            "opts": self.opts,
             **more,
         }
 

@@ -22,7 +22,9 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.requeststore.admin.tester_form import DOWNLOAD, KEEP, TEMPLATES, TesterForm
 from apps.requeststore.admin.tester_shown import shown_problems, shown_trial
-from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.daemon.work import download_of
+from apps.requeststore.engine.entity import Entity, decode_entity
+from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
 from apps.requeststore.extraction import Page
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.rule_tests import (
@@ -62,7 +64,7 @@ class SamplePageAdmin(ReadOnly, ProjectScopedAdmin):
         """No kept page has a page of its own."""
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """``?biz=7.news&rule=article&sample=3``."""
+        """``?biz=7.news&rule=article&sample=3``, or ``?biz=7.news&request=123``."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         context = {
@@ -99,9 +101,13 @@ class _Choice:
         found = next((each for each in self.bizzes if _id(each) == wanted), None)
         self.bound: BoundBiz | None = found or next(iter(self.bizzes), None)
         self.project = names.get(self.bound.project_id) if self.bound is not None else None
+        # Of a request that is named: its rule, and the address of its page.
+        self.entity = _entity(self.bound, given.get("request", ""))
         rules = self.bound.settings.rules if self.bound is not None else {}
         self.rules = sorted(rules)
         asked = given.get("rule", "").strip()[:64]
+        if not asked and self.entity is not None:
+            asked = rule_named(rules, self.entity.rule)
         self.rule = asked or (rule_named(rules, "") if not self.rules else self.rules[0])
         self.is_new = self.rule not in rules
         self.may_keep = self.bound is not None and self.bound.project_id in projects_of(
@@ -121,6 +127,24 @@ def _id(bound: BoundBiz) -> str:
     return f"{bound.project_id}.{bound.name}"
 
 
+def _entity(bound: BoundBiz | None, number: str) -> Entity | None:
+    """What a stored request of the biz holds; None for any other."""
+    if bound is None or not (number.isascii() and number.isdigit() and len(number) < 19):
+        return None
+    try:
+        found = shared_yard().find(int(number), bound.project_id, bound.name)
+        return decode_entity(found.request.data) if found is not None else None
+    except RequestStoreError:
+        # The page is about rules; a store that is away only leaves a field empty.
+        return None
+
+
+def _address(entity: Entity | None) -> str:
+    if entity is None:
+        return ""
+    return download_of(entity, headers={}, timeout_seconds=1.0).url
+
+
 def _answer(
     request: HttpRequest, choice: _Choice, bound: BoundBiz, context: dict[str, Any]
 ) -> HttpResponse | None:
@@ -130,6 +154,7 @@ def _answer(
     initial = {
         "definition": TEMPLATES["html"] if active is None else write_definition(active),
         "sample": given.get("sample", ""),
+        "url": _address(choice.entity),
     }
     form = TesterForm(initial=initial, samples=samples)
     if request.method == "POST":

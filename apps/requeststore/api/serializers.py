@@ -16,6 +16,7 @@ from apps.requeststore.engine.limits import MAX_BATCH
 from apps.requeststore.models import Rebalance
 from apps.requeststore.queries.stories import LABELS, STEPS
 from apps.requeststore.services.rebalance_plan import cursor_of
+from apps.requeststore.states import RebalanceState
 
 _ENTITY: Final = {
     "type": "object",
@@ -160,6 +161,9 @@ class RequestPageSerializer(serializers.Serializer[Any]):
 class RebalanceSerializer(serializers.ModelSerializer[Rebalance]):
     """A re-balance, and how far it is."""
 
+    state = serializers.CharField(
+        read_only=True, help_text=", ".join(each.value for each in RebalanceState)
+    )
     total = serializers.SerializerMethodField(
         help_text=_("Requests in the shards that are gone through; null until that is known.")
     )

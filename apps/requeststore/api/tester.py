@@ -24,7 +24,7 @@ from apps.requeststore.services.sample_pages import MAX_BODY_BYTES
 MOST_PAGES: Final = 50
 
 
-class PageSerializer(serializers.Serializer[Any]):
+class GivenPageSerializer(serializers.Serializer[Any]):
     """A page as it might have come."""
 
     url = serializers.CharField(max_length=8000)
@@ -53,7 +53,7 @@ class RuleTestSerializer(serializers.Serializer[Any]):
     sample = serializers.IntegerField(
         required=False, min_value=1, max_value=2**63 - 1, help_text=_("A sample page.")
     )
-    page = PageSerializer(required=False)
+    page = GivenPageSerializer(required=False)
 
 
 class RuleProblemSerializer(serializers.Serializer[Any]):
@@ -78,7 +78,7 @@ class PageProblemSerializer(serializers.Serializer[Any]):
     fatal = serializers.BooleanField()
 
 
-class FollowSerializer(serializers.Serializer[Any]):
+class LinkToFollowSerializer(serializers.Serializer[Any]):
     """An address that would become a request."""
 
     url = serializers.CharField()
@@ -93,11 +93,11 @@ class ExtractedSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField()
     matched = serializers.IntegerField()
     records = serializers.ListField(child=serializers.DictField())
-    follow = FollowSerializer(many=True)
+    follow = LinkToFollowSerializer(many=True)
     problems = PageProblemSerializer(many=True)
 
 
-class MatchedSerializer(serializers.Serializer[Any]):
+class ExpressionSerializer(serializers.Serializer[Any]):
     """An expression, and what it found before any step."""
 
     place = serializers.CharField()
@@ -106,7 +106,7 @@ class MatchedSerializer(serializers.Serializer[Any]):
     problem = serializers.CharField()
 
 
-class ChangeSerializer(serializers.Serializer[Any]):
+class ValueChangeSerializer(serializers.Serializer[Any]):
     """A value that would be another one, as JSON; "" is none."""
 
     record = serializers.IntegerField()
@@ -124,8 +124,8 @@ class TrialSerializer(serializers.Serializer[Any]):
     changed = serializers.BooleanField()
     after = ExtractedSerializer()
     before = ExtractedSerializer(allow_null=True)
-    changes = ChangeSerializer(many=True)
-    expressions = MatchedSerializer(many=True)
+    changes = ValueChangeSerializer(many=True)
+    expressions = ExpressionSerializer(many=True)
 
 
 class TestedSerializer(serializers.Serializer[Any]):

@@ -19,7 +19,7 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.requeststore.api.asking import AsksStore
 from apps.requeststore.api.filters import SamplePageFilter
-from apps.requeststore.api.tester import PageSerializer, page_given
+from apps.requeststore.api.tester import GivenPageSerializer, page_given
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.sample_pages import drop_page, fetch_page, keep_page
 from apps.requeststore.services.yard import shared_yard
@@ -59,7 +59,7 @@ class KeepSerializer(serializers.Serializer[Any]):
     project = VisibleRelatedField(queryset=Project.objects.all())
     biz = serializers.CharField(max_length=32)
     rule = serializers.CharField(max_length=64, allow_blank=True, default="")
-    page = PageSerializer(required=False)
+    page = GivenPageSerializer(required=False)
     url = serializers.CharField(
         required=False, max_length=8000, help_text=_("Downloaded now, instead of page.")
     )

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from cssselect.parser import SelectorError
 from lxml import etree  # type: ignore[import-untyped]
 from parsel.csstranslator import GenericTranslator, HTMLTranslator
 
@@ -68,7 +67,8 @@ def compile_css(expression: str, *, xml: bool = False) -> Nodes:
     translator = GenericTranslator() if xml else HTMLTranslator()
     try:
         path = translator.css_to_xpath(expression)
-    except (SelectorError, RecursionError, ValueError, TypeError) as error:
+    except (SyntaxError, RuntimeError, ValueError, TypeError) as error:
+        # The first two are cssselect's, of which all its own errors are made.
         text = str(error) or type(error).__name__
         found = _AT.search(text)
         raise BadExpression(text[:200], int(found[1]) if found else None) from None

@@ -119,7 +119,7 @@ def _of_nodes(lines: Sequence[NodeLine]) -> list[Concern]:
 
 def _of_platform(found: Standings) -> list[Concern]:
     seen = []
-    if found.bizzes and not found.heard_seconds:
+    if found.bizzes and not found.listening:
         seen.append(Concern(Code.NOT_MEASURED, "", True))
     if found.state.problem:
         seen.append(Concern(Code.NOT_TOLD, "", False, None, found.state.problem))

@@ -83,14 +83,14 @@ class Standing:
 class Standings:
     """All bizzes that somebody sees. ``fetchers``: how many live. ``state``: of the scaling.
 
-    ``heard_seconds``: for how many of the last 300 somebody has listened for counts.
+    ``listening``: somebody has listened for counts in the last minute.
     """
 
     bizzes: list[Standing]
     fetchers: int
     state: ScaleState
     now: datetime
-    heard_seconds: int
+    listening: bool
 
 
 def standings(*, projects: Collection[int] | None, now: datetime | None = None) -> Standings:
@@ -125,7 +125,7 @@ def standings(*, projects: Collection[int] | None, now: datetime | None = None) 
                 forecast=forecast(facts),
             )
         )
-    return Standings(bizzes, running, state, now, found.heard_seconds)
+    return Standings(bizzes, running, state, now, found.nothing[60] is not None)
 
 
 def capacity_key(key: BizKey) -> str:
@@ -210,16 +210,21 @@ def _facts(
     running: int,
     fetchers: float,
 ) -> Facts:
-    # Of a biz that has begun to work lately, the time before is none of slow work.
-    ages = [found.ages.get(SeriesKey(name, *key), 0) for name in (CREATED, PROCESSED)]
-    begun = max(ages)
-    seconds = float(min(FORECAST_SECONDS, found.heard_seconds, begun or FORECAST_SECONDS))
+    # Of a biz that has begun to work lately, the time before is none of slow work. Counts wait in
+    # the broker for whoever stores them, so what is there of a time is all of it.
+    begun = max(found.ages.get(SeriesKey(name, *key), 0) for name in (CREATED, PROCESSED))
+    seconds = float(min(FORECAST_SECONDS, begun or found.heard_seconds))
     share = FORECAST_SECONDS / seconds if seconds else 0.0
+    listening = found.nothing[60] is not None
     pace = {
-        name: None if value is None else value * share
+        name: None if value is None or not listening else value * share
         for name in (CREATED, PROCESSED)
         for value in [found.of(name, *key)[FORECAST_SECONDS]]
     }
+    # Many that came at once, some minutes ago, are no pace.
+    lately = found.of(CREATED, *key)[60]
+    if pace[CREATED] is not None and lately is not None and lately < pace[CREATED] / 2:
+        pace[CREATED] = lately
     age, reported = _age(own.oldest_new_at, now), _age(own.reported_at, now)
     return Facts(
         backlog=own.backlog,

@@ -114,6 +114,9 @@ class Upkeep:
             ShardReport.objects.filter(project_id=bound.project_id, biz=bound.name).order_by("pk")
         )
         known = [row for row in rows if row.node in self._yard.nodes()]
+        for row in rows:
+            if row not in known:
+                save_problem(row, f"REQUESTS_NODES has no node {row.node} any more")
         away = list[ShardReport]()
         queue = self._queue(bound, now)
         for row in known:
@@ -181,8 +184,10 @@ class Upkeep:
         place = _place(row)
         self._yard.ensure(bound, place)
         sweep = Sweep(bound, place, self._yard.node(row.node), by=self._by, now=now)
-        while (marked := sweep.expire()) and not self._late():
+        while marked := sweep.expire():
             swept.expired += marked
+            if self._late():
+                break
         if queue is not None:
             swept.overdue, swept.given_up = sweep.overdue(queue)
             swept.orphans = sweep.orphans(queue)
@@ -195,8 +200,10 @@ class Upkeep:
             return 0
         sweep = Sweep(bound, _place(row), self._yard.node(row.node), by=self._by, now=now)
         deleted = 0
-        while (done := sweep.delete(ms(row.closed_until))) and not self._late():
+        while done := sweep.delete(ms(row.closed_until)):
             deleted += done
+            if self._late():
+                break
         return deleted
 
     def _count(self, bound: BoundBiz, row: ShardReport, now: int) -> None:

@@ -21,6 +21,8 @@ from apps.sources.states import BUSY, HarvestState, SourceActivity
 # A harvest that moves no more for so long is worth a look.
 QUIET: Final = timedelta(minutes=5)
 _WIDTH: Final = 1000
+# A gap as it should be: nobody wants what is too old.
+TOO_OLD: Final = "expired"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class NumberLine:
     read: int
     start: int
     next: int
-    gaps: list[tuple[int, int]]
+    # Where each begins, how wide it is, and whether somebody misses it.
+    gaps: list[tuple[int, int, bool]]
 
     @property
     def now(self) -> int:
@@ -127,9 +130,10 @@ class SourceLine:
         return self.now - (harvest.moved_at or harvest.started_at) > QUIET
 
     @property
-    def gaps(self) -> list[str]:
-        """What was never read, and why."""
-        return [gap_text(each) for each in (self.state.gaps if self.state is not None else [])]
+    def gaps(self) -> list[tuple[str, bool]]:
+        """What was never read, and why; whether somebody misses it."""
+        gaps = self.state.gaps if self.state is not None else []
+        return [(gap_text(each), each["why"] != TOO_OLD) for each in gaps]
 
     @property
     def notes(self) -> list[str]:
@@ -159,9 +163,13 @@ class SourceLine:
             read=place(state.last_total or state.marker) if state.marker is not None else 0,
             start=place(start),
             next=place(following if following is not None else start),
-            # (where it begins, how wide it is): never too narrow to be seen.
+            # Never too narrow to be seen.
             gaps=[
-                (place(each["from"]), max(3, place(each["to"] + 1) - place(each["from"])))
+                (
+                    place(each["from"]),
+                    max(3, place(each["to"] + 1) - place(each["from"])),
+                    each["why"] != TOO_OLD,
+                )
                 for each in state.gaps
             ],
         )

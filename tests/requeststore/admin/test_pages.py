@@ -224,7 +224,10 @@ def test_few_queries_however_many_rows(project: Project, yard: Yard) -> None:
         ShardReport.objects.create(
             project=project, biz=f"biz{each}", node="default", database=f"d{each}", collection="c"
         )
-    assert counted() == before
+    after = counted()
+    # Twice a second one of them asks whether the configuration has changed.
+    assert all(abs(after[page] - before[page]) <= 1 for page in before), (before, after)
+    assert max(after.values()) <= MOST_QUERIES, after
 
 
 def test_requests_by_flag_and_time(project: Project, yard: Yard) -> None:

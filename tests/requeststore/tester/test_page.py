@@ -16,8 +16,10 @@ from playwright.sync_api import expect
 
 from apps.access.states import Role
 from apps.projects.models import Project
+from apps.requeststore.engine.entity import Entity
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.rule_tests import write_definition
+from apps.requeststore.services.yard import shared_yard
 from tests.access.factories import enter, make_project, make_user
 from tests.e2e.chromium import keep, launched, watch
 from tests.requeststore.tester.shop import RULE, make_sample, shop
@@ -118,6 +120,21 @@ def test_markup_of_a_page_is_only_text_here(project: Project) -> None:
     html = posted(person(project), asked(project, body=page))
     assert evil not in html
     assert "&lt;script&gt;" in html
+
+
+def test_a_stored_request_brings_its_rule_and_its_address(project: Project) -> None:
+    yard = shared_yard()
+    bound = yard.biz(project.pk, "news")
+    entity = Entity(url="https://shop.example/x", params={"q": "茶"}, rule="other")
+    [number] = yard.submit(bound, [entity], by="test", now=yard.now())
+    asked = {"biz": f"{project.pk}.news", "request": str(number)}
+    html = person(project).get(reverse(VIEW), asked).content.decode()
+    assert 'value="https://shop.example/x?q=%E8%8C%B6"' in html
+    assert "Rule other" in html
+    for unknown in ("1", "x", "9" * 30):
+        answer = person(project).get(reverse(VIEW), asked | {"request": unknown})
+        assert answer.status_code == 200
+        assert "Rule list" in answer.content.decode()
 
 
 @contextmanager
