@@ -160,7 +160,7 @@ class SourceNameSerializer(serializers.Serializer[Any]):
     name = serializers.CharField(max_length=64)
 
 
-class PreviewSerializer(serializers.Serializer[Any]):
+class HarvestPreviewSerializer(serializers.Serializer[Any]):
     """What a harvest would read; ``counted`` is false where nobody can tell before."""
 
     total = serializers.IntegerField()
@@ -208,7 +208,7 @@ class TakeSerializer(QueueSerializer):
     count = serializers.IntegerField(min_value=1, max_value=MAX_RECORDS, default=100)
 
 
-class LeaseSerializer(TakeSerializer):
+class RecordLeaseSerializer(TakeSerializer):
     """How many records, and for how long."""
 
     seconds = serializers.FloatField(min_value=1, max_value=MAX_LEASE_SECONDS, default=300)

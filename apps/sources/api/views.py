@@ -24,13 +24,13 @@ from apps.sources.api.serializers import (
     CredentialSerializer,
     EndedSerializer,
     EndLeaseSerializer,
+    HarvestPreviewSerializer,
     HarvestSerializer,
     LeasedRecordsSerializer,
-    LeaseSerializer,
     MarkerSerializer,
     NamesSerializer,
-    PreviewSerializer,
     QueueSerializer,
+    RecordLeaseSerializer,
     RecordsSerializer,
     SizeSerializer,
     SourceNameSerializer,
@@ -118,7 +118,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         )
         return Response(source_shown(status(project, values["name"])))
 
-    @extend_schema(request=SourceNameSerializer, responses=PreviewSerializer, filters=False)
+    @extend_schema(request=SourceNameSerializer, responses=HarvestPreviewSerializer, filters=False)
     @action(detail=True, methods=["post"], url_path="dry-run", pagination_class=None)
     def dry_run(self, request: Request, pk: str | None = None) -> Response:
         """What a start would read: the API is asked how many records it has, nothing is changed."""
@@ -154,7 +154,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         queue = self._queue(values)
         return _records(queue, consume(queue=queue, count=values["count"], now=timezone.now()))
 
-    @extend_schema(request=LeaseSerializer, responses=LeasedRecordsSerializer, filters=False)
+    @extend_schema(request=RecordLeaseSerializer, responses=LeasedRecordsSerializer, filters=False)
     @action(detail=True, methods=["post"], pagination_class=None)
     def lease(self, request: Request, pk: str | None = None) -> Response:
         """Take the oldest records until they are acknowledged, or the time is over.
@@ -162,7 +162,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         What is not acknowledged by then goes to whoever asks next. Call it without fear again
         after a lost answer: those records come back by themselves.
         """
-        values = _valid(LeaseSerializer(data=request.data))
+        values = _valid(RecordLeaseSerializer(data=request.data))
         queue = self._queue(values)
         found = lease_records(
             queue=queue,

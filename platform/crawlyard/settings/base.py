@@ -370,6 +370,8 @@ SPECTACULAR_SETTINGS = {
         "ImportModeEnum": "apps.jobs.services.portable.Mode",
         "ItemStateEnum": "apps.routing.states.ItemState",
         "SeedStateEnum": "apps.seeds.api.call_serializers.STATES",
+        "HarvestStateEnum": "apps.sources.states.HarvestState",
+        "SeriesKindEnum": "apps.queuestats.models.SeriesKind",
     },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
 }
