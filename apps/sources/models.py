@@ -252,25 +252,32 @@ class HandedRecord(models.Model):
 
     ``lease`` is what he shows. Once its deadline is over, or when he gave it back, it goes to
     whoever asks next, before those that still are in the queue.
+
+    The broker may hand out a record again whose row is there already: when a process died before
+    its acknowledgement got there. Until it is ``settled`` a row that is ``done`` stays, without its
+    body, so that such a copy is known.
     """
 
     queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="handed")
     message_id = models.CharField(_("message id"), max_length=255)
     body = models.BinaryField(_("record"))
+    # Of the body: a record that has changed at its source may keep its message id.
+    digest = models.CharField(max_length=32, default="")
     expires_at = models.DateTimeField(_("expires at"), null=True)
     lease = models.CharField(_("lease"), max_length=32, blank=True, default="", db_index=True)
     holder = models.CharField(_("held by"), max_length=150, blank=True, default="")
     deadline_at = models.DateTimeField(_("held until"), default=timezone.now)
     times = models.PositiveIntegerField(_("times handed out"), default=1)
+    settled = models.BooleanField(_("gone from the broker"), default=False)
+    done = models.BooleanField(_("acknowledged"), default=False)
 
     class Meta:
         verbose_name = _("record in somebody's hands")
         verbose_name_plural = _("records in somebody's hands")
         ordering: ClassVar = ["pk"]
         constraints: ClassVar = [
-            # A broker hands a message out again when its acknowledgement was lost.
             models.UniqueConstraint(
-                fields=["queue", "message_id"], name="sources_record_handed_once"
+                fields=["queue", "message_id", "digest"], name="sources_record_handed_once"
             ),
         ]
         indexes: ClassVar = [

@@ -67,6 +67,16 @@ def until(wanted: Any, ask: Any) -> Any:
     return found
 
 
+def die_at(point: str, queue: RecordQueue) -> None:
+    """Of a process that leases all for a minute."""
+    failpoints.configure({"FAILPOINTS": f"{point}=raise"})
+    try:
+        with pytest.raises(failpoints.FailpointError):
+            lease_records(queue=queue, count=100, seconds=60, holder="one", now=now())
+    finally:
+        failpoints.configure({})
+
+
 @pytest.mark.covers("S0.34", "S0.36")
 def test_consumed_records_are_gone_and_come_in_their_order(project: Project) -> None:
     queue = publish(project, 1, 25)
@@ -135,12 +145,7 @@ def test_a_process_that_dies_before_the_broker_knows_loses_and_doubles_nothing(
     project: Project,
 ) -> None:
     queue = publish(project, 1, 3)
-    failpoints.configure({"FAILPOINTS": "sources.records_leased=raise"})
-    try:
-        with pytest.raises(failpoints.FailpointError):
-            lease_records(queue=queue, count=3, seconds=60, holder="one", now=now())
-    finally:
-        failpoints.configure({})
+    die_at("sources.records_leased", queue)
     # The broker hands them out again, though they lie in the rows already.
     assert until(3, lambda: queue_size(queue=queue, now=now()).waiting) == 3
     later = now() + timedelta(seconds=61)
@@ -148,6 +153,75 @@ def test_a_process_that_dies_before_the_broker_knows_loses_and_doubles_nothing(
     assert numbers(found.records) == [1, 2, 3]
     assert queue_size(queue=queue, now=later).waiting == 0
     assert acknowledge(queue=queue, lease=found.lease, now=later) == 3
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("ask", ["lease", "consume"])
+def test_copies_that_the_broker_still_has_are_nobodys_second_record(
+    project: Project, ask: str
+) -> None:
+    queue = publish(project, 1, 3)
+    die_at("sources.records_leased", queue)
+    until(3, lambda: queue_size(queue=queue, now=now()).waiting)
+    # The rows are in unknown hands, so neither they nor their copies go to anybody else.
+    publish(project, 4, 4)
+    assert numbers(peek(queue=queue, count=9, now=now())) == [4]
+    until(4, lambda: queue_size(queue=queue, now=now()).waiting)
+    later = now() + timedelta(seconds=61)
+    # As many as there are rows: the broker is not asked, and keeps its copies.
+    if ask == "lease":
+        found = lease_records(queue=queue, count=3, seconds=60, holder="two", now=later)
+        assert numbers(found.records) == [1, 2, 3]
+        assert acknowledge(queue=queue, lease=found.lease, now=later) == 3
+        with pytest.raises(NoSuchLease):
+            acknowledge(queue=queue, lease=found.lease, now=later)
+    else:
+        assert numbers(consume(queue=queue, count=3, now=later)) == [1, 2, 3]
+    assert numbers(consume(queue=queue, count=9, now=later)) == [4]
+    assert queue_size(queue=queue, now=later).waiting == 0
+    assert not HandedRecord.objects.exists()
+
+
+@pytest.mark.fault
+def test_a_process_that_dies_while_somebody_consumes_loses_nothing(project: Project) -> None:
+    queue = publish(project, 1, 4)
+    mine = lease_records(queue=queue, count=2, seconds=60, holder="one", now=now())
+    give_back(queue=queue, lease=mine.lease, now=now())
+    failpoints.configure({"FAILPOINTS": "sources.records_consumed=raise"})
+    try:
+        with pytest.raises(failpoints.FailpointError):
+            consume(queue=queue, count=4, now=now())
+    finally:
+        failpoints.configure({})
+    assert until(2, lambda: queue_size(queue=queue, now=now()).waiting) == 2
+    later = now() + timedelta(seconds=61)
+    assert numbers(consume(queue=queue, count=9, now=later)) == [1, 2, 3, 4]
+    assert consume(queue=queue, count=9, now=later + timedelta(seconds=61)) == []
+
+
+def test_a_record_that_has_changed_is_another_one(project: Project) -> None:
+    """With an id_field it has the same message id while the former one is leased."""
+    queue = publish(project, 1, 1)
+    mine = lease_records(queue=queue, count=1, seconds=60, holder="one", now=now())
+    changed = Outgoing(body=b'{"n": 10}', key=queue.name, message_id="record-1")
+    again = Outgoing(body=b'{"n":1}', key=queue.name, message_id="record-1")
+    twice = Outgoing(body=mine.records[0].body, key=queue.name, message_id="record-1")
+    shared_broker().publish([changed, again, twice]).result(10)
+    other = lease_records(queue=queue, count=9, seconds=60, holder="two", now=now())
+    # What is the same to the byte is in somebody's hands already.
+    assert [each.body for each in other.records] == [b'{"n": 10}', b'{"n":1}']
+    assert acknowledge(queue=queue, lease=other.lease, message_ids=["record-1"], now=now()) == 2
+    assert acknowledge(queue=queue, lease=mine.lease, now=now()) == 1
+
+
+def test_what_was_acknowledged_long_ago_is_forgotten(project: Project) -> None:
+    queue = publish(project, 1, 1, ttl=3_000_000)
+    die_at("sources.records_leased", queue)
+    later = now() + timedelta(seconds=61)
+    assert numbers(consume(queue=queue, count=1, now=later)) == [1]
+    assert bytes(HandedRecord.objects.get().body) == b""
+    assert forget_expired(now=later) == 0
+    assert forget_expired(now=later + timedelta(days=1)) == 1
 
 
 @pytest.mark.covers("S0.24", "S0.35")

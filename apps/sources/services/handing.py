@@ -7,6 +7,7 @@ process can take the acknowledgement, and what nobody acknowledges goes to whoev
 from __future__ import annotations
 
 import base64
+import hashlib
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q, QuerySet
 
 from apps.runtime.services import shared_broker
 from apps.sources.engine.records import EXPIRES_AT
@@ -30,6 +31,10 @@ MAX_RECORDS: Final = 1000
 MAX_LEASE_SECONDS: Final = 24 * 3600
 # How long the broker is waited for once it has said that there is something.
 _WAIT_SECONDS: Final = 2.0
+# Longer than any call that consumes.
+_CONSUMING: Final = timedelta(seconds=60)
+# So long a copy that the broker still has of an acknowledged record is known.
+_REMEMBERED: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,16 @@ class Record:
     message_id: str
     body: bytes
     expires_at: datetime | None
+
+    @property
+    def digest(self) -> str:
+        """Of the body."""
+        return hashlib.blake2b(self.body, digest_size=16).hexdigest()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Equal for copies of one record."""
+        return self.message_id, self.digest
 
     @property
     def data(self) -> Any:
@@ -75,31 +90,31 @@ def consume(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
 
     They are gone once this returns: who cannot promise to keep them takes a lease.
     """
-    with transaction.atomic():
-        rows = _free_rows(queue, count, now)
-        found = [_record(row) for row in rows]
-        HandedRecord.objects.filter(pk__in=[row.pk for row in rows]).delete()
+    lease = secrets.token_hex(16)
+    # Only held until the end: those of a process that dies meanwhile come back.
+    found = _claim_free(queue, count, lease, "", now + _CONSUMING, now)
     if len(found) < count:
         try:
             with _taking(queue.name, count - len(found)) as (subscription, deliveries):
-                found += [_of_delivery(each) for each in _living(deliveries, now)]
+                fresh, copies = _unknown(queue, _living(deliveries, now))
+                failpoints.hit("sources.records_consumed")
+                found += fresh
                 subscription.ack(deliveries)
+            _settle(copies)
         except BrokerAway:
             # What came out of the rows must reach its consumer.
             if not found:
                 raise
+    _done(HandedRecord.objects.filter(queue=queue, lease=lease), now)
     return found
 
 
 def peek(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
     """The next ``count`` records; they stay where they are. Raises ``BrokerAway``."""
-    free = HandedRecord.objects.filter(queue=queue, deadline_at__lte=now).exclude(
-        expires_at__lte=now
-    )
-    found = [_record(row) for row in free[:count]]
+    found = [_record(row) for row in _free(queue, now)[:count]]
     if len(found) < count:
         with _taking(queue.name, count - len(found)) as (subscription, deliveries):
-            found += [_of_delivery(each) for each in _living(deliveries, now)]
+            found += _unknown(queue, _living(deliveries, now))[0]
             subscription.requeue(deliveries)
     return found
 
@@ -112,12 +127,7 @@ def lease_records(
     Raises ``BrokerAway``; what had been given back before is leased all the same.
     """
     lease, deadline = secrets.token_hex(16), now + timedelta(seconds=seconds)
-    with transaction.atomic():
-        rows = _free_rows(queue, count, now)
-        HandedRecord.objects.filter(pk__in=[row.pk for row in rows]).update(
-            lease=lease, holder=holder[:150], deadline_at=deadline, times=F("times") + 1
-        )
-    found = [_record(row) for row in rows]
+    found = _claim_free(queue, count, lease, holder, deadline, now)
     if len(found) < count:
         try:
             found += _lease_from_broker(queue, count - len(found), lease, holder, deadline, now)
@@ -137,9 +147,9 @@ def acknowledge(
     """These records, or all of the lease, are safe with their holder; how many were left.
 
     A lease whose deadline is over can still be acknowledged while nobody else has its records.
-    A repeat answers 0. Raises ``NoSuchLease``: none of it is there any more, by its name.
+    Raises ``NoSuchLease``: none of it is there any more, by its name.
     """
-    return _end(queue, lease, message_ids, None)
+    return _done(_leased(queue, lease, message_ids), now)
 
 
 def give_back(
@@ -150,72 +160,112 @@ def give_back(
     now: datetime,
 ) -> int:
     """Whoever asks next gets these records, or all of the lease; how many. Raises as above."""
-    return _end(queue, lease, message_ids, now)
-
-
-def _end(
-    queue: RecordQueue, lease: str, message_ids: Sequence[str] | None, free_at: datetime | None
-) -> int:
-    rows = HandedRecord.objects.filter(queue=queue, lease=lease) if lease else None
-    if rows is None or not rows.exists():
-        raise NoSuchLease
-    if message_ids is not None:
-        rows = rows.filter(message_id__in=list(message_ids))
-    if free_at is None:
-        return rows.delete()[0]
-    return rows.update(lease="", holder="", deadline_at=free_at)
+    mine = _leased(queue, lease, message_ids)
+    return mine.update(lease="", holder="", deadline_at=now)
 
 
 def forget_expired(*, now: datetime, limit: int = 10_000) -> int:
-    """Delete records that expired while nobody had acknowledged them; how many."""
-    due = HandedRecord.objects.filter(expires_at__lte=now).values_list("pk", flat=True)[:limit]
+    """Delete rows whose records have expired, or were acknowledged long ago; how many."""
+    over = Q(expires_at__lte=now) | Q(done=True, deadline_at__lte=now - _REMEMBERED)
+    due = HandedRecord.objects.filter(over).values_list("pk", flat=True)[:limit]
     return HandedRecord.objects.filter(pk__in=list(due)).delete()[0]
 
 
 # --- rows -----------------------------------------------------------------------------------------
 
 
-def _free_rows(queue: RecordQueue, count: int, now: datetime) -> list[HandedRecord]:
-    """Given back, or over their deadline. Inside a transaction: they are locked."""
-    free = HandedRecord.objects.filter(queue=queue, deadline_at__lte=now)
-    return list(
-        free.exclude(expires_at__lte=now).select_for_update(skip_locked=True, of=("self",))[:count]
+def _free(queue: RecordQueue, now: datetime) -> QuerySet[HandedRecord]:
+    """Given back, or over their deadline."""
+    free = HandedRecord.objects.filter(queue=queue, deadline_at__lte=now, done=False)
+    return free.exclude(expires_at__lte=now)
+
+
+def _claim_free(
+    queue: RecordQueue, count: int, lease: str, holder: str, deadline: datetime, now: datetime
+) -> list[Record]:
+    """Of several who ask at once each gets others: SQLite has one writer, others skip locks."""
+    with transaction.atomic():
+        rows = list(_free(queue, now).select_for_update(skip_locked=True)[:count])
+        HandedRecord.objects.filter(pk__in=[row.pk for row in rows]).update(
+            lease=lease, holder=holder[:150], deadline_at=deadline, times=F("times") + 1
+        )
+    return [_record(row) for row in rows]
+
+
+def _leased(
+    queue: RecordQueue, lease: str, message_ids: Sequence[str] | None
+) -> QuerySet[HandedRecord]:
+    rows = HandedRecord.objects.filter(queue=queue, lease=lease)
+    if not lease or not rows.exists():
+        raise NoSuchLease
+    return rows if message_ids is None else rows.filter(message_id__in=list(message_ids))
+
+
+@transaction.atomic
+def _done(rows: QuerySet[HandedRecord], now: datetime) -> int:
+    """Nobody gets these any more; how many."""
+    gone = rows.filter(settled=True).delete()[0]
+    # The broker may still have a copy.
+    return gone + rows.filter(settled=False).update(
+        done=True, lease="", holder="", deadline_at=now, body=b""
     )
+
+
+def _settle(copies: Sequence[int]) -> None:
+    """The broker has let go of its copies of these rows."""
+    if copies:
+        rows = HandedRecord.objects.filter(pk__in=list(copies))
+        rows.filter(done=True).delete()
+        rows.update(settled=True)
 
 
 def _record(row: HandedRecord) -> Record:
     return Record(row.message_id, bytes(row.body), row.expires_at)
 
 
+def _unknown(queue: RecordQueue, records: Sequence[Record]) -> tuple[list[Record], list[int]]:
+    """Each of them once without those that have a row; and the rows of the others.
+
+    A process that died before the broker took its acknowledgement leaves both.
+    """
+    names = [each.message_id for each in records]
+    rows = HandedRecord.objects.filter(queue=queue, message_id__in=names)
+    known = {(row[0], row[1]): row[2] for row in rows.values_list("message_id", "digest", "pk")}
+    fresh = {each.key: each for each in records if each.key not in known}
+    return list(fresh.values()), [known[each.key] for each in records if each.key in known]
+
+
 def _lease_from_broker(
     queue: RecordQueue, count: int, lease: str, holder: str, deadline: datetime, now: datetime
 ) -> list[Record]:
     with _taking(queue.name, count) as (subscription, deliveries):
-        found = [_of_delivery(each) for each in _living(deliveries, now)]
-        names = [each.message_id for each in found]
         with transaction.atomic():
-            # An acknowledgement that got lost: these are in the rows already, maybe leased.
-            known = set(
-                HandedRecord.objects.filter(queue=queue, message_id__in=names).values_list(
-                    "message_id", flat=True
-                )
-            )
-            found = [each for each in _distinct(found) if each.message_id not in known]
+            fresh, copies = _unknown(queue, _living(deliveries, now))
             HandedRecord.objects.bulk_create(
-                HandedRecord(
-                    queue=queue,
-                    message_id=each.message_id,
-                    body=each.body,
-                    expires_at=each.expires_at,
-                    lease=lease,
-                    holder=holder[:150],
-                    deadline_at=deadline,
-                )
-                for each in found
+                (
+                    HandedRecord(
+                        queue=queue,
+                        message_id=each.message_id,
+                        digest=each.digest,
+                        body=each.body,
+                        expires_at=each.expires_at,
+                        lease=lease,
+                        holder=holder[:150],
+                        deadline_at=deadline,
+                    )
+                    for each in fresh
+                ),
+                # Somebody else may be given another copy of one at this moment: one gets it.
+                ignore_conflicts=True,
             )
+            # Those that were free before have been handed out more than once.
+            rows = HandedRecord.objects.filter(queue=queue, lease=lease, times=1)
+            mine = set(rows.values_list("message_id", "digest"))
         failpoints.hit("sources.records_leased")
         subscription.ack(deliveries)
-    return found
+    rows.update(settled=True)
+    _settle(copies)
+    return [each for each in fresh if each.key in mine]
 
 
 # --- the broker -----------------------------------------------------------------------------------
@@ -270,14 +320,7 @@ def _of_delivery(delivery: Delivery) -> Record:
     return Record(name[:255], delivery.body, expires_at)
 
 
-def _living(deliveries: Sequence[Delivery], now: datetime) -> list[Delivery]:
+def _living(deliveries: Sequence[Delivery], now: datetime) -> list[Record]:
     """Without those that expired on their way out."""
-    return [
-        each
-        for each in deliveries
-        if (record := _of_delivery(each)).expires_at is None or record.expires_at > now
-    ]
-
-
-def _distinct(records: Sequence[Record]) -> list[Record]:
-    return list({each.message_id: each for each in records}.values())
+    records = [_of_delivery(each) for each in deliveries]
+    return [each for each in records if each.expires_at is None or each.expires_at > now]

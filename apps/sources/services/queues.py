@@ -91,7 +91,7 @@ def queue_size(*, queue: RecordQueue, now: datetime) -> QueueSize:
         waiting = broker.depth(queue.name).ready
     except BrokerError as error:
         raise BrokerAway from error
-    living = HandedRecord.objects.filter(queue=queue).exclude(expires_at__lte=now)
+    living = HandedRecord.objects.filter(queue=queue, done=False).exclude(expires_at__lte=now)
     handed = living.aggregate(
         leased=Count("pk", filter=Q(deadline_at__gt=now)),
         returned=Count("pk", filter=Q(deadline_at__lte=now)),
