@@ -18,6 +18,7 @@ from apps.requeststore.services.upkeep import Upkeep
 from apps.requeststore.services.yard import BoundBiz, Yard
 from apps.requeststore.stores.base import Finish
 from tests.requeststore.factories import make_bizzes, pages, save_bizzes
+from yardkit import failpoints
 
 pytestmark = pytest.mark.django_db
 
@@ -173,3 +174,27 @@ def test_a_store_deletes_nothing_that_is_in_no_closed_book(
     number = len(asked)
     yard.submit(bound, pages(1), by="tester", now=now)
     assert len(asked) == number
+
+
+@pytest.mark.covers("S4.22")
+def test_requests_that_are_stored_after_their_time_are_counted_once(yard: Yard) -> None:
+    """Their producer was stopped between looking at the clock and storing."""
+    bound = begin(yard, ttl_seconds=60, keep_seconds=3600)
+    now = yard.now()
+    yard.submit(bound, pages(2), by="tester", now=now)
+    later = now + 900_000
+    keep(yard, later)
+    assert books(bound) == {EXPIRED: 2}
+    # One into a slice that there is, one into a time that was found empty.
+    yard.submit(bound, pages(1), by="tester", now=now)
+    yard.submit(bound, pages(1), by="tester", now=now - 1_200_000)
+    failpoints.configure({failpoints.SETTING: "requests.after_late=raise"})
+    try:
+        with pytest.raises(failpoints.FailpointError):
+            keep(yard, later + 1000)
+    finally:
+        failpoints.configure({})
+    for moment in (later + 2000, later + 3000, later + 3 * HOUR):
+        keep(yard, moment)
+        assert books(bound) == {EXPIRED: 4}
+    assert sum(row.expired for row in ClosedSlice.objects.all()) == 4

@@ -24,6 +24,7 @@ from apps.requeststore.models import ShardReport
 from apps.requeststore.queues.base import QueueStats, RequestQueue
 from apps.requeststore.services.binding import BoundBiz
 from apps.requeststore.services.closing import at_ms, close_spans, fold_slices, ms
+from apps.requeststore.services.latecomers import count_late
 from apps.requeststore.services.reporting import (
     Counted,
     count_shard,
@@ -184,6 +185,8 @@ class Upkeep:
         place = _place(row)
         self._yard.ensure(bound, place)
         sweep = Sweep(bound, place, self._yard.node(row.node), by=self._by, now=now)
+        if late := count_late(bound, row, self._yard.node(row.node), now):
+            logger.warning("biz %s: %d requests came after their time", bound.name, late)
         while marked := sweep.expire():
             swept.expired += marked
             if self._late():
