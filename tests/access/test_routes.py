@@ -50,7 +50,6 @@ ASKING = {
     "api/v1/frontiers/{pk}/look-up",
     "api/v1/jobs/schedule/preview",
     "api/v1/projects/{pk}/tags/preview",
-    "api/v1/sources/projects/{pk}/dry-run",
     "api/v1/sources/projects/{pk}/peek",
     "api/v1/routing/projects/{pk}/explain",
     "api/v1/routing/projects/{pk}/replay",

@@ -48,7 +48,7 @@ class MarkerForm(forms.Form):
         min_value=0,
         max_value=2**53 - 1,
         widget=UnfoldAdminTextInputWidget(attrs={"inputmode": "numeric"}),
-        help_text=gettext_lazy("Empty: the next harvest reads everything, as the first one did."),
+        help_text=gettext_lazy("Where the next harvest ends."),
     )
     by_seed_rule = forms.BooleanField(
         label=gettext_lazy("Another program has read up to there"),
@@ -58,6 +58,24 @@ class MarkerForm(forms.Form):
             "One that leaves out the first total % batch records: they are noted as never read."
         ),
     )
+    # An empty field alone must not read a source anew: the page may be older than the marker.
+    everything = forms.BooleanField(
+        label=gettext_lazy("Read everything again"),
+        required=False,
+        widget=UnfoldBooleanWidget,
+        help_text=gettext_lazy(
+            "The next harvest is as the first one: all records are published once more."
+        ),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        """An offset, or everything."""
+        values: dict[str, Any] = super().clean() or {}
+        if "marker" in values and (values["marker"] is None) != values["everything"]:
+            raise forms.ValidationError(
+                gettext_lazy("Type an offset, or tick that everything is read again.")
+            )
+        return values
 
 
 @admin.register(SourceState)

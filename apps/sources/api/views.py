@@ -70,14 +70,14 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         **dict.fromkeys(
             ("start", "stop", "consume", "lease", "acknowledge", "give_back"), Role.OPERATOR
         ),
-        # It shows our credentials to the API.
+        # It uses our credentials, and the API's patience: not for a token that only reads.
         "dry_run": Role.OPERATOR,
         "marker": Role.EDITOR,
     }
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
-        """These change nothing, though they take a body."""
-        self.only_reads = self.action in ("peek", "dry_run")
+        """A look changes nothing, though it takes a body."""
+        self.only_reads = self.action == "peek"
         super().initial(request, *args, **kwargs)
 
     @extend_schema(responses=SourceProjectDetailSerializer)
@@ -197,9 +197,10 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         return Response([{"name": each.name, "became": each.became.value} for each in found])
 
     def _end(self, request: Request, service: Any) -> Response:
+        project = self.get_object().project_id
         values = _valid(EndLeaseSerializer(data=request.data))
         number = service(
-            queue=self._queue(values),
+            queue=queue_of_project(project_id=project, name=values["queue"]),
             lease=values["lease"],
             message_ids=values.get("ids"),
             now=timezone.now(),

@@ -168,7 +168,11 @@ def test_editors_move_the_marker(project: Project) -> None:
     assert "never read: 0–49" in text or SourceState.objects.get().gaps
     bad = text_of(editor.post(f"{LIST}source/marker", asked | {"marker": "-1"}, follow=True))
     assert "greater than or equal to 0" in bad
-    editor.post(f"{LIST}source/marker", asked | {"marker": ""})
+    # Nothing is read anew by an empty field alone.
+    empty = text_of(editor.post(f"{LIST}source/marker", asked | {"marker": ""}, follow=True))
+    assert "Type an offset, or tick that everything is read again." in empty
+    assert SourceState.objects.get().marker == 270_050
+    editor.post(f"{LIST}source/marker", asked | {"marker": "", "everything": "on"})
     assert SourceState.objects.get().marker is None
 
 
