@@ -9,7 +9,7 @@ import pytest
 
 from apps.projects.models import Project
 from apps.requeststore.engine.flags import EXPIRED, FAILED, NEW, PROCESSED
-from apps.requeststore.models import ClosedSlice, ShardReport
+from apps.requeststore.models import ClosedSlice, NodeReport, ShardReport
 from apps.requeststore.services import connections, intake
 from apps.requeststore.services import upkeep as module
 from apps.requeststore.services.closing import at_ms
@@ -198,3 +198,25 @@ def test_requests_that_are_stored_after_their_time_are_counted_once(yard: Yard) 
         keep(yard, moment)
         assert books(bound) == {EXPIRED: 4}
     assert sum(row.expired for row in ClosedSlice.objects.all()) == 4
+
+
+@pytest.mark.covers("S4.16", "S4.22")
+def test_what_mongodb_may_have_deleted_uncounted_is_said_for_a_week(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody ran upkeep for longer than requests are kept."""
+    bound = begin(yard, ttl_seconds=60, keep_seconds=3600)
+    now = yard.now()
+    yard.submit(bound, pages(2), by="tester", now=now)
+    keep(yard, now)
+    assert not ShardReport.objects.exclude(problem="").exists()
+    # As if this node were one that deletes by itself.
+    monkeypatch.setattr(module, "report_node", lambda *given: None)
+    NodeReport.objects.filter(name="default").update(kind="mongodb")
+    back = now + 3 * HOUR
+    for moment in (back, back + 10_000, back + 6 * 24 * HOUR):
+        keep(yard, moment)
+        problem = ShardReport.objects.get().problem
+        assert "MongoDB may have deleted" in problem
+    keep(yard, back + 9 * 24 * HOUR)
+    assert ShardReport.objects.get().problem == ""

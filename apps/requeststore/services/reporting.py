@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,9 @@ from yardkit.broker import BrokerError
 # By the keys of ``ShardReport.expiring``.
 HORIZONS: Final = {"300": 300, "3600": 3600, "21600": 21600, "86400": 86400}
 _MOST: Final = 500
+# What may be missing in the books is said for so long.
+_SHOWN: Final = timedelta(days=7)
+_GAP: Final = "shown until "
 _AWAY: Final = (RequestStoreError, BrokerError)
 
 
@@ -54,12 +57,39 @@ def count_shard(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) 
     )
 
 
+def gap_of(bound: BoundBiz, row: ShardReport, kind: str, now: int) -> str:
+    """What to say of a shard in which MongoDB may have deleted what is in no books; "" if not.
+
+    Nobody has closed them up to there, nor looked into the shard, for longer than it keeps.
+    """
+    settings = bound.settings
+    if kind != "mongodb" or row.closed_until is None or not sum(row.by_flag.values()):
+        return ""
+    if ms(row.closed_until) >= now - settings.delete_after_seconds * 1000:
+        return ""
+    # Else the time to live was made shorter, and the store has not been told yet.
+    if ms(row.reported_at) >= now - settings.keep_seconds * 500:
+        return ""
+    until = (at_ms(now) + _SHOWN).date().isoformat()
+    return (
+        f"{_GAP}{until}: nobody ran upkeep from {row.reported_at:%Y-%m-%d %H:%M} on, and MongoDB "
+        f"may have deleted requests stored after {row.closed_until:%Y-%m-%d %H:%M} uncounted"
+    )
+
+
+def _is_gap(problem: str, at: datetime) -> bool:
+    """Is it said still?"""
+    if not problem.startswith(_GAP):
+        return False
+    return problem[len(_GAP) :][:10] >= at.date().isoformat()
+
+
 def save_shard(row: ShardReport, counted: Counted | None, at: datetime) -> None:
     """Write the report, unless another worker has closed spans since the row was read."""
     fields: dict[str, Any] = {
         "orphans": row.orphans,
         "overdue": row.overdue,
-        "problem": "",
+        "problem": row.problem if _is_gap(row.problem, at) else "",
     }
     if counted is not None:
         row.by_flag, row.expiring = counted.by_flag, counted.expiring

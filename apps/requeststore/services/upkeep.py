@@ -20,7 +20,7 @@ from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
 from apps.requeststore.engine.flags import NEW, TAKEN
 from apps.requeststore.engine.shard import Shard
 from apps.requeststore.engine.sharding import Place
-from apps.requeststore.models import ShardReport
+from apps.requeststore.models import NodeReport, ShardReport
 from apps.requeststore.queues.base import QueueStats, RequestQueue
 from apps.requeststore.services.binding import BoundBiz
 from apps.requeststore.services.closing import at_ms, close_spans, fold_slices, ms
@@ -28,6 +28,7 @@ from apps.requeststore.services.latecomers import count_late
 from apps.requeststore.services.reporting import (
     Counted,
     count_shard,
+    gap_of,
     report_node,
     report_queue,
     save_problem,
@@ -118,6 +119,7 @@ class Upkeep:
         for row in rows:
             if row not in known:
                 save_problem(row, f"REQUESTS_NODES has no node {row.node} any more")
+        self._note_gaps(bound, known, now)
         away = list[ShardReport]()
         queue = self._queue(bound, now)
         for row in known:
@@ -135,6 +137,15 @@ class Upkeep:
             swept.forgotten += self._forgotten(bound, answering, queue, stats, now)
         fold_slices(bound, at_ms(now))
         return swept
+
+    def _note_gaps(self, bound: BoundBiz, rows: Sequence[ShardReport], now: int) -> None:
+        """Where a store may have deleted by itself what is in no books, it is said for a week."""
+        kinds = dict(NodeReport.objects.values_list("name", "kind"))
+        for row in rows:
+            if gap := gap_of(bound, row, kinds.get(row.node, ""), now):
+                logger.error("biz %s: %s: %s", bound.name, row, gap)
+                row.problem = gap
+                save_problem(row, gap)
 
     @contextmanager
     def _noting(self, row: ShardReport | None, away: list[ShardReport]) -> Iterator[None]:
