@@ -228,7 +228,9 @@ def _troubles(lines: list[SourceLine], collectors: int) -> list[Trouble]:
         found.append(Trouble("danger", "cloud_off", text, detail))
     for each in lines:
         state, harvest = each.state, each.harvest
-        if harvest is not None and harvest.state == HarvestState.FAILED:
+        # One that was switched off or taken out of the configuration since needs nobody.
+        wanted = each.activity not in ("off", "gone")
+        if wanted and harvest is not None and harvest.state == HarvestState.FAILED:
             text = _("%(name)s failed; it goes on where it was when it is started again.")
             detail = harvest.error or (state.problem if state is not None else "")
             found.append(Trouble("danger", "error", text % {"name": each.name}, detail, each.name))

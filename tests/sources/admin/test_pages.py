@@ -120,6 +120,20 @@ def test_what_needs_a_person_comes_first(project: Project) -> None:
     assert "fewer records than before: 9, now 3" in text
 
 
+def test_a_source_that_was_switched_off_or_taken_out_needs_nobody(project: Project) -> None:
+    now = timezone.now()
+    register_daemon(kind="collector", name="box", boot="1", host="box", pid=1)
+    for name in ("news", "prices", "former"):
+        SourceState.objects.create(project=project, name=name)
+        harvest(project, name, state="failed", reason="error", error="status 500", ended_at=now)
+    answer = person(project, Role.VIEWER).get(LIST)
+    text = text_of(answer)
+    assert "news failed" in text
+    assert "prices failed" not in text
+    assert "former failed" not in text
+    assert html_of(answer).count("status 500") == 4
+
+
 def test_operators_start_and_stop_by_buttons(project: Project) -> None:
     operator = person(project, Role.OPERATOR)
     asked = {"project": project.pk, "name": "news"}
