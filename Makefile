@@ -84,6 +84,11 @@ SHARED    := -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 test: $(VENV)/.installed-test ## Run the tests: make test ARGS="tests/jobs -x"
 	@$(BIN)/python -m pytest $(or $(ARGS),$(SHARED))
 
+.PHONY: test-mongodb
+test-mongodb: $(VENV)/.installed-test $(VENV)/.installed-bench ## The tests and the bench of MongoDB on a real one: REQUESTS_URL=mongodb://... make test-mongodb
+	@CRAWLYARD_TEST_MONGODB_URL="$${REQUESTS_URL:?name a MongoDB}" $(BIN)/python -m pytest tests/requeststore -k mongo $(ARGS)
+	@store="$$REQUESTS_URL"; env -u REQUESTS_URL $(BIN)/python manage.py bench requests --store "$$store"
+
 .PHONY: test-faults
 test-faults: $(VENV)/.installed-test ## The tests of faults at their full size: 10,000 items, outages of 30 s
 	@CRAWLYARD_FAULTS=full $(BIN)/python -m pytest -m fault $(ARGS)

@@ -226,8 +226,8 @@ class PublishedSpan(models.Model):
 
     queue = models.ForeignKey(RecordQueue, on_delete=models.CASCADE, related_name="spans")
     minute = models.DateTimeField(_("published at"))
-    # The end of the minute in which they expire; null: never.
-    expires_at = models.DateTimeField(_("expire at"), null=True)
+    # The end of the minute in which they expire.
+    expires_at = models.DateTimeField(_("expire at"))
     count = models.PositiveBigIntegerField(_("records"), default=0)
 
     class Meta:
@@ -237,7 +237,6 @@ class PublishedSpan(models.Model):
             models.UniqueConstraint(
                 fields=["queue", "minute", "expires_at"],
                 name="sources_one_span_a_minute",
-                nulls_distinct=False,
             ),
         ]
         indexes: ClassVar = [

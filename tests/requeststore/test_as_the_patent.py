@@ -14,7 +14,10 @@ from django.conf import LazySettings
 from pymongo import MongoClient
 
 from apps.requeststore.engine.flags import PROCESSED
+from apps.requeststore.models import NodeReport
+from apps.requeststore.queries.standing import standings
 from apps.requeststore.queues.opening import redis_key
+from apps.requeststore.services.upkeep import upkeep_once
 from apps.requeststore.services.yard import Yard, close_shared_yard
 from apps.requeststore.stores.base import Finish
 from tests.requeststore.factories import make_bizzes, pages
@@ -54,7 +57,7 @@ def process(url: str, database: str, entry: bytes) -> Any:
     return found and msgspec.msgpack.decode(found["data"])
 
 
-@pytest.mark.covers("S4.11", "S4.15", "S4.19", "S4.20", "S4.22")
+@pytest.mark.covers("S4.11", "S4.15", "S4.19", "S4.20", "S4.22", "S4.30")
 def test_the_way_of_a_request(
     patent_yard: Yard, mongodb: str, mongodb_prefix: str, redis_url: str
 ) -> None:
@@ -89,3 +92,12 @@ def test_the_way_of_a_request(
     found = yard.find(ids[0])
     assert found is not None
     assert found.request.flag == PROCESSED
+
+    # The sixth module: what was watched meanwhile.
+    upkeep_once(yard, now=yard.now())
+    one = standings([project.pk], by_flag=True)[project.pk, "news"]
+    assert (one.stored, one.ended, one.new, one.balanced) == (12, {PROCESSED: 12}, 0, True)
+    assert one.queue is not None
+    assert (one.queue.waiting, one.queue.problem) == (0, "")
+    node = NodeReport.objects.get(name="default")
+    assert (node.kind, node.problem) == ("mongodb", "")

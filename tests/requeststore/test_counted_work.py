@@ -84,7 +84,8 @@ def test_requests_are_counted_where_they_are_stored_and_ended(yard: Yard) -> Non
     assert standing.queue.waiting + (standing.queue.taken or 0) == 10
     assert standing.rates[CREATED][300] == pytest.approx(30 / 300)
     assert standing.rates[DONE][300] == pytest.approx(20 / 300)
-    assert standing.facts.created == pytest.approx(30 / standing.facts.seconds)
+    assert standing.facts.processed == pytest.approx(20 / standing.facts.seconds)
+    assert standing.facts.created == 0.0, "none in the last minute"
     assert standing.forecast.outlook is Outlook.STALE, "the report is 100 s old by then"
 
 

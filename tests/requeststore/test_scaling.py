@@ -120,6 +120,16 @@ def test_a_biz_that_began_two_minutes_ago_is_measured_by_these(project: Project)
     assert reason(wanted_fetchers(NOW)) == "done in 3 h 20 min"
 
 
+def test_many_that_came_at_once_are_no_pace(project: Project) -> None:
+    make_bizzes(project, news={})
+    make_report(project)
+    # 60 000 in ten seconds, three minutes ago; 25/s are processed all the time.
+    make_rates(project, created=6000, processed=0, seconds=11, now=NOW - timedelta(minutes=3))
+    make_rates(project, created=0, processed=25, sender="f2")
+    make_fetchers(1)
+    assert reason(wanted_fetchers(NOW)) == "done in 40 min"
+
+
 def test_a_restart_of_the_statistics_changes_no_pace(project: Project) -> None:
     make_bizzes(project, news={})
     make_report(project)

@@ -23,10 +23,12 @@ from tests.requeststore.test_yard import (
     test_a_page_is_merged_over_all_shards,
     test_a_submission_that_was_cut_off_is_completed_by_its_ids,
     test_entries_that_are_none_of_ours_get_a_code_each,
-    test_old_ids_stay_reachable_whatever_is_saved,
     test_requests_are_stored_by_their_split_and_queued_in_their_order,
     test_what_is_given_back_is_queued_when_its_time_has_come,
     test_what_is_taken_is_finished_with_its_flag,
+)
+from tests.requeststore.test_yard_configured import (
+    test_old_ids_stay_reachable_whatever_is_saved,
 )
 
 pytestmark = [pytest.mark.django_db, pytest.mark.services]

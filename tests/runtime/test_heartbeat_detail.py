@@ -36,7 +36,8 @@ def tell(detail: Any, error: str = "") -> Mapping[str, Any]:
     row.start()
     row.note(sign(error))
     row.finish(failed=False)
-    return Daemon.objects.get(kind="sample").detail
+    told: Mapping[str, Any] = Daemon.objects.get(kind="sample").detail
+    return told
 
 
 def test_a_daemon_tells_more() -> None:

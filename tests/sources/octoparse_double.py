@@ -57,6 +57,8 @@ class OctoparseDouble:
         self.times: list[float] = []
         self.logins: list[str] = []
         self.refused = 0
+        self.most_at_once = 0
+        self._at_once = 0
         self.marks = 0
         self.faults: deque[Fault] = deque()
         self.exported = 0
@@ -85,9 +87,12 @@ class OctoparseDouble:
         """Every request."""
         body = await request.read()
         self.times.append(time.monotonic())
-        if self.latency:
-            await asyncio.sleep(self.latency)
-        if self._over_limit():
+        over = self._over_limit()
+        self._at_once += 1
+        self.most_at_once = max(self.most_at_once, self._at_once)
+        await asyncio.sleep(self.latency)
+        self._at_once -= 1
+        if over:
             self.refused += 1
             return web.json_response(
                 {"error": "quota exceeded"}, status=429, headers={"Retry-After": "1"}

@@ -19,10 +19,9 @@ import pytest
 
 from tests.e2e.daemon_processes import Daemons
 from tests.sources.octoparse_double import PASSWORD, TASK, USER, OctoparseDouble
-from tests.sources.yard import QUEUE
+from tests.sources.yard import take_all
 from tests.yardkit.broker_proxy import Proxy
 from yardkit.broker import connect
-from yardkit.broker.base import QueueSpec
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.fault, pytest.mark.services]
 
@@ -84,15 +83,10 @@ class Box:
     def messages(self) -> list[tuple[str, str, int]]:
         """(message id, source, offset) of everything in the queue, taken from it."""
         broker = connect(self._broker_url, name="test", timeout=10.0)
-        broker.declare(QueueSpec(QUEUE))
-        subscription = broker.subscribe(QUEUE, prefetch=1000)
-        found = []
-        while taken := subscription.take(1000, timeout=0.5):
-            found += [
-                (each.message_id, str(each.headers["source"]), int(each.headers["offset"]))
-                for each in taken
-            ]
-            subscription.ack(taken)
+        found = [
+            (each.message_id, str(each.headers["source"]), int(each.headers["offset"]))
+            for each in take_all(broker)
+        ]
         broker.close()
         return found
 

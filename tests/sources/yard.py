@@ -137,15 +137,7 @@ class Yard:
 
     def deliveries(self) -> list[Delivery]:
         """Everything that waits in the queue, taken from it."""
-        broker = self.open_broker()
-        broker.declare(QueueSpec(QUEUE))
-        subscription = broker.subscribe(QUEUE, prefetch=1000)
-        found: list[Delivery] = []
-        while taken := subscription.take(1000, timeout=0.3):
-            found += taken
-            subscription.ack(taken)
-        subscription.close()
-        return found
+        return take_all(self.open_broker())
 
     def numbers(self) -> list[int]:
         """The numbers of the records that wait in the queue, in their order; taken from it."""
@@ -156,3 +148,20 @@ class Yard:
             collector.teardown()
         for broker in self.brokers:
             broker.close()
+
+
+def take_all(broker: Broker) -> list[Delivery]:
+    """Everything in the queue, taken from it; waits for a busy machine, not for a moment."""
+    broker.declare(QueueSpec(QUEUE))
+    subscription = broker.subscribe(QUEUE, prefetch=1000)
+    found: list[Delivery] = []
+    empty = 0
+    # Once may be just before what was handed to this consumer has arrived.
+    while empty < 2:
+        taken = subscription.take(1000, timeout=0.2)
+        found += taken
+        subscription.ack(taken)
+        depth = broker.depth(QUEUE)
+        empty = 0 if taken or depth.ready + max(depth.unacked, 0) else empty + 1
+    subscription.close()
+    return found

@@ -24,6 +24,7 @@ from apps.requeststore.engine.biz import RecordsTo
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.engine.flags import is_own
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
+from apps.requeststore.queries.gave import records_given
 from apps.requeststore.queries.standing import slices_around
 from apps.requeststore.queries.stories import (
     LABELS,
@@ -116,6 +117,9 @@ class RequestPages(BizScope):
             whole=may_operate,
             now=shared_yard().now(),
         )
+        gave = None
+        if may_operate:
+            gave = records_given(found.request, bound.settings, project_id=bound.project_id)
         context = self.biz_context(
             request,
             bound,
@@ -128,6 +132,8 @@ class RequestPages(BizScope):
             result=_pretty(story["result"]),
             meta=_pretty(story["data"].get("meta")),
             records=_records(bound),
+            gave=gave,
+            gave_text=_pretty(gave.records) if gave is not None else "",
             may_reopen=may_operate and is_own(found.request.flag),
         )
         return TemplateResponse(request, "admin/requeststore/request.html", context)

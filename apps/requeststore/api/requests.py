@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import msgspec
 from django.http import Http404
 from django.utils.translation import gettext as _
 from drf_spectacular.utils import OpenApiExample, extend_schema
@@ -29,6 +30,7 @@ from apps.requeststore.api.serializers import (
     RequestStorySerializer,
 )
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
+from apps.requeststore.queries.gave import records_given
 from apps.requeststore.queries.stories import moment, row_of, story_of
 from apps.requeststore.services.intake import read_requests, submit
 from apps.requeststore.services.rebalancing import bound_biz
@@ -161,9 +163,12 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
             project_id=bound.project_id,
             version=bound.version,
             place=found.place,
-            whole=has_role(request.user, bound.project_id, Role.OPERATOR),
+            whole=(whole := has_role(request.user, bound.project_id, Role.OPERATOR)),
             now=yard.now(),
         )
+        if whole:
+            gave = records_given(found.request, bound.settings, project_id=bound.project_id)
+            story["records"] = None if gave is None else msgspec.structs.asdict(gave)
         return Response(RequestStorySerializer(story).data)
 
 

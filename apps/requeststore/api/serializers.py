@@ -11,11 +11,13 @@ from rest_framework import serializers
 
 from apps.access.api.fields import VisibleRelatedField
 from apps.projects.models import Project
+from apps.requeststore.engine.biz import RecordsTo
 from apps.requeststore.engine.flags import EXPIRED, MAX_FLAG, MOVING, TAKEN
 from apps.requeststore.engine.limits import MAX_BATCH
 from apps.requeststore.models import Rebalance
 from apps.requeststore.queries.stories import LABELS, STEPS
 from apps.requeststore.services.rebalance_plan import cursor_of
+from apps.requeststore.states import RebalanceState
 
 _ENTITY: Final = {
     "type": "object",
@@ -115,8 +117,19 @@ class RequestStepSerializer(serializers.Serializer[Any]):
     text = serializers.CharField()
 
 
+class GivenRecordsSerializer(serializers.Serializer[Any]):
+    """The records that a request gave, at most 50. ``records`` null: they cannot be read back."""
+
+    to = serializers.CharField(help_text=", ".join(each.value for each in RecordsTo))
+    where = serializers.CharField()
+    records = serializers.JSONField(allow_null=True)
+    more = serializers.BooleanField()
+    problem = serializers.CharField()
+
+
 class RequestStorySerializer(RequestRowSerializer):
-    """All that is known of a request. ``data``: headers, params, body and meta are for operators.
+    """All that is known of a request. ``data``: headers, params, body and meta are for operators,
+    and so is ``records``, null for a request that has not ended.
 
     Values whose names sound secret are masked.
     """
@@ -128,6 +141,7 @@ class RequestStorySerializer(RequestRowSerializer):
     data_bytes = serializers.IntegerField()
     data = serializers.DictField()  # type: ignore[assignment]  # a field, as REST names it
     steps = RequestStepSerializer(many=True)
+    records = GivenRecordsSerializer(allow_null=True, required=False)
 
 
 class RequestFilterSerializer(serializers.Serializer[Any]):
@@ -160,6 +174,9 @@ class RequestPageSerializer(serializers.Serializer[Any]):
 class RebalanceSerializer(serializers.ModelSerializer[Rebalance]):
     """A re-balance, and how far it is."""
 
+    state = serializers.CharField(
+        read_only=True, help_text=", ".join(each.value for each in RebalanceState)
+    )
     total = serializers.SerializerMethodField(
         help_text=_("Requests in the shards that are gone through; null until that is known.")
     )

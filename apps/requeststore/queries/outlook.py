@@ -221,6 +221,10 @@ def _facts(
         for name in (CREATED, PROCESSED)
         for value in [found.of(name, *key)[FORECAST_SECONDS]]
     }
+    # Many that came at once, some minutes ago, are no pace.
+    lately = found.of(CREATED, *key)[60]
+    if pace[CREATED] is not None and lately is not None and lately < pace[CREATED] / 2:
+        pace[CREATED] = lately
     age, reported = _age(own.oldest_new_at, now), _age(own.reported_at, now)
     return Facts(
         backlog=own.backlog,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 from django.utils.functional import Promise
@@ -168,6 +168,8 @@ def masked_url(url: str) -> str:
     query = parts.query
     if secret:
         query = urlencode([(name, MASK if name in secret else value) for name, value in pairs])
+        # For people: as dots, and not as what they are encoded as.
+        query = query.replace(quote(MASK), MASK)
     if netloc == parts.netloc and query == parts.query:
         return url
     return urlunsplit(parts._replace(netloc=netloc, query=query))

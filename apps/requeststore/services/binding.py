@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+import msgspec
 from django.conf import settings
 
 from apps.configcenter.models import ConfigVersion
 from apps.configcenter.services import Active
-from apps.requeststore.engine.biz import Biz, BizBook
+from apps.requeststore.engine.biz import Biz, BizBook, Epoch
 from apps.requeststore.engine.checking import read_book
 from apps.requeststore.engine.errors import BadSetting, UnknownNode
 from apps.requeststore.engine.shard import Shard
@@ -110,8 +111,14 @@ def bind_retired(
     found = dict[str, BoundBiz]()
     for name, biz, version in _last_settings(project_id, names) if names else ():
         bound = replace(bound_biz(project_id, name, biz, version), retired=True)
-        if all(place.node in nodes for place in bound.spread.places):
-            found[name] = with_former(bound, owners, nodes)
+        if not all(place.node in nodes for place in bound.spread.places):
+            # Nothing is stored for it any more; its other shards are swept and counted.
+            there = sorted({place.node for place, of in owners.items() if of == name} & {*nodes})
+            if not there:
+                continue
+            biz = msgspec.structs.replace(biz, epochs=[Epoch(nodes=there[:1])])
+            bound = replace(bound_biz(project_id, name, biz, version), retired=True)
+        found[name] = with_former(bound, owners, nodes)
     return found
 
 

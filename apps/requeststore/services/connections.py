@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
+import time
 from collections.abc import Mapping
+from typing import Final
 
 from django.conf import settings
 
@@ -14,13 +17,17 @@ from apps.requeststore.engine.sharding import Place
 from apps.requeststore.queues.base import RequestQueue
 from apps.requeststore.queues.opening import open_queue
 from apps.requeststore.services.binding import BoundBiz
-from apps.requeststore.services.shards import note_shard
+from apps.requeststore.services.shards import closed_until_of, note_shard
 from apps.requeststore.stores.base import StorageNode
 from apps.requeststore.stores.opening import open_node
+from apps.runtime.queries import database_now
 from apps.runtime.services import shared_broker
 from yardkit.broker import Broker, BrokerError
 
 logger = logging.getLogger(__name__)
+
+# A shard whose books are behind is looked at again so soon.
+BEHIND_SECONDS: Final = 5.0
 
 
 class Connections:
@@ -35,7 +42,7 @@ class Connections:
         self._pid = os.getpid()
         self._nodes = dict[str, StorageNode]()
         self._queues = dict[str, RequestQueue]()
-        self._ensured = dict[Place, int]()
+        self._ensured = dict[Place, tuple[int, float]]()
 
     @property
     def urls(self) -> Mapping[str, str]:
@@ -80,15 +87,22 @@ class Connections:
     def ensure(self, bound: BoundBiz, place: Place) -> None:
         """The shard exists, is known to the books, and deletes when it should.
 
-        Asks nobody the second time. Raises ``StoreUnavailable``.
+        Asks nobody the second time, but for a shard whose books are behind: it must not delete
+        by itself what is in none of them yet, such as after the time to live was made shorter.
+        Raises ``StoreUnavailable``.
         """
         seconds = bound.settings.delete_after_seconds
-        if self._ensured.get(place) == seconds and self._pid == os.getpid():
+        known, until = self._ensured.get(place, (-1, 0.0))
+        if known == seconds and time.monotonic() < until and self._pid == os.getpid():
             return
         # First the row: a shard that holds something and is in no books would never be counted.
         note_shard(bound, place)
-        self.node(place.node).ensure(place.shard, delete_after_seconds=seconds)
-        self._ensured[place] = seconds
+        open_for = database_now().timestamp() - closed_until_of(place) / 1000
+        behind = open_for > seconds
+        wanted = math.ceil(open_for) + bound.settings.keep_seconds if behind else seconds
+        self.node(place.node).ensure(place.shard, delete_after_seconds=wanted)
+        again = time.monotonic() + BEHIND_SECONDS if behind else math.inf
+        self._ensured[place] = seconds, again
 
     def close(self) -> None:
         """Let go of everything; the next use opens it again."""

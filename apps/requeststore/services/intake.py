@@ -85,6 +85,10 @@ def submit(
         raise BizDisabled
     if kept is not None:
         ids, ts = [int(number) for number in kept["ids"]], int(kept["ts"])
+        now = int(database_now().timestamp() * 1000)
+        if ts < now - bound.settings.ttl_seconds * 500:
+            # What the first call has not stored must not expire at once, in closed books even.
+            ts = now
     else:
         ids, ts = yard.reserve(len(entities)), int(database_now().timestamp() * 1000)
         if keep is not None:

@@ -17,6 +17,7 @@ from apps.projects.models import Project
 from apps.requeststore.engine.flags import is_own
 from apps.requeststore.engine.limits import MAX_BATCH, MAX_TS
 from apps.requeststore.engine.sharding import Place
+from apps.requeststore.services.shards import closed_until_of
 from apps.requeststore.services.yard import BoundBiz, Yard, shared_yard
 from apps.requeststore.stores.base import Entry
 
@@ -118,6 +119,9 @@ def _open(
     now: int,
 ) -> int:
     node = yard.node(place.node)
+    closed = closed_until_of(place)
+    # A longer time to live does not open books again: its last flag is counted there.
+    entries = [entry for entry in entries if entry.ts >= closed]
     ids = [entry.id for entry in entries]
     cutoff = bound.settings.cutoff(now)
     opened = node.reopen(place.shard, ids, flags=flags, by=by, now=now, cutoff=cutoff)

@@ -10,7 +10,7 @@ import msgspec
 from apps.requeststore.engine.errors import RequestStoreError
 from apps.requeststore.engine.flags import NEW, TAKEN
 from apps.requeststore.models import NodeReport, QueueReport, ShardReport
-from apps.requeststore.queues.base import RequestQueue
+from apps.requeststore.queues.base import QueueStats, RequestQueue
 from apps.requeststore.services.binding import BoundBiz
 from apps.requeststore.services.closing import at_ms, by_flag_of, ms, shard_of
 from apps.requeststore.services.yard import Yard
@@ -82,17 +82,16 @@ def save_problem(row: ShardReport, problem: str) -> None:
 
 def report_queue(
     bound: BoundBiz, queue: RequestQueue | None, at: datetime, problem: str = ""
-) -> int | None:
-    """Write how long the queue is; the number, None when it does not say."""
+) -> QueueStats | None:
+    """Write how long the queue is, and return it; None when it does not say."""
     fields: dict[str, Any] = {"name": bound.queue_name, "problem": problem[:_MOST]}
-    waiting: int | None = None
+    stats: QueueStats | None = None
     if queue is not None:
         try:
             stats = queue.stats()
         except _AWAY as error:
             fields["problem"] = str(error)[:_MOST]
         else:
-            waiting = stats.waiting + (stats.taken or 0)
             fields |= {
                 "waiting": stats.waiting,
                 "taken": stats.taken,
@@ -102,7 +101,7 @@ def report_queue(
     QueueReport.objects.update_or_create(
         project_id=bound.project_id, biz=bound.name, defaults=fields
     )
-    return waiting
+    return stats
 
 
 def report_node(yard: Yard, name: str, at: datetime) -> None:

@@ -44,6 +44,22 @@ def note_shard(bound: BoundBiz, place: Place) -> None:
         raise BadSetting(f"biz {bound.name}: its shard {place.shard.collection} is another's")
 
 
+def closed_until_of(place: Place) -> int:
+    """The books of a shard are closed before this ``ts`` (ms); 0 if none are.
+
+    Raises ``StoreUnavailable``.
+    """
+    rows = ShardReport.objects.filter(
+        node=place.node, database=place.shard.database, collection=place.shard.collection
+    )
+    try:
+        at = rows.values_list("closed_until", flat=True).first()
+    except (OperationalError, InterfaceError) as error:
+        connection.close_if_unusable_or_obsolete()
+        raise StoreUnavailable("the database does not answer") from error
+    return 0 if at is None else round(at.timestamp() * 1000)
+
+
 def _owner_of(place: Place) -> tuple[int, str] | None:
     return (
         ShardReport.objects.filter(

@@ -17,13 +17,14 @@ from datetime import timedelta
 from typing import Final
 
 from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
-from apps.requeststore.engine.flags import NEW
+from apps.requeststore.engine.flags import NEW, TAKEN
 from apps.requeststore.engine.shard import Shard
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.models import ShardReport
-from apps.requeststore.queues.base import RequestQueue
+from apps.requeststore.queues.base import QueueStats, RequestQueue
 from apps.requeststore.services.binding import BoundBiz
 from apps.requeststore.services.closing import at_ms, close_spans, fold_slices, ms
+from apps.requeststore.services.latecomers import count_late
 from apps.requeststore.services.reporting import (
     Counted,
     count_shard,
@@ -130,8 +131,8 @@ class Upkeep:
                 swept.deleted += self._delete(bound, row, now)
                 self._count(bound, row, now)
         if queue is not None:
-            waiting = report_queue(bound, queue, at_ms(now))
-            swept.forgotten += self._forgotten(bound, answering, queue, waiting, now)
+            stats = report_queue(bound, queue, at_ms(now))
+            swept.forgotten += self._forgotten(bound, answering, queue, stats, now)
         fold_slices(bound, at_ms(now))
         return swept
 
@@ -184,6 +185,8 @@ class Upkeep:
         place = _place(row)
         self._yard.ensure(bound, place)
         sweep = Sweep(bound, place, self._yard.node(row.node), by=self._by, now=now)
+        if late := count_late(bound, row, self._yard.node(row.node), now):
+            logger.warning("biz %s: %d requests came after their time", bound.name, late)
         while marked := sweep.expire():
             swept.expired += marked
             if self._late():
@@ -220,13 +223,18 @@ class Upkeep:
         bound: BoundBiz,
         rows: Sequence[ShardReport],
         queue: RequestQueue,
-        waiting: int | None,
+        stats: QueueStats | None,
         now: int,
     ) -> int:
-        """Entries that the queue has lost: fewer wait there than requests are new."""
-        if waiting is None:
+        """Entries that the queue has lost: fewer are there than requests are new.
+
+        Where it tells what is taken from it, so are requests: their entries are kept till the end.
+        """
+        if stats is None:
             return 0
-        lost = sum(row.by_flag.get(str(NEW), 0) for row in rows) - waiting
+        flags = (str(NEW),) if stats.taken is None else (str(NEW), str(TAKEN))
+        there = stats.waiting + (stats.taken or 0)
+        lost = sum(row.by_flag.get(flag, 0) for row in rows for flag in flags) - there
         found = 0
         for row in rows:
             while found < lost and not self._late():

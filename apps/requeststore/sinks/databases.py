@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import psycopg
 from psycopg import sql
+from psycopg.rows import dict_row
 
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.sinks.base import SinkUnavailable
@@ -62,6 +63,10 @@ class Database(Protocol):
     ) -> None:
         """In one transaction: delete the rows with these values of the first column of the key,
         then insert; a row whose key is there is replaced."""
+
+    def find(self, table: str, key: Sequence[str], value: int, limit: int) -> list[dict[str, Any]]:
+        """Rows with this value of the first column of the key, in the key's order; [] for a table
+        that is not there."""
 
     def close(self) -> None:
         """Let go of the connection; the next call makes another."""
@@ -144,6 +149,21 @@ class SqliteDatabase:
                 raise
 
         self._do(work)
+
+    def find(self, table: str, key: Sequence[str], value: int, limit: int) -> list[dict[str, Any]]:
+        name, order = _quoted(table), ", ".join(map(_quoted, key))
+        statement = f"SELECT * FROM {name} WHERE {_quoted(key[0])} = ? ORDER BY {order} LIMIT ?"  # noqa: S608 - names are quoted
+
+        def work(on: sqlite3.Connection) -> list[dict[str, Any]]:
+            cursor = on.execute(statement, (value, limit))
+            names = [each[0] for each in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+
+        # A look must not make the file.
+        if not self._path.exists() or not self.columns(table):
+            return []
+        found: list[dict[str, Any]] = self._do(work)
+        return found
 
     def close(self) -> None:
         if self._connection is not None:
@@ -256,6 +276,22 @@ class PostgresDatabase:
                     cursor.executemany(insert, rows)
 
         self._do(work)
+
+    def find(self, table: str, key: Sequence[str], value: int, limit: int) -> list[dict[str, Any]]:
+        statement = sql.SQL("SELECT * FROM {} WHERE {} = %s ORDER BY {} LIMIT %s").format(
+            sql.Identifier(table),
+            sql.Identifier(key[0]),
+            sql.SQL(", ").join(map(sql.Identifier, key)),
+        )
+
+        def work(on: psycopg.Connection[Any]) -> list[dict[str, Any]]:
+            with on.cursor(row_factory=dict_row) as cursor:
+                return cursor.execute(statement, [value, limit]).fetchall()
+
+        if not self.columns(table):
+            return []
+        found: list[dict[str, Any]] = self._do(work)
+        return found
 
     def close(self) -> None:
         if self._connection is not None:

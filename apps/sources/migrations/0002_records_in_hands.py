@@ -32,7 +32,7 @@ class Migration(migrations.Migration):
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('minute', models.DateTimeField(verbose_name='published at')),
-                ('expires_at', models.DateTimeField(null=True, verbose_name='expire at')),
+                ('expires_at', models.DateTimeField(verbose_name='expire at')),
                 ('count', models.PositiveBigIntegerField(default=0, verbose_name='records')),
                 ('queue', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='spans', to='sources.recordqueue')),
             ],
@@ -40,7 +40,7 @@ class Migration(migrations.Migration):
                 'verbose_name': 'published records',
                 'verbose_name_plural': 'published records',
                 'indexes': [models.Index(fields=['queue', '-minute'], name='sources_newest_spans')],
-                'constraints': [models.UniqueConstraint(fields=('queue', 'minute', 'expires_at'), name='sources_one_span_a_minute', nulls_distinct=False)],
+                'constraints': [models.UniqueConstraint(fields=('queue', 'minute', 'expires_at'), name='sources_one_span_a_minute')],
             },
         ),
         migrations.CreateModel(

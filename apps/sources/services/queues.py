@@ -66,18 +66,14 @@ def queue_of_project(*, project_id: int, name: str = "") -> RecordQueue:
 
 
 @transaction.atomic
-def note_published(
-    *, queue: RecordQueue, count: int, ttl_seconds: float | None, now: datetime
-) -> None:
+def note_published(*, queue: RecordQueue, count: int, ttl_seconds: float, now: datetime) -> None:
     """So many records went into it at once. In the transaction that notes the batch."""
     if not count:
         return
     minute = now.replace(second=0, microsecond=0)
-    expires_at = None
-    if ttl_seconds:
-        at = now + timedelta(seconds=ttl_seconds)
-        # A record counts as dead once all of its span are.
-        expires_at = at if ttl_seconds < 60 else _next_minute(at)
+    at = now + timedelta(seconds=ttl_seconds)
+    # A record counts as dead once all of its span are.
+    expires_at = at if ttl_seconds < 60 else _next_minute(at)
     spans = PublishedSpan.objects.filter(queue=queue, minute=minute, expires_at=expires_at)
     if not spans.update(count=F("count") + count):
         span, made = PublishedSpan.objects.get_or_create(
@@ -128,7 +124,7 @@ def _expired_behind(queue: RecordQueue, waiting: int, now: datetime) -> int:
             break
         some = min(left, count)
         left -= some
-        if expires_at is not None and expires_at <= now:
+        if expires_at <= now:
             dead += some
     return dead
 
@@ -146,7 +142,7 @@ def _oldest_that_waits(queue: RecordQueue, waiting: int) -> datetime:
     return oldest
 
 
-def _newest_first(queue: RecordQueue) -> list[tuple[datetime | None, int]]:
+def _newest_first(queue: RecordQueue) -> list[tuple[datetime, int]]:
     spans = PublishedSpan.objects.filter(queue=queue).order_by("-minute", "-pk")
     return list(spans.values_list("expires_at", "count"))
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 
 from apps.access.states import Role
 from apps.projects.models import Project
@@ -14,6 +16,9 @@ from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.engine.limits import MAX_BODY_BYTES
 from apps.requeststore.queues.base import Taken
 from apps.requeststore.services.yard import Yard, shared_yard
+from apps.requeststore.sinks.base import Gathered
+from apps.requeststore.sinks.databases import open_database
+from apps.requeststore.sinks.table import TableSink
 from apps.requeststore.stores.base import Entry, Finish
 from apps.requeststore.stores.sqlite import SqliteNode
 from apps.runtime.models import IdempotencyKey
@@ -39,10 +44,30 @@ def process(yard: Yard, project: Project, number: int, ts: int, flag: int = PROC
     yard.finish(bound, [(take.request, end)], owner="fetcher-1", now=yard.now())
 
 
+def keep_record(url: str, project_id: int, number: int, record: dict[str, Any]) -> None:
+    """As a fetcher does it."""
+    sink = TableSink(open_database(url), f"records_p{project_id}_news")
+    sink.write(
+        [
+            Gathered(
+                request_id=number,
+                ts=1,
+                biz="news",
+                rule="",
+                url=URL,
+                fetched_at=1_790_000_000_000,
+                rows=(record,),
+            )
+        ]
+    )
+    sink.close()
+
+
 @pytest.mark.covers("S4.8", "S4.29")
 def test_requests_are_handed_in_and_their_story_is_told(
-    caller: Caller, project: Project, yard: Yard
+    caller: Caller, project: Project, yard: Yard, settings: LazySettings, tmp_path: Path
 ) -> None:
+    settings.RECORDS_URL = f"sqlite:///{tmp_path / 'records.sqlite3'}"
     answer = caller.submit(
         URL,
         {"url": f"{URL}2", "method": "POST", "body_base64": base64.b64encode(b"\xff").decode()},
@@ -52,8 +77,13 @@ def test_requests_are_handed_in_and_their_story_is_told(
     assert all(isinstance(each, str) for each in answer["ids"])
     assert sorted(map(int, answer["ids"])) == list(map(int, answer["ids"]))
     number = answer["ids"][2]
+    assert caller.show(f"requests/{number}")["records"] is None
     process(yard, project, int(number), answer["ts"])
+    keep_record(settings.RECORDS_URL, project.pk, int(number), {"title": "灯", "price": 7})
     story = caller.show(f"requests/{number}")
+    assert story["records"]["where"] == f"records_p{project.pk}_news"
+    (record,) = story["records"]["records"]
+    assert (record["request_id"], record["title"], record["price"]) == (number, "灯", 7)
     assert (story["id"], story["project"], story["biz"]) == (number, project.pk, "news")
     assert (story["flag"], story["state"], story["tries"]) == (1, "processed", 1)
     assert [step["kind"] for step in story["steps"]] == ["stored", "queued", "taken", "finished"]
@@ -86,7 +116,7 @@ def test_secrets_are_masked_and_the_rest_is_for_operators(caller: Caller, projec
     assert (data["body"], data["body_bytes"]) == ("hello", 5)
     text = str(data)
     assert not any(secret in text for secret in ("pw", "abc", "sid=1", "Bearer"))
-    assert "page=2" in data["url"]
+    assert data["url"] == "https://•••@example.com/?token=•••&page=2"
     viewer = Caller(project, Role.VIEWER).show(f"requests/{number}")["data"]
     assert set(viewer) == {"url", "rule", "method"}
 

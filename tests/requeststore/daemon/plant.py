@@ -137,7 +137,9 @@ class Plant:
         status = self.daemons.processes.pop(name).returncode
         assert status == -signal.SIGKILL, (status, self.logs())
 
-    def until_flags(self, biz: str, expected: dict[int, int]) -> None:
+    def until_flags(
+        self, biz: str, expected: dict[int, int], seconds: float = PATIENCE_SECONDS
+    ) -> None:
         wanted = {str(flag): count for flag, count in expected.items()}
         last: dict[str, int] = {}
 
@@ -146,7 +148,7 @@ class Plant:
             last.update(self.flags(biz))
             return last == wanted
 
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + seconds
         while not same():
             assert time.monotonic() < deadline, f"{last} is not {wanted}\n{self.logs()}"
             time.sleep(0.05)

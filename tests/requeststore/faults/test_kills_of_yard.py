@@ -66,8 +66,8 @@ WINDOWS = [
 ]
 MORE = [
     ("requests.after_insert", ["submit"], ["submit", "process", "close"]),
-    ("requests.after_requeue", ["submit", "keep", "process", "close"], ["process", "close"]),
-    ("requests.after_take", ["submit", "process"], ["keep", "process", "close"]),
+    ("requests.after_requeue", ["store", "keep"], ["keep", "process", "close"]),
+    ("requests.after_take", ["submit", "process"], ["late", "process", "close"]),
     ("requests.after_finish", ["submit", "process"], ["keep", "process", "close"]),
     ("requests.after_expire", ["submit", "process", "close"], ["close"]),
     ("requests.before_close", ["submit", "process", "close"], ["close"]),

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import django
 
+from apps.requeststore.engine.errors import StoreUnavailable
+from apps.requeststore.queues.base import RequestQueue
+
 NUMBER = 60
 TTL = 3600
 
@@ -36,21 +39,31 @@ def main(path: Path, verbs: list[str]) -> None:
     yard.setup()
     (bound,) = yard.bizzes()
     kept = json.loads(path.read_text()) if path.exists() else {}
+    at = 0
     for verb in verbs:
-        if verb == "submit":
+        if verb in ("submit", "store"):
             if not kept:
                 kept = {"ids": yard.reserve(NUMBER), "now": yard.now()}
                 path.write_text(json.dumps(kept))
+            if verb == "store":
+                # The queue is away: they are stored and nothing more.
+                vars(yard._connections)["queue"] = _away
             yard.submit(bound, pages(NUMBER), by=yard.name, now=kept["now"], ids=kept["ids"])
+            vars(yard._connections).pop("queue", None)
         elif verb == "keep":
             Upkeep(yard).round(kept["now"] + 31_000)
+        elif verb == "late":
+            # Whoever had taken some has had them too long.
+            at = kept["now"] + 400_000
+            Upkeep(yard).round(at)
         elif verb == "process":
             # Two thirds of them; the others expire.
             while taken := yard.queue(bound).take(100, timeout=0.2):
-                takes = yard.take(bound, taken, owner=yard.name, now=kept["now"] + 40_000)
+                at = at or kept["now"] + 31_000
+                takes = yard.take(bound, taken, owner=yard.name, now=at + 9000)
                 requests = [each.request for each in takes if each.request is not None]
                 ends = [(one, Finish(one.id, one.tries, 1)) for one in requests if one.id % 3]
-                yard.finish(bound, ends, owner=yard.name, now=kept["now"] + 41_000)
+                yard.finish(bound, ends, owner=yard.name, now=at + 10_000)
                 yard.queue(bound).settle(taken)
         elif verb == "close":
             for later in (61, 1300, 3700, 7500):
@@ -62,6 +75,10 @@ def main(path: Path, verbs: list[str]) -> None:
         books.update(closed.by_flag)
     print(json.dumps({"books": books, "stored": len(yard.page(bound, limit=1000))}))
     yard.close()
+
+
+def _away(_bound: object) -> RequestQueue:
+    raise StoreUnavailable("the queue is away")
 
 
 if __name__ == "__main__":

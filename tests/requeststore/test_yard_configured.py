@@ -1,0 +1,151 @@
+"""The yard and its configuration: versions, epochs, what is switched off or cannot be applied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from apps.requeststore.engine.errors import (
+    UnknownBiz,
+)
+from apps.requeststore.engine.flags import PROCESSED
+from apps.requeststore.engine.sharding import split_of
+from apps.requeststore.errors import BizDisabled
+from apps.requeststore.models import ShardReport
+from apps.requeststore.services.yard import Yard, close_shared_yard, shared_yard
+from apps.requeststore.stores.base import (
+    EndCode,
+)
+from tests.requeststore.at_work import FOUR, OWNER, begin, finished, from_queue, taken
+from tests.requeststore.factories import make_bizzes, pages, save_bizzes
+from yardkit.clock import ManualClock
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.mark.covers("S4.9", "S4.10")
+def test_a_new_version_is_in_force_at_the_next_poll(yard: Yard) -> None:
+    bound = begin(yard)
+    project_id = bound.project_id
+    with pytest.raises(UnknownBiz, match="sports"):
+        yard.biz(project_id, "sports")
+    ShardReport.objects.all().delete()
+    number = save_bizzes(_project(project_id), news={}, sports={"priority": 5})
+    yard.wake()
+    assert yard.poll()
+    assert [each.name for each in yard.bizzes()] == ["sports", "news"]
+    assert yard.biz(project_id, "sports").version == number
+    assert yard.bizzes(project_id + 1) == []
+
+
+@pytest.mark.covers("S4.10")
+def test_it_is_in_force_within_a_second_of_use(request_nodes: dict[str, str]) -> None:
+    clock = ManualClock()
+    yard = Yard(name="tester", clock=clock)
+    project = make_bizzes(news={})
+    yard.setup()
+    save_bizzes(project, news={"priority": 7})
+    clock.advance(0.99)
+    yard.poll()
+    assert yard.biz(project.pk, "news").settings.priority == 7
+    yard.close()
+
+
+def _project(pk: int) -> Any:
+    from apps.projects.models import Project
+
+    return Project.objects.get(pk=pk)
+
+
+@pytest.mark.covers("S4.14", "S4.29")
+def test_old_ids_stay_reachable_whatever_is_saved(yard: Yard) -> None:
+    bound = begin(yard, **FOUR)
+    project = _project(bound.project_id)
+    now = yard.now()
+    ids = yard.submit(bound, pages(20), by="tester", now=now)
+    for biz in (
+        # As it should be done, with fewer and other splits; in place; with another name, and away
+        # from a node altogether.
+        {"epochs": [*FOUR["epochs"], {"since": now + 1, "splits": 2, "balance": "consistent"}]},
+        {"epochs": [{"splits": 7}]},
+        {"collection": "elsewhere", "database": "another"},
+        {"epochs": [{"splits": 4, "nodes": ["second"]}]},
+    ):
+        save_bizzes(project, news=biz)
+        yard.wake()
+        assert yard.poll()
+        changed = yard.biz(project.pk, "news")
+        fresh = Yard(name="another process")
+        fresh.setup()
+        for number in ids:
+            found = fresh.find(number)
+            assert found is not None
+            assert found.request.id == number
+        fresh.close()
+        page = yard.page(changed, limit=1000)
+        assert {*ids} <= {found.request.id for found in page}
+    changed = yard.biz(project.pk, "news")
+    takes = yard.take(changed, from_queue(yard, changed), owner=OWNER, now=yard.now())
+    requests = [take.request for take in takes if take.request is not None]
+    assert [each.id for each in requests] == ids
+    codes = yard.finish(changed, finished(requests, PROCESSED), owner=OWNER, now=yard.now())
+    assert codes == [EndCode.DONE] * 20
+
+
+@pytest.mark.covers("S4.14")
+def test_a_new_epoch_takes_what_comes_after_its_beginning(yard: Yard) -> None:
+    bound = begin(
+        yard, epochs=[{"splits": 2}, {"since": 2_000_000_000_000, "splits": 8, "nodes": ["second"]}]
+    )
+    before = yard.submit(bound, pages(16), by="tester", now=1_999_999_999_999)
+    after = yard.submit(bound, pages(16), by="tester", now=2_000_000_000_000)
+    for number, epoch in [(each, 0) for each in before] + [(each, 1) for each in after]:
+        found = yard.find(number, bound.project_id, "news")
+        assert found is not None
+        assert found.place.node == ("default", "second")[epoch]
+        split = split_of(number, bound.settings.epochs[epoch])
+        assert found.place.shard.collection == f"requests_{split:03d}"
+
+
+def test_a_disabled_biz_takes_no_more_and_gives_out_what_it_has(yard: Yard) -> None:
+    bound = begin(yard)
+    yard.submit(bound, pages(1), by="tester", now=yard.now())
+    save_bizzes(_project(bound.project_id), news={"enabled": False})
+    yard.wake()
+    yard.poll()
+    bound = yard.biz(bound.project_id, "news")
+    with pytest.raises(BizDisabled):
+        yard.submit(bound, pages(1), by="tester", now=yard.now())
+    assert len(taken(yard, bound)) == 1
+
+
+@pytest.mark.covers("S4.10")
+@pytest.mark.parametrize(
+    ("biz", "text"),
+    [
+        ({"epochs": [{"nodes": ["default", "mars"]}]}, "no node mars"),
+        ({"database": "news"}, "holds requests of the biz news"),
+    ],
+)
+def test_what_cannot_be_applied_is_told_and_the_last_version_goes_on(
+    yard: Yard, biz: dict[str, Any], text: str
+) -> None:
+    bound = begin(yard)
+    yard.submit(bound, pages(1), by="tester", now=yard.now())
+    save_bizzes(_project(bound.project_id), renamed=biz)
+    yard.wake()
+    yard.poll()
+    assert text in yard.problems[bound.project_id]
+    assert yard.biz(bound.project_id, "news").version == bound.version
+
+
+def test_shared_yard_follows_and_closes(request_nodes: dict[str, str]) -> None:
+    project = make_bizzes(news={})
+    bound = shared_yard().biz(project.pk, "news")
+    (number,) = shared_yard().submit(bound, pages(1), by="web", now=shared_yard().now())
+    save_bizzes(project, news={"priority": 3})
+    shared_yard().wake()
+    assert shared_yard().biz(project.pk, "news").settings.priority == 3
+    close_shared_yard()
+    assert shared_yard().find(number) is not None
