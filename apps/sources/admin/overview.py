@@ -33,6 +33,8 @@ class Trouble:
     icon: str
     text: str
     detail: str = ""
+    # Where to look; "": nowhere in particular.
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,22 +228,24 @@ def _troubles(lines: list[SourceLine], collectors: int) -> list[Trouble]:
         found.append(Trouble("danger", "cloud_off", text, detail))
     for each in lines:
         state, harvest = each.state, each.harvest
-        if harvest is not None and harvest.state == HarvestState.FAILED:
+        # One that was switched off or taken out of the configuration since needs nobody.
+        wanted = each.activity not in ("off", "gone")
+        if wanted and harvest is not None and harvest.state == HarvestState.FAILED:
             text = _("%(name)s failed; it goes on where it was when it is started again.")
             detail = harvest.error or (state.problem if state is not None else "")
-            found.append(Trouble("danger", "error", text % {"name": each.name}, detail))
+            found.append(Trouble("danger", "error", text % {"name": each.name}, detail, each.name))
         elif state is not None and state.waiting_for:
             text = _("%(name)s waits, and goes on by itself.") % {"name": each.name}
-            found.append(Trouble("warning", "hourglass", text, state.waiting_for))
+            found.append(Trouble("warning", "hourglass", text, state.waiting_for, each.name))
         elif each.is_quiet:
             text = _("%(name)s has read nothing for five minutes.") % {"name": each.name}
-            found.append(Trouble("warning", "hourglass", text))
+            found.append(Trouble("warning", "hourglass", text, source=each.name))
         if harvest is not None and not harvest.books["balanced"]:
             text = _("The books of %(name)s do not balance.") % {"name": each.name}
-            found.append(Trouble("danger", "warning", text, str(harvest.books)))
+            found.append(Trouble("danger", "warning", text, str(harvest.books), each.name))
         if any(note.get("code") in ("shrunk", "replaced") for note in _notes(harvest)):
             text = _("%(name)s is not what it was before.") % {"name": each.name}
-            found.append(Trouble("warning", "trending_down", text, " ".join(each.notes)))
+            found.append(Trouble("warning", "trending_down", text, " ".join(each.notes), each.name))
     return found
 
 

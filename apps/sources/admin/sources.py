@@ -132,9 +132,8 @@ class SourceAdmin(ReadOnly, ProjectScopedAdmin):
         line = _line(request, choice)
         title = _("Source %(name)s") % {"name": line.name}
         context = self._context(request, choice, title) | _source(choice, line)
-        context["form"] = MarkerForm(
-            initial={"marker": line.state.marker if line.state is not None else None}
-        )
+        # Not filled in: a harvest moves the marker while the page is open.
+        context["form"] = MarkerForm()
         return TemplateResponse(request, "admin/sources/source.html", context)
 
     def source_live_view(self, request: HttpRequest) -> HttpResponse:

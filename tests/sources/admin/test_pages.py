@@ -43,7 +43,7 @@ def person(project: Project, role: Role) -> Client:
 
 def html_of(answer: Any) -> str:
     assert answer.status_code == 200, answer.content[:500]
-    return answer.content.decode()
+    return str(answer.content.decode())
 
 
 def text_of(answer: Any) -> str:
@@ -104,17 +104,34 @@ def test_what_needs_a_person_comes_first(project: Project) -> None:
     old = timezone.now() - timedelta(minutes=6)
     SourceState.objects.create(project=project, name="news", activity="queued")
     harvest(project, state="failed", reason="error", error="status 500", ended_at=old)
-    text = text_of(person(project, Role.VIEWER).get(LIST))
+    answer = person(project, Role.VIEWER).get(LIST)
+    text = text_of(answer)
     assert "No collector runs" in text
     assert "Waiting: news" in text
     assert "news failed; it goes on where it was" in text
     assert "status 500" in text
+    troubles = html_of(answer).partition("data-troubles")[2].partition("</section>")[0]
+    assert f'href="{LIST}source/?project={project.pk}&amp;name=news"' in troubles
     Harvest.objects.all().delete()
     SourceState.objects.update(activity="running", waiting_for="broker: refused")
     harvest(project, moved_at=old, started_at=old, notes=[{"code": "shrunk", "from": 9, "to": 3}])
     text = text_of(person(project, Role.VIEWER).get(LIST))
-    assert "news waits, and goes on by itself. broker: refused" in text
+    assert "news waits, and goes on by itself. Show broker: refused" in text
     assert "fewer records than before: 9, now 3" in text
+
+
+def test_a_source_that_was_switched_off_or_taken_out_needs_nobody(project: Project) -> None:
+    now = timezone.now()
+    register_daemon(kind="collector", name="box", boot="1", host="box", pid=1)
+    for name in ("news", "prices", "former"):
+        SourceState.objects.create(project=project, name=name)
+        harvest(project, name, state="failed", reason="error", error="status 500", ended_at=now)
+    answer = person(project, Role.VIEWER).get(LIST)
+    text = text_of(answer)
+    assert "news failed" in text
+    assert "prices failed" not in text
+    assert "former failed" not in text
+    assert html_of(answer).count("status 500") == 4
 
 
 def test_operators_start_and_stop_by_buttons(project: Project) -> None:
