@@ -24,8 +24,10 @@ from apps.jobs.models import Schedule
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
 from apps.requeststore.engine.biz import DEFAULT_NODE
+from apps.requeststore.engine.checking import read_book
 from apps.requeststore.engine.errors import RequestStoreError
 from apps.requeststore.engine.masking import masked as masked_address
+from apps.requeststore.services.kind import KIND as BIZZES
 from apps.requeststore.stores.opening import open_node
 from apps.routing.placeholders import placeholders, problems
 from apps.routing.queries.tracks import KIND
@@ -72,6 +74,7 @@ def diagnose() -> list[Finding]:
         _runner,
         _celery,
         _routers,
+        _fetchers,
         _collectors,
         _placeholders,
         _failure_folders,
@@ -250,6 +253,24 @@ def _routers() -> Finding:
         ok=bool(routers) or not rules,
         detail=f"routers: {routers}, projects with active rules: {rules}",
         how="manage.py up starts one; without it, run manage.py run_router",
+    )
+
+
+def _fetchers() -> Finding:
+    try:
+        fetchers = live_daemons(kind="fetcher").count()
+        found = Configuration.objects.filter(kind=BIZZES, active__isnull=False)
+        rows = found.select_related("active")
+        books = [read_book(row.active.data)[0] for row in rows if row.active is not None]
+    except DatabaseError:
+        return Finding("Fetcher", "", ok=True, detail="not known: see DATABASE_URL")
+    count = sum(biz.enabled for book in books if book for biz in book.bizzes.values())
+    return Finding(
+        "Fetcher",
+        "",
+        ok=bool(fetchers) or not count,
+        detail=f"fetchers: {fetchers}, enabled bizzes: {count}",
+        how="manage.py up starts one; without it, run manage.py run_fetcher",
     )
 
 

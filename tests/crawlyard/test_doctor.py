@@ -93,6 +93,21 @@ def test_active_rules_need_a_router(daemons: Daemons) -> None:
     assert "run_router" in said["how"]
 
 
+def test_enabled_bizzes_need_a_fetcher(daemons: Daemons, tmp_path: Path) -> None:
+    daemons.migrate()
+    make = 'from apps.projects.models import Project; Project.objects.create(name="a", slug="a")'
+    daemons.manage("shell", "-v0", "-c", make)
+    file = tmp_path / "bizzes.json"
+    for enabled, status in ((False, 0), (True, 1)):
+        file.write_text(json.dumps({"bizzes": {"news": {"enabled": enabled}}}))
+        daemons.manage("config", "apply", "biz", str(file), "--project", "a")
+        findings = json.loads(daemons.manage("doctor", "--json", status=status).stdout)
+        said = [row for row in findings if not row["ok"]]
+        assert [row["setting"] for row in said] == (["Fetcher"] if enabled else [])
+    assert said[0]["detail"] == "fetchers: 0, enabled bizzes: 1"
+    assert "run_fetcher" in said[0]["how"]
+
+
 def test_enabled_sources_need_a_collector(daemons: Daemons, tmp_path: Path) -> None:
     daemons.migrate()
     make = 'from apps.projects.models import Project; Project.objects.create(name="a", slug="a")'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -147,6 +148,14 @@ def test_refusals_are_one_line(
     assert "\n" not in said
 
 
+def test_nothing_is_logged_before_an_answer(
+    say: Said, project: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        say("list", "news")
+    assert [record.name for record in caplog.records if record.name.startswith("apps.")] == []
+
+
 def test_a_bad_line_is_named_and_nothing_is_stored(
     say: Said, project: Project, tmp_path: Path
 ) -> None:
@@ -163,7 +172,7 @@ def test_a_bad_line_is_named_and_nothing_is_stored(
     file.write_bytes(b"https://a.cn/\n\xff\n")
     assert refused("submit", "news", str(file))[1].startswith("line 2: ")
     file.write_text('{"url": ')
-    assert refused("submit", "news", str(file))[1].startswith("line 1: ")
+    assert refused("submit", "news", str(file))[1] == "line 1: no JSON: Expecting value (column 8)"
     assert len(say("list", "news")[0].splitlines()) == 1
 
 

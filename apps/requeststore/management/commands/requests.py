@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -50,6 +51,7 @@ _UNPROCESSABLE: Final = 422
 # Lines that are stored together.
 _BATCH: Final = 1000
 _MOST_TOLD: Final = 20
+_following: Final = logging.getLogger("apps.configcenter.services.following")
 
 
 class Command(BaseCommand):
@@ -65,6 +67,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Exit status 0 when done, 1 when refused or away, 2 when an argument is wrong."""
         verb: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb']}")
+        level = _following.level
+        # Which version runs is news of a daemon; here it would stand before every answer.
+        _following.setLevel(logging.WARNING)
         try:
             verb(options)
         except DomainError as error:
@@ -83,6 +88,7 @@ class Command(BaseCommand):
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
         finally:
             close_shared_yard()
+            _following.setLevel(level)
 
     # --- looking --------------------------------------------------------------------------------
 
@@ -325,5 +331,9 @@ def _values(file: IO[bytes]) -> Iterator[tuple[int, object]]:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             if text:
                 yield number, json.loads(text) if text.startswith("{") else text
+        except json.JSONDecodeError as error:
+            # Its own text counts lines too: those of this one line.
+            flaw = f"line {number}: no JSON: {error.msg} (column {error.colno})"
+            raise CommandError(flaw, returncode=BAD_INPUT) from None
         except (ValueError, RecursionError) as error:
             raise CommandError(f"line {number}: {error}", returncode=BAD_INPUT) from None
