@@ -32,6 +32,13 @@ def problems(data: dict[str, Any]) -> dict[str, str]:
     return {each.place: each.code for each in KIND.check(data)}
 
 
+def test_a_refusal_says_what_is_taken_and_ends_where_it_ends() -> None:
+    source = {"kind": "jsn", "json": {"total": "meta..count"}}
+    said = {each.place: each.text for each in KIND.check({"sources": {"shop": source}})}
+    assert said["sources.shop.kind"] == "one of: octoparse, json"
+    assert said["sources.shop.json.total"].endswith('column 5, token "." (DOT)')
+
+
 @pytest.mark.covers("S0.28", "S0.29")
 def test_the_seeds_own_file_is_read_as_it_stands() -> None:
     raw = SEED_FILE.read_bytes()

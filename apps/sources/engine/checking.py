@@ -6,6 +6,7 @@ Pure: no database, no network. What only Django knows (cron, the broker's addres
 from __future__ import annotations
 
 import difflib
+import enum
 import re
 import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -126,6 +127,8 @@ def _of_type(place: str, value: Any, wanted: Any) -> Found | None:
     try:
         msgspec.convert(value, wanted)
     except msgspec.ValidationError as error:
+        if isinstance(wanted, enum.EnumMeta):
+            return Found(place, "bad_value", f"one of: {', '.join(map(str, wanted))}")
         # "Expected `int`, got `str` - at `$.total`": the place within is told with the text.
         text = str(error).replace("`", "").replace(" - at $", " at ")
         return Found(place, "bad_value", text)

@@ -21,7 +21,9 @@ def compiled(text: str) -> Any:
     try:
         return _jmespath.compile(text)
     except _Error as error:
-        raise BadPath(str(error).splitlines()[0]) from None
+        # The further lines are the expression and a pointer into it, which one line cannot hold.
+        first = str(error).splitlines()[0]
+        raise BadPath(first.removesuffix(", for expression:")) from None
 
 
 def find(text: str, value: Any) -> Any:
