@@ -82,7 +82,7 @@ def test_the_seeds_file_is_applied_by_the_command(
     project = make_project()
     call_command("config", "apply", "sources", str(SEED_FILE), "--project", project.slug)
     assert book(project.pk).defaults.ttl_seconds == 604_800
-    assert "guest" not in str(Configuration.objects.get().active.data.get("password", ""))  # type: ignore[union-attr]
+    assert "guest" not in str(Configuration.objects.get().active.data.get("password", ""))  # type: ignore[union-attr]  # it is active
     said = capsys.readouterr()
     assert "other_broker" in said.out + said.err or "is not used" in said.out + said.err
 

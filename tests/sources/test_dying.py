@@ -271,7 +271,7 @@ def test_a_broker_that_is_away_is_waited_for(
         calls["publish"] += 1
         if calls["publish"] in (2, 3, 5):
             raise BrokerUnavailable("no connection")
-        return publish(messages)  # type: ignore[arg-type]
+        return publish(messages)  # type: ignore[arg-type]  # as they came
 
     monkeypatch.setattr(broker, "publish", failing)
     harvest = yard.harvest(yard.collector(broker=broker))

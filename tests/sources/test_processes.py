@@ -129,7 +129,7 @@ def test_kills_at_any_line_lose_nothing(box: Box, double: OctoparseDouble) -> No
         point = "sources.before_publish" if number and at == 1 else point
         box.start("collector", FAILPOINTS=f"{point}=kill@{at}")
         process = box.daemons.processes["collector"]
-        box.until(lambda process=process: process.poll() is not None)  # type: ignore[misc]
+        box.until(lambda process=process: process.poll() is not None)  # type: ignore[misc]  # bound now
         assert process.returncode == -signal.SIGKILL, box.daemons.log("collector")
     box.start("collector")
     box.until(lambda: box.completed() == 2)

@@ -35,7 +35,7 @@ class AsksStore:
         """The answer to whatever was raised."""
         answer = answer_to(exc)
         if answer is None:
-            other: Response = super().handle_exception(exc)  # type: ignore[misc]
+            other: Response = super().handle_exception(exc)  # type: ignore[misc]  # of the view
             return other
         set_rollback()
         answer.exception = True

@@ -145,7 +145,7 @@ class RuleTesterMixin:
     def initial(self: Any, request: Request, *args: Any, **kwargs: Any) -> None:
         """To try a rule is a question, though it is asked by POST."""
         self.only_reads = self.action == "test_rule"
-        super().initial(request, *args, **kwargs)  # type: ignore[misc]
+        super().initial(request, *args, **kwargs)  # type: ignore[misc]  # of the view
 
     @extend_schema(request=RuleTestSerializer, responses=TestedSerializer)
     @action(detail=True, methods=["post"], url_path="rules/test", url_name="rules-test")

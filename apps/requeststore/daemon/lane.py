@@ -262,7 +262,7 @@ class Lane:
         for parts in [each for each, number in self._taken_with.items() if not number]:
             if parts is not self._parts:
                 del self._taken_with[parts]
-                await self._aside(lambda parts=parts: self._close_parts(parts))  # type: ignore[misc]
+                await self._aside(lambda parts=parts: self._close_parts(parts))  # type: ignore[misc]  # bound now
 
     def _close_parts(self, parts: Parts) -> None:
         """But for what others share with them."""

@@ -157,7 +157,7 @@ def _by_format(text: str, formats: Sequence[str]) -> datetime | None:
     for each in formats:
         try:
             # A zone is added by the caller where the format has none.
-            return datetime.strptime(text, each)  # noqa: DTZ007
+            return datetime.strptime(text, each)  # noqa: DTZ007 - its zone is added below
         except (ValueError, OverflowError):
             continue
     return None
@@ -174,7 +174,7 @@ def _by_looks(text: str) -> datetime | None:
         match = _DATE.fullmatch(text)
         if match is not None:
             year, month, day, hour, minute, second = (int(each or 0) for each in match.groups())
-            return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001
+            return datetime(year, month, day, hour, minute, second)  # noqa: DTZ001 - its zone is added below
     except (ValueError, OverflowError, OSError):
         return None
     for read in (datetime.fromisoformat, email.utils.parsedate_to_datetime):

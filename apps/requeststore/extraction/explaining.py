@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final
 
 import msgspec
-from lxml import etree  # type: ignore[import-untyped]
+from lxml import etree
 
 from apps.requeststore.extraction.fields import Field, Scope, Source
 from apps.requeststore.extraction.limits import MAX_VALUES

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from lxml import etree  # type: ignore[import-untyped]
+from lxml import etree
 
 from apps.requeststore.extraction.casting import Cast
 from apps.requeststore.extraction.collecting import Collector

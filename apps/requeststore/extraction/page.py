@@ -6,7 +6,7 @@ from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
-from lxml import etree  # type: ignore[import-untyped]
+from lxml import etree
 
 from apps.requeststore.extraction.limits import MAX_PAGE_BYTES, MAX_URL
 from apps.requeststore.extraction.problems import PageError

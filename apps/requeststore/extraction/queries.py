@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import re2
-from jmespath import (  # type: ignore[import-untyped]
+from jmespath import (
     exceptions,
     functions,
     parser,

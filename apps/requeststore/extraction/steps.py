@@ -111,7 +111,7 @@ def querying(query: Query) -> Step:
 
     def work(values: Values) -> Iterator[Any]:
         for value in values:
-            found = query(to_json(value, None))  # type: ignore[arg-type]
+            found = query(to_json(value, None))  # type: ignore[arg-type]  # never None here
             if isinstance(found, list):
                 yield from found
             elif found is not None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from lxml import etree  # type: ignore[import-untyped]
+from lxml import etree
 from parsel.csstranslator import GenericTranslator, HTMLTranslator
 
 from apps.requeststore.extraction.limits import MAX_NESTED_WALKS

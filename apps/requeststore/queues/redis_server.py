@@ -48,7 +48,7 @@ class RedisServer:
         self._url = url
         self.lease_seconds = lease_seconds
         try:
-            options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]
+            options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py
         except ValueError as error:
             raise BadSetting(f"REDIS_URL: {without_secrets(str(error), url)}") from None
         # Whatever the URL says: the library would send a push again whose answer was lost.

@@ -165,7 +165,7 @@ def merged(defaults: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, A
     both = {**defaults, **entry}
     inner = [each.get("json") for each in (defaults, entry)]
     if all(isinstance(each, dict) for each in inner):
-        both["json"] = {**inner[0], **inner[1]}  # type: ignore[dict-item]
+        both["json"] = {**inner[0], **inner[1]}  # type: ignore[dict-item]  # both are
     return both
 
 

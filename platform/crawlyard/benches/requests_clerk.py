@@ -140,17 +140,17 @@ def _work(yard: Yard, bound: BoundBiz, side: Side, entities: Sequence[Entity], c
     """Store and queue ``count`` requests, then take and finish them, in batches of ``entities``."""
     for start in range(0, count, len(entities)):
         some = entities[: count - start]
-        side.time("submit", lambda: yard.submit(bound, some, by=OWNER, now=yard.now()))  # noqa: B023
+        side.time("submit", lambda: yard.submit(bound, some, by=OWNER, now=yard.now()))  # noqa: B023 - called at once
     queue = yard.queue(bound)
     left = count
     while left > 0:
         taken = side.time("take", lambda: queue.take(len(entities), timeout=5.0))
         if not taken:
             return
-        takes = side.time("take", lambda: yard.take(bound, taken, owner=OWNER, now=yard.now()))  # noqa: B023
+        takes = side.time("take", lambda: yard.take(bound, taken, owner=OWNER, now=yard.now()))  # noqa: B023 - called at once
         done = [(each.request, _end(each.request)) for each in takes if each.request is not None]
-        side.time("finish", lambda: yard.finish(bound, done, owner=OWNER, now=yard.now()))  # noqa: B023
-        side.time("finish", lambda: queue.settle(taken))  # noqa: B023
+        side.time("finish", lambda: yard.finish(bound, done, owner=OWNER, now=yard.now()))  # noqa: B023 - called at once
+        side.time("finish", lambda: queue.settle(taken))  # noqa: B023 - called at once
         left -= len(taken)
     side.done += count
 

@@ -184,7 +184,7 @@ class Plant:
     def rows(self, biz: str, columns: str = "*") -> list[tuple[Any, ...]]:
         """Of the table, by key; [] before there is one."""
         query = (
-            f'SELECT {columns} FROM "records_p{self.project}_{biz}" ORDER BY request_id, position'  # noqa: S608
+            f'SELECT {columns} FROM "records_p{self.project}_{biz}" ORDER BY request_id, position'  # noqa: S608 - a test
         )
         url = self.daemons.environment.get("RECORDS_URL") or self.daemons.environment.get(
             "DATABASE_URL", ""

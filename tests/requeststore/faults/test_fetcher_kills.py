@@ -113,7 +113,7 @@ def test_nothing_is_lost_or_recorded_twice_whoever_dies(
     kill_redis(made, server, site)
 
     for biz in BIZZES:
-        made.until(lambda biz=biz: all_queued(made, biz), "what nobody has is queued")  # type: ignore[misc]
+        made.until(lambda biz=biz: all_queued(made, biz), "what nobody has is queued")  # type: ignore[misc]  # bound now
     made.start("last")
     stored = {biz: sum(made.flags(biz).values()) for biz in BIZZES}
     for biz, count in stored.items():

@@ -94,4 +94,4 @@ def flags(node: StorageNode) -> dict[int, int]:
 
 def page_ids(node: StorageNode, **how: object) -> list[int]:
     """The ids of a page."""
-    return [found.id for found in node.page(SHARD, biz="news", **how)]  # type: ignore[arg-type]
+    return [found.id for found in node.page(SHARD, biz="news", **how)]  # type: ignore[arg-type]  # a mix

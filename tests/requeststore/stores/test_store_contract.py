@@ -125,14 +125,14 @@ def test_nothing_is_asked_of_an_empty_batch(node: StorageNode) -> None:
     [
         NewRequest(-1, "news", NOW, b""),
         NewRequest(MAX_ID + 1, "news", NOW, b""),
-        NewRequest(1.5, "news", NOW, b""),  # type: ignore[arg-type]
+        NewRequest(1.5, "news", NOW, b""),  # type: ignore[arg-type]  # on purpose
         NewRequest(True, "news", NOW, b""),
         NewRequest(1, "ne\0ws", NOW, b""),
         NewRequest(1, "ne\ud800ws", NOW, b""),
         NewRequest(1, "n" * 64, NOW, b""),
         NewRequest(1, "news", -1, b""),
         NewRequest(1, "news", MAX_TS + 1, b""),
-        NewRequest(1, "news", NOW, "text"),  # type: ignore[arg-type]
+        NewRequest(1, "news", NOW, "text"),  # type: ignore[arg-type]  # on purpose
         NewRequest(1, "news", NOW, b"", priority=10),
         NewRequest(1, "news", NOW, b"", priority=-1),
     ],

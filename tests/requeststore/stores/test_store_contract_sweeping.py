@@ -314,7 +314,7 @@ def test_shards_are_known_by_their_prefix_and_go_alone(node: StorageNode) -> Non
 
 
 def test_a_shard_is_made_again_after_another_process_dropped_it(open_node: object) -> None:
-    first, second = open_node(), open_node()  # type: ignore[operator]
+    first, second = open_node(), open_node()  # type: ignore[operator]  # a fixture
     store(first, 1)
     assert store(second, 1) == [False]
     first.drop(SHARD)

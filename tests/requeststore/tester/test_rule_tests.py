@@ -167,7 +167,7 @@ class _Shop(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(page.body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name
         """Nothing."""
 
 

@@ -217,10 +217,10 @@ def _token_of(answer: Any) -> tuple[str, str, float]:
     token = data.get("access_token") if isinstance(data, dict) else None
     if not isinstance(token, str) or not token or not token.isascii() or "\n" in token:
         raise BadAnswer("the answer has no access_token")
-    seconds = data.get("expires_in", 0)  # type: ignore[union-attr]
+    seconds = data.get("expires_in", 0)  # type: ignore[union-attr]  # a token was in it
     if isinstance(seconds, str) and seconds.isascii() and seconds.isdecimal():
         seconds = int(seconds)
-    refresh = data.get("refresh_token")  # type: ignore[union-attr]
+    refresh = data.get("refresh_token")  # type: ignore[union-attr]  # as above
     return (
         token,
         refresh if isinstance(refresh, str) else "",
