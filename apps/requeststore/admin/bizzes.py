@@ -115,6 +115,8 @@ class BizAdmin(RequestPages, RebalancePages, ReadOnly):
             _("Overview"),
             standing=standing,
             flags=flag_lines(bound, standing),
+            # Not the counter itself: a template that asks it for "items" counts that word.
+            expiring=sorted((int(span), number) for span, number in standing.expiring.items()),
             configuration=Configuration.objects.filter(
                 kind=KIND, project_id=bound.project_id
             ).first(),

@@ -150,7 +150,9 @@ def test_an_id_that_is_gone_is_told_with_the_counts_of_its_time(
 
 def test_the_list_and_a_biz_show_their_books(project: Project, yard: Yard) -> None:
     store(yard, project, 20)
-    ShardReport.objects.filter(project=project).update(by_flag={"0": 250, "-1": 1, "2": 3})
+    ShardReport.objects.filter(project=project).update(
+        by_flag={"0": 250, "-1": 1, "2": 3}, expiring={"3600": 2, "300": 1}
+    )
     other = make_project()
     save_bizzes(other, hidden={})
     yard.wake()
@@ -161,6 +163,7 @@ def test_the_list_and_a_biz_show_their_books(project: Project, yard: Yard) -> No
     text = text_of(viewer.get(address("biz", f"{project.pk}.news")))
     assert "stored 1,016" in text
     assert "flag 2 · failed 12" in text
+    assert "About to expire unprocessed: 5:00: 4 · 1:00:00: 8" in text
     assert "The books balance" in text
     assert f"p{project.pk}.news" in text
     assert f"second crawlyard_p{project.pk}_news requests_003" in text
