@@ -35,7 +35,7 @@ class HarvestState(TextChoices):
 class Reason(TextChoices):
     """Why a harvest ended (seed S0.18 to S0.20)."""
 
-    END = "end", pgettext_lazy("harvest", "reached where the last one began")
+    END = "end", pgettext_lazy("harvest", "reached where the last one began, or the first record")
     EXPIRED = "expired", pgettext_lazy("harvest", "only records that are too old")
     MANUAL = "manual", pgettext_lazy("harvest", "stopped by a person")
     NOTHING = "nothing", pgettext_lazy("harvest", "the source has no records")

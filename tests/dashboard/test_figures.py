@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from apps.dashboard.templatetags.dashboard_tags import ago, clock, count, counter, size
+from apps.dashboard.templatetags.dashboard_tags import ago, clock, count, counter, lasting, size
 
 LIVE_JS = Path(__file__).resolve().parents[2] / "static" / "dashboard" / "live.js"
 
@@ -75,3 +75,18 @@ def test_the_script_writes_the_same() -> None:
     mine = {"count": count, "clock": clock, "size": size}
     expected = {name: [mine[name](value) for value in given] for name, given in values.items()}
     assert json.loads(done.stdout) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0, "0 s"),
+        (40, "40 s"),
+        (300, "5 min"),
+        (5400, "1 h 30 min"),
+        (86_400 + 61, "1 d 1 min"),
+        (7 * 86_400, "7 d"),
+    ],
+)
+def test_spans_of_time_are_told_in_their_two_largest_units(seconds: int, expected: str) -> None:
+    assert lasting(seconds) == expected

@@ -42,6 +42,23 @@ def clock(seconds: float) -> str:
 
 
 @register.filter
+def lasting(seconds: float) -> str:
+    """A span of time in its two largest units: ``7 d``, ``1 h 30 min``, ``5 min``, ``40 s``."""
+    whole = max(0, int(seconds))
+    minutes, second = divmod(whole, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    parts = [
+        (days, _("%(count)d d")),
+        (hour, _("%(count)d h")),
+        (minute, _("%(count)d min")),
+        (second, _("%(count)d s")),
+    ]
+    told = [text % {"count": number} for number, text in parts if number]
+    return " ".join(told[:2]) or parts[-1][1] % {"count": 0}
+
+
+@register.filter
 def ago(moment: datetime | None) -> str:
     """How long ago, in words: seconds first, then Django's own units."""
     if moment is None:

@@ -134,15 +134,20 @@ def _of_biz(each: Standing, now: datetime) -> BizAdvice:
         project_name=each.project,
         biz=each.biz,
         backlog=each.facts.backlog,
-        created_per_second=each.facts.created,
-        processed_per_second=each.facts.processed,
-        per_fetcher_per_second=each.forecast.capacity,
+        created_per_second=_rounded(each.facts.created),
+        processed_per_second=_rounded(each.facts.processed),
+        per_fetcher_per_second=_rounded(each.forecast.capacity),
         outlook=each.forecast.outlook.value,
         lateness=each.forecast.lateness.value,
         eta_seconds=each.forecast.eta_seconds,
         needed=each.forecast.needed,
         reason=sentence(each.forecast, each.facts, now=now),
     )
+
+
+def _rounded(rate: float | None) -> float | None:
+    """What was measured is no more exact than that."""
+    return None if rate is None else round(rate, 3)
 
 
 def _capacities(known: dict[str, float], bizzes: list[Standing]) -> dict[str, float]:

@@ -163,7 +163,7 @@ def test_the_list_and_a_biz_show_their_books(project: Project, yard: Yard) -> No
     text = text_of(viewer.get(address("biz", f"{project.pk}.news")))
     assert "stored 1,016" in text
     assert "flag 2 · failed 12" in text
-    assert "About to expire unprocessed: 5:00: 4 · 1:00:00: 8" in text
+    assert "About to expire unprocessed: 5 min: 4 · 1 h: 8" in text
     assert "The books balance" in text
     assert f"p{project.pk}.news" in text
     assert f"second crawlyard_p{project.pk}_news requests_003" in text
