@@ -140,6 +140,21 @@ def test_what_cannot_be_applied_is_told_and_the_last_version_goes_on(
     assert yard.biz(bound.project_id, "news").version == bound.version
 
 
+@pytest.mark.covers("S4.10")
+def test_one_bad_biz_keeps_a_new_process_from_no_other(yard: Yard) -> None:
+    project = make_bizzes(news={}, lost={"epochs": [{"nodes": ["nowhere"]}]})
+    yard.setup()
+    assert "nowhere" in yard.problems[project.pk]
+    assert [each.name for each in yard.bizzes(project.pk)] == ["news"]
+    with pytest.raises(UnknownBiz):
+        yard.biz(project.pk, "lost")
+    save_bizzes(project, news={"priority": 2}, lost={})
+    yard.wake()
+    yard.poll()
+    assert sorted(each.name for each in yard.bizzes(project.pk)) == ["lost", "news"]
+    assert project.pk not in yard.problems
+
+
 def test_shared_yard_follows_and_closes(request_nodes: dict[str, str]) -> None:
     project = make_bizzes(news={})
     bound = shared_yard().biz(project.pk, "news")

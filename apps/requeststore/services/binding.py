@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -64,13 +65,27 @@ def bind(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
         errors = [str(told(flaw)) for flaw in flaws if not flaw.warning]
         raise BadSetting("; ".join(errors[:5]))
     owners = owners_of_shards(active.project_id)
+    return {name: _checked(active, name, biz, owners, nodes) for name, biz in book.bizzes.items()}
+
+
+def bind_some(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
+    """Of a version that ``bind`` refuses, the bizzes with which nothing is wrong."""
+    book, _flaws = read_book(active.data)
+    owners = owners_of_shards(active.project_id)
     found = dict[str, BoundBiz]()
-    for name, biz in book.bizzes.items():
-        bound = bound_biz(active.project_id, name, biz, active.number)
-        _check_nodes(bound, nodes)
-        _check_owners(bound, owners)
-        found[name] = with_former(bound, owners, nodes)
+    for name, biz in book.bizzes.items() if book is not None else ():
+        with suppress(BadSetting, UnknownNode):
+            found[name] = _checked(active, name, biz, owners, nodes)
     return found
+
+
+def _checked(
+    active: Active, name: str, biz: Biz, owners: dict[Place, str], nodes: Collection[str]
+) -> BoundBiz:
+    bound = bound_biz(active.project_id, name, biz, active.number)
+    _check_nodes(bound, nodes)
+    _check_owners(bound, owners)
+    return with_former(bound, owners, nodes)
 
 
 def bound_biz(project_id: int, name: str, biz: Biz, version: int) -> BoundBiz:

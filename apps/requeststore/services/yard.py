@@ -19,11 +19,11 @@ from django.db import InterfaceError, OperationalError, connection
 
 from apps.configcenter.services import Active, Follower
 from apps.requeststore.engine.entity import Entity
-from apps.requeststore.engine.errors import StoreUnavailable, UnknownBiz
+from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable, UnknownBiz
 from apps.requeststore.engine.limits import MAX_TS
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.queues.base import RequestQueue, Taken
-from apps.requeststore.services.binding import BoundBiz, bind, bind_retired
+from apps.requeststore.services.binding import BoundBiz, bind, bind_retired, bind_some
 from apps.requeststore.services.connections import Connections
 from apps.requeststore.services.ids import Ids
 from apps.requeststore.services.kind import KIND
@@ -121,7 +121,17 @@ class Yard:
         return _sorted(self._retired, project_id)
 
     def _apply(self, project_id: int, active: Active | None) -> None:
-        bound = {} if active is None else bind(active, self._connections.urls)
+        try:
+            bound = {} if active is None else bind(active, self._connections.urls)
+        except RequestStoreError:
+            if project_id not in self._bound and active is not None:
+                # No last version goes on in a process that has just started: one bad biz must not
+                # keep all others from being swept and counted.
+                self._use(project_id, bind_some(active, self._connections.urls))
+            raise
+        self._use(project_id, bound)
+
+    def _use(self, project_id: int, bound: dict[str, BoundBiz]) -> None:
         retired = bind_retired(project_id, bound, self._connections.urls)
         # Replaced as a whole: others read it meanwhile.
         self._bound = {**self._bound, project_id: bound}
