@@ -91,9 +91,11 @@ class _Choice:
     def __init__(self, request: HttpRequest) -> None:
         given = request.POST if request.method == "POST" else request.GET
         projects = projects_of(request, Role.VIEWER)
-        self.bizzes = [each for each in shared_yard().bizzes() if each.project_id in projects]
+        seen = [each for each in shared_yard().bizzes() if each.project_id in projects]
+        # The yard looks every half second: a project may be gone since.
+        names = Project.objects.in_bulk({each.project_id for each in seen})
+        self.bizzes = [each for each in seen if each.project_id in names]
         self.bizzes.sort(key=lambda each: (each.project_id, each.name))
-        names = Project.objects.in_bulk({each.project_id for each in self.bizzes})
         self.options = [
             (_id(each), f"{names[each.project_id]} / {each.name}") for each in self.bizzes
         ]

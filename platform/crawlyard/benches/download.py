@@ -81,7 +81,7 @@ def _ours(url: str, pages: int) -> dict[str, Any]:
     units = [
         _tapped(unit)
         for unit in box(host="", port=0, agents=AGENTS, builds_apart=False)
-        if unit.name not in ("web", "worker", "beat", "router", "seeds")
+        if unit.name in ("center", "statistics", "logs") or unit.name.startswith("agent-")
     ]
     supervisor = Supervisor(units, lambda name, line: lines.append(f"{name} {line}"))
     with Stop() as stop:

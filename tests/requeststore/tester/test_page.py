@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from apps.requeststore.engine.entity import Entity
 from apps.requeststore.models import SamplePage
 from apps.requeststore.services.rule_tests import write_definition
 from apps.requeststore.services.yard import shared_yard
-from tests.access.factories import enter, make_project, make_user
+from tests.access.factories import enter, make_project, make_superuser, make_user
 from tests.e2e.chromium import keep, launched, watch
 from tests.requeststore.tester.shop import RULE, make_sample, shop
 
@@ -42,6 +43,18 @@ def posted(client: Client, body: dict[str, Any], status: int = 200) -> str:
     answer = client.post(reverse(VIEW), body)
     assert answer.status_code == status, answer.content
     return str(answer.content.decode())
+
+
+def test_a_project_that_is_gone_takes_no_page_with_it(
+    project: Project, sample: SamplePage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard = shared_yard()
+    gone = replace(yard.biz(project.pk, "news"), project_id=project.pk + 1000)
+    bizzes = [gone, *yard.bizzes()]
+    monkeypatch.setattr(yard, "bizzes", lambda: bizzes)
+    html = enter(make_superuser()).get(reverse(VIEW)).content.decode()
+    assert f"{project.pk}.news" in html
+    assert f"{gone.project_id}.news" not in html
 
 
 def test_the_page_begins_with_the_active_rule(project: Project, sample: SamplePage) -> None:
