@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from django.conf import LazySettings
 
-from apps.requeststore.services.yard import Yard, close_shared_yard
-from apps.runtime.services import close_shared_broker
+if TYPE_CHECKING:
+    from apps.requeststore.services.yard import Yard
 
 
 @pytest.fixture
@@ -17,6 +18,10 @@ def request_nodes(
     tmp_path: Path, settings: LazySettings, sqlite_broker_url: str
 ) -> Iterator[dict[str, str]]:
     """Two embedded storage nodes, ``default`` and ``second``, and an embedded broker."""
+    # Not at the top: some tests run with a few of the apps only.
+    from apps.requeststore.services.yard import close_shared_yard
+    from apps.runtime.services import close_shared_broker
+
     nodes = {name: f"sqlite:///{tmp_path / name}" for name in ("default", "second")}
     settings.REQUESTS_NODES = nodes
     settings.REDIS_URL = ""
@@ -31,6 +36,8 @@ def request_nodes(
 @pytest.fixture
 def yard(request_nodes: dict[str, str]) -> Iterator[Yard]:
     """A yard on these nodes; ``setup`` is the test's affair."""
+    from apps.requeststore.services.yard import Yard
+
     made = Yard(name="tester")
     yield made
     made.close()
