@@ -33,6 +33,8 @@ from crawlyard.units import box
 from yardkit.stop import Stop
 
 AGENTS = 2
+# Parts of a box that a crawl does without.
+_NOT_NEEDED = ("web", "worker", "beat", "router", "seeds", "fetcher", "collector")
 CONCURRENCY = 100
 LIMIT_SECONDS = 300.0
 # What the center may add to a request's way, at the median.
@@ -81,7 +83,7 @@ def _ours(url: str, pages: int) -> dict[str, Any]:
     units = [
         _tapped(unit)
         for unit in box(host="", port=0, agents=AGENTS, builds_apart=False)
-        if unit.name in ("center", "statistics", "logs") or unit.name.startswith("agent-")
+        if unit.name not in _NOT_NEEDED
     ]
     supervisor = Supervisor(units, lambda name, line: lines.append(f"{name} {line}"))
     with Stop() as stop:
