@@ -29,11 +29,21 @@ class Sample:
 class Metric:
     """A gauge or a counter; made by a registry."""
 
-    def __init__(self, name: str, kind: Kind, help_text: str, labels: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        help_text: str,
+        labels: tuple[str, ...],
+        *,
+        absent_is_zero: bool = False,
+    ) -> None:
         self.name = name
         self.kind: Kind = kind
         self.help = help_text
         self.labels = labels
+        self.absent_is_zero = absent_is_zero
+        self.failed = False
         self.read: Callable[[], Reading] | None = None
         self._values: dict[tuple[str, ...], float] = {}
         self._lock = threading.Lock()
@@ -61,17 +71,18 @@ class Metric:
             with self._lock:
                 return self._samples(dict(self._values))
         try:
-            reading = self.read()
-            samples = self._samples(
-                reading if isinstance(reading, Mapping) else {(): float(reading)}
-            )
+            samples = self.of(self.read())
         except Exception:  # one metric that cannot be read must not hide the others
             if not self._unreadable:
                 logger.exception("cannot read metric %s", self.name)
-            self._unreadable = True
+            self._unreadable = self.failed = True
             return []
-        self._unreadable = False
+        self._unreadable = self.failed = False
         return samples
+
+    def of(self, reading: Reading) -> list[Sample]:
+        """The samples that a reading stands for."""
+        return self._samples(reading if isinstance(reading, Mapping) else {(): float(reading)})
 
     def _key(self, labels: Mapping[str, str]) -> tuple[str, ...]:
         if set(labels) != set(self.labels):
@@ -85,11 +96,62 @@ class Metric:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a metric is, whether or not there is a number of it now.
+
+    ``absent_is_zero``: of what a reading does not name there is none, such as messages of a
+    queue in a count of rows by queue. ``failed``: it could not be read last time.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...]
+    absent_is_zero: bool
+    failed: bool
+
+
+class Group:
+    """Metrics with the same labels that one reading brings; made by a registry."""
+
+    def __init__(
+        self, metrics: Sequence[Metric], read: Callable[[], Mapping[str, Reading]]
+    ) -> None:
+        self._metrics = metrics
+        self._read = read
+        self._unreadable = False
+
+    def samples(self) -> list[Sample]:
+        """The numbers of all of them now; none when the reading fails, which is logged once."""
+        try:
+            found = self._read()
+            samples = [
+                sample
+                for metric in self._metrics
+                if metric.name in found
+                for sample in metric.of(found[metric.name])
+            ]
+        except Exception:  # those that cannot be read must not hide the others
+            if not self._unreadable:
+                logger.exception("cannot read metrics %s", [each.name for each in self._metrics])
+            self._unreadable = True
+            for metric in self._metrics:
+                metric.failed = True
+            return []
+        self._unreadable = False
+        for metric in self._metrics:
+            metric.failed = False
+        return samples
+
+
 class Registry:
     """A set of metrics. Thread-safe."""
 
     def __init__(self) -> None:
         self._metrics: dict[str, Metric] = {}
+        # What is asked for numbers, in the order of registration.
+        self._sources: list[Metric | Group] = []
         self._lock = threading.Lock()
 
     def gauge(
@@ -98,9 +160,13 @@ class Registry:
         help: str,  # noqa: A002 - the word everybody knows for it
         labels: Sequence[str] = (),
         read: Callable[[], Reading] | None = None,
+        *,
+        absent_is_zero: bool = False,
     ) -> Metric:
         """A number that rises and falls: from ``read`` at each sampling, or by ``set``."""
-        metric = self._register(name, "gauge", help, labels)
+        metric = self._register(
+            name, "gauge", help, labels, alone=True, absent_is_zero=absent_is_zero
+        )
         if read is not None:
             metric.read = read
         return metric
@@ -110,21 +176,83 @@ class Registry:
         name: str,
         help: str,  # noqa: A002 - the word everybody knows for it
         labels: Sequence[str] = (),
+        read: Callable[[], Reading] | None = None,
     ) -> Metric:
-        """A number that only rises, by ``inc``."""
-        return self._register(name, "counter", help, labels)
+        """A number that only rises: from ``read``, such as a sum of the books, or by ``inc``."""
+        metric = self._register(name, "counter", help, labels, alone=True)
+        if read is not None:
+            metric.read = read
+        return metric
+
+    def group(
+        self,
+        gauges: Mapping[str, str],
+        read: Callable[[], Mapping[str, Reading]],
+        labels: Sequence[str] = (),
+        counters: Mapping[str, str] | None = None,
+        *,
+        absent_is_zero: bool = False,
+    ) -> None:
+        """Several metrics that one question answers, such as one query.
+
+        Args:
+            gauges: Their texts by name.
+            read: Readings by name; a name that is left out has no number now.
+            labels: Of each of them.
+            counters: Those that only rise, likewise.
+            absent_is_zero: Of the gauges: see ``Description``.
+
+        Raises:
+            ValueError: one of the names is taken.
+        """
+        taken = [name for name in (*gauges, *(counters or {})) if name in self._metrics]
+        if taken:
+            raise ValueError(f"metric {taken[0]} exists")
+        metrics = [
+            self._register(name, "gauge", text, labels, absent_is_zero=absent_is_zero)
+            for name, text in gauges.items()
+        ]
+        metrics += [
+            self._register(name, "counter", text, labels) for name, text in (counters or {}).items()
+        ]
+        with self._lock:
+            self._sources.append(Group(metrics, read))
 
     def snapshot(self) -> list[Sample]:
         """Every number of every metric, in the order of registration."""
         with self._lock:
-            metrics = list(self._metrics.values())
-        return [sample for metric in metrics for sample in metric.samples()]
+            sources = list(self._sources)
+        return [sample for source in sources for sample in source.samples()]
 
-    def _register(self, name: str, kind: Kind, help_text: str, labels: Sequence[str]) -> Metric:
+    def described(self) -> list[Description]:
+        """What there is, by name."""
+        with self._lock:
+            metrics = sorted(self._metrics.values(), key=lambda each: each.name)
+        return [
+            Description(
+                each.name, each.kind, each.help, each.labels, each.absent_is_zero, each.failed
+            )
+            for each in metrics
+        ]
+
+    def _register(
+        self,
+        name: str,
+        kind: Kind,
+        help_text: str,
+        labels: Sequence[str],
+        *,
+        alone: bool = False,
+        absent_is_zero: bool = False,
+    ) -> Metric:
         with self._lock:
             metric = self._metrics.get(name)
             if metric is None:
-                metric = self._metrics[name] = Metric(name, kind, help_text, tuple(labels))
+                metric = self._metrics[name] = Metric(
+                    name, kind, help_text, tuple(labels), absent_is_zero=absent_is_zero
+                )
+                if alone:
+                    self._sources.append(metric)
             elif (metric.kind, metric.labels) != (kind, tuple(labels)):
                 raise ValueError(f"metric {name} exists as a {metric.kind} of {metric.labels}")
             return metric
@@ -133,4 +261,6 @@ class Registry:
 _registry = Registry()
 gauge = _registry.gauge
 counter = _registry.counter
+group = _registry.group
+described = _registry.described
 snapshot = _registry.snapshot

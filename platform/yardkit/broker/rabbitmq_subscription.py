@@ -18,6 +18,7 @@ import pika
 from pika.channel import Channel
 from pika.exceptions import ChannelClosed
 
+from yardkit.broker import traffic
 from yardkit.broker.backoff import Backoff
 from yardkit.broker.base import (
     DEAD_QUEUE,
@@ -82,6 +83,7 @@ class RabbitSubscription:
         return self._inbox.take(limit, timeout)
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
+        traffic.settled(self._queue, len(deliveries))
         self._core.post(partial(self._finish, _tags(deliveries), give_back=False))
 
     def requeue(self, deliveries: Sequence[Delivery]) -> None:
@@ -102,6 +104,7 @@ class RabbitSubscription:
                 delivery.headers, reason=reason, queue=self._queue, died_at=time.time()
             ),
         )
+        traffic.settled(self._queue, 1)
         self._core.post(partial(self._bury, tag, dead))
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from yardkit.broker import traffic
 from yardkit.broker.base import Delivery
 from yardkit.broker.inbox import Inbox
 from yardkit.broker.sqlite_operations import Bury, Finish
@@ -44,6 +45,7 @@ class SqliteSubscription:
         return self._inbox.take(limit, timeout)
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
+        traffic.settled(self._queue, len(deliveries))
         self._finish(deliveries, give_back=False)
 
     def requeue(self, deliveries: Sequence[Delivery]) -> None:
@@ -56,6 +58,7 @@ class SqliteSubscription:
 
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
         if isinstance(delivery.tag, Tag):
+            traffic.settled(self._queue, 1)
             envelope = bury_delivery(delivery, reason=reason, died_at=time.time())
             self._worker.submit(Bury(self, delivery.tag, envelope))
 

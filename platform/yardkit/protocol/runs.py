@@ -53,7 +53,7 @@ class LifecycleAnswer(Message, frozen=True, kw_only=True, tag="lifecycle_answer"
     reason: str = ""
 
 
-class LogRecord(msgspec.Struct, frozen=True, array_like=True):
+class LogRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One line. ``seq`` counts from 1 inside (stream, boot); ``at`` is Unix seconds.
 
     ``source`` says where it came from: stdout, stderr, a step of a build, a logger.
@@ -97,7 +97,8 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     the run ended, and ``out`` those still on their way; ``held`` of these wait at the center. A
     late answer that is accepted moves its attempt from ``timed_out`` to ``returned``, and one that
     is out in its stead to ``timed_out``. ``duplicates`` are answers that were not accepted; they
-    stand outside the equation. ``agents`` counts answers by agent.
+    stand outside the equation. ``agents`` counts answers by agent, ``fields`` in how many of
+    ``items`` a field had a value.
     """
 
     run: int
@@ -122,6 +123,7 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     queued: int = 0
     in_flight: int = 0
     agents: dict[str, int] = {}
+    fields: dict[str, int] = {}
     failures: list[FailureNote] = []
     final: bool = False
 
