@@ -192,7 +192,7 @@ class Caller:
                 output.seed.open += 1
         elif isinstance(output, dict):
             self._items.add(output)
-            self._ledger.items += 1
+            self._ledger.take_item(output)
         elif isinstance(output, Seed):
             self._desk.found(output, seed)
         else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from yardkit.protocol import FailureNote, RunCounters
+from yardspider.coverage import FieldCoverage
 
 # Notes that one message carries; the rest waits for the next.
 NOTES_PER_MESSAGE = 200
@@ -60,6 +61,8 @@ class Ledger:
     in its place: nobody waits for it any more. Answers that are not accepted are ``duplicates``
     and stand in no equation.
 
+    ``coverage``: in how many of the items each field had a value.
+
     ``notes`` are the failures that nobody has confirmed yet; ``first_failures`` some to show.
     """
 
@@ -80,6 +83,7 @@ class Ledger:
         self.items = 0
         self.bytes_received = 0
         self.agents: dict[str, int] = {}
+        self.coverage = FieldCoverage()
         self.notes: deque[FailureNote] = deque()
         self.first_failures: list[FailureNote] = []
 
@@ -91,6 +95,11 @@ class Ledger:
     def ended_attempts(self) -> int:
         """Attempts that are not out any more."""
         return self.returned + self.skipped + self.timed_out + self.refused + self.cancelled
+
+    def take_item(self, item: dict[str, Any]) -> None:
+        """An item that was kept."""
+        self.items += 1
+        self.coverage.add(item)
 
     def fail(self, url: str, status: int, reason: str) -> None:
         """A request has failed for good."""
@@ -123,6 +132,7 @@ class Ledger:
             **self.counts(),
             **depths._asdict(),
             agents=dict(self.agents),
+            fields=self.coverage.counts(),
             failures=failures,
             final=final,
         )

@@ -76,6 +76,8 @@ def run_process(
             engine.stop(stop.signal_name)
 
         loop.add_reader(stop.fileno(), on_stop)
+        if run_dir is not None:
+            log.info("%s starts", type(spider).__qualname__)
         try:
             return await engine.run()
         finally:
@@ -147,7 +149,18 @@ def finish(outcome: Outcome, run_dir: Path | None, stop: Stop) -> int:
             write_exit(run_dir, content)
         except OSError as error:
             raise RunFailed(f"cannot write into {run_dir}: {error.strerror or error}") from error
-    if outcome.state == "failed":
+    if outcome.state == "exited" and run_dir is not None:
+        # Its log says something even where the spider's own code says nothing.
+        counts = outcome.ledger
+        log.info(
+            "ended after %.1f s: %d requests succeeded, %d failed; %d pages, %d items",
+            outcome.seconds,
+            counts.success,
+            counts.failed,
+            counts.pages,
+            counts.items,
+        )
+    elif outcome.state == "failed":
         log.error("run failed: %s", outcome.reason)
     elif outcome.state == "stopped":
         log.warning("stopped by %s, %d requests left", outcome.reason, outcome.ledger.left)
