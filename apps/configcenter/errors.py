@@ -34,6 +34,14 @@ class BadConfig(ConfigError):
     detail = _("The configuration has problems.")
 
 
+class NotOfPlatform(ConfigError):
+    """Only projects have configurations of this kind."""
+
+    code = "not_of_platform"
+    status = 422
+    detail = _("Only projects have a configuration of this kind.")
+
+
 class SavedMeanwhile(ConfigError):
     """Somebody has saved a version since the caller read the newest one."""
 

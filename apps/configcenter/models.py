@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from django.db import models
 from django.db.models import F, Q
 from django.utils import timezone
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from apps.access.models import User
@@ -24,14 +25,21 @@ MAX_NOTE = 2_000
 
 
 class Configuration(models.Model):
-    """The configuration of one kind in one project; its row is what writers lock."""
+    """The configuration of one kind in one project; its row is what writers lock.
+
+    Without a project it is the platform's, which some kinds have (``Kind.platform``), and is for
+    those who see everything.
+    """
 
     kind = models.CharField(_("kind"), max_length=32)
     project = models.ForeignKey(
         "projects.Project",
         verbose_name=_("project"),
+        null=True,
+        blank=True,
         on_delete=models.PROTECT,
         related_name="+",
+        help_text=_("Empty: of the platform."),
     )
     newest = models.PositiveIntegerField(_("newest version"), default=0)
     active = models.ForeignKey(
@@ -51,10 +59,36 @@ class Configuration(models.Model):
         ordering: ClassVar = ["kind", "project_id"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["kind", "project"], name="configcenter_one_a_project"),
+            models.UniqueConstraint(
+                fields=["kind"], condition=Q(project=None), name="configcenter_one_of_platform"
+            ),
         ]
 
     def __str__(self) -> str:
-        return f"{self.kind} · {self.project}"
+        return f"{self.kind} · {self.owner_label}"
+
+    @property
+    def home_id(self) -> int:
+        """The id of its project, for kinds of which the platform has none.
+
+        Raises:
+            ValueError: it is the platform's.
+        """
+        if self.project_id is None:
+            raise ValueError(f"{self} belongs to no project")
+        return self.project_id
+
+    @property
+    def home_slug(self) -> str:
+        """The short name of that project. Raises ``ValueError``, too."""
+        if self.project is None:
+            raise ValueError(f"{self} belongs to no project")
+        return self.project.slug
+
+    @property
+    def owner_label(self) -> str:
+        """The project's name, or the word for the platform."""
+        return gettext("Platform") if self.project is None else str(self.project)
 
 
 class Fixed(models.Model):

@@ -70,7 +70,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
 
     list_display = (
         "kind_label",
-        "project",
+        "owner",
         "active_label",
         "newest_label",
         "running",
@@ -121,6 +121,11 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         """The title of the kind."""
         return kind_title(row.kind)
 
+    @display(description=_("project"), ordering="project__name")
+    def owner(self, row: Configuration) -> str:
+        """Whose it is: a project's, or the platform's."""
+        return row.owner_label
+
     @display(description=_("active version"), label={"active": "success", "none": "warning"})
     def active_label(self, row: Configuration) -> tuple[str, str]:
         """The number of the active version."""
@@ -160,7 +165,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         context = {
             **self.admin_site.each_context(request),
             "title": kind_title(row.kind),
-            "subtitle": str(row.project),
+            "subtitle": row.owner_label,
             "opts": self.opts,
             "media": self.media,
             "row": row,
@@ -175,9 +180,9 @@ class ConfigurationAdmin(ProjectScopedAdmin):
             "may_revert": row.project_id in projects_of(request, Role.OPERATOR)
             and row.activations.filter(previous__isnull=False).exists(),
             "all_versions": reverse("admin:configcenter_configversion_changelist")
-            + f"?configuration__kind={row.kind}&configuration__project__id__exact={row.project_id}",
+            + f"?configuration__kind={row.kind}&{_of_owner(row)}",
             "new_version": reverse("admin:configcenter_configuration_add")
-            + f"?kind={row.kind}&project={row.project_id}",
+            + f"?kind={row.kind}&project={row.project_id or ''}",
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/configcenter/configuration.html", context)
@@ -241,7 +246,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         context |= {
             "form": form,
             "kind_title": kind_title(kind.name),
-            "project": project,
+            "project": project or gettext("Platform"),
             "row": row,
         }
         return TemplateResponse(request, "admin/configcenter/edit.html", context)
@@ -251,7 +256,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         request: HttpRequest,
         form: VersionForm,
         kind: services.Kind,
-        project: Model,
+        project: Model | None,
         row: Configuration | None,
     ) -> HttpResponse | Looked | None:
         """Save, or only look; refusals become errors of the form, and the answer is None."""
@@ -278,12 +283,16 @@ class ConfigurationAdmin(ProjectScopedAdmin):
 
 @transaction.atomic
 def _save(
-    person: User | None, kind: services.Kind, project: Model, data: Data, values: dict[str, Any]
+    person: User | None,
+    kind: services.Kind,
+    project: Model | None,
+    data: Data,
+    values: dict[str, Any],
 ) -> services.Saved:
     now = timezone.now()
     saved = services.save_version(
         kind=kind.name,
-        project_id=project.pk,
+        project_id=None if project is None else project.pk,
         data=data,
         actor=person,
         now=now,
@@ -293,6 +302,12 @@ def _save(
     if values["activate"] and saved.version.configuration.active_id != saved.version.pk:
         services.activate(version=saved.version, actor=person, now=now, note=values["note"])
     return saved
+
+
+def _of_owner(row: Configuration) -> str:
+    if row.project_id is None:
+        return "configuration__project__isnull=True"
+    return f"configuration__project__id__exact={row.project_id}"
 
 
 def typed_note(request: HttpRequest) -> str:

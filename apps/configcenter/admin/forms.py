@@ -7,6 +7,7 @@ from typing import Any, cast
 from django import forms
 from django.apps import apps
 from django.http import HttpRequest
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import (
     UnfoldAdminSelectWidget,
@@ -15,9 +16,11 @@ from unfold.widgets import (
     UnfoldBooleanWidget,
 )
 
+from apps.access.admin.base import projects_of
 from apps.access.querysets import VisibleQuerySet
 from apps.access.states import Role
 from apps.configcenter.engine.plain import MAX_BYTES
+from apps.configcenter.errors import NotOfPlatform
 from apps.configcenter.models import MAX_NOTE
 from apps.configcenter.services import all_kinds
 
@@ -33,16 +36,34 @@ class ChoiceForm(forms.Form):
 
     kind = forms.ChoiceField(label=_("Kind"), widget=UnfoldAdminSelectWidget)
     project: forms.ModelChoiceField[Any] = forms.ModelChoiceField(
-        label=_("Project"), queryset=None, widget=UnfoldAdminSelectWidget
+        label=_("Project"),
+        queryset=None,
+        required=False,
+        empty_label=None,
+        widget=UnfoldAdminSelectWidget,
     )
 
     def __init__(self, request: HttpRequest, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         kinds = [(kind.name, kind.title) for kind in all_kinds()]
         cast("forms.ChoiceField", self.fields["kind"]).choices = kinds
-        cast("forms.ModelChoiceField[Any]", self.fields["project"]).queryset = editable_projects(
-            request
-        )
+        project = cast("forms.ModelChoiceField[Any]", self.fields["project"])
+        project.queryset = editable_projects(request)
+        self._may_platform = None in projects_of(request, Role.EDITOR)
+        if self._may_platform:
+            project.empty_label = gettext("Platform")
+
+    def clean(self) -> dict[str, Any]:
+        """Without a project it is the platform's, where the kind and the person may."""
+        values = super().clean() or {}
+        kind = next((each for each in all_kinds() if each.name == values.get("kind")), None)
+        if kind is None or "project" not in values or values["project"] is not None:
+            return values
+        if not self._may_platform:
+            self.add_error("project", _("Choose a project."))
+        elif not kind.platform:
+            self.add_error("project", NotOfPlatform.detail)
+        return values
 
 
 class VersionForm(forms.Form):

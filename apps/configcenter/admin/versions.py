@@ -104,7 +104,7 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
     @display(description=_("project"), ordering="configuration__project__name")
     def project(self, version: ConfigVersion) -> str:
         """Whose it is."""
-        return str(version.configuration.project)
+        return version.configuration.owner_label
 
     @display(description=_("state"), label={"active": "success", "newest": "info"})
     def state(self, version: ConfigVersion) -> tuple[str, str]:
@@ -151,7 +151,7 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
         context = {
             **self.admin_site.each_context(request),
             "title": f"{kind_title(row.kind)} v{version.number}",
-            "subtitle": str(row.project),
+            "subtitle": row.owner_label,
             "opts": self.opts,
             "media": self.media,
             "version": version,
@@ -168,7 +168,7 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
             "changes": difference(changes),
             "may_edit": may_edit,
             "edit": reverse("admin:configcenter_configuration_add")
-            + f"?kind={row.kind}&project={row.project_id}&version={version.number}",
+            + f"?kind={row.kind}&project={row.project_id or ''}&version={version.number}",
             **(extra_context or {}),
         }
         return TemplateResponse(request, "admin/configcenter/version.html", context)

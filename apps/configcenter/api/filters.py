@@ -11,9 +11,10 @@ from apps.configcenter.models import Activation, Configuration, ConfigVersion
 
 
 class ConfigurationFilter(django_filters.FilterSet):
-    """``?kind=routing&project=1``."""
+    """``?kind=routing&project=1``; ``?platform=true``: without a project."""
 
     project = IdFilter(field_name="project_id")
+    platform = django_filters.BooleanFilter(field_name="project", lookup_expr="isnull")
 
     class Meta:
         model = Configuration
@@ -21,10 +22,13 @@ class ConfigurationFilter(django_filters.FilterSet):
 
 
 class VersionFilter(django_filters.FilterSet):
-    """``?kind=routing&project=1&number=42``."""
+    """``?kind=routing&project=1&number=42``; ``?platform=true``: without a project."""
 
     kind = django_filters.CharFilter(field_name="configuration__kind")
     project = IdFilter(field_name="configuration__project_id")
+    platform = django_filters.BooleanFilter(
+        field_name="configuration__project", lookup_expr="isnull"
+    )
     number = IdFilter(max_value=2**31 - 1)
 
     class Meta:
@@ -33,10 +37,13 @@ class VersionFilter(django_filters.FilterSet):
 
 
 class ActivationFilter(django_filters.FilterSet):
-    """``?kind=routing&project=1``."""
+    """``?kind=routing&project=1``; ``?platform=true``: without a project."""
 
     kind = django_filters.CharFilter(field_name="configuration__kind")
     project = IdFilter(field_name="configuration__project_id")
+    platform = django_filters.BooleanFilter(
+        field_name="configuration__project", lookup_expr="isnull"
+    )
 
     class Meta:
         model = Activation

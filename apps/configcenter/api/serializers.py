@@ -46,9 +46,14 @@ class ConfigTallySerializer(serializers.Serializer[Any]):
 
 
 class ConfigurationSerializer(serializers.ModelSerializer[Configuration]):
-    """The configuration of one kind in one project."""
+    """The configuration of one kind in one project, or of the platform."""
 
-    project = serializers.IntegerField(source="project_id", read_only=True)
+    project = serializers.IntegerField(
+        source="project_id",
+        read_only=True,
+        allow_null=True,
+        help_text=_("null: of the platform"),
+    )
     newest = serializers.IntegerField(help_text=_("number of the newest version; 0: none"))
     active = serializers.IntegerField(
         source="active.number",
@@ -76,7 +81,12 @@ class ConfigVersionSerializer(serializers.ModelSerializer[ConfigVersion]):
     """A version without its data."""
 
     kind = serializers.CharField(source="configuration.kind", read_only=True)
-    project = serializers.IntegerField(source="configuration.project_id", read_only=True)
+    project = serializers.IntegerField(
+        source="configuration.project_id",
+        read_only=True,
+        allow_null=True,
+        help_text=_("null: of the platform"),
+    )
     active = serializers.SerializerMethodField(help_text=_("Whether it is the active one."))
 
     class Meta:
@@ -132,7 +142,11 @@ class ConfigSaveSerializer(serializers.Serializer[Any]):
     """What to save: ``data``, or ``text`` in the form of the kind's files."""
 
     kind = serializers.CharField(max_length=32)
-    project = VisibleRelatedField(queryset=Configuration.objects.none())
+    project = VisibleRelatedField(
+        queryset=Configuration.objects.none(),
+        allow_null=True,
+        help_text=_("null: of the platform, for kinds that it has"),
+    )
     data = serializers.DictField(required=False)  # type: ignore[assignment]
     text = serializers.CharField(
         required=False, max_length=MAX_BYTES, trim_whitespace=False, allow_blank=True
@@ -199,7 +213,12 @@ class ConfigActivationSerializer(serializers.ModelSerializer[Activation]):
     """One change of what is active."""
 
     kind = serializers.CharField(source="configuration.kind", read_only=True)
-    project = serializers.IntegerField(source="configuration.project_id", read_only=True)
+    project = serializers.IntegerField(
+        source="configuration.project_id",
+        read_only=True,
+        allow_null=True,
+        help_text=_("null: of the platform"),
+    )
     number = serializers.IntegerField(
         source="version.number",
         allow_null=True,

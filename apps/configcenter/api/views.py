@@ -149,11 +149,12 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
         asked = ConfigSaveSerializer(data=request.data, context=self.get_serializer_context())
         asked.is_valid(raise_exception=True)
         values = asked.validated_data
-        project = cast(Model, values["project"])
-        if not has_role(self.person, project.pk, self.role_for_action()):
+        project = cast("Model | None", values["project"])
+        project_id = None if project is None else project.pk
+        if not has_role(self.person, project_id, self.role_for_action()):
             raise RoleRequired
         with transaction.atomic():
-            saved = self._save(values, project)
+            saved = self._save(values, project_id)
         body = {"version": saved.version, "created": saved.created}
         warnings = [str(each) for each in saved.warnings]
         context = self.get_serializer_context()
@@ -161,14 +162,14 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
         made = status.HTTP_201_CREATED if saved.created else status.HTTP_200_OK
         return Response(data, status=made)
 
-    def _save(self, values: dict[str, Any], project: Model) -> services.Saved:
+    def _save(self, values: dict[str, Any], project_id: int | None) -> services.Saved:
         data = values.get("data")
         if data is None:
             data = services.read_text(kind=values["kind"], text=values["text"])
         now = timezone.now()
         saved = services.save_version(
             kind=values["kind"],
-            project_id=project.pk,
+            project_id=project_id,
             data=data,
             actor=self.person,
             now=now,

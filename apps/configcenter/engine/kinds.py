@@ -84,6 +84,8 @@ class Kind:
     # Of exported files.
     suffix: ClassVar[str] = "json"
     media_type: ClassVar[str] = "application/json"
+    # Whether the platform has one, too, beside those of projects.
+    platform: ClassVar[bool] = False
 
     def check(self, data: Data) -> Iterable[Problem]:
         """What is wrong with ``data``; one that is no warning forbids saving and activating."""

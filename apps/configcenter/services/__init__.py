@@ -2,7 +2,7 @@
 
 from apps.configcenter.engine.kinds import Found, Kind, Problem, Unreadable, all_kinds, register
 from apps.configcenter.services.activating import activate, deactivate, revert
-from apps.configcenter.services.following import Active, Follower
+from apps.configcenter.services.following import PLATFORM, Active, Follower
 from apps.configcenter.services.kinds import (
     errors_of,
     kind_named,
@@ -20,6 +20,7 @@ from apps.configcenter.services.saving import (
 )
 
 __all__ = [
+    "PLATFORM",
     "Active",
     "Follower",
     "Found",

@@ -6,6 +6,8 @@
     def step(self): self.rules.poll() ...
     def use(self, project_id: int, active: Active | None) -> None: ...
 
+``project_id`` is ``PLATFORM`` for what belongs to no project.
+
 The row is the truth: twice a second one lookup by primary key says whether anything of the kind
 has changed, so a change is applied within a second with no broker at all. When the database is
 away, the last good versions go on.
@@ -34,12 +36,14 @@ POLL_SECONDS: Final = 0.5
 RETRY_SECONDS: Final = 10.0
 # Everything is reported again so often: a report may have been lost with its daemon's row.
 REPORT_SECONDS: Final = 30.0
+# Stands for the platform where the id of a project would stand.
+PLATFORM: Final = 0
 AWAY: Final = (OperationalError, InterfaceError)
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """The active version of one project."""
+    """The active version of one project, or of the ``PLATFORM``."""
 
     project_id: int
     configuration_id: int
@@ -169,7 +173,8 @@ class Follower:
         if self._project_id is not None:
             rows = rows.filter(project_id=self._project_id)
         wanted = dict[int, tuple[int, int | None]]()
-        for pk, project_id, active_id in rows.values_list("pk", "project_id", "active_id"):
+        for pk, owner, active_id in rows.values_list("pk", "project_id", "active_id"):
+            project_id = owner or PLATFORM
             state = self._states.get(project_id)
             if active_id != (state.tried if state is not None else None):
                 wanted[project_id] = (pk, active_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
 from django.utils import timezone
@@ -13,7 +14,7 @@ from apps.access.services import record
 from apps.configcenter.engine.diffs import Change
 from apps.configcenter.engine.kinds import Problem
 from apps.configcenter.engine.plain import compact, digest_of
-from apps.configcenter.errors import SavedMeanwhile
+from apps.configcenter.errors import NotOfPlatform, SavedMeanwhile
 from apps.configcenter.models import MAX_NOTE, Configuration, ConfigVersion
 from apps.configcenter.services.kinds import (
     errors_of,
@@ -33,17 +34,23 @@ class Saved:
     warnings: tuple[Problem, ...] = ()
 
 
-def configuration_of(*, kind: str, project_id: int) -> Configuration:
-    """The configuration, locked until the transaction ends; made at its first use."""
-    Configuration.objects.get_or_create(kind=kind, project_id=project_id)
-    return Configuration.objects.select_for_update().get(kind=kind, project_id=project_id)
+def configuration_of(*, kind: str, project_id: int | None) -> Configuration:
+    """The configuration, locked until the transaction ends; made at its first use.
+
+    Raises ``UnknownKind``, ``NotOfPlatform``.
+    """
+    if project_id is None and not kind_named(kind).platform:
+        raise NotOfPlatform(fields={"project": [NotOfPlatform.detail]})
+    of: dict[str, Any] = {"kind": kind, "project_id": project_id}
+    Configuration.objects.get_or_create(**of)
+    return Configuration.objects.select_for_update().get(**of)
 
 
 @transaction.atomic
 def save_version(
     *,
     kind: str,
-    project_id: int,
+    project_id: int | None,
     data: object,
     actor: User | None,
     now: datetime,
@@ -51,13 +58,14 @@ def save_version(
     based_on: int | None = None,
     actor_label: str = "",
 ) -> Saved:
-    """Keep ``data`` as the next version of this kind in this project.
+    """Keep ``data`` as the next version of this kind in this project (None: of the platform).
 
     ``based_on`` is the number of the newest version when the caller began (0: none yet); None
     does not mind what others have saved. Data equal to the newest makes no new version.
 
     Raises:
         UnknownKind: no app has registered the kind.
+        NotOfPlatform: only projects have configurations of this kind.
         BadConfig: the data has problems.
         SavedMeanwhile: there is a newer version than ``based_on``, with other data.
     """
