@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
+from apps.joblogs.engine.fingerprints import fingerprint
 from yardkit.log_lines import one_line
 from yardkit.protocol import LogRecord
 
 # From quiet to loud.
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+ERRORS: Final = ("ERROR", "CRITICAL")
+_LEVEL_NAMES: Final = frozenset(LEVELS)
+# What is given up first where little is to be kept; most output of programs has no level.
+QUIET: Final = ("", "DEBUG", "INFO")
 SHIPPED_LONGEST: Final = 17_000
 # Escapes are longer than what they stand for.
 LONGEST_TEXT: Final = 20_000
@@ -39,12 +44,16 @@ _BEGINNING: Final = re.compile(
     r"(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d\S{0,12}[ -]{1,3})?[\[(]?" + _LEVEL + r"(?![\w=/.-])",
     re.ASCII,
 )
+# The last line of a traceback, which says what went wrong: KeyError: 'title'
+_RAISED: Final = re.compile(
+    r"(?:[A-Za-z_]\w{0,99}\.){0,9}[A-Z]\w{0,99}(?:Error|Exception|Timeout|Failure)(?::\s|$)",
+    re.ASCII,
+)
 # Colours and the movements of a cursor carry no text.
 _ANSI: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\))")
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """A line as it is stored."""
 
     seq: int
@@ -52,6 +61,8 @@ class Line:
     level: str
     source: str
     text: str
+    # Of errors: what is alike in all of their kind; else "".
+    fingerprint: str = ""
 
 
 class BadLines(ValueError):
@@ -72,6 +83,31 @@ def check_boot(boot: str) -> None:
         raise BadLines(f"{one_line(boot[:100])!r} is no boot")
 
 
+def read_lines(records: Sequence[LogRecord], now: datetime) -> list[Line]:
+    """Each as ``read_line`` has it, whose way is short for what says its level and has no escapes.
+
+    Raises ``BadLines`` for a number that no line can have.
+    """
+    oldest, newest = _limits(now)
+    found: list[Line] = []
+    for record in records:
+        seq, seconds, level, text = record.seq, record.at, record.level, record.text
+        if (
+            level in _LEVEL_NAMES
+            and text.isprintable()
+            and len(text) <= SHIPPED_LONGEST
+            and oldest <= seconds <= newest
+            and 1 <= seq <= BIGGEST_SEQ
+        ):
+            source = _source(record.source)
+            kind = fingerprint(source, text) if level in ERRORS else ""
+            at = datetime.fromtimestamp(seconds, UTC)
+            found.append(Line(seq, at, level, source, text, kind))
+        else:
+            found.append(read_line(record, now))
+    return found
+
+
 def read_line(record: LogRecord, now: datetime) -> Line:
     """The record as it is stored. Raises ``BadLines`` for a number that no line can have."""
     if not 1 <= record.seq <= BIGGEST_SEQ:
@@ -85,11 +121,16 @@ def read_line(record: LogRecord, now: datetime) -> Line:
         if whole is not None and own is not None:
             at, source, text = own, whole["source"], whole["text"]
         beginning = whole or _BEGINNING.match(text)
-        level = known_level(beginning["level"]) if beginning is not None else ""
+        if beginning is not None:
+            level = known_level(beginning["level"])
+        elif _RAISED.match(text):
+            level = "ERROR"
     text = harmless(text)
     if len(text) > LONGEST_TEXT or len(record.text) > SHIPPED_LONGEST:
         text = text[:LONGEST_TEXT] + CUT_MARK
-    return Line(record.seq, at, level, harmless(source)[:SOURCE_CHARACTERS], text)
+    source = _source(source)
+    kind = fingerprint(source, text) if level in ERRORS else ""
+    return Line(record.seq, at, level, source, text, kind)
 
 
 def harmless(text: str) -> str:
@@ -97,13 +138,22 @@ def harmless(text: str) -> str:
 
     So it can forge no other line, no page and no terminal, and every database holds it.
     """
-    if text.isascii() and text.isprintable():
+    # What one_line escapes is not printable, in no script.
+    if text.isprintable():
         return text
     return one_line(_ANSI.sub("", text))
 
 
+@lru_cache(1000)
+def _source(text: str) -> str:
+    """Few of them come with most lines."""
+    return harmless(text)[:SOURCE_CHARACTERS]
+
+
 def known_level(word: str) -> str:
     """One of ``LEVELS``, or nothing."""
+    if word in LEVELS:
+        return word
     upper = word.upper()
     upper = _WORDS.get(upper, upper)
     return upper if upper in LEVELS else ""
@@ -111,9 +161,13 @@ def known_level(word: str) -> str:
 
 def moment(seconds: float, now: datetime) -> datetime:
     """Unix seconds as a time; ``now`` for what no clock says."""
-    if not math.isfinite(seconds) or abs(seconds) > 1e11:
-        return now
-    return _believed(datetime.fromtimestamp(seconds, UTC), now) or now
+    oldest, newest = _limits(now)
+    return datetime.fromtimestamp(seconds, UTC) if oldest <= seconds <= newest else now
+
+
+@lru_cache(4)
+def _limits(now: datetime) -> tuple[float, float]:
+    return (now - OLDEST).timestamp(), (now + NEWEST).timestamp()
 
 
 def _own_time(found: re.Match[str], now: datetime) -> datetime | None:

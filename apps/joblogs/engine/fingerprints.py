@@ -1,0 +1,65 @@
+"""What errors of one kind have in common, and the name of it (plain Python, no Django)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+# What stands behind it tells one case from another more than one kind.
+SHAPE_CHARACTERS: Final = 300
+DIGITS: Final = 16
+
+# From the most special to the most general: at each place the first that fits is taken.
+_PARTS: Final = re.compile(
+    r"""
+      (?P<url>\b[a-z][a-z0-9+.-]{1,15}://[^\s/?\#"'<>]{1,255})[^\s"'<>]*
+    | (?P<uuid>\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b)
+    | (?P<time>\b\d{4}-\d\d-\d\d(?:[T\ ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?
+        |\b\d{1,2}:\d\d:\d\d(?:[.,]\d+)?\b)
+    | (?P<address>\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b)
+    | "(?P<double>(?:[^"\\]|\\.){0,2000})"
+    | (?<![\w'])'(?P<single>(?:[^'\\]|\\.){0,2000})'(?!\w)
+    | [“「『](?P<wide>[^”」』]{0,2000})[”」』]
+    | (?P<path>(?<![\w/.])(?:/[\w.@%+=:,~-]+){2,}/?)
+    | (?P<hex>\b(?:0x[0-9a-f]+|(?=[a-f]*[0-9])[0-9a-f]{7,})\b)
+    | (?P<number>(?<![0-9])[0-9]+(?:[.,_][0-9]+)*)
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+_SPACES: Final = re.compile(r"\s+")
+_NAMES: Final = {
+    "uuid": "<id>",
+    "time": "<time>",
+    "address": "<address>",
+    "double": "<text>",
+    "single": "<text>",
+    "wide": "<text>",
+    "path": "<path>",
+    "hex": "<id>",
+    "number": "<n>",
+}
+
+
+def shape(text: str) -> str:
+    """The text with everything that differs from case to case named instead of said.
+
+    ``GET https://a.example/p/7?x=1 took 3.2 s`` is ``GET https://a.example/… took <n> s``.
+    """
+    # A little more than is kept, because names are shorter than what they stand for.
+    said = _PARTS.sub(_name, text[: 4 * SHAPE_CHARACTERS])
+    return _SPACES.sub(" ", said).strip()[:SHAPE_CHARACTERS]
+
+
+def fingerprint(source: str, text: str) -> str:
+    """16 hexadecimal digits, the same for errors of the same logger and shape."""
+    kind = f"{source}\0{shape(text)}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(kind, digest_size=DIGITS // 2).hexdigest()
+
+
+def _name(found: re.Match[str]) -> str:
+    group = found.lastgroup or ""
+    if group == "url":
+        # Of an address the scheme and the host tell the kind, the rest the case.
+        return f"{found['url'].lower()}/…"
+    return _NAMES[group]

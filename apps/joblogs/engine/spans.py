@@ -1,0 +1,114 @@
+"""Which lines of an execution have come: what is known of millions in a few numbers."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+# Each gap costs 16 bytes in every transaction of the execution; no honest sender has so many.
+MOST_SPANS: Final = 100_000
+
+
+class TooManyGaps(ValueError):
+    """Lines with more gaps than anyone could keep account of."""
+
+
+class Spans:
+    """Spans of seqs, from 1 on, in their order; they neither overlap nor touch."""
+
+    __slots__ = ("_firsts", "_lasts")
+
+    def __init__(self, stored: bytes = b"") -> None:
+        edges = array("q", stored)
+        self._firsts = list(edges[0::2])
+        self._lasts = list(edges[1::2])
+
+    def to_bytes(self) -> bytes:
+        """As the constructor takes it."""
+        edges = array("q", bytes(16 * len(self._firsts)))
+        edges[0::2] = array("q", self._firsts)
+        edges[1::2] = array("q", self._lasts)
+        return edges.tobytes()
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._firsts, self._lasts, strict=True)
+
+    @property
+    def count(self) -> int:
+        """How many seqs they hold."""
+        return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
+
+    @property
+    def last(self) -> int:
+        """The highest seq; 0 when there is none."""
+        return self._lasts[-1] if self._lasts else 0
+
+    def add(self, seqs: Sequence[int]) -> list[tuple[int, int]]:
+        """Take in seqs, which rise and do not repeat.
+
+        Returns the places in ``seqs`` of what is new, as slices ``(from, to)``.
+
+        Raises:
+            TooManyGaps: nothing has changed then, or the object is not to be used any more.
+        """
+        new: list[tuple[int, int]] = []
+        for begin, end in _runs(seqs):
+            new += self._add_run(seqs[begin], seqs[end - 1], begin)
+        if len(self._firsts) > MOST_SPANS:
+            raise TooManyGaps(f"more than {MOST_SPANS} gaps between its lines")
+        return new
+
+    def gaps(self, after: int = 0, most: int | None = None) -> list[tuple[int, int]]:
+        """The first spans behind ``after`` that never came, up to the highest seq."""
+        found: list[tuple[int, int]] = []
+        place = bisect_right(self._lasts, after)
+        previous = max(after, self._lasts[place - 1] if place else 0)
+        while place < len(self._firsts) and (most is None or len(found) < most):
+            if self._firsts[place] > previous + 1:
+                found.append((previous + 1, self._firsts[place] - 1))
+            previous = self._lasts[place]
+            place += 1
+        return found
+
+    def _add_run(self, first: int, last: int, at: int) -> list[tuple[int, int]]:
+        """Take in ``first`` to ``last``; the parts that are new, as places from ``at`` on."""
+        firsts, lasts = self._firsts, self._lasts
+        if not lasts or first > lasts[-1] + 1:
+            firsts.append(first)
+            lasts.append(last)
+            return [(at, at + last - first + 1)]
+        if first == lasts[-1] + 1:
+            lasts[-1] = last
+            return [(at, at + last - first + 1)]
+        # Those that overlap it or touch it.
+        low = bisect_left(lasts, first - 1)
+        high = bisect_right(firsts, last + 1)
+        new: list[tuple[int, int]] = []
+        here = first
+        for place in range(low, high):
+            if firsts[place] > here:
+                new.append((at + here - first, at + firsts[place] - first))
+            here = max(here, lasts[place] + 1)
+        if here <= last:
+            new.append((at + here - first, at + last - first + 1))
+        if low < high:
+            first, last = min(first, firsts[low]), max(last, lasts[high - 1])
+        firsts[low:high] = [first]
+        lasts[low:high] = [last]
+        return new
+
+
+def _runs(seqs: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Places ``(from, to)`` of seqs that follow each other."""
+    if seqs and seqs[-1] - seqs[0] + 1 == len(seqs):
+        yield 0, len(seqs)
+        return
+    begin = 0
+    for place in range(1, len(seqs)):
+        if seqs[place] != seqs[place - 1] + 1:
+            yield begin, place
+            begin = place
+    if seqs:
+        yield begin, len(seqs)

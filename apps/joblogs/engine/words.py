@@ -1,0 +1,141 @@
+"""The words by which a line is found, the same in every store that has no analysis of its own.
+
+A word is a run of letters and digits, upper and lower case alike, wide forms as narrow ones. Text
+that sets no spaces between words (Chinese, Japanese, Korean) is cut into pairs of characters, each
+of them a word, and its last character is one more: so text of any length is found as it stands, a
+single character by the words that begin with it. A pictograph is a word.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from operator import add
+from typing import Final
+
+# Han with 々 and 〇, kana with ー, Hangul.
+_UNSPACED: Final = (
+    "\u3005\u3007\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_PICTOGRAPHS: Final = "\u2600-\u27bf\U0001f000-\U0001faff"
+_PIECES: Final = re.compile(
+    rf"[{_UNSPACED}]+|[{_PICTOGRAPHS}]|[^\W_{_UNSPACED}{_PICTOGRAPHS}]+",
+)
+# Where a text beyond ASCII has to be cut: the rest is words, or ASCII.
+_BEYOND_ASCII: Final = re.compile(
+    rf"[{_UNSPACED}]+|(?P<word>[{_PICTOGRAPHS}])"
+    rf"|[^\w\x00-\x7f{_UNSPACED}{_PICTOGRAPHS}]+",
+)
+# What most of it is: no other form stands for one of these, and none is a small letter.
+_HAN: Final = re.compile("[\u4e00-\u9fff]+")
+_IS_UNSPACED: Final = re.compile(rf"[{_UNSPACED}]")
+# For indexes that hold no longer ones.
+LONGEST_WORD: Final = 500
+# Of UTF-8: letters of ASCII become small ones, and what is no word there a space.
+_WORD_BYTES: Final = bytes(
+    code if code > 127 else ord(chr(code).lower()) if chr(code).isalnum() else 32
+    for code in range(256)
+)
+# A phrase in double quotes, the second of which may be missing, or what stands between spaces.
+_TERMS: Final = re.compile(r'"([^"]*)"?|([^\s"]+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Words that follow each other; ``prefix``: the last one is the beginning of a word."""
+
+    words: tuple[str, ...]
+    prefix: bool = False
+
+
+def words_of(text: str) -> list[str]:
+    """All words of a text, in their order."""
+    found: list[str] = []
+    for piece in _pieces(text):
+        if _IS_UNSPACED.match(piece):
+            found.extend(map(add, piece, piece[1:]))
+            found.append(piece[-1])
+        else:
+            found.append(piece)
+    return found
+
+
+def spaced(text: str) -> str:
+    """The text as it is given to an index that cuts at ASCII but for letters and digits, and puts
+    ASCII into small letters. ASCII stays as it is; of all else only words are left.
+    """
+    return text if text.isascii() else " ".join(_beyond_ascii(text))
+
+
+def joined(text: str) -> str:
+    """All words with a space between them, each cut to ``LONGEST_WORD`` characters."""
+    if text.isascii():
+        found = text.encode().translate(_WORD_BYTES).decode().split()
+    else:
+        found = _beyond_ascii(text)
+    together = " ".join(found)
+    if len(together) <= LONGEST_WORD:
+        return together
+    return " ".join([word[:LONGEST_WORD] for word in found])
+
+
+def _beyond_ascii(text: str) -> list[str]:
+    """All words. Most of a text is ASCII as a rule, and that is cut as bytes, a table for all."""
+    if not unicodedata.is_normalized("NFKC", text):
+        text = unicodedata.normalize("NFKC", text)
+    found: list[str] = []
+    plain = text.encode("utf-8", "surrogatepass").translate(_WORD_BYTES)
+    for piece in plain.decode("utf-8", "surrogatepass").split():
+        if piece.isascii():
+            found.append(piece)
+        elif _HAN.fullmatch(piece):
+            found += map(add, piece, piece[1:])
+            found.append(piece[-1])
+        else:
+            found += _BEYOND_ASCII.sub(_set_apart, piece.casefold()).split()
+    return found
+
+
+def _set_apart(found: re.Match[str]) -> str:
+    run = found[0]
+    if _IS_UNSPACED.match(run):
+        return f" {' '.join(map(add, run, run[1:]))} {run[-1]} "
+    return f" {run} " if found.lastgroup else " "
+
+
+def phrases_of(text: str) -> list[Phrase]:
+    """What a person has typed, as phrases that must all be there; nothing where no word is."""
+    found = (_phrase(quoted or plain) for quoted, plain in _TERMS.findall(text))
+    return list(dict.fromkeys(one for one in found if one is not None))
+
+
+def _pieces(text: str) -> list[str]:
+    return _PIECES.findall(_folded(text))
+
+
+def _folded(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    if not unicodedata.is_normalized("NFKC", text):
+        text = unicodedata.normalize("NFKC", text)
+    return text.casefold()
+
+
+def _phrase(term: str) -> Phrase | None:
+    pieces = _pieces(term)
+    if not pieces:
+        return None
+    found: list[str] = []
+    for place, piece in enumerate(pieces):
+        if not _IS_UNSPACED.match(piece):
+            found.append(piece)
+            continue
+        found.extend(map(add, piece, piece[1:]))
+        if place < len(pieces) - 1:
+            found.append(piece[-1])
+        elif len(piece) == 1:
+            # The text may go on behind it.
+            return Phrase((*found, piece), prefix=True)
+    return Phrase(tuple(found))

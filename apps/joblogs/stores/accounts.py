@@ -1,0 +1,206 @@
+"""What stores keep of an execution besides its lines, and how batches are put together for it."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, repeat
+from operator import itemgetter
+from typing import Final
+
+from apps.joblogs.engine.lines import BIGGEST_SEQ, LEVELS, Line, harmless
+from apps.joblogs.engine.spans import Spans
+from apps.joblogs.stores.base import GAP_SECONDS, Batch
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+DAY: Final = 86_400_000_000
+MICROSECOND: Final = timedelta(microseconds=1)
+# As levels are stored; 0 says nothing of itself.
+LEVEL_NAMES: Final = ("", *LEVELS)
+LEVEL_NUMBERS: Final = {name: number for number, name in enumerate(LEVEL_NAMES)}
+# Lines of this level and louder ones have a small index of their own.
+LOUD: Final = LEVEL_NUMBERS["WARNING"]
+# An execution without lines is forgotten when it was silent for so long; a message that comes again
+# later than that would be stored again.
+SILENT: Final = timedelta(days=30)
+MOST_MISSING: Final = 100
+_MOST_FRESH: Final = 100
+_GAP: Final = int(GAP_SECONDS * 1_000_000)
+# Gaps seen so close to each other are waited for as one, where there are very many.
+_SLOT: Final = _GAP // 20
+
+
+def microseconds(at: datetime) -> int:
+    """Since 1970."""
+    return (at - EPOCH) // MICROSECOND
+
+
+def moment_of(micros: int) -> datetime:
+    """The reverse of ``microseconds``."""
+    return EPOCH + timedelta(microseconds=micros)
+
+
+def level_numbers(levels: Collection[str]) -> list[int]:
+    """Of those that exist, ascending; a name that does not exist finds nothing."""
+    return sorted({LEVEL_NUMBERS[one] for one in levels if one in LEVEL_NUMBERS})
+
+
+def as_stored(contains: str) -> str:
+    """What to look for in stored texts, which have escapes instead of control characters."""
+    return harmless(contains)
+
+
+# (microseconds since 1970, execution, the line)
+New = tuple[int, int, Line]
+
+
+class Held:
+    """New lines of one execution, counted as they are put among those of others."""
+
+    def __init__(self, execution: int) -> None:
+        self._execution = execution
+        # By (day, level): how many, bytes of texts, time of the first.
+        self.counts: dict[tuple[int, int], tuple[int, int, int]] = {}
+        # Microseconds since 1970.
+        self.first_at: int | None = None
+        self.last_at: int | None = None
+
+    def add(self, lines: Sequence[Line], to: list[New]) -> None:
+        """These lines, all of them: to be called once. Raises ``ValueError`` for half a surrogate.
+
+        Only what differs from line to line is done line by line.
+        """
+        if not lines:
+            return
+        since = [line.at - EPOCH for line in lines]
+        ats = [(one.days * 86_400 + one.seconds) * 1_000_000 + one.microseconds for one in since]
+        to += zip(ats, repeat(self._execution), lines)
+        self.first_at, self.last_at = min(ats), max(ats)
+        by_level: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for at, line in zip(ats, lines, strict=True):
+            by_level[line.level].append((at, line.text))
+        day = self.first_at // DAY
+        for level, found in by_level.items():
+            if day == self.last_at // DAY:
+                self.counts[day, LEVEL_NUMBERS[level]] = _count(found)
+                continue
+            found.sort()
+            for of, here in groupby(found, key=lambda one: one[0] // DAY):
+                self.counts[of, LEVEL_NUMBERS[level]] = _count(list(here))
+
+    @property
+    def rows(self) -> list[tuple[int, ...]]:
+        """(execution, day, level, how many, bytes of texts, time of the first)."""
+        return [(self._execution, *key, *count) for key, count in self.counts.items()]
+
+
+def _count(lines: Sequence[tuple[int, str]]) -> tuple[int, int, int]:
+    size = len("".join([text for _at, text in lines]).encode())
+    return len(lines), size, min(lines)[0]
+
+
+def by_day(lines: list[New]) -> list[tuple[int, list[New]]]:
+    """Lines in the order of time, and for the same time of coming; days in their order."""
+    lines.sort(key=itemgetter(0))
+    if not lines or lines[0][0] // DAY == lines[-1][0] // DAY:
+        return [(lines[0][0] // DAY, lines)] if lines else []
+    return [(day, list(here)) for day, here in groupby(lines, key=lambda line: line[0] // DAY)]
+
+
+@dataclass(slots=True)
+class Incoming:
+    """What a call brings of one execution; seqs rise and do not repeat."""
+
+    project: int
+    job: int
+    stream: str
+    boot: str
+    dropped: int
+    seqs: list[int]
+    lines: Sequence[Line]
+
+
+def gathered(batches: Iterable[Batch]) -> list[Incoming]:
+    """Batches by execution, always in the same order: two writers do not wait for each other."""
+    found: dict[tuple[str, str], list[Batch]] = {}
+    for batch in batches:
+        found.setdefault((batch.stream, batch.boot), []).append(batch)
+    return [_put_together(found[key]) for key in sorted(found)]
+
+
+def _put_together(batches: list[Batch]) -> Incoming:
+    first = batches[0]
+    lines = first.lines
+    if len(batches) > 1:
+        lines = [line for batch in batches for line in batch.lines]
+    seqs = [line.seq for line in lines]
+    rising = sorted(seqs)
+    if rising != seqs or len(set(seqs)) != len(seqs):
+        # Of a line that is there twice the first one counts, as if it had been stored before.
+        distinct = {line.seq: line for line in reversed(lines)}
+        seqs = sorted(distinct)
+        lines = [distinct[seq] for seq in seqs]
+    if seqs and (seqs[0] < 1 or seqs[-1] > BIGGEST_SEQ):
+        wrong = seqs[0] if seqs[0] < 1 else seqs[-1]
+        raise ValueError(f"line {wrong} of {first.stream}: lines count from 1 to {BIGGEST_SEQ}")
+    if any(line.level not in LEVEL_NUMBERS for line in lines):
+        raise ValueError(f"a line of {first.stream} has a level that does not exist")
+    dropped = max(batch.dropped for batch in batches)
+    return Incoming(first.project, first.job, first.stream, first.boot, dropped, seqs, lines)
+
+
+class Progress:
+    """Which lines of an execution have come, and which ones a reader still waits for.
+
+    ``fresh``: gaps that others have overtaken a moment ago, as (first, last, when) with
+    microseconds since 1970.
+    """
+
+    __slots__ = ("fresh", "spans")
+
+    def __init__(self, spans: bytes = b"", fresh: str = "") -> None:
+        self.spans = Spans(spans)
+        self.fresh: list[tuple[int, int, int]] = [
+            (first, last, since) for first, last, since in (json.loads(fresh) if fresh else [])
+        ]
+
+    def take(self, seqs: list[int], now: int) -> list[tuple[int, int]]:
+        """Note rising seqs; which of them are new, as slices. Raises ``TooManyGaps``."""
+        last = self.spans.last
+        new = self.spans.add(seqs)
+        self.fresh = [one for one in self.fresh if one[2] > now - _GAP]
+        if seqs and seqs[-1] > last:
+            gaps = self.spans.gaps(last, _MOST_FRESH + 1)
+            if len(gaps) > _MOST_FRESH:
+                gaps = [(gaps[0][0], seqs[-1])]
+            self.fresh += [(begin, end, now) for begin, end in gaps]
+        if len(self.fresh) > _MOST_FRESH:
+            self.fresh = _in_slots(self.fresh)
+        return new
+
+    def fresh_as_text(self) -> str:
+        """As the constructor takes it."""
+        return json.dumps(self.fresh, separators=(",", ":")) if self.fresh else ""
+
+    def horizon(self, now: int) -> int | None:
+        """The first seq that a reader has to wait for; None when there is none."""
+        waiting = (
+            gap[0]
+            for first, last, since in self.fresh
+            if since > now - _GAP
+            for gap in self.spans.gaps(first - 1, 1)
+            if gap[0] <= last
+        )
+        return min(waiting, default=None)
+
+
+def _in_slots(fresh: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Gaps of about the same time as one, which is as young as its last."""
+    found: dict[int, tuple[int, int, int]] = {}
+    for first, last, since in fresh:
+        begun = found.get(since // _SLOT)
+        found[since // _SLOT] = (begun[0] if begun else first, last, since)
+    return list(found.values())

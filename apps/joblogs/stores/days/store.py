@@ -1,0 +1,119 @@
+"""The part of the port that both SQL engines share."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import TypeVar
+
+from apps.joblogs.stores.accounts import level_numbers, microseconds
+from apps.joblogs.stores.base import Found, Group, Ref, Search, StoredLine, StreamState, Usage
+from apps.joblogs.stores.days import forgetting, reading, searching
+from apps.joblogs.stores.days.forgetting import PORTION
+from apps.joblogs.stores.days.session import Session
+
+T = TypeVar("T")
+
+
+class DayStore(ABC):
+    """See ``LogStore``."""
+
+    @abstractmethod
+    def _reading(self, work: Callable[[Session], T]) -> T:
+        """``work`` sees everything as it is at one moment; it may be called more than once."""
+
+    @abstractmethod
+    def _writing(self, work: Callable[[Session], T]) -> T:
+        """``work`` in a transaction; it may be called more than once, and counts once."""
+
+    def page(
+        self,
+        stream: str,
+        *,
+        after: Ref | None = None,
+        before: Ref | None = None,
+        limit: int,
+        levels: Collection[str] = (),
+        contains: str = "",
+    ) -> list[StoredLine]:
+        """See ``LogStore.page``."""
+
+        def work(session: Session) -> list[StoredLine]:
+            where = reading.filtered(session, levels, contains)
+            if after is None:
+                return reading.preceding(session, stream, before, limit, where)
+            now = int(time.time() * 1_000_000)
+            return reading.following(session, stream, after, limit, where, now)
+
+        return self._reading(work)
+
+    def stream_state(self, stream: str) -> StreamState | None:
+        """See ``LogStore.stream_state``."""
+        return self._reading(lambda session: reading.stream_state(session, stream))
+
+    def find(self, stream: str, ref: Ref) -> StoredLine | None:
+        """See ``LogStore.find``."""
+        return self._reading(lambda session: reading.find(session, stream, ref))
+
+    def first(self, stream: str, levels: Collection[str]) -> StoredLine | None:
+        """See ``LogStore.first``."""
+        return self._reading(lambda session: reading.first(session, stream, levels))
+
+    def search(self, search: Search, *, cursor: str = "", limit: int) -> Found:
+        """See ``LogStore.search``."""
+        return self._reading(lambda session: searching.search(session, search, cursor, limit))
+
+    def groups(self, search: Search, *, limit: int) -> list[Group]:
+        """See ``LogStore.groups``."""
+        return self._reading(lambda session: searching.groups(session, search, limit))
+
+    def delete(
+        self,
+        *,
+        project: int,
+        job: int,
+        before: datetime,
+        levels: Collection[str] | None = None,
+        limit: int,
+    ) -> int:
+        """See ``LogStore.delete``."""
+        micros = microseconds(before)
+        numbers = None if levels is None else level_numbers(levels)
+
+        def work(session: Session, portion: int) -> int:
+            return forgetting.delete_some(session, project, job, micros, numbers, portion)
+
+        return self._in_portions(work, limit)
+
+    def delete_oldest(self, *, project: int, job: int, keep_bytes: int, limit: int) -> int:
+        """See ``LogStore.delete_oldest``."""
+
+        def work(session: Session, portion: int) -> int:
+            return forgetting.delete_oldest_some(session, project, job, keep_bytes, portion)
+
+        return self._in_portions(work, limit)
+
+    def usages(self) -> list[Usage]:
+        """See ``LogStore.usages``."""
+        return self._reading(forgetting.usages)
+
+    def prune(self, *, now: datetime) -> None:
+        """See ``LogStore.prune``."""
+        micros = microseconds(now)
+        self._writing(lambda session: forgetting.prune(session, micros))
+
+    def _in_portions(self, work: Callable[[Session, int], int], limit: int) -> int:
+        total = 0
+        while total < limit:
+            portion = min(PORTION, limit - total)
+
+            def once(session: Session, portion: int = portion) -> int:
+                return work(session, portion)
+
+            deleted = self._writing(once)
+            total += deleted
+            if deleted < portion:
+                break
+        return total

@@ -1,0 +1,240 @@
+"""The client: made when first needed, and what the server's answers mean."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedProductError
+
+from apps.joblogs.stores.base import StoreUnavailable
+from apps.joblogs.stores.elastic.address import Address
+from yardkit.log_lines import one_line
+from yardkit.spread import spread
+
+# It tells of each request, and of each failure with a traceback; ours are raised.
+logging.getLogger("elastic_transport").setLevel(logging.ERROR)
+
+Answer = dict[str, Any]
+
+REQUEST_SECONDS: Final = 15.0
+# One request of bulk operations, well below what servers and the proxies before them accept.
+BULK_OPERATIONS: Final = 2000
+BULK_BYTES: Final = 4 * 1024 * 1024
+# An operation that the server has no room for now; then the caller's own wait begins.
+TRIES: Final = 6
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 2.0
+OK: Final = range(200, 300)
+CONFLICT: Final = 409
+NOT_FOUND: Final = 404
+TOO_LARGE: Final = 413
+_TEXT: Final = 300
+# What it may be able to do in a moment: no room in a queue, no disk, a shard that moves.
+_FOR_NOW: Final = frozenset({403, 408, 429, 500, 502, 503, 504})
+# A second or third try within a call helps with these alone.
+_BRIEF: Final = frozenset({408, 429, 502, 503, 504})
+
+
+@dataclass(slots=True)
+class Operation:
+    """One line or two of a bulk request. ``head`` such as ``{"create": {"_index": ...}}``."""
+
+    head: dict[str, dict[str, Any]]
+    document: Any = None
+    body: bytes = field(init=False)
+
+    def __post_init__(self) -> None:
+        encode = msgspec.json.encode
+        ends = [self.head] if self.document is None else [self.head, self.document]
+        self.body = b"\n".join(map(encode, ends))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of an operation."""
+
+    status: int
+    error: str = ""
+    seq_no: int = -1
+    primary_term: int = -1
+
+
+class Connection:
+    """Thread-safe; a forked process connects anew.
+
+    Every method raises ``StoreUnavailable``; its text holds no password.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._made: Elasticsearch | None = None
+        self._abandoned: list[object] = []
+
+    @property
+    def client(self) -> Elasticsearch:
+        """The library's own; it connects by itself."""
+        with self._lock:
+            if os.getpid() != self._process:
+                # Neither used nor closed: the parent talks through the same sockets.
+                self._abandoned.append(self._made)
+                self._made, self._process = None, os.getpid()
+            if self._made is None:
+                self._made = _make(self.address)
+            return self._made
+
+    def close(self) -> None:
+        """Let go of the sockets; a later call connects again."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None and os.getpid() == self._process:
+            made.close()
+
+    def ask(self, call: Callable[[Elasticsearch], Any], *, missing: Any = None) -> Any:
+        """The answer's body; ``missing`` when it is 404 and that is given."""
+        try:
+            return call(self.client).body
+        except (ApiError, TransportError) as error:
+            if missing is not None and _status(error) == NOT_FOUND:
+                return missing
+            raise self._unavailable(error) from error
+
+    def search(self, indexes: str, body: Answer) -> Answer:
+        """``_search``; an index that is not there holds nothing.
+
+        All shards must answer: half a log would look like a whole one.
+        """
+
+        def call(client: Elasticsearch) -> Any:
+            return client.search(
+                index=indexes,
+                body=body,
+                ignore_unavailable=True,
+                allow_no_indices=True,
+                allow_partial_search_results=False,
+            )
+
+        answer: Answer = self.ask(call)
+        if answer.get("timed_out"):
+            raise StoreUnavailable(f"Elasticsearch at {self.address.shown}: a search timed out")
+        return answer
+
+    def refresh(self, indexes: str) -> None:
+        """Make searchable what was written."""
+        self.ask(
+            lambda client: client.indices.refresh(
+                index=indexes, ignore_unavailable=True, allow_no_indices=True
+            )
+        )
+
+    def bulk(self, operations: Sequence[Operation]) -> list[Result]:
+        """What became of each, in their order; tried again while the server is short of room."""
+        results: list[Result | None] = [None] * len(operations)
+        left = list(range(len(operations)))
+        for attempt in range(TRIES):
+            if attempt:
+                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**attempt)
+                time.sleep(spread(pause, 0.5, 1.0))
+            for places in _pieces(operations, left):
+                for place, result in zip(
+                    places, self._send([operations[place] for place in places]), strict=True
+                ):
+                    results[place] = result
+            left = [place for place in left if _is_brief(results[place])]
+            if not left:
+                break
+        found = [result for result in results if result is not None]
+        for result in found:
+            if result.status in _FOR_NOW:
+                raise StoreUnavailable(
+                    f"Elasticsearch at {self.address.shown} takes nothing for now: {result.error}"
+                )
+        return found
+
+    def _send(self, operations: list[Operation]) -> list[Result]:
+        """One request, or several when it is too large for whoever is asked."""
+        # Encoded already, which its types do not tell of.
+        body: Any = [operation.body for operation in operations]
+        try:
+            answer = self.client.bulk(operations=body).body
+        except (ApiError, TransportError) as error:
+            status = _status(error)
+            if status == TOO_LARGE and len(operations) > 1:
+                half = len(operations) // 2
+                return self._send(operations[:half]) + self._send(operations[half:])
+            if status == TOO_LARGE:
+                return [Result(TOO_LARGE, "it is larger than the server accepts")]
+            if status in _BRIEF:
+                return [Result(status, one_line(str(error))[:_TEXT])] * len(operations)
+            raise self._unavailable(error) from error
+        return [_result(item) for item in answer["items"]]
+
+    def _unavailable(self, error: ApiError | TransportError) -> StoreUnavailable:
+        text = one_line(str(error))[:_TEXT]
+        if isinstance(error, TransportError):
+            said = f"does not answer: {text}"
+        elif isinstance(error, UnsupportedProductError):
+            said = "is none: something else answers there"
+        elif error.status_code in (401, 403):
+            said = f"does not let us in: {text}"
+        else:
+            said = f"refuses: {text}"
+        return StoreUnavailable(f"Elasticsearch at {self.address.shown} {said}")
+
+
+def _status(error: ApiError | TransportError) -> int:
+    return error.status_code if isinstance(error, ApiError) else 0
+
+
+def _make(address: Address) -> Elasticsearch:
+    options: dict[str, Any] = {}
+    if address.user:
+        options["basic_auth"] = (address.user, address.password)
+    if address.api_key:
+        options["api_key"] = address.api_key
+    if address.ca:
+        options["ca_certs"] = address.ca
+    return Elasticsearch(
+        list(address.nodes),
+        request_timeout=REQUEST_SECONDS,
+        # Repeating is decided here: what a lost answer means depends on the request.
+        max_retries=0,
+        retry_on_timeout=False,
+        **options,
+    )
+
+
+def _pieces(operations: Sequence[Operation], places: Sequence[int]) -> list[list[int]]:
+    pieces: list[list[int]] = []
+    size = 0
+    for place in places:
+        length = len(operations[place].body)
+        if not pieces or len(pieces[-1]) == BULK_OPERATIONS or size + length > BULK_BYTES:
+            pieces.append([])
+            size = 0
+        pieces[-1].append(place)
+        size += length
+    return pieces
+
+
+def _is_brief(result: Result | None) -> bool:
+    return result is None or result.status in _BRIEF
+
+
+def _result(item: Answer) -> Result:
+    ((_kind, told),) = item.items()
+    error = told.get("error")
+    text = ""
+    if error:
+        cause = error.get("caused_by") or {}
+        reasons = [error.get("type"), error.get("reason"), cause.get("reason")]
+        text = one_line(": ".join(str(one) for one in reasons if one))[:_TEXT]
+    return Result(told["status"], text, told.get("_seq_no", -1), told.get("_primary_term", -1))

@@ -1,0 +1,59 @@
+"""Lines as documents, and back."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from apps.joblogs.engine.lines import Line
+from apps.joblogs.engine.words import words_of
+from apps.joblogs.stores.accounts import microseconds
+from apps.joblogs.stores.base import Ref, StoredLine
+from apps.joblogs.stores.elastic.connection import Answer, Operation
+from apps.joblogs.stores.elastic.ledger import Execution, Ledger, size_of
+
+
+def kind_of(project: int, job: int, fingerprint: str) -> str:
+    """Of errors that are alike; "" of lines that are none."""
+    return f"{project}.{job}.{fingerprint}" if fingerprint else ""
+
+
+def create_line(index: str, ledger: Ledger, execution: Execution, line: Line) -> Operation:
+    """The operation that stores a line unless it is there."""
+    document: dict[str, Any] = {
+        "@timestamp": line.at.isoformat(),
+        "at": microseconds(line.at),
+        "project": ledger.project,
+        "job": ledger.job,
+        "stream": ledger.stream,
+        "boot": execution.boot,
+        "boot_number": execution.number,
+        "seq": line.seq,
+        "level": line.level,
+        "source": line.source,
+        "text": line.text,
+        "words": " ".join(words_of(line.text)),
+        "bytes": size_of(line),
+    }
+    if line.fingerprint:
+        document["fingerprint"] = line.fingerprint
+        document["kind"] = kind_of(ledger.project, ledger.job, line.fingerprint)
+    identity = f"{ledger.stream}.{execution.boot}.{line.seq}"
+    return Operation({"create": {"_index": index, "_id": identity}}, document)
+
+
+def stored_line(hit: Answer) -> StoredLine:
+    """Back from a hit of a search."""
+    source = hit["_source"]
+    return StoredLine(
+        project=source["project"],
+        job=source["job"],
+        stream=source["stream"],
+        boot=source["boot"],
+        ref=Ref(source["boot_number"], source["seq"]),
+        at=datetime.fromisoformat(source["@timestamp"]),
+        level=source["level"],
+        source=source["source"],
+        text=source["text"],
+        fingerprint=source.get("fingerprint", ""),
+    )

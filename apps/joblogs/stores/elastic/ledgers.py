@@ -1,0 +1,149 @@
+"""The documents of streams in the server, changed by whoever knows their latest version."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from elasticsearch.dsl import A, Q, Search
+
+from apps.joblogs.stores.base import StoreUnavailable
+from apps.joblogs.stores.elastic.connection import CONFLICT, OK, Answer, Connection, Operation
+from apps.joblogs.stores.elastic.ledger import Ledger
+from apps.joblogs.stores.elastic.naming import Names
+from yardkit.spread import spread
+
+# Two that write the same stream in turns; more than a few lost races mean something else.
+TRIES: Final = 30
+PAUSE_SECONDS: Final = 0.02
+PAGE: Final = 1000
+Group = tuple[int, int, int, int, int]
+
+
+@dataclass(slots=True)
+class Known:
+    """A ledger as it was read, and its version; ``seq_no`` is -1 for one that is not there yet."""
+
+    ledger: Ledger
+    seq_no: int = -1
+    primary_term: int = -1
+
+
+class Ledgers:
+    """Thread-safe. Raises ``StoreUnavailable``."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self._connection = connection
+        self._index = names.ledgers
+
+    def read(self, streams: Collection[str]) -> dict[str, Known]:
+        """Those that are there, as they are at this moment (not as searches see them)."""
+        if not streams:
+            return {}
+        answer = self._connection.ask(
+            lambda client: client.mget(index=self._index, ids=list(streams), realtime=True)
+        )
+        found: dict[str, Known] = {}
+        for one in answer["docs"]:
+            if "error" in one:
+                raise StoreUnavailable(f"the streams of log lines: {one['error'].get('reason')}")
+            if one["found"]:
+                ledger = Ledger.read(one["_source"])
+                found[one["_id"]] = Known(ledger, one["_seq_no"], one["_primary_term"])
+        return found
+
+    def change(
+        self,
+        known: dict[str, Known],
+        change: Callable[[Ledger], bool],
+        *,
+        make: Callable[[str], Ledger] | None = None,
+    ) -> None:
+        """Change each of ``known`` and write those for which ``change`` says so.
+
+        Whoever was overtaken by another is read and changed anew, so ``change`` may be called
+        several times for a stream. Afterwards ``known`` has what was written; a stream that has
+        vanished meanwhile is not in it, unless ``make`` makes it again.
+        """
+        left = list(known)
+        for attempt in range(TRIES):
+            if attempt:
+                time.sleep(spread(PAUSE_SECONDS * min(attempt, 10), 0.2, 1.0))
+                self._read_again(known, left, make)
+            changed = [name for name in left if name in known and change(known[name].ledger)]
+            results = self._connection.bulk([self._operation(known[name]) for name in changed])
+            left = []
+            for name, result in zip(changed, results, strict=True):
+                if result.status in OK:
+                    known[name].seq_no = result.seq_no
+                    known[name].primary_term = result.primary_term
+                elif result.status == CONFLICT:
+                    left.append(name)
+                else:
+                    raise ValueError(f"{name}: {result.error}")
+            if not left:
+                return
+        raise StoreUnavailable(f"too many write the lines of {left[0]} at the same time")
+
+    def delete(self, known: Known) -> None:
+        """Unless somebody has changed it meanwhile."""
+        place = {"_index": self._index, "_id": known.ledger.stream}
+        version = {"if_seq_no": known.seq_no, "if_primary_term": known.primary_term}
+        self._connection.bulk([Operation({"delete": place | version})])
+
+    def search(self, *queries: Any) -> Iterator[Known]:
+        """All for which these hold, as they were last made searchable."""
+        search = Search(index=self._index).filter("bool", filter=list(queries))
+        search = search.sort("stream").extra(
+            size=PAGE, seq_no_primary_term=True, track_total_hits=False
+        )
+        after: Any = None
+        while True:
+            page = search if after is None else search.extra(search_after=after)
+            hits = self._connection.search(self._index, page.to_dict())["hits"]["hits"]
+            for hit in hits:
+                yield Known(Ledger.read(hit["_source"]), hit["_seq_no"], hit["_primary_term"])
+            if len(hits) < PAGE:
+                return
+            after = hits[-1]["sort"]
+
+    def usages(self) -> Iterator[Group]:
+        """(project, job, lines, bytes, first_at) of jobs that hold lines."""
+        self._connection.refresh(self._index)
+        sources = [{name: A("terms", field=name)} for name in ("project", "job")]
+        after: Any = None
+        while True:
+            jobs = A("composite", sources=sources, size=PAGE, **({"after": after} if after else {}))
+            jobs.metric("lines", "sum", field="lines").metric("bytes", "sum", field="bytes")
+            jobs.metric("first_at", "min", field="first_at")
+            search = Search(index=self._index).filter(Q("range", lines={"gt": 0}))
+            search = search.extra(size=0, track_total_hits=False)
+            search.aggs.bucket("jobs", jobs)
+            answer = self._connection.search(self._index, search.to_dict())
+            found = answer.get("aggregations", {"jobs": {"buckets": []}})["jobs"]
+            for one in found["buckets"]:
+                values = (int(one[name]["value"]) for name in ("lines", "bytes", "first_at"))
+                yield (one["key"]["project"], one["key"]["job"], *values)
+            after = found.get("after_key")
+            if not after or len(found["buckets"]) < PAGE:
+                return
+
+    def _read_again(
+        self, known: dict[str, Known], names: list[str], make: Callable[[str], Ledger] | None
+    ) -> None:
+        found = self.read(names)
+        for name in names:
+            known.pop(name)
+            if name in found:
+                known[name] = found[name]
+            elif make is not None:
+                known[name] = Known(make(name))
+
+    def _operation(self, known: Known) -> Operation:
+        place: Answer = {"_index": self._index, "_id": known.ledger.stream}
+        if known.seq_no < 0:
+            return Operation({"create": place}, known.ledger.document())
+        version = {"if_seq_no": known.seq_no, "if_primary_term": known.primary_term}
+        return Operation({"index": place | version}, known.ledger.document())

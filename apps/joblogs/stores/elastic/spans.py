@@ -1,0 +1,62 @@
+"""Which numbers an execution's lines have that are there: spans ``[first, last, since]``.
+
+``since`` (microseconds) is when the gap before a span was first seen: a reader who follows the log
+waits for what is missing, but not for ever. A span is a plain list, for it travels as JSON.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+
+Span = list[int]
+
+
+def has(spans: list[Span], number: int) -> bool:
+    """Whether it is in one of them."""
+    place = bisect_left(spans, number, key=_last)
+    return place < len(spans) and spans[place][0] <= number
+
+
+def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Rising numbers as (first, last) of those that follow each other."""
+    first = last = None
+    for number in numbers:
+        if first is None or last is None:
+            first = last = number
+        elif number == last + 1:
+            last = number
+        else:
+            yield first, last
+            first = last = number
+    if first is not None and last is not None:
+        yield first, last
+
+
+def add(spans: list[Span], first: int, last: int, since: int) -> None:
+    """Put in what lies between, both ends included; neighbours become one."""
+    begin = bisect_left(spans, first - 1, key=_last)
+    end = begin
+    while end < len(spans) and spans[end][0] <= last + 1:
+        end += 1
+    if begin == end:
+        # A gap was seen when the span behind it came, not when it was filled in part.
+        seen = spans[begin][2] if begin < len(spans) else since
+        spans.insert(begin, [first, last, seen])
+        return
+    spans[begin:end] = [
+        [min(first, spans[begin][0]), max(last, spans[end - 1][1]), spans[begin][2]]
+    ]
+
+
+def gaps(spans: list[Span]) -> Iterator[tuple[int, int, Span]]:
+    """(first, last) missing before a span, and that span."""
+    expected = 1
+    for span in spans:
+        if span[0] > expected:
+            yield expected, span[0] - 1, span
+        expected = span[1] + 1
+
+
+def _last(span: Span) -> int:
+    return span[1]

@@ -1,0 +1,126 @@
+"""The port on Elasticsearch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
+
+from apps.joblogs.stores.base import (
+    Batch,
+    Found,
+    Group,
+    Ref,
+    Search,
+    StoredLine,
+    StreamState,
+    Usage,
+)
+from apps.joblogs.stores.elastic.address import Address
+from apps.joblogs.stores.elastic.connection import Connection
+from apps.joblogs.stores.elastic.forgetting import Forgetting
+from apps.joblogs.stores.elastic.ledgers import Ledgers
+from apps.joblogs.stores.elastic.naming import Names, set_up
+from apps.joblogs.stores.elastic.reading import Reading
+from apps.joblogs.stores.elastic.searching import Searching
+from apps.joblogs.stores.elastic.writing import write
+
+
+def _wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+class ElasticLogStore:
+    """See ``LogStore``. An index for each day, and one of documents that say what is there.
+
+    What was written is searched within a second; ``page``, ``find`` and ``first`` find it at once.
+    """
+
+    def __init__(self, address: Address, clock: Callable[[], datetime] = _wall_clock) -> None:
+        self._connection = Connection(address)
+        self._names = Names(address.prefix)
+        self._ledgers = Ledgers(self._connection, self._names)
+        self._reading = Reading(self._connection, self._ledgers, self._names, clock)
+        self._searching = Searching(self._connection, self._names)
+        self._forgetting = Forgetting(self._connection, self._ledgers, self._names)
+
+    def setup(self) -> None:
+        """See ``LogStore.setup``."""
+        set_up(self._connection, self._names)
+
+    def close(self) -> None:
+        """See ``LogStore.close``."""
+        self._connection.close()
+
+    def check(self) -> str:
+        """See ``LogStore.check``."""
+        answer = self._connection.ask(lambda client: client.info())
+        version, cluster = answer["version"]["number"], answer["cluster_name"]
+        return f"Elasticsearch {version}, cluster {cluster}, {self._connection.address.shown}"
+
+    def write(self, batches: Sequence[Batch], *, now: datetime) -> int:
+        """See ``LogStore.write``."""
+        return write(self._connection, self._ledgers, self._names, batches, now)
+
+    def page(
+        self,
+        stream: str,
+        *,
+        after: Ref | None = None,
+        before: Ref | None = None,
+        limit: int,
+        levels: Collection[str] = (),
+        contains: str = "",
+    ) -> list[StoredLine]:
+        """See ``LogStore.page``."""
+        return self._reading.page(
+            stream, after=after, before=before, limit=limit, levels=levels, contains=contains
+        )
+
+    def stream_state(self, stream: str) -> StreamState | None:
+        """See ``LogStore.stream_state``."""
+        ledger = self._reading.ledger(stream)
+        return None if ledger is None else ledger.state()
+
+    def find(self, stream: str, ref: Ref) -> StoredLine | None:
+        """See ``LogStore.find``."""
+        return self._reading.find(stream, ref)
+
+    def first(self, stream: str, levels: Collection[str]) -> StoredLine | None:
+        """See ``LogStore.first``."""
+        return self._reading.first(stream, levels)
+
+    def search(self, search: Search, *, cursor: str = "", limit: int) -> Found:
+        """See ``LogStore.search``."""
+        return self._searching.search(search, cursor=cursor, limit=limit)
+
+    def groups(self, search: Search, *, limit: int) -> list[Group]:
+        """See ``LogStore.groups``."""
+        return self._searching.groups(search, limit=limit)
+
+    def delete(
+        self,
+        *,
+        project: int,
+        job: int,
+        before: datetime,
+        levels: Collection[str] | None = None,
+        limit: int,
+    ) -> int:
+        """See ``LogStore.delete``."""
+        return self._forgetting.delete(
+            project=project, job=job, before=before, levels=levels, limit=limit
+        )
+
+    def delete_oldest(self, *, project: int, job: int, keep_bytes: int, limit: int) -> int:
+        """See ``LogStore.delete_oldest``."""
+        return self._forgetting.delete_oldest(
+            project=project, job=job, keep_bytes=keep_bytes, limit=limit
+        )
+
+    def usages(self) -> list[Usage]:
+        """See ``LogStore.usages``."""
+        return self._forgetting.usages()
+
+    def prune(self, *, now: datetime) -> None:
+        """See ``LogStore.prune``."""
+        self._forgetting.prune(now)

@@ -1,0 +1,79 @@
+"""A transaction of PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from apps.joblogs.engine.words import Phrase
+from apps.joblogs.stores.accounts import as_stored
+from apps.joblogs.stores.base import Search
+from apps.joblogs.stores.days.session import Row, Session, table
+from apps.joblogs.stores.postgres import searching
+from apps.joblogs.stores.postgres.pool import Cursor
+
+
+class PostgresSession(Session):
+    """See ``Session``."""
+
+    FOR_UPDATE: ClassVar[str] = " FOR UPDATE"
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+
+    def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """See ``Session.all``."""
+        # Days come and go: no plan of theirs is worth being kept.
+        return self.cursor.execute(
+            sql.replace("?", "%s"), storable(values), prepare=False
+        ).fetchall()
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """See ``Session.execute``."""
+        self.cursor.execute(sql.replace("?", "%s"), values)
+
+    def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """See ``Session.many``."""
+        self.cursor.executemany(sql.replace("?", "%s"), rows)
+
+    def containing(self, wanted: str) -> tuple[str, str]:
+        """See ``Session.containing``."""
+        return 'text ILIKE ? COLLATE "und-x-icu"', f"%{searching.literal(as_stored(wanted))}%"
+
+    def lock_day(self, day: int) -> None:
+        """See ``Session.lock_day``."""
+        self.all("SELECT day FROM days WHERE day = ? FOR UPDATE", (day,))
+
+    def drop_tables(self, day: int) -> None:
+        """See ``Session.drop_tables``."""
+        self.execute(f"DROP TABLE IF EXISTS lines_{table(day)}")
+
+    def forget(self, day: int, project: int, job: int, rows: Sequence[Row]) -> None:
+        """See ``Session.forget``."""
+        self.execute(
+            f"DELETE FROM lines_{table(day)} WHERE id = ANY(?)",  # noqa: S608 - a name of our own
+            ([row[0] for row in rows],),
+        )
+
+    def newest(
+        self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int, limit: int
+    ) -> list[Row]:
+        """See ``Session.newest``."""
+        return searching.newest(self, search, phrases, day, low, high, limit)
+
+    def alike(
+        self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int
+    ) -> list[Row]:
+        """See ``Session.alike``."""
+        return searching.alike(self, search, phrases, day, low, high)
+
+
+def storable(values: Sequence[Any]) -> Sequence[Any]:
+    """What the server may be asked: no text that it holds has a NUL or half a surrogate."""
+    if any(isinstance(one, str) and not one.isprintable() for one in values):
+        return [_printable(one) if isinstance(one, str) else one for one in values]
+    return values
+
+
+def _printable(text: str) -> str:
+    return text.replace("\0", "\ufffd").encode(errors="replace").decode()

@@ -1,0 +1,64 @@
+"""The port on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from apps.joblogs.stores.accounts import gathered, microseconds
+from apps.joblogs.stores.base import Batch
+from apps.joblogs.stores.days.session import Session
+from apps.joblogs.stores.days.store import DayStore
+from apps.joblogs.stores.postgres import writing
+from apps.joblogs.stores.postgres.pool import WAIT_SECONDS, Cursor, Pool
+from apps.joblogs.stores.postgres.schema import SETUP_LOCK, TABLES
+from apps.joblogs.stores.postgres.session import PostgresSession
+
+T = TypeVar("T")
+
+
+class PostgresLogStore(DayStore):
+    """See ``LogStore``. Raises ``ValueError`` for an address that libpq does not understand."""
+
+    def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._pool = Pool(url, wait_seconds=wait_seconds)
+        self._numbers = writing.Numbers()
+        # Lines written since it was looked at how much the server knows of its tables.
+        self._unknown = 0
+
+    def setup(self) -> None:
+        """See ``LogStore.setup``."""
+
+        def work(cursor: Cursor) -> None:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", (SETUP_LOCK,))
+            cursor.execute("SELECT to_regclass('days')")
+            if cursor.fetchone() == (None,):
+                cursor.execute(TABLES)
+
+        self._pool.run(work)
+
+    def close(self) -> None:
+        """See ``LogStore.close``."""
+        self._pool.close()
+
+    def check(self) -> str:
+        """See ``LogStore.check``."""
+
+        def work(session: Session) -> str:
+            ((version,),) = session.all("SELECT current_setting('server_version')")
+            ((days,),) = session.all("SELECT count(*) FROM days")
+            return f"PostgreSQL {version}, {days} days"
+
+        return self._reading(work)
+
+    def write(self, batches: Sequence[Batch], *, now: datetime) -> int:
+        """See ``LogStore.write``."""
+        incoming, micros = gathered(batches), microseconds(now)
+        return self._pool.run(lambda cursor: writing.write(cursor, incoming, micros, self._numbers))
+
+    def _reading(self, work: Callable[[Session], T]) -> T:
+        return self._pool.run(lambda cursor: work(PostgresSession(cursor)), reading=True)
+
+    def _writing(self, work: Callable[[Session], T]) -> T:
+        return self._pool.run(lambda cursor: work(PostgresSession(cursor)))

@@ -1,0 +1,5 @@
+"""Log lines in a folder of their own, in one SQLite file: no server, many processes."""
+
+from apps.joblogs.stores.sqlite.store import SqliteLogStore
+
+__all__ = ["SqliteLogStore"]

@@ -1,0 +1,219 @@
+"""The file and the connections to it.
+
+A connection serves one thread at a time. A process that was forked opens its own and leaves those
+of its parent alone: closing them would let go of locks, and writing would break the file.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from apps.joblogs.stores.base import StoreUnavailable
+from apps.joblogs.stores.sqlite.schema import TABLES, holds
+
+T = TypeVar("T")
+
+NAME: Final = "logs.sqlite3"
+# "CYLG": tells a file of log lines from any other database.
+APPLICATION_ID: Final = 0x43594C47
+VERSION: Final = 1
+BUSY_SECONDS: Final = 20.0
+_IDLE: Final = 4
+_MIB: Final = 1024 * 1024
+
+_of_parents: list[object] = []
+_open_here: weakref.WeakSet[Database] = weakref.WeakSet()
+
+
+class Database:
+    """Transactions on the file. Raises ``StoreUnavailable`` where it cannot be written."""
+
+    def __init__(self, folder: Path, *, sync: bool, busy_seconds: float = BUSY_SECONDS) -> None:
+        self.path = folder / NAME
+        self._sync = sync
+        self._busy_seconds = busy_seconds
+        self._closed = False
+        self._renew()
+        _open_here.add(self)
+
+    def setup(self) -> None:
+        """Make the folder and the file."""
+        folder = self.path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+                raise PermissionError(13, "Permission denied")
+        except OSError as error:
+            raise StoreUnavailable(f"cannot write to {folder}: {error.strerror or error}") from None
+        with self._connection():
+            pass
+
+    def reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """``work`` sees the file as it is at one moment; it may be called more than once."""
+        with self._connection() as connection:
+
+            def look() -> T:
+                connection.execute("BEGIN")
+                try:
+                    return work(connection)
+                finally:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+
+            # Nobody who writes is waited for, but who mends the file after a crash.
+            return self._when_free(look)
+
+    def writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """``work`` holds the lock of the file."""
+        with self._connection() as connection:
+            self._when_free(lambda: connection.execute("BEGIN IMMEDIATE"))
+            try:
+                answer = work(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    with suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+                raise
+            return answer
+
+    def outside(self, statement: str) -> None:
+        """One that is in no transaction."""
+        with self._connection() as connection:
+            self._when_free(lambda: connection.execute(statement).fetchall())
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._closed = True
+        with self._lock:
+            idle = list(self._idle)
+            self._idle.clear()
+        for connection in idle:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def leave_to_parent(self) -> None:
+        """In a forked child, before it does anything else."""
+        _of_parents.append(self._idle)
+        self._renew()
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        connection = self._lend()
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            with suppress(sqlite3.Error):
+                connection.close()
+            raise self._translated(error) from error
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.close()
+            raise
+        with self._lock:
+            if not self._closed and len(self._idle) < _IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _lend(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreUnavailable(f"{self.path}: closed")
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        try:
+            # Two who make the same file may get into each other's way.
+            return self._when_free(self._open)
+        except sqlite3.Error as error:
+            raise self._translated(error) from error
+
+    def _open(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, isolation_level=None, check_same_thread=False, timeout=2.0
+        )
+        try:
+            self._prepare(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if not version:
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        for pragma in (
+            "journal_mode=WAL",
+            f"synchronous={'FULL' if self._sync else 'NORMAL'}",
+            "secure_delete=OFF",
+            "temp_store=MEMORY",
+            "cache_size=-32000",
+            # Each checkpoint waits for the disk twice: at 32 MB, not at SQLite's 4 MB.
+            "wal_autocheckpoint=8000",
+            f"journal_size_limit={64 * _MIB}",
+        ):
+            connection.execute(f"PRAGMA {pragma}").fetchone()
+        if version > VERSION:
+            raise StoreUnavailable(f"{self.path} was made by a newer version; upgrade this process")
+        if version < VERSION:
+            self._make(connection)
+        connection.create_function("holds", 2, holds, deterministic=True)
+        # Who waits longer starts over: SQLite's own waits grow, and this one would come last.
+        connection.execute("PRAGMA busy_timeout=10")
+
+    def _make(self, connection: sqlite3.Connection) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if tables and application != APPLICATION_ID:
+            raise StoreUnavailable(f"{self.path} is a SQLite database, but not of log lines")
+        for statement in TABLES:
+            connection.execute(statement)
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={VERSION}")
+        connection.execute("COMMIT")
+
+    def _when_free(self, attempt: Callable[[], T]) -> T:
+        """As soon as nobody is in the way; each waits a little and not always the same."""
+        deadline = time.monotonic() + self._busy_seconds
+        while True:
+            try:
+                return attempt()
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() > deadline:
+                    raise
+                time.sleep(random.uniform(0.0005, 0.004))  # noqa: S311 - no secret
+
+    def _translated(self, error: sqlite3.Error) -> Exception:
+        code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        reasons: dict[int, Any] = {
+            sqlite3.SQLITE_FULL: "the disk is full",
+            sqlite3.SQLITE_BUSY: "others have been writing all the time",
+            sqlite3.SQLITE_NOTADB: "this is no SQLite database",
+            sqlite3.SQLITE_READONLY: "it cannot be written",
+            sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+        }
+        return StoreUnavailable(f"{self.path}: {reasons.get(code, error)}")
+
+
+def _after_fork() -> None:
+    for database in list(_open_here):
+        database.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,73 @@
+"""A transaction of SQLite."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from apps.joblogs.engine.words import Phrase, spaced
+from apps.joblogs.stores.base import Search
+from apps.joblogs.stores.days.session import Row, Session, table
+from apps.joblogs.stores.sqlite import searching
+from apps.joblogs.stores.sqlite.schema import WORDS_VERSION, containing, tags_of
+
+
+class SqliteSession(Session):
+    """See ``Session``."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        """See ``Session.all``."""
+        return self.connection.execute(sql, values).fetchall()
+
+    def execute(self, sql: str, values: Sequence[Any] = ()) -> None:
+        """See ``Session.execute``."""
+        self.connection.execute(sql, values)
+
+    def many(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """See ``Session.many``."""
+        self.connection.executemany(sql, rows)
+
+    def containing(self, wanted: str) -> tuple[str, str]:
+        """See ``Session.containing``."""
+        return containing(wanted, "text")
+
+    def lock_day(self, day: int) -> None:
+        """Who writes has locked all of the file."""
+
+    def drop_tables(self, day: int) -> None:
+        """See ``Session.drop_tables``."""
+        self.connection.execute(f"DROP TABLE words_{table(day)}")
+        self.connection.execute(f"DROP TABLE lines_{table(day)}")
+
+    def forget(self, day: int, project: int, job: int, rows: Sequence[Row]) -> None:
+        """See ``Session.forget``."""
+        name = table(day)
+        ((version,),) = self.all("SELECT words FROM days WHERE day = ?", (day,))
+        if version == WORDS_VERSION:
+            # The index forgets exactly what it was once given. Else it keeps words of lines that
+            # are not there any more, and which no question finds.
+            self.many(
+                f"INSERT INTO words_{name} (words_{name}, rowid, words, tags)"  # noqa: S608 - a name of our own
+                " VALUES ('delete', ?, ?, ?)",
+                [
+                    (pk, spaced(text), tags_of(project, job, execution, level))
+                    for pk, text, execution, level in rows
+                ],
+            )
+        self.many(f"DELETE FROM lines_{name} WHERE id = ?", [row[:1] for row in rows])  # noqa: S608 - a name of our own
+
+    def newest(
+        self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int, limit: int
+    ) -> list[Row]:
+        """See ``Session.newest``."""
+        return searching.newest(self.connection, search, phrases, day, low, high, limit)
+
+    def alike(
+        self, search: Search, phrases: Sequence[Phrase], day: int, low: int, high: int
+    ) -> list[Row]:
+        """See ``Session.alike``."""
+        return searching.alike(self.connection, search, phrases, day, low, high)

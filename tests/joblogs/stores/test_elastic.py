@@ -1,0 +1,374 @@
+"""What only the adapter of Elasticsearch has: a server that refuses, hangs up or is away."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from apps.joblogs.stores.base import BEGINNING, LogStore, Ref, Search, StoreUnavailable
+from apps.joblogs.stores.opening import BadAddress, open_log_store
+from tests.joblogs import elastic_server
+from tests.joblogs.elastic_double import ElasticDouble
+from tests.joblogs.stores.lines import ALL, DAY, LONG_AGO, batch, found, line, seqs
+from yardkit import failpoints
+from yardkit.failpoints import FailpointError
+
+ROOT = Path(__file__).parents[3]
+with_library = elastic_server.WANTED
+TEN = [line(n) for n in range(1, 11)]
+
+
+@pytest.fixture
+def double() -> Iterator[ElasticDouble]:
+    double = ElasticDouble()
+    yield double
+    double.stop()
+    failpoints.configure({})
+
+
+@pytest.fixture
+def store(double: ElasticDouble) -> Iterator[LogStore]:
+    store = elastic_server.open_patient(double.url)
+    store.setup()
+    yield store
+    store.close()
+
+
+def all_of(store: LogStore) -> list[int]:
+    """What is there, however often."""
+    return sorted(found(store))
+
+
+# --- addresses ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "word"),
+    [
+        ("http://", "host"),
+        ("https://user:geheim@:9200", "host"),
+        ("http://a:99999", "host"),
+        ("http://a/?index=Big", "small letters"),
+        ("http://a/?index=_x", "small letters"),
+        ("http://a/?shards=0", "shards"),
+        ("http://a/?keep_days=x", "keep_days"),
+        ("http://user:geheim@a/?speed=1", "speed"),
+        ("http://user:geheim@a/?api_key=x", "enough"),
+    ],
+)
+def test_an_address_that_cannot_be_read_is_refused_without_its_password(
+    url: str, word: str
+) -> None:
+    with pytest.raises(BadAddress, match=word) as refused:
+        open_log_store(url)
+    assert "geheim" not in str(refused.value)
+
+
+def test_what_an_address_says() -> None:
+    from apps.joblogs.stores.elastic.address import read_address
+
+    address = read_address(
+        "https://us%40er:p%2Fw@es1:9200,[::1]/base/?index=x&shards=2&replicas=0&keep_days=40&ca=/c"
+    )
+    assert address.nodes == ("https://es1:9200/base", "https://[::1]:443/base")
+    assert (address.user, address.password, address.prefix) == ("us@er", "p/w", "x")
+    assert (address.shards, address.replicas, address.keep_days, address.ca) == (2, 0, 40, "/c")
+    assert "p/w" not in address.shown
+
+
+def test_without_the_library_it_is_said_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "elasticsearch" else real(name)
+    )
+    with pytest.raises(BadAddress, match=r"pip install 'crawlyard\[elasticsearch\]'"):
+        open_log_store("http://user:geheim@a")
+
+
+def test_only_this_package_knows_the_library() -> None:
+    inside = ROOT / "apps/joblogs/stores/elastic"
+    for path in [*ROOT.glob("apps/**/*.py"), *ROOT.glob("platform/**/*.py")]:
+        imports = re.search(r"^\s*(from|import) elastic", path.read_text(), re.MULTILINE)
+        assert imports is None or path.is_relative_to(inside), path
+
+
+# --- a server that refuses ------------------------------------------------------------------------
+
+
+@with_library
+def test_lines_for_which_there_is_no_room_now_are_tried_again(
+    store: LogStore, double: ElasticDouble
+) -> None:
+    double.faults.refuse_item(".7", 429, "es_rejected_execution_exception", times=2)
+    double.faults.refuse("/_bulk", 503, "unavailable_shards_exception")
+    assert store.write([batch(TEN)], now=LONG_AGO) == 10
+    assert all_of(store) == list(range(1, 11))
+
+
+@with_library
+def test_a_full_disk_is_no_reason_to_give_lines_up(
+    store: LogStore, double: ElasticDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.joblogs.stores.elastic.connection.LONGEST_PAUSE_SECONDS", 0.01)
+    reason = "disk usage exceeded flood-stage watermark"
+    double.faults.refuse_item(".7", 429, "cluster_block_exception", reason, times=6)
+    with pytest.raises(StoreUnavailable, match="flood-stage"):
+        store.write([batch(TEN)], now=LONG_AGO)
+    # Nothing was taken over yet; a repetition completes it.
+    assert store.page("run:7", after=BEGINNING, limit=99) == []
+    assert store.write([batch(TEN)], now=LONG_AGO) == 10
+    assert all_of(store) == list(range(1, 11))
+
+
+@with_library
+def test_a_line_that_the_server_never_takes_is_named(
+    store: LogStore, double: ElasticDouble
+) -> None:
+    double.faults.refuse_item(
+        "run:7.b1.3", 400, "document_parsing_exception", "failed to parse field [x]"
+    )
+    with pytest.raises(ValueError, match=r"line 3 of b1: document_parsing_exception"):
+        store.write([batch(TEN)], now=LONG_AGO)
+    # The others are there, and are counted.
+    assert all_of(store) == [1, 2, 4, 5, 6, 7, 8, 9, 10]
+    assert store.stream_state("run:7").lines == 9  # type: ignore[union-attr]
+
+
+@with_library
+def test_a_request_that_is_too_large_for_someone_on_the_way_is_halved(
+    store: LogStore, double: ElasticDouble
+) -> None:
+    store.write([batch([line(20)])], now=LONG_AGO)
+    double.faults.refuse("/_bulk", 413, "too_large", times=2, after=1)
+    assert store.write([batch(TEN)], now=LONG_AGO) == 10
+    assert all_of(store) == [*range(1, 11), 20]
+
+
+@with_library
+@pytest.mark.parametrize("status", [401, 403])
+def test_who_is_not_let_in_waits_and_says_so(
+    store: LogStore, double: ElasticDouble, status: int
+) -> None:
+    double.faults.refuse("/_bulk", status, "security_exception", "missing credentials")
+    with pytest.raises(StoreUnavailable, match="does not let us in"):
+        store.write([batch(TEN)], now=LONG_AGO)
+
+
+# --- a server that is away ------------------------------------------------------------------------
+
+
+@with_library
+@pytest.mark.fault
+def test_a_server_that_is_away_is_there_again_by_itself(
+    store: LogStore, double: ElasticDouble
+) -> None:
+    store.write([batch([line(1)])], now=LONG_AGO)
+    double.stop()
+    for ask in (
+        lambda: store.write([batch(TEN)], now=LONG_AGO),
+        lambda: store.page("run:7", limit=5),
+        lambda: store.search(ALL, limit=5),
+        store.usages,
+        store.check,
+        store.setup,
+    ):
+        with pytest.raises(StoreUnavailable, match="does not answer"):
+            ask()
+    double.start()
+    assert store.write([batch(TEN)], now=LONG_AGO) == 9
+
+
+@with_library
+@pytest.mark.fault
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_answer_that_does_not_arrive_doubles_nothing(
+    store: LogStore, double: ElasticDouble, number: int
+) -> None:
+    """Of the stream's document, the lines, the document again; what was asked for is done."""
+    store.write([batch([line(99)])], now=LONG_AGO)
+    double.faults.cut("/_bulk", after=number - 1)
+    with pytest.raises(StoreUnavailable):
+        store.write([batch(TEN)], now=LONG_AGO)
+    assert store.write([batch(TEN)], now=LONG_AGO) == (0 if number == 3 else 10)
+    assert all_of(store) == [*range(1, 11), 99]
+    state = store.stream_state("run:7")
+    assert state is not None
+    assert (state.lines, state.forgotten) == (11, 0)
+
+
+@with_library
+@pytest.mark.fault
+@pytest.mark.parametrize("point", ["reserved", "created"])
+def test_a_line_repeated_on_another_day_is_the_same_line(store: LogStore, point: str) -> None:
+    """Its time is made when it is stored, so a repetition after midnight has another."""
+    failpoints.configure({"FAILPOINTS": f"joblogs.elastic.{point}=raise@1"})
+    with pytest.raises(FailpointError):
+        store.write([batch(TEN)], now=LONG_AGO)
+    failpoints.configure({})
+    tomorrow = [line(n, at=LONG_AGO + DAY) for n in range(1, 16)]
+    assert store.write([batch(tomorrow)], now=LONG_AGO + DAY) == 15
+    assert all_of(store) == list(range(1, 16))
+    assert seqs(store.page("run:7", after=BEGINNING, limit=99)) == list(range(1, 16))
+    assert store.stream_state("run:7").lines == 15  # type: ignore[union-attr]
+
+
+# --- what is seen when ----------------------------------------------------------------------------
+
+
+@with_library
+def test_who_reads_a_log_sees_all_of_it_before_the_server_has_refreshed(
+    double: ElasticDouble,
+) -> None:
+    store = open_log_store(double.url)
+    store.setup()
+    # Over midnight: one of the two indexes is refreshed before the other.
+    lines = [line(n, at=LONG_AGO + (n % 2) * DAY, level="ERROR") for n in range(1, 11)]
+    store.write([batch(lines)], now=LONG_AGO)
+    double.requests.indexes.found["crawlyard-logs-lines-2026.11.20"].refresh()
+    assert seqs(store.page("run:7", after=BEGINNING, limit=4)) == [1, 2, 3, 4]
+    store.write([batch([line(11, at=LONG_AGO + DAY)])], now=LONG_AGO)
+    assert store.find("run:7", Ref(1, 11)) is not None
+    store.write([batch([line(12)])], now=LONG_AGO)
+    assert seqs(store.page("run:7", limit=2)) == [11, 12]
+    before = double.asked("_search")
+    assert store.page("run:7", after=Ref(1, 12), limit=5) == []
+    assert double.asked("_search") == before
+    store.close()
+
+
+@with_library
+def test_a_long_log_is_read_page_by_page_without_a_refresh(
+    store: LogStore, double: ElasticDouble
+) -> None:
+    store.write([batch(line(n) for n in range(1, 3001))], now=LONG_AGO)
+    store.page("run:7", after=BEGINNING, limit=1)
+    refreshed, place, got = double.asked("_refresh"), BEGINNING, 0
+    while page := store.page("run:7", after=place, limit=700):
+        got += len(page)
+        place = page[-1].ref
+    assert got == 3000
+    assert double.asked("_refresh") == refreshed
+
+
+# --- keeping house --------------------------------------------------------------------------------
+
+
+def _days(double: ElasticDouble) -> list[str]:
+    return sorted(name[-10:] for name in double.requests.indexes.found if "-lines-" in name)
+
+
+@with_library
+def test_days_without_lines_are_dropped_and_those_awaited_are_not(
+    store: LogStore, double: ElasticDouble
+) -> None:
+    lines = [line(n, at=LONG_AGO + n * DAY) for n in range(4)][1:]
+    store.write([batch(lines)], now=LONG_AGO)
+    store.delete(project=1, job=5, before=LONG_AGO + 2.5 * DAY, limit=99)
+    failpoints.configure({"FAILPOINTS": "joblogs.elastic.reserved=raise@1"})
+    with pytest.raises(FailpointError):
+        store.write([batch([line(9, at=LONG_AGO + DAY)])], now=LONG_AGO)
+    failpoints.configure({})
+    store.prune(now=LONG_AGO + 20 * DAY)
+    assert _days(double) == ["2026.11.21", "2026.11.23"]
+    assert store.write([batch([line(9)])], now=LONG_AGO) == 1
+    assert all_of(store) == [3, 9]
+
+
+@with_library
+def test_the_books_are_mended_after_a_deletion_that_was_cut_off(
+    store: LogStore, double: ElasticDouble
+) -> None:
+    store.write([batch(TEN), batch(TEN, stream="run:8", job=6)], now=LONG_AGO)
+    double.faults.cut("/_bulk", after=1)
+    with pytest.raises(StoreUnavailable):
+        store.delete(project=1, job=5, before=LONG_AGO + DAY, limit=4)
+    assert [one.lines for one in store.usages()] == [10, 10]
+    store.prune(now=LONG_AGO + DAY)
+    assert [(one.lines, one.bytes) for one in store.usages()] == [(6, 37), (10, 61)]
+    assert store.stream_state("run:7").forgotten == 4  # type: ignore[union-attr]
+
+
+@with_library
+def test_days_that_the_server_has_deleted_itself_are_taken_off_the_books(
+    store: LogStore, double: ElasticDouble
+) -> None:
+    lines = [line(n, at=LONG_AGO + (n % 2) * DAY) for n in range(1, 11)]
+    store.write([batch(lines)], now=LONG_AGO)
+    del double.requests.indexes.found["crawlyard-logs-lines-2026.11.20"]
+    store.prune(now=LONG_AGO + 2 * DAY)
+    assert store.usages()[0].lines == 10
+    store.prune(now=LONG_AGO + 9 * DAY)
+    assert (store.usages()[0].lines, store.usages()[0].oldest_at) == (5, LONG_AGO + DAY)
+    assert store.write([batch(lines)], now=LONG_AGO) == 0
+
+
+@with_library
+def test_several_may_set_up_at_the_same_time(double: ElasticDouble) -> None:
+    failed: list[Exception] = []
+
+    def work() -> None:
+        store = open_log_store(double.url + "/?keep_days=90&replicas=0&shards=2")
+        try:
+            store.setup()
+        except StoreUnavailable as error:
+            failed.append(error)
+        store.close()
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    policy = double.requests.policies["crawlyard-logs"]
+    assert policy["phases"]["delete"] == {"min_age": "90d", "actions": {"delete": {}}}
+
+
+@with_library
+def test_two_that_write_one_stream_in_turns(double: ElasticDouble) -> None:
+    stores = [elastic_server.open_patient(double.url) for _ in range(2)]
+    stores[0].setup()
+    new: list[int] = []
+
+    def work(store: LogStore, first: int) -> None:
+        for begin in range(first, first + 300, 30):
+            new.append(
+                store.write([batch(line(n) for n in range(begin, begin + 60))], now=LONG_AGO)
+            )
+
+    threads = [
+        threading.Thread(target=work, args=(store, 1 + 150 * number))
+        for number, store in enumerate(stores)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(new) == 480
+    assert all_of(stores[0]) == list(range(1, 481))
+    for store in stores:
+        store.close()
+
+
+@with_library
+def test_the_double_knows_no_more_than_it_says(store: LogStore, double: ElasticDouble) -> None:
+    from apps.joblogs.stores.elastic.address import read_address
+    from apps.joblogs.stores.elastic.connection import Connection
+
+    connection = Connection(read_address(double.url))
+    for body in (
+        {"query": {"fuzzy": {"text": "x"}}},
+        {"query": {"term": {"unknown": 1}}},
+        {"highlight": {}},
+        {"aggs": {"x": {"significant_terms": {"field": "kind"}}}},
+    ):
+        store.write([batch(TEN)], now=LONG_AGO)
+        store.search(Search(projects=None), limit=1)
+        with pytest.raises(StoreUnavailable, match="double_unsupported"):
+            connection.search("crawlyard-logs-lines-*", body)
+    connection.close()
