@@ -10,3 +10,7 @@ class JobLogsConfig(AppConfig):
     name = "apps.joblogs"
     label = "joblogs"
     verbose_name = _("Logs")
+
+    def ready(self) -> None:
+        """Register what can be measured."""
+        from apps.joblogs import gauges  # noqa: F401

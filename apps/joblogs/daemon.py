@@ -1,14 +1,20 @@
-"""run_log_ingester: log lines from the queue into the database, and old ones out of it."""
+"""run_log_ingester: log lines from the queue into the log store, and old ones out of it."""
 
 from __future__ import annotations
 
 import logging
-from typing import Final
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
-from apps.joblogs.services import prune_lines, store_lines
+from apps.joblogs.services import log_store, prune_lines, retention, store_lines
+from apps.joblogs.stores.base import StoreUnavailable
+from apps.joblogs.stores.opening import BadAddress
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Delivery, Subscription
 from yardkit.clock import Clock
+from yardkit.daemon import CannotStart, back_off
 from yardkit.protocol import LogBatch, ProtocolError, decode
 
 logger = logging.getLogger(__name__)
@@ -17,35 +23,72 @@ POLL_SECONDS: Final = 0.2
 # Messages of one transaction; each has up to 500 lines.
 BATCH: Final = 20
 PRUNE_SECONDS: Final = 600.0
+# While the log store is away: pauses between two tries, which grow.
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 10.0
+MOST_REASON: Final = 300
+
+
+@dataclass(slots=True)
+class _Outage:
+    """The log store is away. Times are of the monotonic clock."""
+
+    reason: str
+    began_at: float
+    failures: int = 0
+    again_at: float = 0.0
 
 
 class LogDaemon:
-    """One round: take a batch of messages, commit their lines, then acknowledge them.
+    """One round: take a batch of messages, store their lines, then acknowledge them.
+
+    While the log store is away nothing is taken, so that lines wait in the queue, and their senders
+    keep what the queue has no room for.
 
     Args:
-        days: older lines are deleted.
+        once: raise ``StoreUnavailable`` in place of waiting until the store is back.
     """
 
-    def __init__(self, *, broker: Broker, clock: Clock, days: int) -> None:
+    def __init__(self, *, broker: Broker, clock: Clock, once: bool = False) -> None:
         self.broker = broker
         self.clock = clock
-        self.days = days
+        self._once = once
         self._prune_at = 0.0
         self._subscription: Subscription | None = None
+        self._outage: _Outage | None = None
 
     def setup(self) -> None:
-        """Subscribe to the queue of logs."""
+        """Subscribe to the queue of logs. Raises ``CannotStart`` for a store that cannot be."""
+        try:
+            log_store()
+        except BadAddress as error:
+            raise CannotStart(f"LOGS_URL: {error}") from None
+        except StoreUnavailable:
+            # The first step says so, and waits.
+            pass
         # It is tried again: a subscription left behind would keep its deliveries for ever.
         self.teardown()
         self.broker.declare(*topology.SHARED)
-        self._subscription = self.broker.subscribe(topology.LOGS.name, prefetch=2 * BATCH)
+        self._subscribe()
 
     def step(self) -> bool:
-        """True when anything was stored or deleted."""
-        assert self._subscription is not None  # noqa: S101 - setup comes first
-        deliveries = self._subscription.take(BATCH, timeout=POLL_SECONDS)
-        stored = self._store(self._subscription, deliveries)
-        return self._prune() > 0 or stored > 0
+        """True when anything was stored or deleted, or waits for the store."""
+        outage = self._outage
+        if outage is not None and self.clock.monotonic() < outage.again_at:
+            time.sleep(POLL_SECONDS)
+            return True
+        try:
+            stored = self._work(outage)
+        except StoreUnavailable as error:
+            if self._once:
+                raise
+            self._wait(error)
+            return True
+        if outage is not None:
+            seconds = self.clock.monotonic() - outage.began_at
+            logger.info("the log store takes lines again, after %.0f s", seconds)
+            self._outage = None
+        return stored
 
     def teardown(self) -> None:
         """Let go of the queue; what is not acknowledged goes back."""
@@ -53,14 +96,48 @@ class LogDaemon:
             self._subscription.close()
             self._subscription = None
 
+    def detail(self) -> Mapping[str, Any]:
+        """For the row of this process: whether the log store is away, and why."""
+        outage = self._outage
+        return {"away": {"log store": outage.reason} if outage is not None else {}}
+
+    def _subscribe(self) -> Subscription:
+        if self._subscription is None:
+            self._subscription = self.broker.subscribe(topology.LOGS.name, prefetch=2 * BATCH)
+        return self._subscription
+
+    def _work(self, outage: _Outage | None) -> bool:
+        if outage is not None:
+            log_store().check()
+        subscription = self._subscribe()
+        # After an outage one message is the probe: what can be read may not yet be written.
+        deliveries = subscription.take(BATCH if outage is None else 1, timeout=POLL_SECONDS)
+        stored = self._store(subscription, deliveries)
+        return self._prune() > 0 or stored > 0
+
+    def _wait(self, error: StoreUnavailable) -> None:
+        """The store is away, or still is."""
+        now, reason = self.clock.monotonic(), str(error)[:MOST_REASON]
+        if self._outage is None:
+            logger.warning("log lines wait in the queue until the log store is back: %s", reason)
+            self._outage = _Outage(reason, began_at=now)
+        self._outage.reason = reason
+        self._outage.failures += 1
+        self._outage.again_at = now + back_off(
+            self._outage.failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
+        )
+        # What is handed out and not acknowledged for long makes a broker close the channel; and
+        # another ingester may reach the store.
+        self.teardown()
+
     def _prune(self) -> int:
         if self.clock.monotonic() < self._prune_at:
             return 0
-        pruned = prune_lines(now=self.clock.now(), days=self.days)
+        pruned = prune_lines(now=self.clock.now())
         if pruned:
-            # More may be too old: the next step goes on.
-            logger.info("deleted %d log lines older than %d days", pruned, self.days)
-        else:
+            logger.info("deleted %d log lines", pruned)
+        # Else there may be more, and the next step goes on.
+        if pruned < retention.MOST:
             self._prune_at = self.clock.monotonic() + PRUNE_SECONDS
         return pruned
 

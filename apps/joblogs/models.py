@@ -1,72 +1,174 @@
-"""Log lines of runs and builds, until they are too old."""
+"""What the database keeps about logs: how long lines stay, and the kinds of errors seen in them.
+
+The lines themselves are in the log store.
+"""
 
 from __future__ import annotations
 
+from typing import ClassVar, Final
+
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
-from apps.joblogs.querysets import LogLineQuerySet, LogStreamQuerySet
-from apps.projects.models import Project
+from apps.access.models import User
+from apps.joblogs.querysets import ErrorGroupQuerySet, LogPolicyQuerySet
+from apps.joblogs.states import GroupState
+from apps.jobs.models import Job, Run
+from apps.projects.models import Image, Project
+
+# Less and lines would be too old when they come: senders are believed a day back.
+FEWEST_DAYS: Final = 2
+MOST_DAYS: Final = 3650
+FEWEST_BYTES: Final = 1024**2
+MOST_BYTES: Final = 1024**5
+SAMPLE_CHARACTERS: Final = 1000
+_DAYS: Final = [MinValueValidator(FEWEST_DAYS), MaxValueValidator(MOST_DAYS)]
 
 
-class LogStream(models.Model):
-    """One execution (``boot``) of a run or a build, as far as its lines have come."""
+class LogPolicy(models.Model):
+    """How long the lines of a job are kept; without a job, those of the project's other jobs.
 
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
-    stream = models.CharField(_("stream"), max_length=30)
-    boot = models.CharField(max_length=32)
-    dropped = models.BigIntegerField(
-        _("dropped"), default=0, help_text=_("lines that their sender had to give up")
-    )
-    last_seq = models.BigIntegerField(default=0)
-    updated_at = models.DateTimeField(_("updated at"))
-
-    objects = LogStreamQuerySet.as_manager()
-
-    class Meta:
-        verbose_name = _("log")
-        verbose_name_plural = _("logs")
-        constraints = [
-            models.UniqueConstraint(fields=["stream", "boot"], name="joblogs_one_per_boot"),
-        ]
-        indexes = [models.Index(fields=["updated_at"], name="joblogs_oldest_first")]
-
-    def __str__(self) -> str:
-        return f"{self.stream} {self.boot}"
-
-
-class LogLine(models.Model):
-    """One line. A line that comes again is known by (stream, boot, seq).
-
-    ``at`` is when it was written, as far as its sender can be believed; ids grow in the order
-    in which lines were stored.
+    What is empty is said by the project's own, else by the installation's settings.
     """
 
-    # Neither constraint nor index: lines come by the thousand, and go before their project does.
     project = models.ForeignKey(
-        Project,
-        on_delete=models.DO_NOTHING,
-        db_constraint=False,
-        db_index=False,
-        related_name="+",
+        Project, verbose_name=_("project"), on_delete=models.CASCADE, related_name="+"
     )
-    stream = models.CharField(max_length=30)
-    boot = models.CharField(max_length=32)
-    seq = models.BigIntegerField()
-    at = models.DateTimeField()
-    level = models.CharField(max_length=8, blank=True)
-    source = models.CharField(max_length=100, blank=True)
-    text = models.TextField(blank=True)
+    job = models.ForeignKey(
+        Job,
+        verbose_name=_("job"),
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="+",
+        help_text=_("empty: every job of the project that has none of its own, and its builds"),
+    )
+    days = models.PositiveIntegerField(
+        _("days"),
+        null=True,
+        blank=True,
+        validators=_DAYS,
+        help_text=_("older lines are deleted; empty: as the project or the installation says"),
+    )
+    quiet_days = models.PositiveIntegerField(
+        _("days of quiet lines"),
+        null=True,
+        blank=True,
+        validators=_DAYS,
+        help_text=_("of DEBUG, INFO and lines without a level; empty: as long as all others"),
+    )
+    max_bytes = models.BigIntegerField(
+        _("size limit"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(FEWEST_BYTES), MaxValueValidator(MOST_BYTES)],
+        help_text=_("bytes of text of one job; beyond it the oldest lines are deleted"),
+    )
 
-    objects = LogLineQuerySet.as_manager()
+    objects = LogPolicyQuerySet["LogPolicy"].as_manager()
 
     class Meta:
-        verbose_name = _("log line")
-        verbose_name_plural = _("log lines")
-        constraints = [
-            models.UniqueConstraint(fields=["stream", "boot", "seq"], name="joblogs_line_once"),
+        verbose_name = _("retention of logs")
+        verbose_name_plural = _("retention of logs")
+        ordering: ClassVar = ["id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["project"], condition=Q(job=None), name="joblogs_policy_once_a_project"
+            ),
+            models.UniqueConstraint(fields=["job"], name="joblogs_policy_once_a_job"),
+            models.CheckConstraint(
+                condition=Q(days=None) | Q(quiet_days=None) | Q(quiet_days__lte=F("days")),
+                name="joblogs_policy_quiet_goes_first",
+            ),
         ]
-        indexes = [models.Index(fields=["stream", "id"], name="joblogs_of_stream")]
 
     def __str__(self) -> str:
-        return f"{self.stream} {self.boot} {self.seq}"
+        return f"{self.job or self.project}"
+
+    def clean(self) -> None:
+        """Refuse what contradicts itself, or says nothing."""
+        if self.job is not None and self.job.project_id != self.project_id:
+            raise ValidationError({"job": _("This job is of another project.")})
+        if self.days is None and self.quiet_days is None and self.max_bytes is None:
+            raise ValidationError(_("Say at least one of days, days of quiet lines and size."))
+        if self.days is not None and self.quiet_days is not None and self.quiet_days > self.days:
+            text = _("Quiet lines cannot be kept longer than all others.")
+            raise ValidationError({"quiet_days": text})
+
+
+class ErrorGroup(models.Model):
+    """A kind of error of one job (of builds, without one): alike but for what differs each time.
+
+    ``first_run`` and ``first_image`` say since when there is such an error. How often it happened
+    is counted in the log store, in whatever time is asked for.
+    """
+
+    project = models.ForeignKey(
+        Project, verbose_name=_("project"), on_delete=models.CASCADE, related_name="+"
+    )
+    job = models.ForeignKey(
+        Job, verbose_name=_("job"), null=True, on_delete=models.CASCADE, related_name="+"
+    )
+    fingerprint = models.CharField(_("fingerprint"), max_length=16)
+    level = models.CharField(_("level"), max_length=8)
+    source = models.CharField(_("source"), max_length=100, blank=True)
+    sample = models.CharField(_("error"), max_length=SAMPLE_CHARACTERS, blank=True)
+    first_at = models.DateTimeField(_("first seen"))
+    first_run = models.ForeignKey(
+        Run, verbose_name=_("first run"), null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    first_image = models.ForeignKey(
+        Image, verbose_name=_("first image"), null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    last_at = models.DateTimeField(_("last seen"))
+    last_run = models.ForeignKey(
+        Run, verbose_name=_("last run"), null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    # When this row was made, by the ingester's clock: lines may come late.
+    noted_at = models.DateTimeField(_("noted at"))
+    state = models.CharField(
+        _("state"), max_length=8, choices=GroupState.choices, default=GroupState.OPEN
+    )
+    ignored_by = models.ForeignKey(
+        User,
+        verbose_name=_("ignored by"),
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+    )
+    ignored_at = models.DateTimeField(_("ignored at"), null=True, blank=True)
+
+    objects = ErrorGroupQuerySet["ErrorGroup"].as_manager()
+
+    class Meta:
+        verbose_name = _("kind of error")
+        verbose_name_plural = _("errors")
+        ordering: ClassVar = ["-last_at", "-id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["job", "fingerprint"], name="joblogs_group_once_a_job"),
+            models.UniqueConstraint(
+                fields=["project", "fingerprint"],
+                condition=Q(job=None),
+                name="joblogs_group_once_for_builds",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=GroupState.values), name="joblogs_group_state_known"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["-last_at", "-id"], name="joblogs_group_newest"),
+            models.Index(fields=["project", "-last_at"], name="joblogs_group_of_project"),
+            models.Index(fields=["noted_at"], name="joblogs_group_noted"),
+        ]
+
+    def __str__(self) -> str:
+        return self.sample[:80] or self.fingerprint
+
+    @property
+    def is_ignored(self) -> bool:
+        """Somebody has put it aside."""
+        return self.state == GroupState.IGNORED

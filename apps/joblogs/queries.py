@@ -1,32 +1,43 @@
-"""Reading logs: whose they are, their end, and what comes before and after a line."""
+"""Whose logs are whose, and who may read them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
-from django.db.models import Sum
-
+from apps.access.services import AllProjects, project_ids
 from apps.joblogs.engine.lines import BadLines, owner_of
-from apps.joblogs.models import LogLine, LogStream
-from apps.joblogs.querysets import LogLineQuerySet
 from apps.jobs.models import Run
 from apps.projects.models import Build
 
-MAX_LINES: Final = 1000
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Of a log: ``job`` is 0 and ``run`` None for a build."""
+
+    project: int
+    job: int
+    run: int | None
+    image: int | None
 
 
-def projects_of(streams: Iterable[str]) -> dict[str, int]:
-    """The project of each stream whose run or build exists. Two queries."""
-    owners: dict[str, dict[int, str]] = {"run": {}, "build": {}}
+def owners_of(streams: Iterable[str]) -> dict[str, Owner]:
+    """The owner of each stream whose run or build exists. At most two queries."""
+    named: dict[str, dict[int, str]] = {"run": {}, "build": {}}
     for stream in streams:
         kind, pk = owner_of(stream)
-        owners[kind][pk] = stream
-    runs = Run.objects.filter(pk__in=owners["run"]).values_list("pk", "job__project_id")
-    builds = Build.objects.filter(pk__in=owners["build"]).values_list("pk", "project_id")
-    found = {owners["run"][pk]: project for pk, project in runs} if owners["run"] else {}
-    if owners["build"]:
-        found |= {owners["build"][pk]: project for pk, project in builds}
+        named[kind][pk] = stream
+    found: dict[str, Owner] = {}
+    if named["run"]:
+        runs = Run.objects.filter(pk__in=named["run"])
+        for pk, project, job, image in runs.values_list(
+            "pk", "job__project_id", "job_id", "image_id"
+        ):
+            found[named["run"][pk]] = Owner(project, job, pk, image)
+    if named["build"]:
+        builds = Build.objects.filter(pk__in=named["build"])
+        for pk, project in builds.values_list("pk", "project_id"):
+            found[named["build"][pk]] = Owner(project, 0, None, None)
     return found
 
 
@@ -40,35 +51,7 @@ def sees_stream(user: object, stream: str) -> bool:
     return rows.filter(pk=pk).exists()
 
 
-def tail(
-    stream: str, limit: int, *, among: LogLineQuerySet[LogLine] | None = None
-) -> list[LogLine]:
-    """The last ``limit`` lines, the oldest of them first."""
-    return list(reversed(_lines(stream, among).order_by("-id")[:limit]))
-
-
-def after(
-    stream: str, line: int, limit: int, *, among: LogLineQuerySet[LogLine] | None = None
-) -> list[LogLine]:
-    """Up to ``limit`` lines that were stored after the one with this id; 0 is the beginning."""
-    return list(_lines(stream, among).filter(id__gt=line).order_by("id")[:limit])
-
-
-def before(
-    stream: str, line: int, limit: int, *, among: LogLineQuerySet[LogLine] | None = None
-) -> list[LogLine]:
-    """The ``limit`` lines before the one with this id, the oldest of them first."""
-    rows = _lines(stream, among).filter(id__lt=line).order_by("-id")[:limit]
-    return list(reversed(rows))
-
-
-def dropped(stream: str) -> int:
-    """How many lines of it were given up before they could be stored."""
-    total: int | None = LogStream.objects.filter(stream=stream).aggregate(total=Sum("dropped"))[
-        "total"
-    ]
-    return total or 0
-
-
-def _lines(stream: str, among: LogLineQuerySet[LogLine] | None) -> LogLineQuerySet[LogLine]:
-    return (LogLine.objects.all() if among is None else among).of(stream)
+def searched_projects(user: object) -> Collection[int] | None:
+    """As ``Search.projects`` has them: those whose lines the person sees; None for all."""
+    projects = project_ids(user)
+    return None if isinstance(projects, AllProjects) else projects

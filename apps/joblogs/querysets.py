@@ -1,34 +1,29 @@
-"""Named filters of log lines."""
+"""Named filters of what the database keeps about logs."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime
 from typing import Generic, Self
 
 from apps.access.querysets import M_co, VisibleQuerySet
+from apps.joblogs.states import GroupState
 
 
-class LogStreamQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """What is known of each execution's log."""
-
-    project_path = "project"
-
-    def silent_since(self, before: datetime) -> Self:
-        """Those to which nothing was added since then."""
-        return self.filter(updated_at__lt=before)
-
-
-class LogLineQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Lines."""
+class LogPolicyQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """How long lines are kept."""
 
     project_path = "project"
 
-    def of(self, stream: str) -> Self:
-        """The lines of ``run:7`` or ``build:3``, all its executions."""
-        return self.filter(stream=stream)
 
-    def matching(self, *, levels: Collection[str] = (), contains: str = "") -> Self:
-        """Those of these levels whose text contains this."""
-        rows = self.filter(level__in=levels) if levels else self.all()
-        return rows.filter(text__icontains=contains) if contains else rows
+class ErrorGroupQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Kinds of errors."""
+
+    project_path = "project"
+
+    def open(self) -> Self:
+        """Those that nobody has put aside."""
+        return self.filter(state=GroupState.OPEN)
+
+    def seen_since(self, at: datetime) -> Self:
+        """Those that happened again since then."""
+        return self.filter(last_at__gte=at)

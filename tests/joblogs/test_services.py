@@ -1,8 +1,6 @@
-"""Lines are stored once, whatever comes twice, late or broken; old ones go."""
+"""Lines are stored once, whatever comes twice, late or broken."""
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 import pytest
 from django.db import connection
@@ -10,11 +8,17 @@ from django.test.utils import CaptureQueriesContext
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.joblogs import services
-from apps.joblogs.models import LogLine, LogStream
-from apps.joblogs.queries import dropped
-from apps.joblogs.services import prune_lines, store_lines
-from tests.joblogs.factories import NOW, batch, make_build, record, store_texts, stored
+from apps.joblogs.services import log_store, store_lines
+from tests.joblogs.factories import (
+    NOW,
+    batch,
+    make_build,
+    record,
+    seqs,
+    store_texts,
+    stored,
+    whole_log,
+)
 from tests.jobs.factories import make_run
 from yardkit.protocol import LogBatch
 
@@ -27,9 +31,11 @@ def test_lines_of_runs_and_builds_are_stored() -> None:
     assert store_lines(batches=batches, now=NOW) == []
     assert stored(run.stream) == ["line 1", "line 2", "line 3"]
     assert stored(build.stream) == ["line 1"]
-    first = LogLine.objects.of(run.stream).earliest("id")
-    assert (first.project_id, first.boot, first.at) == (run.job.project_id, "b1", NOW)
-    assert LogLine.objects.of(build.stream).get().project_id == build.project_id
+    first = whole_log(run.stream)[0]
+    assert (first.project, first.job) == (run.job.project_id, run.job_id)
+    assert (first.boot, str(first.ref), first.at) == ("b1", "1.1", NOW)
+    [line] = whole_log(build.stream)
+    assert (line.project, line.job) == (build.project_id, 0)
 
 
 def test_repeats_and_reordering_change_nothing() -> None:
@@ -37,8 +43,7 @@ def test_repeats_and_reordering_change_nothing() -> None:
     whole = [batch(stream, range(begin, begin + 10)) for begin in (1, 11, 21)]
     for batches in ([whole[2]], [whole[0], whole[0]], whole, [batch(stream, range(5, 28))]):
         assert store_lines(batches=batches, now=NOW) == []
-    assert sorted(LogLine.objects.values_list("seq", flat=True)) == list(range(1, 31))
-    assert LogStream.objects.get().last_seq == 30
+    assert seqs(stream) == list(range(1, 31))
 
 
 def test_the_first_text_of_a_number_stays() -> None:
@@ -52,15 +57,17 @@ def test_the_first_text_of_a_number_stays() -> None:
 def test_executions_of_a_run_are_kept_apart() -> None:
     stream = make_run().stream
     store_lines(batches=[batch(stream, [1], "b1"), batch(stream, [1], "b2")], now=NOW)
-    assert LogLine.objects.of(stream).count() == 2
+    assert [str(line.ref) for line in whole_log(stream)] == ["1.1", "2.1"]
 
 
 def test_dropped_lines_are_counted_absolutely() -> None:
     stream = make_run().stream
     for boot, count in (("b1", 5), ("b1", 3), ("b1", 9), ("b2", 1)):
         store_lines(batches=[batch(stream, [], boot, count)], now=NOW)
-    assert dropped(stream) == 10
-    assert dropped("run:987654") == 0
+    state = log_store().stream_state(stream)
+    assert state is not None
+    assert state.dropped == 10
+    assert log_store().stream_state("run:987654") is None
 
 
 def test_what_cannot_be_stored_is_refused_alone() -> None:
@@ -98,11 +105,10 @@ def test_anything_a_line_holds_can_be_stored_and_read() -> None:
 
 def test_a_batch_costs_few_queries() -> None:
     streams = [make_run().stream for _ in range(3)]
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         store_lines(batches=[batch(one, range(1, 11)) for one in streams for _ in "ab"], now=NOW)
-    assert len(queries) <= 4 + 4 * len(streams)
+    # Whose they are; the rest is the log store's.
+    assert len(queries) <= 3
 
 
 @settings(
@@ -119,33 +125,4 @@ def test_whatever_is_repeated_every_line_is_there_once(data: st.DataObject) -> N
     for begin in range(0, len(ranges), taken):
         batches = [batch(stream, one) for one in ranges[begin : begin + taken]]
         assert store_lines(batches=batches, now=NOW) == []
-    seqs = LogLine.objects.of(stream).values_list("seq", flat=True)
-    assert sorted(seqs) == list(range(1, count + 1))
-
-
-# --- housekeeping ---------------------------------------------------------------------------------
-
-
-def make_old(stream: str, count: int, *, days: float) -> None:
-    at = NOW - timedelta(days=days)
-    store_texts(stream, *["old"] * count)
-    LogLine.objects.of(stream).update(at=at)
-    LogStream.objects.filter(stream=stream).update(updated_at=at)
-
-
-def test_old_lines_go_and_young_ones_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "CHUNK", 7)
-    old, young = make_run().stream, make_run().stream
-    make_old(old, 20, days=30.1)
-    make_old(young, 20, days=29.9)
-    assert prune_lines(now=NOW, days=30) == 20
-    assert prune_lines(now=NOW, days=30) == 0
-    assert set(LogLine.objects.values_list("stream", flat=True)) == {young}
-    assert set(LogStream.objects.values_list("stream", flat=True)) == {young}
-
-
-def test_one_call_deletes_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(services, "CHUNK", 5)
-    monkeypatch.setattr(services, "CHUNKS", 2)
-    make_old(make_run().stream, 12, days=31)
-    assert [prune_lines(now=NOW, days=30) for _ in range(3)] == [10, 2, 0]
+    assert seqs(stream) == list(range(1, count + 1))

@@ -1,0 +1,29 @@
+"""What this app refuses."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.errors import DomainError
+
+
+class LogsError(DomainError):
+    """Base of this app's refusals."""
+
+
+class LogsUnavailable(LogsError):
+    """The store of logs does not answer."""
+
+    code = "logs_unavailable"
+    status: ClassVar[int] = 503
+    detail = _("The log store does not answer. No line is lost: new ones wait in the queue.")
+
+
+class BadSearch(LogsError):
+    """A question that no store can answer."""
+
+    code = "bad_search"
+    status: ClassVar[int] = 422
+    detail = _("Logs cannot be searched like this.")

@@ -1,0 +1,73 @@
+"""What can be measured of logs: how much is kept, and whether the store answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from django.db.models import Count
+
+from apps.joblogs.models import ErrorGroup
+from apps.joblogs.services import log_store
+from apps.joblogs.states import GroupState
+from apps.joblogs.stores.base import StoreUnavailable, Usage
+from apps.runtime.engine.asking import Asker
+from yardkit import metrics
+from yardkit.metrics import Reading
+
+# What is kept changes slowly, and a store on another server may hang.
+FRESH_SECONDS: Final = 30.0
+ANSWER_SECONDS: Final = 3.0
+
+
+def _usages() -> list[Usage]:
+    return log_store().usages()
+
+
+_asker: Asker[list[Usage]] = Asker(_usages, fresh_seconds=FRESH_SECONDS, name="log usage")
+
+
+def _up() -> float:
+    try:
+        _asker.read(ANSWER_SECONDS)
+    except (StoreUnavailable, TimeoutError):
+        return 0.0
+    return 1.0
+
+
+def _kept() -> dict[str, Reading]:
+    """Nothing while the store does not answer: how much it keeps is not known then."""
+    lines: Counter[tuple[str, ...]] = Counter()
+    sizes: Counter[tuple[str, ...]] = Counter()
+    try:
+        found = _asker.read(ANSWER_SECONDS)
+    except (StoreUnavailable, TimeoutError):
+        return {}
+    for each in found:
+        lines[(str(each.project),)] += each.lines
+        sizes[(str(each.project),)] += each.bytes
+    return {"logs.lines": dict(lines), "logs.bytes": dict(sizes)}
+
+
+def _groups() -> Reading:
+    rows = ErrorGroup.objects.filter(state=GroupState.OPEN).order_by()
+    found = rows.values_list("project").annotate(Count("pk"))
+    return {(str(project),): float(count) for project, count in found}
+
+
+metrics.gauge("logs.store_up", "1 while the log store answers, else 0.", read=_up)
+metrics.group(
+    {
+        "logs.lines": "Log lines that are kept.",
+        "logs.bytes": "Storage of the log lines that are kept.",
+    },
+    _kept,
+    ("project",),
+)
+metrics.gauge(
+    "logs.error_groups",
+    "Kinds of errors that nobody ignores.",
+    ("project",),
+    _groups,
+    absent_is_zero=True,
+)

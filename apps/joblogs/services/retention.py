@@ -1,0 +1,93 @@
+"""Deletes lines by age, importance and size. Every ingester does, and none minds another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.conf import settings
+
+from apps.joblogs.engine.lines import QUIET
+from apps.joblogs.models import LogPolicy
+from apps.joblogs.services.groups import forget_groups
+from apps.joblogs.services.store import log_store
+from apps.joblogs.stores.base import LogStore, Usage
+
+# One statement deletes at most about so many lines, and one call of ``prune_lines`` so many.
+CHUNK: Final = 5000
+MOST: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is kept of one job; ``max_bytes`` 0 is without limit."""
+
+    days: int
+    quiet_days: int
+    max_bytes: int
+
+
+def prune_lines(*, now: datetime) -> int:
+    """Delete what is too old or too much, at most about ``MOST`` lines in one call.
+
+    Returns how many were deleted: less than ``MOST``, and nothing was left for now.
+
+    Raises:
+        StoreUnavailable: the log store is away.
+    """
+    store, policies, left = log_store(), _policies(), MOST
+    for usage in store.usages():
+        left -= _prune(store, usage, kept_of(usage, policies), now, left)
+        if left <= 0:
+            break
+    if left > 0:
+        store.prune(now=now)
+        forget_groups(now=now)
+    return MOST - left
+
+
+def kept_of(usage: Usage, policies: Mapping[tuple[int, int], LogPolicy]) -> Kept:
+    """What the job's policy says, else the project's, else the settings."""
+    rows = [policies.get((usage.project, usage.job)), policies.get((usage.project, 0))]
+    days = _first([row.days for row in rows if row], settings.LOG_DAYS)
+    quiet = _first([row.quiet_days for row in rows if row], settings.LOG_QUIET_DAYS)
+    return Kept(
+        days=days,
+        quiet_days=min(quiet or days, days),
+        max_bytes=_first([row.max_bytes for row in rows if row], settings.LOG_MAX_BYTES),
+    )
+
+
+def _first(values: list[int | None], otherwise: int) -> int:
+    return next((value for value in values if value is not None), otherwise)
+
+
+def _policies() -> dict[tuple[int, int], LogPolicy]:
+    return {(each.project_id, each.job_id or 0): each for each in LogPolicy.objects.all()}
+
+
+def _prune(store: LogStore, usage: Usage, kept: Kept, now: datetime, left: int) -> int:
+    total = 0
+    job = {"project": usage.project, "job": usage.job}
+
+    def chunk() -> int:
+        return min(CHUNK, left - total)
+
+    for days, levels in ((kept.days, None), (kept.quiet_days, QUIET)):
+        before = now - timedelta(days=days)
+        if usage.oldest_at >= before or (levels is not None and days >= kept.days):
+            continue
+        while chunk() > 0:
+            deleted = store.delete(**job, before=before, levels=levels, limit=chunk())
+            total += deleted
+            if not deleted:
+                break
+    if kept.max_bytes and usage.bytes > kept.max_bytes:
+        while chunk() > 0:
+            deleted = store.delete_oldest(**job, keep_bytes=kept.max_bytes, limit=chunk())
+            total += deleted
+            if not deleted:
+                break
+    return total

@@ -1,0 +1,130 @@
+"""Stores log lines so that a repeated or late batch changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from django.db import DataError, IntegrityError, transaction
+
+from apps.joblogs.engine.lines import BIGGEST_SEQ, BadLines, Line, check_boot, owner_of, read_lines
+from apps.joblogs.events import LOG_GREW
+from apps.joblogs.queries import Owner, owners_of
+from apps.joblogs.services.groups import Sightings, note_errors
+from apps.joblogs.services.store import log_store
+from apps.joblogs.stores.base import Batch
+from apps.runtime.services import emit
+from yardkit import failpoints
+from yardkit.protocol import LogBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A batch that cannot be stored, and why."""
+
+    batch: LogBatch
+    reason: str
+
+
+@dataclass(slots=True)
+class _Execution:
+    """What several batches say of one execution, put together."""
+
+    dropped: int = 0
+    lines: dict[int, Line] = field(default_factory=dict)
+
+
+_Executions = dict[tuple[str, str], _Execution]
+
+
+def store_lines(*, batches: Sequence[LogBatch], now: datetime) -> list[Refused]:
+    """Write the lines of these batches, each line once (seed S1.18).
+
+    First into the log store, then what the database keeps of them: kinds of errors. Whoever dies
+    in between does all of it again, and nothing is there twice.
+
+    Returns what cannot be stored, for the caller to refuse: lines of a run or build that does not
+    exist, or something no log can hold, which must not take the others with it.
+
+    Raises:
+        StoreUnavailable: the log store is away; what it has taken it takes again.
+        DatabaseError: the database is.
+    """
+    try:
+        return _store(batches, now)
+    except (DataError, IntegrityError, ValueError, OverflowError) as error:
+        if len(batches) == 1:
+            line = (str(error).strip().splitlines() or [""])[0]
+            return [Refused(batches[0], f"{type(error).__name__}: {line}")]
+    return [one for batch in batches for one in store_lines(batches=[batch], now=now)]
+
+
+def _store(batches: Sequence[LogBatch], now: datetime) -> list[Refused]:
+    executions, refused = _read(batches, now)
+    owners = owners_of({stream for stream, _boot in executions})
+    for batch in batches:
+        if (batch.stream, batch.boot) in executions and batch.stream not in owners:
+            refused.append(Refused(batch, f"{batch.stream} does not exist"))
+    # Always in the same order, so that two of these do not wait for each other.
+    known = sorted(key for key in executions if key[0] in owners)
+    failpoints.hit("joblogs.before_write")
+    if known:
+        log_store().write([_batch(key, executions[key], owners[key[0]]) for key in known], now=now)
+    failpoints.hit("joblogs.after_write")
+    with transaction.atomic():
+        note_errors(_sightings(known, executions, owners), now=now)
+        failpoints.hit("joblogs.before_commit")
+        for stream in sorted({stream for stream, _boot in known}):
+            emit(LOG_GREW, project=owners[stream].project, payload={"stream": stream})
+    return refused
+
+
+def _read(batches: Iterable[LogBatch], now: datetime) -> tuple[_Executions, list[Refused]]:
+    executions: _Executions = {}
+    refused = []
+    for batch in batches:
+        try:
+            _add(executions, batch, now)
+        except BadLines as error:
+            refused.append(Refused(batch, str(error)))
+    return executions, refused
+
+
+def _add(executions: _Executions, batch: LogBatch, now: datetime) -> None:
+    owner_of(batch.stream)
+    check_boot(batch.boot)
+    if not 0 <= batch.dropped <= BIGGEST_SEQ:
+        raise BadLines(f"dropped is {batch.dropped}")
+    read = read_lines(batch.lines, now)
+    lines = {line.seq: line for line in read}
+    if len(lines) < len(read):
+        # The first of a number stays, here and in the store.
+        lines = {line.seq: line for line in reversed(read)}
+    execution = executions.setdefault((batch.stream, batch.boot), _Execution())
+    execution.dropped = max(execution.dropped, batch.dropped)
+    execution.lines = lines | execution.lines if execution.lines else lines
+
+
+def _batch(key: tuple[str, str], execution: _Execution, owner: Owner) -> Batch:
+    lines = execution.lines
+    return Batch(
+        project=owner.project,
+        job=owner.job,
+        stream=key[0],
+        boot=key[1],
+        dropped=execution.dropped,
+        lines=[lines[seq] for seq in sorted(lines)],
+    )
+
+
+def _sightings(
+    keys: Iterable[tuple[str, str]], executions: _Executions, owners: Mapping[str, Owner]
+) -> Sightings:
+    seen = Sightings()
+    for key in keys:
+        owner = owners[key[0]]
+        for line in executions[key].lines.values():
+            if line.fingerprint:
+                seen.add(owner, line)
+    return seen

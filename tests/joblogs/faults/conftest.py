@@ -1,0 +1,43 @@
+"""The yard that the tests of faults break, on each pair of broker and log store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.joblogs import elastic_server
+from tests.joblogs.faults import yard as module
+from tests.joblogs.faults.yard import MOST_OF_A_RUN, Yard
+from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
+
+KINDS = [
+    "embedded",
+    pytest.param("services", marks=pytest.mark.services),
+    pytest.param("elastic", marks=elastic_server.WANTED),
+]
+
+
+@pytest.fixture(autouse=True)
+def sender_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many lines of a run are sent."""
+    monkeypatch.setattr("apps.jobs.runners.log_shipping.MAX_LINES", MOST_OF_A_RUN)
+
+
+@pytest.fixture(params=KINDS)
+def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
+    """With the lines of all runs in its queue."""
+    environment: dict[str, Any] = {"BROKER_URL": f"sqlite:///{tmp_path / 'broker.sqlite3'}"}
+    with ExitStack() as stack:
+        if request.param == "services":
+            database = stack.enter_context(lend_postgres_database())
+            broker = stack.enter_context(lend_rabbit_vhost())
+            environment = {"DATABASE_URL": database, "BROKER_URL": broker, "LOGS_URL": database}
+        if request.param == "elastic":
+            environment["LOGS_URL"] = stack.enter_context(elastic_server.lend_url())
+        made = stack.enter_context(closing(module.Yard(tmp_path / "yard", **environment)))
+        made.emit()
+        yield made

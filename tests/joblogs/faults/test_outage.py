@@ -1,0 +1,76 @@
+"""The log store is away for a while: lines wait in the broker, and all are there afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.joblogs import elastic_server
+from tests.joblogs.elastic_double import ElasticDouble
+from tests.joblogs.faults.yard import FULL, Yard
+from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
+from tests.yardkit.broker_proxy import Proxy
+
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
+AWAY_SECONDS = 60.0 if FULL else 5.0
+Switch = Callable[[], None]
+
+
+def _elastic(stack: ExitStack, folder: Path) -> tuple[dict[str, Any], Switch, Switch]:
+    double = ElasticDouble()
+    stack.callback(double.stop)
+    broker = f"sqlite:///{folder / 'broker.sqlite3'}"
+    return {"BROKER_URL": broker, "LOGS_URL": double.url}, double.stop, double.start
+
+
+def _postgres(stack: ExitStack, _folder: Path) -> tuple[dict[str, Any], Switch, Switch]:
+    database = stack.enter_context(lend_postgres_database())
+    parts = urlsplit(database)
+    proxy = stack.enter_context(Proxy(parts.hostname or "127.0.0.1", parts.port or 5432))
+    through = parts._replace(netloc=f"{parts.username}@127.0.0.1:{proxy.port}").geturl()
+    broker = stack.enter_context(lend_rabbit_vhost())
+    urls = {"DATABASE_URL": database, "BROKER_URL": broker, "LOGS_URL": through}
+    return urls, proxy.shut, proxy.open
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(_elastic, id="elastic", marks=elastic_server.WANTED),
+        pytest.param(_postgres, id="postgres", marks=pytest.mark.services),
+    ]
+)
+def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Yard, Switch, Switch]]:
+    with ExitStack() as stack:
+        urls, shut, open_ = request.param(stack, tmp_path)
+        yield stack.enter_context(closing(Yard(tmp_path / "yard", **urls))), shut, open_
+
+
+@pytest.mark.covers("S1.18")
+def test_lines_wait_while_the_store_is_away(broken: tuple[Yard, Switch, Switch]) -> None:
+    yard, shut, open_ = broken
+    yard.start("ingester")
+    yard.daemons.until_logged("ingester", "is running")
+    shut()
+    yard.emit()
+    yard.daemons.until_logged("ingester", "log lines wait in the queue")
+    # Nothing is in anybody's hands.
+    yard.until(lambda: yard.waiting() >= 40)
+    until = time.monotonic() + AWAY_SECONDS
+    while time.monotonic() < until:
+        assert yard.daemons.processes["ingester"].poll() is None
+        time.sleep(0.1)
+    status = yard.daemons.manage("run_log_ingester", "--status").stdout
+    assert "log store:" in status
+    open_()
+    yard.until_settled()
+    yard.check_books()
+    log = yard.daemons.log("ingester")
+    assert log.count("log lines wait in the queue") == 1
+    assert log.count("takes lines again") == 1
+    assert "Traceback" not in log

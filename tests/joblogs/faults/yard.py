@@ -1,0 +1,137 @@
+"""Ingesters in processes of their own, to be broken, and what must be in the log afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from apps.joblogs.stores.base import BEGINNING, StoredLine, StreamState
+from apps.joblogs.stores.opening import open_log_store
+from apps.jobs.runners.log_shipping import FileLog, LogShipper
+from tests.e2e.daemon_processes import Daemons
+from yardkit import topology
+from yardkit.broker import Broker, connect
+
+# `make test-faults` says so.
+FULL = os.environ.get("CRAWLYARD_FAULTS") == "full"
+LINES = 200_000 if FULL else 20_000
+RUNS = 4
+# Of each run; beyond it lines are counted and not sent.
+MOST_OF_A_RUN = LINES // RUNS - 100
+PATIENCE_SECONDS = 300.0 if FULL else 120.0
+_MAKE_RUNS = """
+from apps.projects.models import Project
+from apps.jobs.models import Job
+from apps.jobs.services import start_run
+from django.utils import timezone
+project = Project.objects.create(name="logs", slug="logs")
+for number in range({count}):
+    job = Job.objects.create(project=project, name=f"job {{number}}", spider="a:B")
+    print("run", start_run(job=job, now=timezone.now(), actor=None).pk)
+"""
+
+
+class Yard:
+    """A broker with the lines of some runs in it."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.daemons = Daemons(folder, **environment)
+        self.daemons.migrate()
+        self.broker: Broker = connect(self.daemons.environment["BROKER_URL"], name="test")
+        self.broker.declare(*topology.SHARED)
+        self.folder = folder
+        made = self.daemons.manage("shell", "-v0", "-c", _MAKE_RUNS.format(count=RUNS))
+        self.runs = [int(line.split()[1]) for line in made.stdout.splitlines() if "run " in line]
+        assert len(self.runs) == RUNS
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self.daemons.end()
+        self.broker.close()
+
+    @property
+    def logs_url(self) -> str:
+        """Where the ingesters keep lines."""
+        default = f"sqlite://{self.folder / 'data' / 'logs'}"
+        return self.daemons.environment.get("LOGS_URL", default)
+
+    def emit(self) -> None:
+        """What the runs write, shipped as a runner does it: each drops its last 100 lines."""
+        shipper = LogShipper(self.broker)
+        for run in self.runs:
+            path = self.folder / f"{run}.txt"
+            count = LINES // RUNS
+            path.write_text("".join(f"{run} wrote {n}\n" for n in range(1, count + 1)))
+            shipper.follow(run=run, boot="b1", source=FileLog(path))
+            shipper.finish(run=run)
+        self.until(lambda: shipper.step() is not None and shipper.idle)
+
+    def start(self, name: str, *failpoints: str) -> None:
+        """An ingester that breaks at these points."""
+        self.daemons.start(
+            name, "run_log_ingester", "--name", name, FAILPOINTS=",".join(failpoints)
+        )
+
+    def until_killed(self, *failpoints: str) -> None:
+        """An ingester that kills itself there."""
+        self.start("killed", *failpoints)
+        process = self.daemons.processes["killed"]
+        assert process.wait(PATIENCE_SECONDS) == -9, self.daemons.log("killed")
+
+    def until_settled(self) -> None:
+        """All lines are there; then the ingesters end, and nothing goes back to the queue."""
+        with closing(open_log_store(self.logs_url)) as store:
+            store.setup()
+            self.until(lambda: all(is_complete(store.stream_state(f"run:{n}")) for n in self.runs))
+        for name in [name for name in self.daemons.processes if name != "killed"]:
+            # Before that a signal would just end it.
+            self.daemons.until_logged(name, "is running")
+            assert self.daemons.stop(name, signal.SIGTERM)[0] == 0, self.daemons.log(name)
+        depth = self.broker.depth(topology.LOGS.name)
+        assert (depth.ready, max(depth.unacked, 0)) == (0, 0)
+
+    def waiting(self) -> int:
+        """Messages in the queue."""
+        return self.broker.depth(topology.LOGS.name).ready
+
+    def until(self, happened: Callable[[], bool]) -> None:
+        """Wait for it."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not happened():
+            for name, process in self.daemons.processes.items():
+                assert name == "killed" or process.poll() is None, self.daemons.log(name)
+            assert time.monotonic() < deadline, {
+                name: self.daemons.log(name)[-2000:] for name in self.daemons.processes
+            }
+            time.sleep(0.05)
+
+    def check_books(self) -> None:
+        """Each line that was sent is there once, the others are counted, none was refused."""
+        with closing(open_log_store(self.logs_url)) as store:
+            for run in self.runs:
+                state = store.stream_state(f"run:{run}")
+                assert state is not None
+                lines: list[StoredLine] = []
+                place = BEGINNING
+                while page := store.page(state.stream, after=place, limit=1000):
+                    lines += page
+                    place = page[-1].ref
+                check(state, lines, run)
+        assert self.broker.depth("dead").ready == 0
+
+
+def is_complete(state: StreamState | None) -> bool:
+    """Whether all is there that was sent."""
+    return state is not None and state.lines >= MOST_OF_A_RUN and state.dropped >= 100
+
+
+def check(state: StreamState, lines: list[StoredLine], run: int) -> None:
+    """distinct = emitted - counted drops."""
+    assert [str(line.ref) for line in lines] == [f"1.{n}" for n in range(1, MOST_OF_A_RUN + 1)]
+    assert [line.text for line in lines] == [f"{run} wrote {line.ref.seq}" for line in lines]
+    assert state.lines == len(lines) == LINES // RUNS - state.dropped
+    assert (state.dropped, state.missing, state.forgotten) == (100, {}, 0)
