@@ -1,5 +1,5 @@
-/* The live tail of a log. The socket only says that it has grown; lines come by REST. What a line
-   holds becomes text and never HTML. */
+/* The live tail of a log. The socket only says that it has grown; lines come by REST. How they are
+   shown says rows.js, which comes first. */
 (function () {
   "use strict";
 
@@ -12,9 +12,12 @@
   const SOON_MS = 300;
   const TYPING_MS = 300;
   const RETRY_MS = 3000;
+  // The server holds lines back for a while whose predecessors have not come.
+  const HELD_BACK_MS = 6000;
   const NEAR_PX = 24;
   const OLDER_PX = 400;
-  const SHOWN_CHARACTERS = 600;
+  // The place of a line in its log, as in #2.1234.
+  const PLACE = /^#([1-9][0-9]{0,8}\.(?:0|[1-9][0-9]{0,17}))$/;
 
   class Log {
     constructor(root) {
@@ -25,14 +28,19 @@
       this.pauseButton = root.querySelector("[data-pause]");
       this.level = root.querySelector("[data-levels]");
       this.contains = root.querySelector("[data-contains]");
+      this.note = root.querySelector("[data-note]");
+      this.firstError = root.querySelector("[data-first-error]");
       this.paused = false;
       this.timer = null;
+      this.later = null;
       this.wanted = false;
       this.turn = 0;
+      this.rows = new CrawlyardRows(this.list, root.dataset, () => this.filtered());
       this.clear();
+      this.target = placeInAddress();
       this.listen();
       this.connection = new Crawlyard.Live(root, {
-        event: () => this.soon(),
+        event: () => this.grew(),
         poll: () =>
           this.catchUp().catch((error) => {
             setTimeout(() => this.soon(), RETRY_MS);
@@ -46,7 +54,15 @@
       this.list.addEventListener("scroll", () => this.scrolled(), { passive: true });
       this.newest.addEventListener("click", () => this.jump());
       this.pauseButton.addEventListener("click", () => this.pause(!this.paused));
-      this.level.addEventListener("change", () => this.reload());
+      this.firstError.addEventListener("click", () => this.goToFirstError());
+      window.addEventListener("hashchange", () => {
+        const place = placeInAddress();
+        if (place !== null) this.goTo(place);
+      });
+      this.level.addEventListener("change", () => {
+        this.showDownloads();
+        this.reload();
+      });
       let typing = null;
       this.contains.addEventListener("input", () => {
         clearTimeout(typing);
@@ -55,9 +71,11 @@
       document.addEventListener("visibilitychange", () => document.hidden || this.soon());
     }
 
-    /* Forget all lines; `first` and `last` are ids, `behind`: the end of the log is not here. */
+    /* Forget all lines; `first` and `last` are places, `behind`: the end of the log is not here. */
     clear() {
       this.turn += 1;
+      this.target = null;
+      this.note.hidden = true;
       this.list.replaceChildren();
       this.first = null;
       this.last = null;
@@ -90,7 +108,57 @@
       }
     }
 
+    // --- going to a line ------------------------------------------------------------------------
+
+    goTo(place) {
+      const row = this.rows.at(place);
+      if (row !== null) {
+        this.show(row);
+        return;
+      }
+      // What is looked for is shown, whatever filter is set.
+      this.level.value = "";
+      this.contains.value = "";
+      this.showDownloads();
+      this.clear();
+      this.target = place;
+      this.pause(false);
+      this.soon();
+    }
+
+    async goToFirstError() {
+      try {
+        const answer = await Crawlyard.ask(`${this.root.dataset.lines}/first-error`, "application/json");
+        const line = (await answer.json()).line;
+        if (line === null) this.say(this.root.dataset.textNoError);
+        else if (location.hash === `#${line.ref}`) this.goTo(line.ref);
+        else location.hash = line.ref;
+      } catch {
+        this.say(this.root.dataset.textPolling);
+      }
+    }
+
+    show(row) {
+      for (const each of this.list.querySelectorAll("[aria-current]")) each.removeAttribute("aria-current");
+      row.setAttribute("aria-current", "true");
+      const middle = (this.list.clientHeight - row.offsetHeight) / 2;
+      this.list.scrollTop = row.offsetTop - Math.max(0, middle);
+      this.root.scrollIntoView({ block: "nearest" });
+      this.scrolled();
+    }
+
+    say(text) {
+      this.note.textContent = text;
+      this.note.hidden = false;
+    }
+
     // --- asking -------------------------------------------------------------------------------
+
+    grew() {
+      this.soon();
+      clearTimeout(this.later);
+      this.later = setTimeout(() => this.soon(), HELD_BACK_MS);
+    }
 
     /* Ask in a moment; what comes while a question is under way is asked for after it. */
     soon() {
@@ -113,6 +181,7 @@
       // The filter was changed meanwhile: this is no answer to it.
       if (turn !== this.turn) return null;
       this.showDropped(page.dropped);
+      this.rows.know(page);
       return page;
     }
 
@@ -126,10 +195,12 @@
         return;
       }
       for (let pages = 0; pages < CATCH_UP_PAGES; pages += 1) {
-        const page = await this.ask({ after: this.last, limit: CATCH_UP });
-        if (page === null) return;
+        const after = this.last;
+        const page = await this.ask({ after, limit: CATCH_UP });
+        // Whoever reads far above has let go of the end meanwhile.
+        if (page === null || this.last !== after) return;
         this.append(page.results);
-        if (page.next === null || this.behind) return;
+        if (page.next === null) return;
       }
       // It grows faster than a person reads: go on at its end.
       if (this.following) this.clear();
@@ -138,16 +209,32 @@
     }
 
     async begin() {
-      const page = await this.ask({ tail: PAGE });
+      const target = this.target;
+      const page = await this.ask(target === null ? { tail: PAGE } : { around: target, limit: PAGE });
       if (page === null) return;
       this.older = page.previous !== null;
+      this.behind = page.next !== null;
+      if (target !== null) this.following = false;
       if (page.results.length > 0) this.append(page.results);
       this.showEmpty();
+      if (target !== null) this.arrive(target);
+    }
+
+    arrive(target) {
+      this.target = null;
+      this.waiting = 0;
+      const row = this.rows.at(target);
+      if (row !== null) this.show(row);
+      else this.say(this.root.dataset.textGone);
+      this.showNewest();
     }
 
     async loadOlder() {
       if (!this.older || this.loading || this.first === null) return;
-      await this.load({ before: this.first, limit: PAGE }, (page) => {
+      const before = this.first;
+      await this.load({ before, limit: PAGE }, (page) => {
+        // The log has grown so much meanwhile that its upper lines have gone from the page.
+        if (this.first !== before) return;
         this.older = page.previous !== null;
         this.prepend(page.results);
       });
@@ -177,10 +264,9 @@
 
     append(lines) {
       if (lines.length === 0) return;
-      const end = this.list.lastElementChild;
-      this.list.append(...this.rows(lines, end === null ? lines[0].boot : end.dataset.boot));
-      if (this.first === null) this.first = lines[0].id;
-      this.last = lines[lines.length - 1].id;
+      this.list.append(...this.rows.of(lines, this.rows.last() ?? this.above(lines[0])));
+      if (this.first === null) this.first = lines[0].ref;
+      this.last = lines[lines.length - 1].ref;
       if (this.following) {
         this.trimTop(KEPT_FOLLOWING);
         this.toEnd();
@@ -192,18 +278,21 @@
       this.showNewest();
     }
 
+    /* What stands above the first line of the log; null where there are older ones. */
+    above(line) {
+      return this.older ? null : { boot: line.boot, seq: 0 };
+    }
+
     prepend(lines) {
       if (lines.length === 0) return;
-      const rows = this.rows(lines, lines[0].boot);
-      const below = this.list.firstElementChild;
-      if (below !== null && below.dataset.boot !== lines[lines.length - 1].boot) {
-        rows.push(this.bootRow(below.dataset));
-      }
+      const rows = this.rows.of(lines, this.above(lines[0]));
+      const below = this.rows.first();
+      if (below !== null) rows.push(...this.rows.between(lines[lines.length - 1], below));
       this.keepPlace(() => this.list.prepend(...rows));
-      this.first = lines[0].id;
+      this.first = lines[0].ref;
       if (this.list.childElementCount > KEPT_READING) {
         while (this.list.childElementCount > KEPT_READING) this.list.lastElementChild.remove();
-        this.last = Number(this.list.lastElementChild.dataset.id) || this.last;
+        this.last = this.rows.last().ref;
         this.behind = true;
         this.following = false;
         this.showNewest();
@@ -218,7 +307,7 @@
         over -= 1;
       }
       this.older = true;
-      this.first = Number(this.list.querySelector("[data-id]").dataset.id);
+      this.first = this.rows.first().ref;
     }
 
     /* Change what stands above, and stay at the line that is looked at. */
@@ -245,53 +334,8 @@
       if (this.list.scrollTop < OLDER_PX) this.loadOlder();
     }
 
-    /* Rows of these lines, with a mark wherever the run was started again. */
-    rows(lines, boot) {
-      const rows = [];
-      for (const line of lines) {
-        if (line.boot !== boot) rows.push(this.bootRow(line));
-        boot = line.boot;
-        rows.push(this.row(line));
-      }
-      return rows;
-    }
-
-    row(line) {
-      const row = document.createElement("div");
-      row.className = "cy-log-line";
-      row.dataset.level = line.level;
-      row.dataset.id = line.id;
-      row.dataset.boot = line.boot;
-      const at = part("cy-log-at", line.at.slice(11, 19));
-      at.title = line.source ? `${line.at} ${line.source}` : line.at;
-      row.append(at, " ");
-      // Many lines begin with their level themselves.
-      if (line.level && !line.text.startsWith(line.level)) {
-        row.classList.add("cy-log-labelled");
-        row.append(part("cy-log-level", line.level), " ");
-      }
-      row.append(this.text(line.text));
-      return row;
-    }
-
-    text(whole) {
-      const shown = part("cy-log-text", whole);
-      if (whole.length <= SHOWN_CHARACTERS) return shown;
-      shown.textContent = whole.slice(0, SHOWN_CHARACTERS) + "… ";
-      const rest = document.createElement("button");
-      rest.type = "button";
-      rest.className = "cy-log-rest";
-      rest.textContent = this.root.dataset.textRest.replace("{count}", Crawlyard.count(whole.length));
-      rest.addEventListener("click", () => (shown.textContent = whole));
-      shown.append(rest);
-      return shown;
-    }
-
-    bootRow(line) {
-      const row = part("cy-log-boot", this.root.dataset.textBoot);
-      row.dataset.id = line.id;
-      row.dataset.boot = line.boot;
-      return row;
+    filtered() {
+      return this.level.value !== "" || this.contains.value !== "";
     }
 
     showDropped(dropped) {
@@ -302,8 +346,16 @@
 
     showEmpty() {
       this.empty.hidden = this.list.childElementCount > 0;
-      const filtered = this.level.value !== "" || this.contains.value !== "";
-      this.empty.textContent = filtered ? this.root.dataset.textNothing : this.root.dataset.textEmpty;
+      this.empty.textContent = this.filtered() ? this.root.dataset.textNothing : this.root.dataset.textEmpty;
+    }
+
+    /* The files hold the levels that are shown. */
+    showDownloads() {
+      for (const link of this.root.querySelectorAll("[data-download]")) {
+        const query = new URLSearchParams({ type: link.dataset.download });
+        for (const level of this.level.value.split(",")) if (level) query.append("level", level);
+        link.href = `${this.root.dataset.lines}/download?${query}`;
+      }
     }
 
     showNewest() {
@@ -313,11 +365,9 @@
     }
   }
 
-  function part(name, text) {
-    const element = document.createElement("span");
-    element.className = name;
-    element.textContent = text;
-    return element;
+  function placeInAddress() {
+    const found = PLACE.exec(location.hash);
+    return found === null ? null : found[1];
   }
 
   const roots = [...document.querySelectorAll("[data-log]:not([data-started])")];

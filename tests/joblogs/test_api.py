@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.access.models import User
 from apps.access.states import Role
-from apps.joblogs.models import LogLine
-from apps.joblogs.queries import MAX_LINES
-from apps.joblogs.services import store_lines
+from apps.joblogs.engine.fingerprints import fingerprint
+from apps.joblogs.services import close_log_store, store_lines
+from apps.joblogs.stores.base import MOST_LINES
 from apps.jobs.models import Run
 from tests.access.factories import Api, make_superuser, make_user
 from tests.joblogs.factories import NOW, batch, make_build, store_texts
@@ -46,21 +47,29 @@ def seqs(body: dict[str, Any]) -> list[int]:
 
 
 def test_a_run_without_lines_has_an_empty_log(api: Api, run: Run) -> None:
-    assert page(api, run) == {"results": [], "next": None, "previous": None, "dropped": 0}
+    assert page(api, run) == {
+        "results": [],
+        "next": None,
+        "previous": None,
+        "dropped": 0,
+        "forgotten": 0,
+        "missing": [],
+    }
 
 
 def test_a_line_is_shown_whole(api: Api, run: Run) -> None:
     at = NOW - timedelta(seconds=2)
-    [line] = store_texts(run.stream, f"{at:%Y-%m-%d %H:%M:%S}.250Z ERROR a.b: <b>\x1b[31mred")
+    store_texts(run.stream, f"{at:%Y-%m-%d %H:%M:%S}.250Z ERROR a.b: <b>\x1b[31mred")
     [shown] = page(api, run)["results"]
     assert shown == {
-        "id": line.pk,
-        "boot": "b1",
+        "ref": "1.1",
+        "boot": 1,
         "seq": 1,
         "at": "2026-03-01T11:59:58.250000Z",
         "level": "ERROR",
         "source": "a.b",
         "text": "<b>red",
+        "fingerprint": fingerprint("a.b", "<b>red"),
     }
 
 
@@ -76,7 +85,7 @@ def test_pages_lead_from_the_beginning_to_the_end(api: Api, run: Run) -> None:
         query = f"?limit=3&after={body['next']}"
     assert found == [1, 2, 3, 4, 5, 6, 7]
     # To follow: from the last line on.
-    last = body["results"][-1]["id"]
+    last = body["results"][-1]["ref"]
     assert seqs(page(api, run, f"?after={last}")) == []
     store_lines(batches=[batch(run.stream, [8])], now=NOW)
     assert seqs(page(api, run, f"?after={last}")) == [8]
@@ -93,12 +102,12 @@ def test_pages_lead_from_the_end_to_the_beginning(api: Api, run: Run) -> None:
 
 
 def test_a_page_has_a_limit(api: Api, run: Run) -> None:
-    store_lines(batches=[batch(run.stream, range(1, MAX_LINES + 3))], now=NOW)
+    store_lines(batches=[batch(run.stream, range(1, MOST_LINES + 3))], now=NOW)
     with CaptureQueriesContext(connection) as queries:
         body = page(api, run, f"?limit={10**9}")
-    assert len(body["results"]) == MAX_LINES
+    assert len(body["results"]) == MOST_LINES
     assert len(queries) <= 6
-    assert len(page(api, run, f"?tail={10**9}")["results"]) == MAX_LINES
+    assert len(page(api, run, f"?tail={10**9}")["results"]) == MOST_LINES
 
 
 def test_lines_are_found_by_level_and_text(api: Api, run: Run) -> None:
@@ -117,9 +126,12 @@ def test_lines_are_found_by_level_and_text(api: Api, run: Run) -> None:
     "query",
     [
         "?after=x",
-        "?after=-1",
-        f"?after={2**63}",
-        "?before=1&tail=1",
+        "?after=7",
+        "?after=0.1",
+        f"?after=1.{2**63}",
+        "?before=1.1&tail=1",
+        "?around=1.1&after=1.1",
+        "?around=1.1.1",
         "?limit=0",
         "?tail=0",
         "?level=LOUD",
@@ -129,6 +141,53 @@ def test_lines_are_found_by_level_and_text(api: Api, run: Run) -> None:
 )
 def test_bad_questions_are_refused(api: Api, run: Run, query: str) -> None:
     assert page(api, run, query, 400)["code"]
+
+
+def test_a_line_is_shown_among_its_neighbours(api: Api, run: Run) -> None:
+    store_texts(run.stream, *map(str, range(1, 21)))
+    body = page(api, run, "?around=1.10&limit=5")
+    assert (seqs(body), body["previous"], body["next"]) == ([8, 9, 10, 11, 12], "1.8", "1.12")
+    body = page(api, run, "?around=1.1&limit=4")
+    assert (seqs(body), body["previous"], body["next"]) == ([1, 2], None, "1.2")
+    # One that is not there (any more): what is around it.
+    body = page(api, run, "?around=7.7&limit=4")
+    assert (seqs(body), body["next"]) == ([19, 20], None)
+    assert seqs(page(api, run, "?around=1.10&limit=1")) == [10]
+
+
+def test_a_line_that_has_overtaken_others_is_shown_when_it_is_asked_for(api: Api, run: Run) -> None:
+    now = datetime.now(UTC)
+    store_lines(batches=[batch(run.stream, [1, 2, 5, 6, 7])], now=now)
+    assert seqs(page(api, run)) == [1, 2]
+    assert seqs(page(api, run, "?around=1.5&limit=4")) == [1, 2, 5, 6]
+
+
+def test_lines_that_never_came_are_told(api: Api, run: Run) -> None:
+    store_lines(batches=[batch(run.stream, [1, 2, 6, 7])], now=NOW)
+    assert page(api, run)["missing"] == [{"boot": 1, "first": 3, "last": 5}]
+    store_lines(batches=[batch(run.stream, [4])], now=NOW)
+    assert page(api, run)["missing"] == [
+        {"boot": 1, "first": 3, "last": 3},
+        {"boot": 1, "first": 5, "last": 5},
+    ]
+
+
+def test_the_first_error_is_where_to_begin(api: Api, run: Run) -> None:
+    path = f"/api/v1/runs/{run.pk}/logs/first-error"
+    assert api.call("get", path).json() == {"line": None}
+    store_texts(run.stream, "INFO a", "KeyError: 'b'", "ERROR c")
+    assert api.call("get", path).json()["line"]["ref"] == "1.2"
+    stranger = Api(make_user(roles={make_job().project: Role.ADMIN}))
+    assert stranger.call("get", path).status_code == 404
+
+
+def test_a_store_that_is_away_is_said(api: Api, run: Run, settings: Any) -> None:
+    close_log_store()
+    settings.LOGS_URL = "sqlite:///proc/nowhere/logs"
+    for path in ("", "?tail=5"):
+        assert page(api, run, path, 503)["code"] == "logs_unavailable"
+    answer = api.call("get", f"/api/v1/runs/{run.pk}/logs/download")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
 
 
 def test_dropped_lines_are_told(api: Api, run: Run) -> None:
@@ -164,16 +223,20 @@ def watched(role: Role | None = Role.VIEWER) -> tuple[Run, User]:
     return run, make_user(roles={run.job.project if role else make_job().project: Role.VIEWER})
 
 
-async def download(run: Run, user: User, **headers: str) -> Any:
+async def download(run: Run, user: User, query: str = "", **headers: str) -> Any:
     client = AsyncClient(headers=headers)
     await client.aforce_login(user)
-    return await client.get(f"/api/v1/runs/{run.pk}/logs/download")
+    return await client.get(f"/api/v1/runs/{run.pk}/logs/download{query}")
+
+
+async def text_of(answer: Any) -> str:
+    return b"".join([chunk async for chunk in answer.streaming_content]).decode()
 
 
 @pytest.mark.django_db(transaction=True)
 async def test_a_whole_log_comes_as_text() -> None:
     run, user = await watched()
-    texts = ["ERROR <script>", "\x1b[31mred", *map(str, range(3, 2 * MAX_LINES + 5))]
+    texts = ["ERROR <script>", "\x1b[31mred", *map(str, range(3, 2 * MOST_LINES + 5))]
     await sync_to_async(store_texts)(run.stream, *texts)
     await sync_to_async(store_lines)(batches=[batch(run.stream, [], dropped=3)], now=NOW)
     answer = await download(run, user, accept="text/plain")
@@ -190,9 +253,46 @@ async def test_a_whole_log_comes_as_text() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
+async def test_a_part_of_a_log_comes_as_lines_of_json() -> None:
+    run, user = await watched()
+    early = NOW - timedelta(hours=2)
+    texts = ["INFO a", f"{early:%Y-%m-%d %H:%M:%S}Z ERROR b.c: early", 'ERROR 价格 "x"', "plain"]
+    await sync_to_async(store_texts)(run.stream, *texts)
+    query = "?type=jsonl&level=ERROR&since=2026-03-01T11:00:00Z"
+    answer = await download(run, user, query, accept="application/x-ndjson")
+    assert answer.headers["Content-Type"] == "application/x-ndjson; charset=utf-8"
+    assert answer.headers["Content-Disposition"] == f'attachment; filename="run-{run.pk}.jsonl"'
+    lines = [json.loads(line) for line in (await text_of(answer)).splitlines()]
+    assert lines == [
+        {
+            "ref": "1.3",
+            "at": "2026-03-01T12:00:00.000Z",
+            "level": "ERROR",
+            "source": "stdout",
+            "text": 'ERROR 价格 "x"',
+        }
+    ]
+    answer = await download(run, user, "?until=2026-03-01T11:00:00Z")
+    assert await text_of(answer) == "2026-03-01 10:00:00.000Z ERROR b.c: early\n"
+    answer = await download(run, user, "?type=csv")
+    assert answer.status_code == 400
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_download_waits_for_lines_that_were_overtaken() -> None:
+    run, user = await watched()
+    now = datetime.now(UTC)
+    await sync_to_async(store_lines)(batches=[batch(run.stream, [1, 3])], now=now)
+    answer = await download(run, user)
+    pages = aiter(answer.streaming_content)
+    assert (await anext(pages)).decode().count("\n") == 1
+    await sync_to_async(store_lines)(batches=[batch(run.stream, [2])], now=now)
+    assert (await anext(pages)).decode().count("\n") == 2
+
+
+@pytest.mark.django_db(transaction=True)
 async def test_logs_of_others_cannot_be_downloaded() -> None:
     run, outsider = await watched(None)
     answer = await download(run, outsider, accept="text/plain")
     assert answer.status_code == 404
     assert b"not_found" in answer.content
-    assert await LogLine.objects.acount() == 0

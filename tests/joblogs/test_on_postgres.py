@@ -1,4 +1,4 @@
-"""The store of log lines on the other database."""
+"""Logs on PostgreSQL: the lines and what is kept of them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ import pytest
 
 from tests.again import run_again
 
-AGAIN = ("test_daemon", "test_services")
+AGAIN = (
+    "test_daemon",
+    "test_errors_page",
+    "test_groups",
+    "test_retention",
+    "test_search",
+    "test_services",
+)
 
 
 @pytest.mark.services
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 def test_lines_are_stored_on_postgresql_too(postgres_database: str) -> None:
     run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)

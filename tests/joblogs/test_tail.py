@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.e2e.daemon_processes import Daemons
@@ -35,7 +37,7 @@ from apps.jobs.models import Job
 from apps.jobs.services import start_run
 from apps.projects.models import Project
 project = Project.objects.create(name="News", slug="news")
-names = ("headlines", "markets", "weather")
+names = ("headlines", "markets", "weather", "sport", "prices", "books")
 jobs = [Job.objects.create(project=project, name=name, spider="news:All") for name in names]
 runs = [start_run(job=job, now=timezone.now(), actor=None).pk for job in jobs]
 user = User.objects.create_superuser(username="ops", password="a-better-one-4711")
@@ -46,6 +48,9 @@ session[HASH_SESSION_KEY] = user.get_session_auth_hash()
 session.save()
 print(*runs, session.session_key)
 """
+# Lines that have overtaken others, such as those of a new execution, are held back for 5 s.
+HELD_BACK_MS = 30_000
+AXE = {"runOnly": ["wcag2a", "wcag2aa"]}
 BACKGROUND = "e => getComputedStyle(e).backgroundColor"
 HOSTILE = [
     "<script>document.title = 'forged'</script><img src=x onerror=\"document.title='forged'\">",
@@ -67,8 +72,9 @@ class Site:
         self.daemons = Daemons(folder, BROKER_URL=url)
         self.daemons.migrate()
         words = self.daemons.manage("shell", "-v0", "-c", WORLD).stdout.splitlines()[-1].split()
-        self.runs, self.session = list(map(int, words[:3])), words[3]
+        self.runs, self.session = list(map(int, words[:6])), words[6]
         self.port = free_port()
+        self.base = f"http://127.0.0.1:{self.port}"
         self.daemons.start("web", "run_web", "--port", str(self.port))
         self.daemons.start("ingester", "run_log_ingester")
         self.broker: Broker = connect(url, name="test")
@@ -89,14 +95,23 @@ class Site:
             outgoing = Outgoing(body=encode(message), key=topology.LOGS.name)
             self.broker.publish([outgoing]).result(30)
 
-    def until_stored(self, page: Page, run: int, text: str) -> None:
+    def skip(self, run: int, count: int) -> None:
+        """So many lines never come."""
+        self._seq[run] += count
+
+    def until_stored(self, page: Page | None, run: int, text: str) -> None:
         """Until whoever asks for the last line gets this one, and a page would have it, too."""
         deadline = time.monotonic() + 60
-        address = f"http://127.0.0.1:{self.port}/api/v1/runs/{run}/logs?tail=1"
-        while page.request.get(address).json()["results"][0]["text"] != text:
+        address = f"{self.base}/api/v1/runs/{run}/logs?tail=1"
+        cookies = {"Cookie": f"sessionid={self.session}"}
+        while True:
+            answer = requests.get(address, headers=cookies, timeout=10).json()["results"]
+            if answer and answer[0]["text"] == text:
+                break
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        page.wait_for_timeout(1000)
+        if page is not None:
+            page.wait_for_timeout(1000)
 
     def end(self) -> None:
         self.broker.close()
@@ -119,9 +134,23 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-def open_log(context: BrowserContext, site: Site, run: int, problems: list[str]) -> Page:
-    base = f"http://127.0.0.1:{site.port}"
-    context.add_cookies([{"name": "sessionid", "value": site.session, "url": base}])
+def open_log(
+    context: BrowserContext, site: Site, run: int, problems: list[str], place: str = ""
+) -> Page:
+    page = enter(context, site, problems)
+    page.goto(f"{site.base}/logs/run:{run}{place}")
+    expect(page.locator("[data-connection]")).to_have_attribute("data-kind", "live")
+    return page
+
+
+def assert_fits(page: Page, width: int) -> None:
+    wide = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
+    assert not wide, f"the page is wider than {width}"
+
+
+def enter(context: BrowserContext, site: Site, problems: list[str]) -> Page:
+    """A page of somebody who is logged in."""
+    context.add_cookies([{"name": "sessionid", "value": site.session, "url": site.base}])
     context.set_default_timeout(30_000)
     page = context.new_page()
     page.on("pageerror", lambda error: problems.append(str(error)))
@@ -129,8 +158,6 @@ def open_log(context: BrowserContext, site: Site, run: int, problems: list[str])
         "console",
         lambda message: problems.append(message.text) if message.type == "error" else None,
     )
-    page.goto(f"{base}/logs/run:{run}")
-    expect(page.locator("[data-connection]")).to_have_attribute("data-kind", "live")
     return page
 
 
@@ -154,6 +181,13 @@ def keep(page: Page, name: str) -> None:
 def at_end(page: Page) -> bool:
     script = "e => e.scrollHeight - e.scrollTop - e.clientHeight < 24"
     return bool(page.locator("[data-list]").evaluate(script))
+
+
+def downloaded(page: Page, run: int) -> str:
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Download", exact=True).click()
+    assert download.value.suggested_filename == f"run-{run}.log"
+    return Path(download.value.path()).read_text()
 
 
 def rows(page: Page) -> int:
@@ -183,8 +217,123 @@ def test_lines_come_by_themselves_and_do_no_harm(
     assert levels[:4] == ["INFO", "WARNING", "ERROR", ""]
     # A second execution of the run, and one that had to drop lines.
     site.write(run, "once more", boot="b2", dropped=12_345)
-    expect(page.locator("[data-dropped]")).to_contain_text("12,345 lines were dropped")
-    expect(page.locator(".cy-log-boot")).to_have_text("started again")
+    dropped = page.locator("[data-dropped]")
+    expect(dropped).to_contain_text("12,345 lines were dropped", timeout=HELD_BACK_MS)
+    # The number of the first line of the second execution tells that others did not come.
+    marks = page.locator(".cy-log-mark")
+    missing = f"{4 + len(HOSTILE)} lines are missing"
+    expect(marks).to_have_text(["started again", missing], timeout=HELD_BACK_MS)
+    assert problems == []
+
+
+def test_every_line_has_an_address(
+    site: Site, context: BrowserContext, problems: list[str]
+) -> None:
+    run = site.runs[3]
+    site.write(run, *(f"INFO line {number}" for number in range(1, 1201)))
+    site.skip(run, 3)
+    site.write(run, "ERROR it broke", *(f"INFO more {number}" for number in range(1, 1201)))
+    page = open_log(context, site, run, problems, place="#1.300")
+    target = page.locator(".cy-log-line[aria-current]")
+    expect(target).to_contain_text("line 300", timeout=60_000)
+    expect(target).to_be_in_viewport()
+    assert not at_end(page)
+    # From there to the newest lines.
+    page.locator("[data-newest]").click()
+    lines = page.locator("[data-list]")
+    expect(lines).to_contain_text("more 1200", timeout=HELD_BACK_MS)
+    # The first error, and that lines before it never came.
+    page.get_by_role("button", name="First error").click()
+    expect(target).to_contain_text("it broke")
+    expect(target).to_be_in_viewport()
+    expect(page.locator("[data-gap]")).to_have_text("3 lines are missing")
+    assert page.url.endswith("#1.1204")
+    keep(page, "log-first-error")
+    # A click on the time of a line gives its address.
+    page.locator('[data-ref="1.1210"] a').click()
+    expect(target).to_contain_text("more 6")
+    assert page.url.endswith("#1.1210")
+    # By keys alone.
+    lines.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(target).not_to_contain_text("more 6")
+    # A line that is not there (any more).
+    page.goto(f"{site.base}/logs/run:{run}#9.9")
+    expect(page.locator("[data-note]")).to_contain_text("This line is not there any more")
+    # A filter does not hide what is asked for.
+    page.locator("[data-levels]").select_option(label="ERROR and above")
+    expect(page.locator(".cy-log-line")).to_have_count(1)
+    page.evaluate("location.hash = '#1.7'")
+    expect(target).to_contain_text("line 7")
+    assert problems == []
+
+
+def test_logs_are_searched_and_errors_put_together(
+    site: Site, browser: Browser, problems: list[str]
+) -> None:
+    run, other = site.runs[4], site.runs[5]
+    for number, each in enumerate((run, other)):
+        site.write(
+            each,
+            "2026-11-21 03:00:00.000Z INFO yardspider: the run starts",
+            *HOSTILE,
+            f"WARNING retry {number} of 3: https://shop.example/p/{number} answered 503",
+            f"ERROR parse: 价格price 为空, item {number}",
+            "Traceback (most recent call last):",
+            '  File "headlines.py", line 12, in parse',
+            "KeyError: 'title'",
+        )
+    for each in (run, other):
+        site.until_stored(None, each, "KeyError: 'title'")
+    for width, height in ((1280, 900), (390, 844)):
+        for scheme in ("light", "dark"):
+            for language in ("en", "zh-hans"):
+                context = browser.new_context(
+                    viewport={"width": width, "height": height},
+                    color_scheme=scheme,
+                    locale={"en": "en", "zh-hans": "zh-CN"}[language],
+                )
+                page = enter(context, site, problems)
+                name = f"{width}-{scheme}-{language}"
+                page.goto(f"{site.base}/logs?text=价格&level=ERROR")
+                expect(page.locator(".cy-found li")).to_have_count(2)
+                expect(page.locator(".cy-found mark").first).to_have_text("价格")
+                assert_fits(page, width)
+                keep(page, f"logs-search-{name}")
+                page.goto(f"{site.base}/logs/errors")
+                expect(page.locator(".cy-kinds > li").first).to_be_visible()
+                assert_fits(page, width)
+                keep(page, f"logs-errors-{name}")
+                context.close()
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    page = enter(context, site, problems)
+    page.goto(f"{site.base}/logs?text=retry")
+    page.locator(".cy-found li a").first.click()
+    target = page.locator(".cy-log-line[aria-current]")
+    expect(target).to_contain_text("answered 503")
+    page.goto(f"{site.base}/logs/errors")
+    kinds = page.locator(".cy-kinds > li").filter(has_text="News / prices")
+    kind = kinds.filter(has_text="价格price")
+    kind.get_by_role("button", name="Ignore").click()
+    expect(kind).to_have_count(0)
+    keys = kinds.filter(has_text="KeyError")
+    keys.get_by_role("link", name="One of them").click()
+    expect(target).to_contain_text("KeyError: 'title'")
+    for path in ("/logs?text=retry", "/logs/errors?state=", f"/logs/run:{run}"):
+        page.goto(site.base + path)
+        page.wait_for_timeout(500)
+        found = Axe().run(page, options=AXE).response["violations"]
+        serious = [each for each in found if each["impact"] in ("serious", "critical")]
+        told = [
+            (each["id"], node["html"], node["failureSummary"])
+            for each in serious
+            for node in each["nodes"]
+        ]
+        assert told == [], path
+    context.close()
     assert problems == []
 
 
@@ -209,8 +358,7 @@ def test_narrow_and_dark(site: Site, browser: Browser, problems: list[str]) -> N
             )
             page = open_log(context, site, run, problems)
             expect(page.locator(".cy-log-line")).to_have_count(6 + len(HOSTILE))
-            wide = page.evaluate("document.documentElement.scrollWidth > window.innerWidth")
-            assert not wide, f"the page is wider than {width}"
+            assert_fits(page, width)
             background = page.locator(".cy-log").evaluate(
                 "e => getComputedStyle(e).backgroundColor"
             )
@@ -265,9 +413,8 @@ def test_a_long_log_is_followed_read_and_searched(
     page.locator("[data-contains]").fill("")
     page.locator("[data-levels]").select_option(label="ERROR and above")
     expect(page.locator(".cy-log-line")).to_have_count(1)
-    with page.expect_download() as download:
-        page.get_by_role("link", name="Download", exact=True).click()
-    text = Path(download.value.path()).read_text()
-    assert download.value.suggested_filename == f"run-{run}.log"
-    assert text.count("\n") == 20_003
+    # The file holds the levels that are shown.
+    assert downloaded(page, run).count("\n") == 1
+    page.locator("[data-levels]").select_option(label="All lines")
+    assert downloaded(page, run).count("\n") == 20_003
     assert problems == []

@@ -4,57 +4,97 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext as _
 from rest_framework import serializers
 
 from apps.joblogs.engine.lines import BIGGEST_SEQ, LEVELS
-from apps.joblogs.models import LogLine
-from apps.joblogs.queries import MAX_LINES
+from apps.joblogs.stores.base import MOST_LINES, BadQuery, Ref, StoredLine
 
 DEFAULT_LINES: Final = 200
 SEARCH_CHARACTERS: Final = 200
-_WAYS: Final = ("after", "before", "tail")
+_WAYS: Final = ("after", "before", "around", "tail")
 
 
-class LogLineSerializer(serializers.ModelSerializer[LogLine]):
-    """A line. Within one ``boot`` (an execution) ``seq`` counts from 1."""
+class RefField(serializers.CharField):
+    """The place of a line in its log, ``2.1234``: which execution, and which of its lines."""
 
-    class Meta:
-        model = LogLine
-        fields = ["id", "boot", "seq", "at", "level", "source", "text"]
-        read_only_fields = fields
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"max_length": 40} | kwargs)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """Raises ``ValidationError``."""
+        text = super().to_internal_value(data)
+        try:
+            return Ref.parse(text)
+        except BadQuery:
+            message = _("This is no place in a log, such as 2.1234.")
+            raise serializers.ValidationError(message, code="bad_place") from None
+
+    def to_representation(self, value: Any) -> str:
+        """``2.1234``."""
+        return str(value)
+
+
+class LogLineSerializer(serializers.Serializer[StoredLine]):
+    """A line."""
+
+    ref = RefField(help_text="Its place in the log; it never changes.")
+    boot = serializers.IntegerField(
+        source="ref.boot_number", help_text="Which execution of the run, from 1."
+    )
+    seq = serializers.IntegerField(source="ref.seq", help_text="Which line of it, from 1.")
+    at = serializers.DateTimeField()
+    level = serializers.CharField(help_text="Empty for a line that names none.")
+    source = serializers.CharField()  # type: ignore[assignment]  # the name of a line's field
+    text = serializers.CharField()
+    fingerprint = serializers.CharField(help_text="Of an error, the same for all of its kind.")
+
+
+class SpanSerializer(serializers.Serializer[Any]):
+    """Lines that never came."""
+
+    boot = serializers.IntegerField()
+    first = serializers.IntegerField()
+    last = serializers.IntegerField()
 
 
 class LogPageSerializer(serializers.Serializer[Any]):
-    """Lines in the order in which they were stored."""
+    """Lines in the order in which they were written."""
 
     results = LogLineSerializer(many=True)
-    next = serializers.IntegerField(
+    next = RefField(
         allow_null=True, help_text="Send it as `after` for the lines behind; null when none wait."
     )
-    previous = serializers.IntegerField(
+    previous = RefField(
         allow_null=True, help_text="Send it as `before` for the lines before; null when none are."
     )
     dropped = serializers.IntegerField(
         help_text="Lines of this log that were given up before they could be stored."
     )
+    forgotten = serializers.IntegerField(help_text="Lines that were deleted since, being too old.")
+    missing = SpanSerializer(many=True, help_text="Lines that never came, at most 100 spans.")
+
+
+class LevelField(serializers.MultipleChoiceField):
+    """Several levels, in a settled order."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        given: dict[str, Any] = {"help_text": "Only lines of these levels.", "required": False}
+        super().__init__(choices=LEVELS, **given | kwargs)
+
+    def to_internal_value(self, data: Any) -> Any:
+        """A sorted tuple."""
+        return tuple(sorted(super().to_internal_value(data)))
 
 
 class LogQuerySerializer(serializers.Serializer[Any]):
-    """From the beginning, unless one of ``after``, ``before`` and ``tail`` says otherwise."""
+    """From the beginning, unless one of ``after``, ``before``, ``around``, ``tail`` says else."""
 
-    after = serializers.IntegerField(
-        required=False,
-        min_value=0,
-        max_value=BIGGEST_SEQ,
-        help_text="Lines that were stored after the one with this id: the last one you have.",
+    after = RefField(
+        required=False, help_text="The lines behind this place: that of the last one you have."
     )
-    before = serializers.IntegerField(
-        required=False,
-        min_value=0,
-        max_value=BIGGEST_SEQ,
-        help_text="The lines right before the one with this id.",
-    )
+    before = RefField(required=False, help_text="The lines right before this place.")
+    around = RefField(required=False, help_text="This line, and those before and behind it.")
     tail = serializers.IntegerField(
         required=False, min_value=1, max_value=BIGGEST_SEQ, help_text="So many of the last lines."
     )
@@ -63,11 +103,9 @@ class LogQuerySerializer(serializers.Serializer[Any]):
         min_value=1,
         max_value=BIGGEST_SEQ,
         default=DEFAULT_LINES,
-        help_text=f"Lines of a page; more than {MAX_LINES} is taken as {MAX_LINES}.",
+        help_text=f"Lines of a page; more than {MOST_LINES} is taken as {MOST_LINES}.",
     )
-    level = serializers.MultipleChoiceField(
-        required=False, choices=LEVELS, help_text="Only lines of these levels."
-    )
+    level = LevelField()
     contains = serializers.CharField(
         required=False,
         allow_blank=True,
@@ -80,6 +118,12 @@ class LogQuerySerializer(serializers.Serializer[Any]):
         """One way through the log at a time."""
         if sum(name in attrs for name in _WAYS) > 1:
             raise serializers.ValidationError(
-                _("Use one of after, before and tail."), code="several_ways"
+                _("Use one of after, before, around and tail."), code="several_ways"
             )
         return attrs
+
+
+class FirstErrorSerializer(serializers.Serializer[Any]):
+    """Where to begin reading."""
+
+    line = LogLineSerializer(allow_null=True, help_text="Null when no line is an error.")

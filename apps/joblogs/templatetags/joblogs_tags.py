@@ -1,13 +1,23 @@
-"""Addresses that the live tail asks."""
+"""Addresses that pages of logs lead to, and lines as they show them."""
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from django import template
 from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 
 from apps.joblogs.engine.lines import owner_of
 
 register = template.Library()
+
+# Of a long line so much is shown, around the first word that was searched for.
+SHOWN_CHARACTERS: Final = 600
+_BEFORE: Final = 120
+_WORDS: Final = re.compile(r'"([^"]+)"|(\S+)')
 
 
 @register.filter
@@ -15,3 +25,33 @@ def log_address(stream: str) -> str:
     """``/api/v1/runs/7/logs`` of ``run:7``. Raises ``BadLines``: a mistake of the page."""
     kind, pk = owner_of(stream)
     return reverse(f"{kind}-logs", kwargs={kind: pk})
+
+
+@register.filter
+def search_address(stream: str) -> str:
+    """The page of search for one log, ``/logs?run=7``."""
+    kind, pk = owner_of(stream)
+    return f"{reverse('joblogs:search')}?{kind}={pk}"
+
+
+@register.filter
+def marked(text: str, words: str) -> SafeString:
+    """A line with what was searched for marked, cut where it is very long."""
+    wanted = [found[1] or found[2] for found in _WORDS.finditer(words or "")]
+    pattern = re.compile("|".join(map(re.escape, wanted)) or r"(?!)", re.IGNORECASE)
+    begin, end = 0, len(text)
+    if end > SHOWN_CHARACTERS:
+        first = pattern.search(text)
+        begin = max(0, min(first.start() - _BEFORE, end - SHOWN_CHARACTERS)) if first else 0
+        end = begin + SHOWN_CHARACTERS
+    shown, pieces, at = text[begin:end], [], 0
+    for found in pattern.finditer(shown):
+        pieces.append((shown[at : found.start()], format_html("<mark>{}</mark>", found[0])))
+        at = found.end()
+    pieces.append((shown[at:], SafeString("")))
+    return format_html(
+        "{}{}{}",
+        "…" if begin else "",
+        format_html_join("", "{}{}", pieces),
+        "…" if end < len(text) else "",
+    )

@@ -1,0 +1,69 @@
+"""Retention of logs in the admin. Kinds of errors have a page of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Model
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.defaultfilters import filesizeformat
+from django.urls import reverse
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import display
+
+from apps.access.admin import ProjectScopedAdmin
+from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.admin.read_only import ReadOnly
+from apps.joblogs.models import ErrorGroup, LogPolicy
+
+
+@admin.register(LogPolicy)
+class LogPolicyAdmin(ProjectScopedAdmin):
+    """How long lines are kept, by project and job; the settings say it for all others."""
+
+    list_display = ("of_what", "project", "kept_days", "kept_quiet", "kept_size")
+    list_select_related = ("project", "job")
+    list_filter = (("project", VisibleRelatedFilter),)
+    fields = ("project", "job", ("days", "quiet_days"), "max_bytes")
+
+    @display(description=_("job"), ordering="job__name")
+    def of_what(self, policy: LogPolicy) -> Any:
+        """The job, or all others."""
+        return policy.job.name if policy.job else _("all other jobs, and builds")
+
+    @display(description=_("days"), ordering="days")
+    def kept_days(self, policy: LogPolicy) -> str:
+        """A dash: as the project or the settings say."""
+        return _or_dash(policy.days)
+
+    @display(description=_("days of quiet lines"), ordering="quiet_days")
+    def kept_quiet(self, policy: LogPolicy) -> str:
+        """Likewise."""
+        return _or_dash(policy.quiet_days)
+
+    @display(description=_("size limit"), ordering="max_bytes")
+    def kept_size(self, policy: LogPolicy) -> str:
+        """Likewise."""
+        return "–" if policy.max_bytes is None else filesizeformat(policy.max_bytes)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        """Whose it is is settled when it is made."""
+        return ("project", "job") if obj is not None else ()
+
+
+@admin.register(ErrorGroup)
+class ErrorGroupAdmin(ReadOnly, ProjectScopedAdmin):
+    """Only leads to the page; who may see it here sees it in the sidebar."""
+
+    def changelist_view(self, request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The page of errors."""
+        return HttpResponseRedirect(reverse("joblogs:errors"))
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The same."""
+        return HttpResponseRedirect(reverse("joblogs:errors"))
+
+
+def _or_dash(value: int | None) -> str:
+    return "–" if value is None else str(value)

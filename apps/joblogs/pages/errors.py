@@ -1,0 +1,155 @@
+"""Kinds of errors across the runs of each job: how many, since when, since which image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from apps.access.models import User
+from apps.access.services import has_role, project_ids
+from apps.access.states import Role
+from apps.joblogs.errors import LogsUnavailable
+from apps.joblogs.models import ErrorGroup
+from apps.joblogs.pages.forms import SPANS, ErrorsForm
+from apps.joblogs.queries import searched_projects
+from apps.joblogs.services import Counts, count_groups, ignore_group, watch_group
+
+PER_PAGE: Final = 50
+# Kinds that are counted at a time, those seen last.
+MOST_COUNTED: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """One kind, as the page shows it."""
+
+    group: ErrorGroup
+    # None: the store is away, or others were seen later than are counted.
+    count: int | None
+    streams: int | None
+    # Of one error in its log; "" where none is kept of this time.
+    sample_address: str
+    lines_address: str
+    # It began with the image that the job runs now.
+    is_new: bool
+    may_operate: bool
+
+
+def errors_page(request: HttpRequest) -> HttpResponse:
+    """What goes wrong, those seen last first."""
+    form = ErrorsForm(request.GET, request.user)
+    groups = (
+        ErrorGroup.objects.visible_to(request.user)
+        .select_related("project", "job", "first_run", "first_image", "ignored_by")
+        .order_by("-last_at", "-id")
+    )
+    rows: list[ErrorRow] = []
+    problem, page = "", None
+    if form.is_valid():
+        now, values = timezone.now(), form.cleaned_data
+        since = now - SPANS[values["span"] or "1d"]
+        found = groups.filter(**_wanted(values)).seen_since(since)
+        page = Paginator(found, PER_PAGE).get_page(request.GET.get("page"))
+        shown: Sequence[ErrorGroup] = list(page)
+        counts, problem = _counts(request.user, values, since) if shown else (None, "")
+        operated = project_ids(request.user, at_least=Role.OPERATOR)
+        rows = [
+            _row(each, counts, values["span"] or "1d", each.project_id in operated)
+            for each in shown
+        ]
+    query = request.GET.copy()
+    query.pop("page", None)
+    context = admin.site.each_context(request)
+    context |= {
+        "title": _("Errors"),
+        "form": form,
+        "rows": rows,
+        "page": page,
+        "query": query.urlencode(),
+        "problem": problem,
+        "here": request.get_full_path(),
+    }
+    return TemplateResponse(request, "joblogs/errors.html", context)
+
+
+@require_POST
+def move_error(request: HttpRequest, pk: int, what: str) -> HttpResponse:
+    """Ignore a kind of error, or have it among the others again; operators may."""
+    if not isinstance(request.user, User) or what not in ("ignore", "watch"):
+        raise Http404
+    group = get_object_or_404(ErrorGroup.objects.visible_to(request.user), pk=pk)
+    if not has_role(request.user, group.project_id, Role.OPERATOR):
+        raise PermissionDenied
+    if what == "ignore":
+        ignore_group(group=group, actor=request.user, now=timezone.now())
+        messages.success(request, _("Ignored: it is still counted, and raises no alarm."))
+    else:
+        watch_group(group=group, actor=request.user)
+        messages.success(request, _("It is among the others again."))
+    back = request.POST.get("back", "")
+    if not url_has_allowed_host_and_scheme(back, allowed_hosts=None):
+        back = reverse("joblogs:errors")
+    return HttpResponseRedirect(back)
+
+
+def _wanted(values: dict[str, Any]) -> dict[str, Any]:
+    wanted: dict[str, Any] = {
+        "project": values["project"],
+        "job": values["job"],
+        "first_image": values["image"],
+        "state": values["state"],
+    }
+    return {name: value for name, value in wanted.items() if value}
+
+
+def _counts(user: object, values: dict[str, Any], since: datetime) -> tuple[Counts | None, str]:
+    project, job = values["project"], values["job"]
+    projects = {project.pk} if project else searched_projects(user)
+    try:
+        counted = count_groups(
+            projects, since=since, limit=MOST_COUNTED, job=job.pk if job else None
+        )
+    except LogsUnavailable as error:
+        return None, error.text
+    return counted, ""
+
+
+def _row(
+    group: ErrorGroup,
+    counts: Counts | None,
+    span: str,
+    may_operate: bool,
+) -> ErrorRow:
+    kind = (group.project_id, group.job_id or 0, group.fingerprint)
+    counted = counts.of(kind) if counts is not None else None
+    newest = counts.kinds.get(kind) if counts is not None else None
+    about = {"fingerprint": group.fingerprint, "span": span}
+    about |= {"job": str(group.job_id)} if group.job_id else {"project": str(group.project_id)}
+    sample = newest.sample if newest is not None else None
+    at_sample = f"{reverse('joblogs:log', args=[sample.stream])}#{sample.ref}" if sample else ""
+    return ErrorRow(
+        group=group,
+        count=counted[0] if counted is not None else None,
+        streams=counted[1] if counted is not None else None,
+        sample_address=at_sample,
+        lines_address=f"{reverse('joblogs:search')}?{urlencode(about)}",
+        is_new=bool(
+            group.first_image_id and group.job and group.job.image_id == group.first_image_id
+        ),
+        may_operate=may_operate,
+    )
