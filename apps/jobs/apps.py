@@ -12,5 +12,5 @@ class JobsConfig(AppConfig):
     verbose_name = _("Jobs")
 
     def ready(self) -> None:
-        """Listen to what other parts of the platform do."""
-        from apps.jobs import receivers  # noqa: F401
+        """Listen to what other parts of the platform do; register what can be measured."""
+        from apps.jobs import gauges, receivers  # noqa: F401

@@ -10,3 +10,7 @@ class ProjectsConfig(AppConfig):
     name = "apps.projects"
     label = "projects"
     verbose_name = _("Projects")
+
+    def ready(self) -> None:
+        """Register what can be measured."""
+        from apps.projects import gauges  # noqa: F401

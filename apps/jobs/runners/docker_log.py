@@ -7,6 +7,7 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -35,13 +36,15 @@ _STDERR: Final = 2
 _AHEAD_LINES: Final = 5000
 _AGAIN_SECONDS: Final = 1.0
 _TAIL_LINES: Final = 20
+LOST: Final = "... [lines are lost here: the engine had rotated them away before they were read]"
 
 
 class DockerLog:
     """A thread that follows one container; a connection that breaks is made again.
 
-    Lines are counted from the container's beginning, so a runner that starts anew reads the same
-    ones. What the engine has rotated away is gone from that count.
+    It is read from its beginning each time, and what was taken is passed over: up to the line whose
+    time of the engine was the last one's, not by its number, since the engine rotates away the
+    oldest lines. What it has rotated away unread is lost, and a line says so.
     """
 
     def __init__(self, engine: Engine, container: str) -> None:
@@ -50,15 +53,26 @@ class DockerLog:
         self._lines: deque[LogLineRead] = deque()
         self._room = threading.Condition()
         self._stop = threading.Event()
-        self._taken = 0
+        # The engine's time of the last line that was taken, and how many had just this one.
+        self._mark = ("", 0)
         self._stream: CancellableStream | None = None
         self._thread = threading.Thread(
             target=self._follow, name=f"log {container[:12]}", daemon=True
         )
-        self._thread.start()
+        self._started = False
+
+    def resume(self, mark: str) -> None:
+        """See ``Resumable``."""
+        stamp, _slash, same = mark.partition("/")
+        if same.isdecimal():
+            self._mark = (stamp, int(same))
 
     def read(self, *, last: bool = False) -> Sequence[LogLineRead]:
         """Up to a batch of lines."""
+        if not self._started:
+            # Not before it is known where to begin.
+            self._started = True
+            self._thread.start()
         with self._room:
             count = min(BATCH_LINES, len(self._lines))
             lines = [self._lines.popleft() for _ in range(count)]
@@ -68,7 +82,7 @@ class DockerLog:
     @property
     def ended(self) -> bool:
         """Whether the thread has found the end; while the engine is away it has not."""
-        return not self._thread.is_alive() and not self._lines
+        return self._started and not self._thread.is_alive() and not self._lines
 
     def close(self) -> None:
         """End the thread."""
@@ -109,16 +123,41 @@ class DockerLog:
             self._stream = CancellableStream(None, response)
             if self._stop.is_set():
                 return
-            for number, line in enumerate(_lines(response)):
-                if number < self._taken:
-                    continue
-                with self._room:
-                    while len(self._lines) >= _AHEAD_LINES and not self._stop.is_set():
-                        self._room.wait(_AGAIN_SECONDS)
-                    if self._stop.is_set():
-                        return
-                    self._lines.append(line)
-                    self._taken += 1
+            for line in untaken(_lines(response), self._mark):
+                if not self._take(line):
+                    return
+
+    def _take(self, line: LogLineRead) -> bool:
+        """Keep it for whoever reads; False when nobody does any more."""
+        with self._room:
+            while len(self._lines) >= _AHEAD_LINES and not self._stop.is_set():
+                self._room.wait(_AGAIN_SECONDS)
+            if self._stop.is_set():
+                return False
+            if line.mark:
+                stamp, same = self._mark
+                self._mark = (line.mark, same + 1 if line.mark == stamp else 1)
+                line = replace(line, mark=f"{line.mark}/{self._mark[1]}")
+            self._lines.append(line)
+        return True
+
+
+def untaken(lines: Iterator[LogLineRead], mark: tuple[str, int]) -> Iterator[LogLineRead]:
+    """Those behind the one at ``mark``: the engine's time, and the how manyth of that time."""
+    stamp, left = mark
+    if stamp:
+        first = next(lines, None)
+        if first is not None and _seconds(first.mark.encode()) > _seconds(stamp.encode()):
+            yield LogLineRead(first.at, first.source, LOST)
+            yield first
+            left = 0
+        elif first is not None and first.mark == stamp:
+            left -= 1
+    for line in lines:
+        if stamp and left > 0:
+            left -= line.mark == stamp
+            continue
+        yield line
 
 
 def last_line(client: APIClient, container: str) -> str:
@@ -146,22 +185,25 @@ def _open(client: APIClient, container: str, *, follow: int, tail: str) -> reque
 def _lines(response: requests.Response) -> Iterator[LogLineRead]:
     """Complete lines; the engine breaks long ones into pieces, each with a time of its own."""
     begun: dict[int, tuple[float, bytearray]] = {}
+    # Of the piece that ends it: so the marks of lines follow each other as the lines do.
+    mark = ""
     for stream, frame in _frames(response.raw):
         stamp, _space, text = frame.partition(b" ")
+        mark = stamp.decode("ascii", "replace")
         at, so_far = begun.pop(stream, (_seconds(stamp), bytearray()))
         # One character more than is shown, by which a long line is known.
         so_far += text[: max(0, LINE_BYTES + 2 - len(so_far))]
         if not text.endswith(b"\n"):
             begun[stream] = (at, so_far)
             continue
-        yield _line(at, stream, so_far)
+        yield _line(at, stream, so_far, mark)
     for stream, (at, so_far) in sorted(begun.items()):
-        yield _line(at, stream, so_far)
+        yield _line(at, stream, so_far, mark)
 
 
-def _line(at: float, stream: int, text: bytearray) -> LogLineRead:
+def _line(at: float, stream: int, text: bytearray, mark: str) -> LogLineRead:
     shown = bytes(text).removesuffix(b"\n").removesuffix(b"\r").decode("utf-8", "replace")
-    return LogLineRead(at, "stderr" if stream == _STDERR else "stdout", shown)
+    return LogLineRead(at, "stderr" if stream == _STDERR else "stdout", shown, mark)
 
 
 def _frames(raw: Any) -> Iterator[tuple[int, bytes]]:

@@ -18,7 +18,9 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
+
+import msgspec
 
 from yardkit import topology
 from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
@@ -44,16 +46,22 @@ MAX_BYTES: Final = 256 * 1024 * 1024
 RETRY_SECONDS: Final = 0.5
 # How often a run that has reached its limit says how much was dropped.
 TELL_SECONDS: Final = 1.0
+# How often it is written down how far a source is shipped.
+NOTE_SECONDS: Final = 1.0
 _CLOSE_PAUSE_SECONDS: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class LogLineRead:
-    """A complete line. ``at`` is Unix seconds, ``source`` such as stdout or stderr."""
+    """A complete line. ``at`` is Unix seconds, ``source`` such as stdout or stderr.
+
+    ``mark``: by which its source finds it again, where that is ``Resumable``.
+    """
 
     at: float
     source: str
     text: str
+    mark: str = ""
 
 
 class LogSource(Protocol):
@@ -72,6 +80,14 @@ class LogSource(Protocol):
 
     def close(self) -> None:
         """Let go of it."""
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """A source that may forget its oldest lines, so that they cannot be counted anew."""
+
+    def resume(self, mark: str) -> None:
+        """Before the first read: begin behind the line of this mark."""
 
 
 class FileLog:
@@ -159,9 +175,20 @@ class FileLog:
         self._begun_bytes = 0
 
 
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a source has been shipped, as it is written down."""
+
+    seq: int = 0
+    size: int = 0
+    dropped: int = 0
+    mark: str = ""
+
+
 @dataclass(slots=True)
 class _Message:
     body: bytes
+    # How far what comes before it reaches.
+    behind: _Place
     confirmed: Future[None] | None = None
 
 
@@ -173,8 +200,12 @@ class _Followed:
     seq: int = 0
     size: int = 0
     dropped: int = 0
+    mark: str = ""
     told_dropped: int = 0
     tell_at: float = 0.0
+    # What was written down last, and when that may be done again.
+    noted: _Place = field(default_factory=_Place)
+    note_at: float = 0.0
     # Nothing is written any more; and all of it has been read.
     ending: bool = False
     read: bool = False
@@ -183,6 +214,15 @@ class _Followed:
     @property
     def readable(self) -> bool:
         return not self.read and len(self.waiting) < WINDOW
+
+    @property
+    def place(self) -> _Place:
+        return _Place(seq=self.seq, size=self.size, dropped=self.dropped, mark=self.mark)
+
+    @property
+    def confirmed(self) -> _Place:
+        """Everything up to there has reached the broker."""
+        return self.waiting[0].behind if self.waiting else self.place
 
 
 class LogShipper:
@@ -223,9 +263,16 @@ class LogShipper:
         if (run, boot) in self._followed:
             source.close()
             return
-        self._followed[run, boot] = _Followed(run, boot, source)
-        if self._notes is not None:
-            (self._notes / f"{run}.{boot}").touch()
+        one = self._followed[run, boot] = _Followed(run, boot, source)
+        if self._notes is None:
+            return
+        note = self._notes / f"{run}.{boot}"
+        note.touch()
+        place = _read_note(note)
+        if place.mark and isinstance(source, Resumable):
+            source.resume(place.mark)
+            one.seq, one.size, one.dropped = place.seq, place.size, place.dropped
+            one.mark, one.noted = place.mark, place
 
     def finish(self, *, run: int) -> None:
         """Nothing more will be written by this run; returns at once.
@@ -287,32 +334,35 @@ class LogShipper:
             lines = ()
         records: list[LogRecord] = []
         size = 0
+        begin = one.place
         for line in lines:
             text, length = _cut(line.text)
+            behind = one.place
             one.seq += 1
             one.size += length
+            one.mark = line.mark or one.mark
             if one.seq > MAX_LINES or one.size > MAX_BYTES:
                 one.dropped += 1
                 continue
             if len(records) == BATCH_LINES or size + length > BATCH_BYTES:
-                self._add(one, records)
-                records, size = [], 0
+                self._add(one, records, begin)
+                records, size, begin = [], 0, behind
             records.append(LogRecord(one.seq, line.at, "", line.source, text))
             size += length
         one.read |= one.ending and not lines and one.source.ended
         if records or self._must_tell(one):
-            self._add(one, records)
+            self._add(one, records, begin)
         return bool(lines)
 
     def _must_tell(self, one: _Followed) -> bool:
         due = one.read or time.monotonic() >= one.tell_at
         return due and one.dropped > one.told_dropped
 
-    def _add(self, one: _Followed, records: list[LogRecord]) -> None:
+    def _add(self, one: _Followed, records: list[LogRecord], behind: _Place) -> None:
         message = LogBatch(
             stream=f"run:{one.run}", boot=one.boot, lines=records, dropped=one.dropped
         )
-        one.waiting.append(_Message(encode(message)))
+        one.waiting.append(_Message(encode(message), behind))
         one.told_dropped = one.dropped
         one.tell_at = time.monotonic() + TELL_SECONDS
 
@@ -343,7 +393,25 @@ class LogShipper:
                     self._failed(error)
             if one.read and not one.waiting:
                 self._forget(key)
+            else:
+                self._note(one)
         return settled
+
+    def _note(self, one: _Followed) -> None:
+        """Write down how far it has come, for a source that cannot be counted anew."""
+        place = one.confirmed
+        if self._notes is None or not place.mark or place == one.noted:
+            return
+        if time.monotonic() < one.note_at:
+            return
+        one.noted, one.note_at = place, time.monotonic() + NOTE_SECONDS
+        beside = self._notes / f".{one.run}.{one.boot}"
+        try:
+            beside.write_bytes(msgspec.json.encode(place))
+            beside.replace(self._notes / f"{one.run}.{one.boot}")
+        except OSError as error:
+            # The last note still holds: from there on lines are sent again.
+            logger.warning("how far run %s is shipped cannot be written down: %s", one.run, error)
 
     def _failed(self, error: BaseException) -> None:
         self._retry_at = time.monotonic() + RETRY_SECONDS
@@ -358,6 +426,14 @@ class LogShipper:
         self._followed.pop(key).source.close()
         if self._notes is not None:
             (self._notes / f"{key[0]}.{key[1]}").unlink(missing_ok=True)
+
+
+def _read_note(path: Path) -> _Place:
+    """The beginning, where nothing that can be read is written down."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=_Place)
+    except (OSError, msgspec.DecodeError):
+        return _Place()
 
 
 def _cut(text: str) -> tuple[str, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import DatabaseError, connection, transaction
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
@@ -47,7 +47,7 @@ from apps.projects.services.builds import BUILD_TASK
 from apps.projects.services.connection import git_remote
 from apps.projects.states import BuildState, BuildStep
 from apps.runtime.deferring import defer
-from apps.runtime.services import database_now, shared_broker
+from apps.runtime.services import database_now, enqueue, shared_broker
 from yardkit import failpoints, topology
 from yardkit.broker import BrokerError, Outgoing
 from yardkit.protocol import LogBatch, encode
@@ -148,8 +148,20 @@ class _Work:
             beat.stop()
             shutil.rmtree(self.folder, ignore_errors=True)
             self.log.close(LAST_LINES_SECONDS)
+            self._leave_rest()
         tidy(self.plan.engine, but=self.build)
         return state
+
+    def _leave_rest(self) -> None:
+        """The broker is away: the database keeps the last lines until it is back."""
+        rest = self.log.rest()
+        try:
+            with transaction.atomic():
+                for batch in rest:
+                    enqueue(key=topology.LOGS.name, body=batch)
+        except DatabaseError:
+            lines = sum(len(batch.lines) for batch in rest)
+            logger.exception("build %s: %d lines of its log are lost", self.build.pk, lines)
 
     def _run(self) -> str:
         try:

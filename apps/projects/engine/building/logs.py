@@ -119,6 +119,21 @@ class BuildLog:
         while not self.tick(force=True) and time.monotonic() < deadline:
             time.sleep(0.2)
 
+    def rest(self) -> list[LogBatch]:
+        """After ``close``: what could not be sent, for whoever can send it later."""
+        with self._lock:
+            lines = list(self._waiting)
+            begins = range(0, len(lines), BATCH_LINES)
+            batches = [lines[begin : begin + BATCH_LINES] for begin in begins]
+            if not batches and self._dropped > self._told_dropped:
+                batches = [[]]
+            self._waiting.clear()
+            self._told_dropped = self._dropped
+            return [
+                LogBatch(stream=self._stream, boot=self._boot, lines=one, dropped=self._dropped)
+                for one in batches
+            ]
+
     def _add(self, line: str, source: str, level: str, *, own: bool = False) -> None:
         text = self.clean(line)
         self._keep(text[:MAX_LINE], source, level, own)
