@@ -13,6 +13,7 @@ class AgentsConfig(AppConfig):
 
     def ready(self) -> None:
         """Runs may own allocations; apps above register their own kinds."""
+        from apps.agents import gauges  # noqa: F401
         from apps.agents.engine import owners
         from apps.agents.queries import run_owners
 

@@ -14,6 +14,7 @@ class RequestStoreConfig(AppConfig):
     def ready(self) -> None:
         """Fetchers may own allocations; bizzes are a kind of configuration where some are saved."""
         from apps.agents.engine import owners
+        from apps.requeststore import gauges  # noqa: F401
         from apps.requeststore.services.slots import fetcher_owners
 
         owners.register(owners.FETCHER, fetcher_owners)

@@ -17,7 +17,12 @@ class RoutingConfig(AppConfig):
         The latter where configurations are saved, which is in the web and in commands; daemons
         take what was checked there, and start sooner.
         """
-        from apps.routing import outbounds_jobs, outbounds_requests, outbounds_seeds
+        from apps.routing import (
+            gauges,  # noqa: F401
+            outbounds_jobs,
+            outbounds_requests,
+            outbounds_seeds,
+        )
         from apps.routing.engine.outbounds.registry import register as register_outbound
 
         register_outbound(outbounds_jobs.NAME, outbounds_jobs.StartRunOutbound)

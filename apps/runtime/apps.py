@@ -12,5 +12,6 @@ class RuntimeConfig(AppConfig):
     verbose_name = _("Runtime")
 
     def ready(self) -> None:
-        """Register the system checks."""
-        import apps.runtime.checks  # noqa: F401
+        """Register the system checks and what can be measured."""
+        import apps.runtime.checks
+        import apps.runtime.gauges  # noqa: F401

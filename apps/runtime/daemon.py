@@ -18,6 +18,7 @@ from apps.runtime.errors import DaemonReplaced
 from apps.runtime.queries import BEAT_SECONDS, threads_share_database
 from apps.runtime.services import beat, free_daemon_name, register_daemon, wake_relay
 from apps.runtime.states import DaemonState
+from yardkit.broker import traffic
 from yardkit.daemon import Daemon
 from yardkit.heartbeat import Beat
 
@@ -131,6 +132,7 @@ class HeartbeatRow:
     def _write(self) -> None:
         me = self.identity
         more: Mapping[str, Any] = {}
+        settled = traffic.counts()
         try:
             more = self._more() if self._more is not None else {}
         except Exception:
@@ -145,7 +147,7 @@ class HeartbeatRow:
                 pid=me.pid,
                 version=own_version(),
                 state=self._state,
-                detail={**more, **self._detail},
+                detail={**more, **({"settled": settled} if settled else {}), **self._detail},
             )
         except DaemonReplaced:
             if not self.replaced and not self._ending:

@@ -10,3 +10,7 @@ class SeedsConfig(AppConfig):
     name = "apps.seeds"
     label = "seeds"
     verbose_name = _("Seeds")
+
+    def ready(self) -> None:
+        """Register what can be measured."""
+        from apps.seeds import gauges  # noqa: F401

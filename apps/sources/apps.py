@@ -12,7 +12,12 @@ class SourcesConfig(AppConfig):
     verbose_name = _("Sources")
 
     def ready(self) -> None:
-        """Make the settings a kind of configuration, where configurations are saved."""
+        """Register what can be measured; make the settings a kind of configuration.
+
+        The latter where configurations are saved.
+        """
+        from apps.sources import gauges  # noqa: F401
+
         if not apps.is_installed("django.contrib.admin"):
             return
         from apps.configcenter.services import register

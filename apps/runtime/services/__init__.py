@@ -22,6 +22,7 @@ from apps.runtime.services.events import emit, stop_events
 from apps.runtime.services.housekeeping import Pruned, prune
 from apps.runtime.services.leases import (
     DatabaseHighWater,
+    hold_lease,
     lease_worker,
     release_lease,
     renew_lease,
@@ -44,6 +45,7 @@ __all__ = [
     "enqueue",
     "forget_daemon",
     "free_daemon_name",
+    "hold_lease",
     "is_live",
     "lease_worker",
     "live_daemons",

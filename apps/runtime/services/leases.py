@@ -56,6 +56,16 @@ def renew_lease(*, lease: WorkerLease, ttl: timedelta, now: datetime | None = No
     return lease
 
 
+def hold_lease(*, lease: WorkerLease) -> None:
+    """Have nobody else take the number before the caller's transaction ends.
+
+    So a holder that slept through its lease writes nothing after its successor has begun.
+    Raises ``LeaseLost``.
+    """
+    if _held(lease).select_for_update().first() is None:
+        raise LeaseLost
+
+
 def release_lease(*, lease: WorkerLease, now: datetime | None = None) -> None:
     """Give the number back; harmless when it is somebody else's by now."""
     _held(lease).update(expires_at=now or database_now())

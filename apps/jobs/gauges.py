@@ -1,0 +1,103 @@
+"""What can be measured of runs, schedules and hosts."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db.models import Count, F, Min
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from apps.jobs.models import Host, Run, Schedule
+from apps.jobs.states import ACTIVE, RunState
+from apps.runtime.services.depths import BrokerQueue, watch_queues
+from yardkit import metrics, topology
+from yardkit.metrics import Reading
+
+# A runner that was not heard of for so long is no longer expected to listen.
+WATCHED: Final = timedelta(hours=1)
+
+
+def _active() -> Reading:
+    rows = Run.objects.filter(state__in=ACTIVE).order_by()
+    found = rows.values_list("job__project", "state").annotate(Count("pk"))
+    return {(str(project), state): float(count) for project, state, count in found}
+
+
+def _waiting() -> Reading:
+    """A retry that is not due yet does not wait."""
+    now = timezone.now()
+    rows = Run.objects.filter(state=RunState.QUEUED).exclude(not_before__gt=now).order_by()
+    since = Coalesce(F("not_before"), F("created_at"))
+    found = rows.values_list("job__project").annotate(oldest=Min(since))
+    return {(str(project),): _seconds(oldest, now) for project, oldest in found}
+
+
+def _schedules() -> dict[str, Reading]:
+    now = timezone.now()
+    late = Schedule.objects.filter(next_at__lt=now).order_by().values_list("job__project")
+    counts: dict[tuple[str, ...], float] = {}
+    worst: dict[tuple[str, ...], float] = {}
+    for project, count, oldest in late.annotate(count=Count("pk"), oldest=Min("next_at")):
+        counts[(str(project),)] = float(count)
+        worst[(str(project),)] = _seconds(oldest, now)
+    return {"schedules.late": counts, "schedules.late_seconds": worst}
+
+
+def _hosts() -> dict[str, Reading]:
+    now = timezone.now()
+    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in EACH}
+    for host in Host.objects.all():
+        online = host.is_online(now)
+        found["host.online"][(host.name,)] = float(online)
+        if online:
+            found["host.running"][(host.name,)] = host.running
+            found["host.capacity"][(host.name,)] = host.capacity
+            found["host.cpu_percent"][(host.name,)] = host.cpu_percent
+            found["host.free_memory_bytes"][(host.name,)] = host.memory_free_bytes
+    return dict(found)
+
+
+def _queues() -> list[BrokerQueue]:
+    known = Host.objects.filter(beat_at__gt=timezone.now() - WATCHED).order_by("pk")
+    names = known.values_list("name", flat=True)
+    return [BrokerQueue(topology.runner_wakeups(name).name) for name in names]
+
+
+def _seconds(moment: datetime, now: datetime) -> float:
+    return max(0.0, (now - moment).total_seconds())
+
+
+EACH: Final = {
+    "host.online": "1 while the runner of a host reports, else 0.",
+    "host.running": "Runs of a host.",
+    "host.capacity": "Runs that a host takes at most.",
+    "host.cpu_percent": "CPU of a host in percent of all its cores.",
+    "host.free_memory_bytes": "Memory that is free on a host.",
+}
+metrics.gauge(
+    "runs.active",
+    "Runs that have not ended, by state.",
+    ("project", "state"),
+    _active,
+    absent_is_zero=True,
+)
+metrics.gauge(
+    "runs.waiting_seconds",
+    "For how long the oldest run has waited for a host.",
+    ("project",),
+    _waiting,
+    absent_is_zero=True,
+)
+metrics.group(
+    {
+        "schedules.late": "Schedules whose planned time is past and that nobody has started.",
+        "schedules.late_seconds": "For how long the most belated of them is late.",
+    },
+    _schedules,
+    ("project",),
+    absent_is_zero=True,
+)
+metrics.group(EACH, _hosts, ("host",))
+watch_queues(_queues)

@@ -1,0 +1,146 @@
+"""What can be measured of bizzes, their queues, storage nodes and fetchers."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from datetime import datetime
+from typing import Any, Final
+
+from django.conf import settings
+
+from apps.queuestats.queries import sums_between
+from apps.queuestats.queries.series import HOUR
+from apps.requeststore.engine.forecasting import STALE_SECONDS
+from apps.requeststore.models import QueueReport, ScaleState
+from apps.requeststore.queries.health import NodeState, nodes
+from apps.requeststore.queries.outlook import CREATED, RATES, BizKey, stored_of
+from apps.runtime.queries import database_now
+from yardkit import metrics, queues
+from yardkit.metrics import Reading
+from yardkit.queues import QueueReading
+
+# Counts of a second have come, and are stored, when it is so old.
+SETTLED_SECONDS: Final = 4
+
+
+def _bizzes() -> dict[str, Reading]:
+    now = database_now()
+    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in BIZ}
+    for (project, biz), own in stored_of(None).items():
+        key = (str(project), biz)
+        found["requests.new"][key] = own.new
+        found["requests.taken"][key] = own.taken
+        found["requests.expired"][key] = own.expired
+        found["requests.expiring"][key] = own.expiring_in_an_hour
+        found["requests.size_bytes"][key] = own.size_bytes
+        oldest = own.oldest_new_at
+        age = 0.0 if oldest is None else max(0.0, (now - oldest).total_seconds())
+        found["requests.oldest_seconds"][key] = age
+        found["requests.shards_in_trouble"][key] = len(own.problems)
+    return dict(found)
+
+
+def _nodes() -> dict[str, Reading]:
+    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in NODE}
+    for line in nodes(database_now()):
+        key = (line.row.name,)
+        found["node.up"][key] = float(line.state not in (NodeState.PROBLEM, NodeState.SILENT))
+        found["node.slow_operations"][key] = len(line.slow)
+        _known(found["node.storage_bytes"], key, line.row.storage_bytes)
+        _known(found["node.memory_bytes"], key, line.row.memory_bytes)
+        _known(found["node.connections"], key, line.row.connections)
+    return dict(found)
+
+
+def _known(into: dict[tuple[str, ...], float], key: tuple[str, ...], value: int | None) -> None:
+    if value is not None:
+        into[key] = float(value)
+
+
+def _fetchers() -> float:
+    state = ScaleState.objects.filter(pk=1).first()
+    return 1.0 if state is None else float(state.wanted)
+
+
+class _Flows:
+    """How many requests of each biz were stored and ended since this process began to look.
+
+    Only differences are used, see ``yardkit.queues``; one process at a time looks.
+    """
+
+    def __init__(self) -> None:
+        self._epoch = uuid.uuid4().hex
+        self._until = 0
+        self._came = Counter[BizKey]()
+        self._went = Counter[BizKey]()
+
+    def read(self, now: datetime) -> None:
+        """Add what was counted since the last time, as far as its counts have come by now."""
+        until = int(now.timestamp()) - SETTLED_SECONDS
+        if self._until:
+            found = sums_between(RATES, since=max(self._until, until - HOUR), until=until)
+            for key, total in found.items():
+                if key.project is not None:
+                    into = self._came if key.name == CREATED else self._went
+                    into[key.project, key.label] += round(total)
+        self._until = max(self._until, until)
+
+    def of(self, key: BizKey) -> dict[str, Any]:
+        """What a reading says of it."""
+        return {
+            "in_total": self._came[key],
+            "out_total": self._went[key],
+            "epoch": self._epoch,
+        }
+
+
+_flows = _Flows()
+
+
+def _queues() -> list[QueueReading]:
+    """As the upkeep last said; what is older says nothing."""
+    now = database_now()
+    _flows.read(now)
+    readings = []
+    for row in QueueReport.objects.all():
+        stale = (now - row.reported_at).total_seconds() > STALE_SECONDS
+        readings.append(
+            QueueReading(
+                name=f"biz:{row.biz}",
+                project=row.project_id,
+                engine="redis" if settings.REDIS_URL else _broker(),
+                address=row.name,
+                waiting=None if stale else row.waiting,
+                taken=None if stale else row.taken,
+                problem=row.problem,
+                **_flows.of((row.project_id, row.biz)),
+            )
+        )
+    return readings
+
+
+def _broker() -> str:
+    return "rabbitmq" if str(settings.BROKER_URL).startswith("amqp") else "sqlite"
+
+
+BIZ: Final = {
+    "requests.new": "Stored requests of a biz that nobody has taken.",
+    "requests.taken": "Stored requests that a fetcher has in hand.",
+    "requests.expired": "Stored requests that ever expired unprocessed.",
+    "requests.expiring": "New stored requests that expire within an hour.",
+    "requests.size_bytes": "Storage of the requests of a biz.",
+    "requests.oldest_seconds": "Age of the oldest new request of a biz.",
+    "requests.shards_in_trouble": "Shards of a biz with a problem.",
+}
+NODE: Final = {
+    "node.up": "1 while a storage node answers, else 0.",
+    "node.slow_operations": "Operations of a storage node that take long.",
+    "node.storage_bytes": "Storage that a node uses.",
+    "node.memory_bytes": "Memory that a node uses.",
+    "node.connections": "Connections that a node has.",
+}
+metrics.group(BIZ, _bizzes, ("project", "biz"))
+metrics.group(NODE, _nodes, ("node",))
+metrics.gauge("fetchers.wanted", "Fetchers that are wanted.", read=_fetchers)
+queues.register("requests", _queues)

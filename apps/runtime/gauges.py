@@ -1,0 +1,78 @@
+"""What can be measured of daemons, the outbox, dead letters and the broker's queues."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+from django.db.models import Count, Min
+
+from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
+from apps.runtime.queries import database_now, is_live
+from apps.runtime.services.depths import broker_answers, broker_readings
+from apps.runtime.states import DAEMON_ACTIVE, DaemonState, DeadLetterState
+from yardkit import metrics, queues
+from yardkit.metrics import Reading
+
+
+def _outbox() -> dict[str, Reading]:
+    found = OutboxMessage.objects.aggregate(count=Count("pk"), oldest=Min("created_at"))
+    return {
+        "outbox.waiting": found["count"],
+        "outbox.oldest_seconds": _age(found["oldest"], database_now()),
+    }
+
+
+def _dead_letters() -> Reading:
+    rows = DeadLetter.objects.filter(state=DeadLetterState.HELD).order_by()
+    found = rows.values_list("queue").annotate(count=Count("pk"))
+    return {(queue or "?",): count for queue, count in found}
+
+
+def _daemons() -> dict[str, Reading]:
+    now = database_now()
+    names = ("alive", "failing", "silent")
+    found: dict[str, Counter[tuple[str, ...]]] = {name: Counter() for name in names}
+    for daemon in Daemon.objects.filter(state__in=DAEMON_ACTIVE).defer("detail"):
+        live = is_live(daemon, now=now)
+        found["alive" if live else "silent"][(daemon.kind,)] += 1
+        if live and daemon.state == DaemonState.FAILING:
+            found["failing"][(daemon.kind,)] += 1
+    return {
+        f"daemons.{name}": {key: float(count) for key, count in counts.items()}
+        for name, counts in found.items()
+    }
+
+
+def _age(moment: datetime | None, now: datetime) -> float:
+    return 0.0 if moment is None else max(0.0, (now - moment).total_seconds())
+
+
+metrics.group(
+    {
+        "outbox.waiting": "Messages that are committed and not yet published.",
+        "outbox.oldest_seconds": "For how long the oldest of them has waited; 0 without any.",
+    },
+    _outbox,
+)
+metrics.gauge(
+    "dead_letters.held",
+    "Messages that nobody could use and that wait for a person, by the queue they died in.",
+    ("queue",),
+    _dead_letters,
+    absent_is_zero=True,
+)
+metrics.group(
+    {
+        "daemons.alive": "Processes whose heartbeat is young.",
+        "daemons.failing": "Those of them whose last step failed.",
+        "daemons.silent": "Processes that never said good-bye and are silent.",
+    },
+    _daemons,
+    ("kind",),
+    absent_is_zero=True,
+)
+metrics.gauge(
+    "broker.up", "1 while the broker answers, else 0.", read=lambda: float(broker_answers())
+)
+queues.register("broker", broker_readings)

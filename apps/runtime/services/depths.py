@@ -1,0 +1,150 @@
+"""How much waits in the broker's queues; nobody waits long for a broker that hangs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+
+from apps.runtime.engine.asking import Asker
+from apps.runtime.queries import live_daemons
+from apps.runtime.services.broker import shared_broker
+from yardkit import topology
+from yardkit.broker import Broker, BrokerError, Unroutable
+from yardkit.broker.base import DEAD_QUEUE
+from yardkit.queues import QueueReading
+
+# One answer serves everybody for this long.
+FRESH_SECONDS: Final = 2.0
+ANSWER_SECONDS: Final = 3.0
+# More queues than this are not asked for: each costs the broker a question.
+MOST_QUEUES: Final = 500
+# Nobody in particular reads what died: ``run_statistics`` stores it.
+_OWN: Final = (*(spec.name for spec in topology.SHARED), DEAD_QUEUE)
+_CELERY: Final = (topology.TASKS, topology.BUILDS)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerQueue:
+    """A queue of the broker that somebody wants to know about."""
+
+    name: str
+    project: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Depth:
+    ready: int
+    unacked: int | None
+    consumers: int
+
+
+_asked: list[Callable[[], Iterable[BrokerQueue]]] = []
+
+
+def watch_queues(read: Callable[[], Iterable[BrokerQueue]]) -> None:
+    """From now on these are among the queues, too. Called when apps are ready."""
+    _asked.append(read)
+
+
+def broker_readings() -> list[QueueReading]:
+    """Every queue of the broker that somebody knows by name.
+
+    Raises:
+        BrokerError, TimeoutError: the broker does not answer.
+    """
+    wanted = [BrokerQueue(name) for name in _OWN]
+    if _on_rabbitmq():
+        wanted += [BrokerQueue(name) for name in _CELERY]
+    for read in _asked:
+        wanted += read()
+    wanted = wanted[:MOST_QUEUES]
+    _wanted[:] = [each.name for each in wanted]
+    depths = _asker.read(ANSWER_SECONDS)
+    settled, epoch = _settled()
+    engine = "rabbitmq" if _on_rabbitmq() else "sqlite"
+    readings = [
+        QueueReading(
+            name=each.name,
+            engine=engine,
+            project=each.project,
+            waiting=depth.ready,
+            taken=depth.unacked,
+            readers=depth.consumers,
+            out_total=settled.get(each.name),
+            epoch=epoch,
+        )
+        for each in wanted
+        if (depth := depths.get(each.name)) is not None
+    ]
+    return readings if _on_rabbitmq() else [*readings, *_celery_files()]
+
+
+def broker_answers() -> bool:
+    """Whether the broker says how much waits, within a few seconds."""
+    try:
+        _asker.read(ANSWER_SECONDS)
+    except (BrokerError, TimeoutError):
+        return False
+    return True
+
+
+def _on_rabbitmq() -> bool:
+    return str(settings.BROKER_URL).startswith(("amqp://", "amqps://"))
+
+
+def _settled() -> tuple[dict[str, int], str]:
+    """What living daemons have finished, by queue, and a word that changes when they do."""
+    totals: dict[str, int] = {}
+    boots = []
+    for boot, detail in live_daemons().values_list("boot", "detail"):
+        found = detail.get("settled") if isinstance(detail, dict) else None
+        if not isinstance(found, dict):
+            continue
+        boots.append(boot)
+        for queue, count in found.items():
+            totals[queue] = totals.get(queue, 0) + int(count)
+    return totals, hashlib.sha256(" ".join(sorted(boots)).encode()).hexdigest()[:16]
+
+
+def _celery_files() -> list[QueueReading]:
+    """Tasks that wait as files in the data folder, see ``celery_broker``."""
+    options = settings.CELERY_BROKER_TRANSPORT_OPTIONS
+    folder = Path(options["data_folder_in"]) if "data_folder_in" in options else None
+    if folder is None or not folder.is_dir():
+        return []
+    names = [path.name for path in folder.iterdir()]
+    return [
+        QueueReading(
+            name=queue,
+            engine="files",
+            waiting=sum(name.endswith(f".{queue}.msg") for name in names),
+        )
+        for queue in _CELERY
+    ]
+
+
+# What the next question is about. A list, since the question runs in another thread.
+_wanted: list[str] = list(_OWN)
+
+
+def _ask() -> dict[str, _Depth]:
+    broker = shared_broker()
+    found = ((name, _depth(broker, name)) for name in list(_wanted))
+    return {name: depth for name, depth in found if depth is not None}
+
+
+def _depth(broker: Broker, name: str) -> _Depth | None:
+    try:
+        depth = broker.depth(name)
+    except Unroutable:
+        # Nobody has declared it yet, or it is gone.
+        return None
+    return _Depth(depth.ready, depth.unacked if depth.unacked >= 0 else None, depth.consumers)
+
+
+_asker: Asker[dict[str, _Depth]] = Asker(_ask, fresh_seconds=FRESH_SECONDS, name="depths")

@@ -1,0 +1,63 @@
+"""What can be measured of sources and their queues."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.utils import timezone
+
+from apps.runtime.services.depths import BrokerQueue, watch_queues
+from apps.sources.models import Harvest, RecordQueue, SourceState
+from apps.sources.states import HELD, HarvestState, SourceActivity
+from yardkit import metrics
+from yardkit.metrics import Reading
+
+
+def _sources() -> dict[str, Reading]:
+    now = timezone.now()
+    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in SOURCES}
+    for state in SourceState.objects.defer("overlap", "checkpoint"):
+        key = (str(state.project_id), state.name)
+        found["source.harvesting"][key] = float(state.activity in HELD)
+        found["source.waiting"][key] = float(state.activity == SourceActivity.QUEUED)
+        found["source.problem"][key] = float(bool(state.problem))
+        found["source.gaps"][key] = len(state.gaps or [])
+        due = state.next_run_at
+        late = due is not None and state.activity == SourceActivity.IDLE
+        seconds = (now - due).total_seconds() if late and due is not None else 0.0
+        found["source.late_seconds"][key] = max(0.0, seconds)
+    return dict(found)
+
+
+def _harvests() -> dict[str, Reading]:
+    """Of those that run; an ended one says no more."""
+    found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in HARVESTS}
+    running = Harvest.objects.filter(state=HarvestState.RUNNING)
+    for row in running.only("project", "source", "read", "published"):
+        key = (str(row.project_id), row.source)
+        found["harvest.read"][key] = row.read
+        found["harvest.published"][key] = row.published
+    return dict(found)
+
+
+def _queues() -> list[BrokerQueue]:
+    return [
+        BrokerQueue(name, project)
+        for name, project in RecordQueue.objects.values_list("name", "project")
+    ]
+
+
+SOURCES: Final = {
+    "source.harvesting": "1 while a source is harvested.",
+    "source.waiting": "1 while a source waits for a collector.",
+    "source.problem": "1 while a source has a problem.",
+    "source.gaps": "Ranges of a source that were never read.",
+    "source.late_seconds": "For how long the next harvest of a source is late.",
+}
+HARVESTS: Final = {
+    "harvest.read": "Records that the running harvest of a source has read.",
+    "harvest.published": "Records that it has published.",
+}
+metrics.group(SOURCES, _sources, ("project", "source"))
+metrics.group(HARVESTS, _harvests, ("project", "source"))
+watch_queues(_queues)
