@@ -10,3 +10,7 @@ class QueuestatsConfig(AppConfig):
     name = "apps.queuestats"
     label = "queuestats"
     verbose_name = _("Queue statistics")
+
+    def ready(self) -> None:
+        """Register what can be measured."""
+        from apps.queuestats import gauges  # noqa: F401

@@ -28,7 +28,9 @@ from yardkit.protocol import CenterCounters, ProtocolError, RunCounters, Samples
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 0.2
-BATCH: Final = 500
+# With more runs than this many reports a second waiting, several of each run come in one batch:
+# only the newest is written, so whoever is behind catches up.
+BATCH: Final = 2_000
 RELAY_SECONDS: Final = 1.0
 CLOSE_SECONDS: Final = 5.0
 PRUNE_SECONDS: Final = 600.0

@@ -10,8 +10,16 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from apps.jobs.models import Job
 from apps.projects.models import Project
-from apps.queuestats.querysets import FailedRequestQuerySet, SeriesQuerySet
+from apps.queuestats.querysets import (
+    FailedRequestQuerySet,
+    QueueStateQuerySet,
+    SeriesQuerySet,
+)
+
+# A longer label ends in a digest of itself.
+LABEL_CHARACTERS = 200
 
 
 class RunCounter(models.Model):
@@ -43,6 +51,8 @@ class RunCounter(models.Model):
     queued = models.BigIntegerField(_("queued"), default=0)
     in_flight = models.BigIntegerField(_("in flight"), default=0)
     agents = models.JSONField(_("answers by agent"), default=dict)
+    # In how many of the items each field had a value.
+    fields = models.JSONField(_("items by field"), default=dict)
     final = models.BooleanField(_("final"), default=False)
     updated_at = models.DateTimeField(_("updated at"))
 
@@ -53,13 +63,33 @@ class RunCounter(models.Model):
             models.UniqueConstraint(fields=["owner", "boot"], name="queuestats_one_per_boot"),
         ]
         indexes = [
-            models.Index(
-                fields=["updated_at"], name="queuestats_still_open", condition=Q(final=False)
-            ),
+            # Of nothing that a report changes: PostgreSQL would write every index of the table anew
+            # with each report. Open ones are few.
+            models.Index(fields=["owner"], name="queuestats_open_books", condition=Q(final=False)),
         ]
 
     def __str__(self) -> str:
         return f"{self.owner} {self.boot}"
+
+
+class JobCounter(models.Model):
+    """What all runs of a job have reported together; added up as their reports come."""
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, primary_key=True, related_name="+")
+    total = models.BigIntegerField(_("total"), default=0)
+    success = models.BigIntegerField(_("success"), default=0)
+    failed = models.BigIntegerField(_("failed"), default=0)
+    pages = models.BigIntegerField(_("pages"), default=0)
+    items = models.BigIntegerField(_("items"), default=0)
+    bytes_received = models.BigIntegerField(_("bytes"), default=0)
+    updated_at = models.DateTimeField(_("updated at"))
+
+    class Meta:
+        verbose_name = _("job counter")
+        verbose_name_plural = _("job counters")
+
+    def __str__(self) -> str:
+        return f"job:{self.job_id}"
 
 
 class CenterCounter(models.Model):
@@ -130,7 +160,7 @@ class Series(models.Model):
         Project, on_delete=models.PROTECT, null=True, blank=True, related_name="+"
     )
     name = models.CharField(_("name"), max_length=64)
-    label = models.CharField(_("label"), max_length=64, blank=True, default="")
+    label = models.CharField(_("label"), max_length=LABEL_CHARACTERS, blank=True, default="")
     kind = models.CharField(_("kind"), max_length=8, choices=SeriesKind.choices)
 
     objects = SeriesQuerySet.as_manager()
@@ -200,3 +230,51 @@ class SampleSender(models.Model):
 
     def __str__(self) -> str:
         return self.sender
+
+
+class CounterMark(models.Model):
+    """How far a counter that only rises was at its last sampling: the difference is its series."""
+
+    # The name of the series, its project and its label.
+    key = models.CharField(max_length=300, primary_key=True)
+    value = models.FloatField(_("value"))
+    at = models.DateTimeField(_("at"), db_index=True)
+
+    class Meta:
+        verbose_name = _("mark of a counter")
+        verbose_name_plural = _("marks of counters")
+
+    def __str__(self) -> str:
+        return f"{self.key} {self.value}"
+
+
+class QueueState(models.Model):
+    """A queue as it stood at its last sampling; see ``yardkit.queues.QueueReading``."""
+
+    # Its project (0 is the platform) and its name.
+    key = models.CharField(max_length=300, primary_key=True)
+    project = models.ForeignKey(
+        Project, on_delete=models.CASCADE, null=True, blank=True, related_name="+"
+    )
+    name = models.CharField(_("queue"), max_length=LABEL_CHARACTERS)
+    engine = models.CharField(_("engine"), max_length=20, blank=True)
+    address = models.CharField(_("name there"), max_length=200, blank=True)
+    way = models.CharField(_("way"), max_length=8)
+    waiting = models.BigIntegerField(_("waiting"), null=True, blank=True)
+    taken = models.BigIntegerField(_("taken"), null=True, blank=True)
+    readers = models.IntegerField(_("readers"), null=True, blank=True)
+    oldest_seconds = models.FloatField(_("oldest"), null=True, blank=True)
+    in_total = models.BigIntegerField(null=True, blank=True)
+    out_total = models.BigIntegerField(null=True, blank=True)
+    epoch = models.CharField(max_length=2000, blank=True)
+    problem = models.CharField(_("problem"), max_length=500, blank=True)
+    at = models.DateTimeField(_("at"), db_index=True)
+
+    objects = QueueStateQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("queue")
+        verbose_name_plural = _("queues")
+
+    def __str__(self) -> str:
+        return self.name

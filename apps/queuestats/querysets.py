@@ -17,3 +17,9 @@ class SeriesQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Quantities over time."""
 
     project_path = "project"
+
+
+class QueueStateQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
+    """Queues; those of the platform, which belong to no project, are for who sees everything."""
+
+    project_path = "project"

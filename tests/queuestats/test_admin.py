@@ -226,3 +226,24 @@ def test_an_address_cannot_become_markup() -> None:
         page = client.get(address).content.decode()
         assert "<script>alert(1)" not in page
         assert "<img src=x>" not in page
+
+
+def test_runs_are_found_by_job_number_person_and_the_reason_of_a_bad_end() -> None:
+    news = make_job(name="Evening news")
+    mine = make_run(job=news, requested_by="ann")
+    failed = make_run(state=RunState.FAILED, reason="exit status 1: no such table")
+    fine = make_run(state=RunState.EXITED, reason="no such worry")
+    client = logged_in(make_superuser())
+
+    def found(term: str) -> set[int]:
+        answer = client.get(LIST, {"q": term})
+        return {run.pk for run in answer.context["cl"].result_list}
+
+    assert found("news evening") == {mine.pk}
+    assert found('"evening news"') == {mine.pk}
+    assert found("ann") == {mine.pk}
+    assert found("such table") == {failed.pk}
+    assert found(str(fine.pk)) == {fine.pk}
+    assert found("morning news") == set()
+    assert found("9" * 30) == set()
+    assert found(" ") == {mine.pk, failed.pk, fine.pk}

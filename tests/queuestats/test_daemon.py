@@ -84,7 +84,7 @@ def test_what_comes_while_the_database_is_away_is_counted_when_it_is_back(
     daemon: StatisticsDaemon, broker: Broker, run: Run
 ) -> None:
     # More than it may hold unacknowledged at once.
-    count = 5 * BATCH
+    count = 2 * BATCH + BATCH // 2
     send(broker, *(report(run, seq) for seq in range(1, count + 1)))
     with table_away("queuestats_runcounter"):
         for _ in range(6):

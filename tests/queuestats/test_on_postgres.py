@@ -11,6 +11,9 @@ from tests.again import run_again
 HERE = Path(__file__)
 AGAIN = [
     HERE.with_name("test_samples.py"),
+    HERE.with_name("test_services.py"),
+    HERE.with_name("test_growth.py"),
+    HERE.with_name("test_sampling.py"),
     HERE.with_name("at_once.py"),
     HERE.parents[1] / "requeststore" / "test_scaling.py",
 ]

@@ -8,15 +8,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from apps.jobs.states import RunState
-from apps.queuestats.models import FailedRequest, RunCounter
-from apps.queuestats.queries import CenterBooks, books_of, center_books_of
+from apps.queuestats.models import FailedRequest, RunCounter, Sample
+from apps.queuestats.queries import CenterBooks, SeriesKey, books_of, center_books_of
 from apps.queuestats.services import (
     LAST_REPORT_SECONDS,
     Refused,
     close_books,
     counters,
+    naming,
     store_counters,
 )
 from tests.jobs.factories import NOW, make_run
@@ -65,6 +68,21 @@ def test_the_executions_of_a_run_are_summed() -> None:
     books = books_of([run.owner])[run.owner]
     assert (books.total, books.success, books.failed) == (12, 11, 1)
     assert books.agents == {"a": 7, "b": 5}
+
+
+def test_items_by_field_are_summed_over_executions_and_cut() -> None:
+    run = make_run()
+    many = {f"field-{number}": number for number in range(300)}
+    messages = [
+        report(run.pk, 1, items=5, fields={"url": 4}),
+        report(run.pk, 2, items=5, fields={"url": 5, "价格": 3}),
+        report(run.pk, 1, boot="b2", items=2, fields={"url": 2}),
+        report(run.pk, 1, boot="b3", items=300, fields=many),
+    ]
+    store_counters(messages=messages, now=NOW)
+    fields = books_of([run.owner])[run.owner].fields
+    assert (fields["url"], fields["价格"], fields["field-7"]) == (7, 3, 7)
+    assert len(fields) == 202
 
 
 def test_a_report_of_no_run_is_handed_back_and_the_others_are_kept() -> None:
@@ -131,7 +149,7 @@ def test_the_books_of_a_killed_run_are_closed_and_those_of_a_living_one_are_not(
     assert not books_of([killed.owner])[killed.owner].final
 
 
-ATTEMPTS = {
+ATTEMPTS: dict[str, Any] = {
     "sent": 60,
     "retried": 40,
     "returned": 50,
@@ -147,8 +165,9 @@ ATTEMPTS = {
 @pytest.mark.covers("S1.19")
 def test_every_attempt_is_in_one_place() -> None:
     run = make_run()
-    counts = {"total": 60, "success": 30, "failed": 10, "queued": 5, "in_flight": 15}
-    store_counters(messages=[report(run.pk, 1, **counts, **ATTEMPTS)], now=NOW)
+    counts: dict[str, Any] = {"total": 60, "success": 30, "failed": 10, "queued": 5}
+    message = report(run.pk, 1, **counts, in_flight=15, **ATTEMPTS)
+    store_counters(messages=[message], now=NOW)
     books = books_of([run.owner])[run.owner]
     assert {name: getattr(books, name) for name in ATTEMPTS} == ATTEMPTS
     assert books.requests_balanced
@@ -171,7 +190,8 @@ def test_books_that_do_not_add_up_say_so(
     wrong: dict[str, int], requests: bool, attempts: bool
 ) -> None:
     run = make_run()
-    counts = {"total": 60, "success": 30, "failed": 10, "queued": 5, "in_flight": 15}
+    counts: dict[str, Any] = {"total": 60, "success": 30, "failed": 10, "queued": 5}
+    counts["in_flight"] = 15
     message = report(run.pk, 1, **(counts | ATTEMPTS | wrong))
     store_counters(messages=[message], now=NOW)
     books = books_of([run.owner])[run.owner]
@@ -252,3 +272,36 @@ def test_an_owner_that_never_reported_has_empty_books() -> None:
     books = books_of(["run:1"])["run:1"]
     assert not books.reported
     assert books.left == 0
+
+
+def test_a_thousand_reports_cost_as_many_statements_as_one() -> None:
+    def statements(seq: int, runs: list[Any]) -> int:
+        with CaptureQueriesContext(connection) as captured:
+            store_counters(
+                messages=[report(run.pk, seq, total=9 * seq, success=8 * seq) for run in runs],
+                now=NOW + timedelta(seconds=seq),
+            )
+        return len([each for each in captured if "SAVEPOINT" not in each["sql"]])
+
+    runs = [make_run() for _ in range(6)]
+    statements(1, runs)
+    statements(2, runs[:1])
+    assert statements(3, runs) == statements(4, runs[:1]) <= 9
+
+
+def test_a_series_that_was_deleted_by_another_process_is_made_again() -> None:
+    run = make_run()
+    store_counters(messages=[report(run.pk, 1, total=5, success=5)], now=NOW)
+    key = SeriesKey("run.requests", run.job.project_id, str(run.pk))
+    known = naming._remembered.of(connection.connection)
+    known[key] = 987654
+    store_counters(messages=[report(run.pk, 2, total=9, success=9)], now=NOW)
+    values = Sample.objects.filter(series__name="run.requests", step=3600)
+    assert sum(values.values_list("value", flat=True)) == 9.0
+    assert key not in naming._remembered.of(connection.connection)
+
+
+def test_ids_of_what_may_be_rolled_back_are_not_remembered() -> None:
+    run = make_run()
+    store_counters(messages=[report(run.pk, 1, total=5, success=5)], now=NOW)
+    assert naming._remembered.of(connection.connection) == {}

@@ -1,6 +1,7 @@
-"""The admin of this app: failed requests, and the runs with their books."""
+"""The admin of this app: failed requests, queues, and the runs with their books."""
 
 from apps.queuestats.admin.failures import FailedRequestAdmin
+from apps.queuestats.admin.queues import QueueStateAdmin
 from apps.queuestats.admin.runs import RunAdmin
 
-__all__ = ["FailedRequestAdmin", "RunAdmin"]
+__all__ = ["FailedRequestAdmin", "QueueStateAdmin", "RunAdmin"]

@@ -59,6 +59,10 @@ class RunBooksSerializer(serializers.Serializer[Any]):
     agents = serializers.DictField(
         child=serializers.IntegerField(), help_text="Answers by agent id."
     )
+    items_by_field = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="In how many of the items each field had a value.",
+    )
     requests_balanced = serializers.BooleanField()
     attempts_balanced = serializers.BooleanField()
     balanced = serializers.BooleanField(help_text="Both of these; center has its own.")

@@ -13,11 +13,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
+from apps.access.api.permissions import InsideScopes, SuperuserOnly
 from apps.access.models import User
 from apps.projects.models import Project
-from apps.queuestats.models import SeriesKind
+from apps.queuestats.models import LABEL_CHARACTERS, SeriesKind
 from apps.queuestats.queries import Points, points, rates, series_of
-from apps.queuestats.queries.series import MOST_POINTS
+from apps.queuestats.queries.series import MOST_POINTS, Rates
 
 DAY: Final = 86_400
 
@@ -39,15 +40,17 @@ class SeriesListSerializer(serializers.Serializer[Any]):
     results = SeriesSerializer(many=True)
 
 
-class PointsQuerySerializer(serializers.Serializer[Any]):
-    """Which series, when, and how fine."""
+class SpanQuerySerializer(serializers.Serializer[Any]):
+    """When, and how fine."""
 
-    name = serializers.CharField(max_length=64, default="requests.created")
-    label = serializers.CharField(  # type: ignore[assignment]  # DRF has one itself
-        max_length=64, default="", allow_blank=True, help_text="Of requests: the biz."
-    )
     since = serializers.DateTimeField(required=False, help_text="An hour before until.")
     until = serializers.DateTimeField(required=False, help_text="Now.")
+    seconds = serializers.IntegerField(
+        required=False,
+        min_value=10,
+        max_value=366 * DAY,
+        help_text="How long before until; instead of since.",
+    )
     step = serializers.IntegerField(
         required=False,
         default=0,
@@ -60,10 +63,25 @@ class PointsQuerySerializer(serializers.Serializer[Any]):
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
         """``since`` is before ``until``."""
         attrs.setdefault("until", timezone.now())
+        seconds = attrs.pop("seconds", None)
+        if seconds is not None:
+            attrs["since"] = attrs["until"] - timedelta(seconds=seconds)
         attrs.setdefault("since", attrs["until"] - timedelta(hours=1))
         if attrs["since"] >= attrs["until"]:
             raise serializers.ValidationError({"since": "since is before until"})
         return attrs
+
+
+class PointsQuerySerializer(SpanQuerySerializer):
+    """Which series, when, and how fine."""
+
+    name = serializers.CharField(max_length=64, default="requests.created")
+    label = serializers.CharField(  # type: ignore[assignment]  # DRF has one itself
+        max_length=LABEL_CHARACTERS,
+        default="",
+        allow_blank=True,
+        help_text="Of requests: the biz.",
+    )
 
 
 class PointSerializer(serializers.Serializer[Any]):
@@ -87,25 +105,11 @@ class SeriesView(ApiView):
 
     @extend_schema(operation_id="projects_series_retrieve", responses=SeriesListSerializer)
     def get(self, request: Request, pk: int) -> Response:
-        """Every series, with the rates of the last second, 5 seconds and minute."""
-        project = _visible_project(self.person, pk)
-        series = series_of(project=project.pk)
-        sums = {name for name, _label, kind in series if kind == SeriesKind.SUM}
-        found = rates(sums, projects=[project.pk], now=timezone.now())
-        results = []
-        for name, label, kind in series:
-            own = found.of(name, project.pk, label) if kind == SeriesKind.SUM else {}
-            results.append(
-                {
-                    "name": name,
-                    "label": label,
-                    "kind": kind,
-                    "per_second_1s": own.get(1),
-                    "per_second_5s": own.get(5),
-                    "per_second_1m": own.get(60),
-                }
-            )
-        return Response(SeriesListSerializer({"results": results}).data)
+        """Every series, with the rates of the last second, 5 seconds and minute.
+
+        Those of single runs are at `/runs/{id}/series`.
+        """
+        return _list(_visible_project(self.person, pk).pk)
 
 
 class PointsView(ApiView):
@@ -118,13 +122,62 @@ class PointsView(ApiView):
     )
     def get(self, request: Request, pk: int) -> Response:
         """At most 300 points; a null is a gap, which is no zero. None where nothing was counted."""
-        project = _visible_project(self.person, pk)
-        query = PointsQuerySerializer(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        found = points(**query.validated_data, project=project.pk, now=timezone.now())
-        if found is None:
-            found = Points(SeriesKind.SUM.value, query.validated_data["step"] or 1, [])
-        return Response(PointsSerializer(found).data)
+        return _points(request, _visible_project(self.person, pk).pk)
+
+
+class PlatformSeriesView(ApiView):
+    """What is counted and measured of the platform: queues, daemons, agents, hosts."""
+
+    permission_classes = (InsideScopes, SuperuserOnly)
+
+    @extend_schema(operation_id="series_retrieve", responses=SeriesListSerializer)
+    def get(self, request: Request) -> Response:
+        """Every series that belongs to no project. For those who see everything."""
+        return _list(None)
+
+
+class PlatformPointsView(ApiView):
+    """A series of the platform over time, for a chart."""
+
+    permission_classes = (InsideScopes, SuperuserOnly)
+
+    @extend_schema(
+        operation_id="series_points_retrieve",
+        parameters=[PointsQuerySerializer],
+        responses=PointsSerializer,
+    )
+    def get(self, request: Request) -> Response:
+        """At most 300 points; a null is a gap, which is no zero. For those who see everything."""
+        return _points(request, None)
+
+
+def _list(project: int | None) -> Response:
+    series = [each for each in series_of(project=project) if not each[0].startswith("run.")]
+    sums = {name for name, _label, kind in series if kind == SeriesKind.SUM}
+    found = rates(sums, projects=None if project is None else [project], now=timezone.now())
+    results = []
+    for name, label, kind in series:
+        own = found.of(name, project, label) if kind == SeriesKind.SUM else {}
+        results.append({"name": name, "label": label, "kind": kind, **per_second(own)})
+    return Response(SeriesListSerializer({"results": results}).data)
+
+
+def per_second(own: Rates) -> dict[str, float | None]:
+    """Rates as REST names them."""
+    return {
+        "per_second_1s": own.get(1),
+        "per_second_5s": own.get(5),
+        "per_second_1m": own.get(60),
+    }
+
+
+def _points(request: Request, project: int | None) -> Response:
+    query = PointsQuerySerializer(data=request.query_params)
+    query.is_valid(raise_exception=True)
+    found = points(**query.validated_data, project=project, now=timezone.now())
+    if found is None:
+        found = Points(SeriesKind.SUM.value, query.validated_data["step"] or 1, [])
+    return Response(PointsSerializer(found).data)
 
 
 def _visible_project(person: User, pk: int) -> Project:

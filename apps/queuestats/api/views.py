@@ -16,7 +16,8 @@ from apps.queuestats.models import FailedRequest
 from apps.queuestats.queries import books_of, center_books_of
 
 
-def _visible_run(person: User, run: int) -> Run:
+def visible_run(person: User, run: int) -> Run:
+    """That run, or 404 where the person may not see it."""
     found = Run.objects.visible_to(person).filter(pk=run).first()
     if found is None:
         raise Http404
@@ -29,7 +30,7 @@ class RunCountersView(ApiView):
     @extend_schema(operation_id="runs_counters_retrieve", responses=RunBooksSerializer)
     def get(self, request: Request, run: int) -> Response:
         """The books as they were last reported."""
-        found = _visible_run(self.person, run)
+        found = visible_run(self.person, run)
         books = books_of([found.owner])[found.owner]
         facts = {
             "run": found.pk,
@@ -38,6 +39,7 @@ class RunCountersView(ApiView):
             "started_at": found.started_at,
             "ended_at": found.ended_at,
             "reported": books.reported,
+            "items_by_field": books.fields,
             "center": center_books_of([found.owner])[found.owner].as_dict(),
         }
         return Response(RunBooksSerializer(facts | books.as_dict()).data)
@@ -55,4 +57,4 @@ class RunFailuresViewSet(ReadViewSet[FailedRequest]):
         rows = super().get_queryset()
         if getattr(self, "swagger_fake_view", False):
             return rows
-        return rows.filter(owner=_visible_run(self.person, self.kwargs["run"]).owner)
+        return rows.filter(owner=visible_run(self.person, self.kwargs["run"]).owner)

@@ -11,6 +11,7 @@ from apps.queuestats.queries.books import (
     books_of,
     center_books_of,
 )
+from apps.queuestats.queries.jobs import JobBooks, job_books
 from apps.queuestats.queries.series import (
     FoundRates,
     Point,
@@ -19,9 +20,11 @@ from apps.queuestats.queries.series import (
     gauge_means,
     minutes,
     points,
+    points_of,
     rate,
     rates,
     series_of,
+    sums_between,
 )
 
 __all__ = [
@@ -32,6 +35,7 @@ __all__ = [
     "SUMMED",
     "CenterBooks",
     "FoundRates",
+    "JobBooks",
     "Point",
     "Points",
     "RunBooks",
@@ -39,9 +43,12 @@ __all__ = [
     "books_of",
     "center_books_of",
     "gauge_means",
+    "job_books",
     "minutes",
     "points",
+    "points_of",
     "rate",
     "rates",
     "series_of",
+    "sums_between",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from apps.queuestats.models import CenterCounter, RunCounter
@@ -75,6 +75,8 @@ class RunBooks:
     items: int = 0
     bytes_received: int = 0
     agents: dict[str, int] = field(default_factory=dict)
+    # In how many of the items each field had a value.
+    fields: dict[str, int] = field(default_factory=dict)
     reported: bool = False
     final: bool = False
 
@@ -121,7 +123,7 @@ class RunBooks:
         return 100.0 * self.failed / self.total if self.total > 0 else 0.0
 
     def as_dict(self) -> dict[str, object]:
-        """For REST and websockets."""
+        """For REST and websockets; without ``fields``, too much for a page to be told often."""
         values: dict[str, object] = {name: getattr(self, name) for name in SUMMED}
         return values | {
             "left": self.left,
@@ -140,19 +142,24 @@ def books_of(owners: Iterable[str]) -> dict[str, RunBooks]:
     rows: dict[str, list[RunCounter]] = {owner: [] for owner in owners}
     for row in RunCounter.objects.filter(owner__in=owners).order_by("id"):
         rows[row.owner].append(row)
-    return {owner: _sum(counters) for owner, counters in rows.items()}
+    return {owner: sum_of(counters) for owner, counters in rows.items()}
 
 
-def _sum(rows: list[RunCounter]) -> RunBooks:
+def sum_of(rows: Sequence[RunCounter]) -> RunBooks:
+    """The books that the executions of one run make, the first one first."""
     if not rows:
         return RunBooks()
     agents: Counter[str] = Counter()
+    fields: Counter[str] = Counter()
     for row in rows:
         agents.update(row.agents)
+        fields.update(row.fields)
     sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
     sums["cancelled"] += sums["out"] - rows[-1].out
     sums["out"], sums["held"] = rows[-1].out, rows[-1].held
-    return RunBooks(**sums, agents=dict(agents), reported=True, final=rows[-1].final)
+    return RunBooks(
+        **sums, agents=dict(agents), fields=dict(fields), reported=True, final=rows[-1].final
+    )
 
 
 def center_books_of(owners: Iterable[str]) -> dict[str, CenterBooks]:

@@ -148,7 +148,8 @@ def step_for(*, since: int, until: int, now: int, wanted: int = 0) -> int:
 
     And no finer than what is still kept of that time.
     """
-    kept = [step for step, seconds in KEPT_SECONDS.items() if since >= now - seconds]
+    # A little more is there than is kept, until it is deleted.
+    kept = [step for step, seconds in KEPT_SECONDS.items() if since >= now - seconds - MINUTE]
     least = max(wanted, kept[0] if kept else HOUR, -(-(until - since) // MOST_POINTS))
     return next((step for step in _STEPS if step >= least), -(-least // DAY) * DAY)
 
@@ -172,6 +173,17 @@ def gauge_means(
     return {key: (value / count, last) for key, (value, count, last) in sums.items()}
 
 
+def sums_between(names: Collection[str], *, since: int, until: int) -> dict[SeriesKey, float]:
+    """Of sums: how many from second ``since`` up to ``until``, within the last hour. One query."""
+    rows = (
+        Sample.objects.filter(series__name__in=names, step=1, second__gte=since, second__lt=until)
+        .order_by()
+        .values_list("series__name", "series__project_id", "series__label")
+        .annotate(Sum("value"))
+    )
+    return {SeriesKey(name, project, label): total for name, project, label, total in rows}
+
+
 def points(
     name: str,
     *,
@@ -187,30 +199,36 @@ def points(
     ``step`` is made longer where the points would be too many or their time is not kept that
     finely. Of sums, a span that is not over has no point.
     """
-    series = Series.objects.filter(_of(project), name=name, label=label).first()
-    if series is None:
-        return None
+    key = SeriesKey(name, project, label)
+    return points_of([key], since=since, until=until, step=step, now=now).get(key)
+
+
+def points_of(
+    keys: Collection[SeriesKey], *, since: datetime, until: datetime, step: int = 0, now: datetime
+) -> dict[SeriesKey, Points]:
+    """Several series for one chart, with the same step; those that exist. Two queries."""
+    series = _series([*keys, HEARD])
     end = min(int(until.timestamp()), int(now.timestamp()) - SETTLED_SECONDS)
     begin = min(int(since.timestamp()), end)
     step = step_for(since=begin, until=end, now=int(now.timestamp()), wanted=step)
     # So that the first and the last do not add one.
     begin = max(begin - begin % step, end - step * MOST_POINTS)
     begin += -begin % step
-    spans = list(range(begin, end - step + 1, step))
-    if series.kind == SeriesKind.GAUGE:
-        spans = list(range(begin, end, step))
-    found = _numbers(series.pk, begin, end, step)
-    heard = set()
-    if series.kind == SeriesKind.SUM:
-        listening = Series.objects.filter(name=HEARD.name, project=None, label="").first()
-        heard = set() if listening is None else set(_numbers(listening.pk, begin, end, step))
-    return Points(
-        kind=series.kind,
-        step=step,
-        points=[
-            _point(start, step, series.kind, found.get(start), start in heard) for start in spans
-        ],
-    )
+    numbers = _numbers([pk for pk, _kind in series.values()], begin, end, step)
+    heard = numbers.get(series[HEARD][0], {}) if HEARD in series else {}
+    found = {}
+    for key in keys:
+        if key not in series:
+            continue
+        pk, kind = series[key]
+        last = end if kind == SeriesKind.GAUGE else end - step + 1
+        own = numbers.get(pk, {})
+        line = [
+            _point(start, step, kind, own.get(start), start in heard)
+            for start in range(begin, last, step)
+        ]
+        found[key] = Points(kind, step, line)
+    return found
 
 
 def minutes(
@@ -248,20 +266,34 @@ def _of(project: int | None) -> Q:
     return Q(project=None) if project is None else Q(project_id=project)
 
 
-def _numbers(series: int, begin: int, end: int, step: int) -> dict[int, tuple[float, int, float]]:
-    """By the start of the span: value, count and highest."""
+def _series(keys: Collection[SeriesKey]) -> dict[SeriesKey, tuple[int, str]]:
+    """The id and the kind of each that exists."""
+    rows = Series.objects.filter(
+        name__in={key.name for key in keys}, label__in={key.label for key in keys}
+    ).values_list("name", "project_id", "label", "pk", "kind")
+    found = {SeriesKey(name, project, label): (pk, kind) for name, project, label, pk, kind in rows}
+    return {key: found[key] for key in keys if key in found}
+
+
+def _numbers(
+    series: Collection[int], begin: int, end: int, step: int
+) -> dict[int, dict[int, tuple[float, int, float]]]:
+    """By series and the start of the span: value, count and highest."""
     kept = max(each for each in KEPT_SECONDS if step % each == 0)
-    rows = Sample.objects.filter(series_id=series, step=kept, second__gte=begin, second__lt=end)
+    rows = Sample.objects.filter(series_id__in=series, step=kept, second__gte=begin, second__lt=end)
     if step == kept:
-        found = rows.values_list("second", "value", "count", "highest")
+        numbers = rows.values_list("series_id", "second", "value", "count", "highest")
     else:
-        found = (
+        numbers = (
             rows.order_by()
             .annotate(start=F("second") - F("second") % step)
-            .values_list("start")
+            .values_list("series_id", "start")
             .annotate(Sum("value"), Sum("count"), Max("highest"))
         )
-    return {start: (value, count, highest) for start, value, count, highest in found}
+    found: dict[int, dict[int, tuple[float, int, float]]] = {}
+    for pk, start, value, count, highest in numbers:
+        found.setdefault(pk, {})[start] = (value, count, highest)
+    return found
 
 
 def _point(

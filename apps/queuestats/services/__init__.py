@@ -13,15 +13,18 @@ from apps.queuestats.services.samples import (
     record_gauges,
     store_samples,
 )
+from apps.queuestats.services.sampling import Sampled, sample_gauges
 
 __all__ = [
     "LAST_REPORT_SECONDS",
     "Refused",
     "Report",
+    "Sampled",
     "close_books",
     "note_listening",
     "prune_series",
     "record_gauges",
+    "sample_gauges",
     "store_counters",
     "store_samples",
 ]

@@ -4,44 +4,43 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db import DatabaseError, OperationalError, transaction
 from django.db.models import Exists, OuterRef
 
-from apps.projects.models import Project
 from apps.queuestats.engine.heard import Heard, Skew
 from apps.queuestats.models import Sample, SampleSender, Series
 from apps.queuestats.queries.series import HEARD, KEPT_SECONDS, SeriesKey
+from apps.queuestats.services.adding import Reading, add
 from apps.queuestats.services.refusing import Refused, first_line
+from apps.queuestats.services.upserting import Upsert
 from yardkit import failpoints
 from yardkit.protocol import SampleKind, SampleNote, Samples
 
 # A report may come again so long after the last one of its sender, and is still known.
 SENDERS_KEPT: Final = timedelta(days=7)
-ROWS_A_STATEMENT: Final = 500
 SERIES_A_STATEMENT: Final = 200
 # 2^53: beyond it a float counts no more.
 MOST: Final = 9_007_199_254_740_992
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
-_INSERT: Final = (
-    "INSERT INTO queuestats_sample (series_id, step, second, value, count, highest) VALUES"
+_SENDER_VALUES: Final = {
+    "seq": "bigint",
+    "missing": "jsonb",
+    "skew_base": "float8",
+    "skew_steady": "bigint",
+    "behind_seconds": "float8",
+    "heard_at": "timestamptz",
+}
+_SENDERS: Final = Upsert(
+    table="queuestats_samplesender",
+    columns={"boot": "text", "sender": "text", **_SENDER_VALUES},
+    key=("boot",),
+    change=", ".join(f"{name} = excluded.{name}" for name in _SENDER_VALUES),
 )
-_ROW: Final = "(%s, %s, %s, %s, %s, %s)"
-# CASE, since the two databases have different names for the greater of two numbers.
-_ADD: Final = (
-    "ON CONFLICT (series_id, step, second) DO UPDATE SET"
-    " value = queuestats_sample.value + excluded.value,"
-    " count = queuestats_sample.count + excluded.count,"
-    " highest = CASE WHEN excluded.highest > queuestats_sample.highest"
-    " THEN excluded.highest ELSE queuestats_sample.highest END"
-)
-# (series, step, second) -> (value, count, highest)
-_Sums = dict[tuple[int, int, int], tuple[float, int, float]]
-_Reading = tuple[SeriesKey, SampleKind, int, int, float, int, float]
 
 
 def store_samples(*, messages: Sequence[Samples], now: datetime) -> list[Refused]:
@@ -66,8 +65,9 @@ def store_samples(*, messages: Sequence[Samples], now: datetime) -> list[Refused
     except (DatabaseError, ValueError, OverflowError) as error:
         if len(good) == 1:
             return [*refused, Refused(good[0], f"{type(error).__name__}: {first_line(error)}")]
-        for message in good:
-            refused += store_samples(messages=[message], now=now)
+        half = len(good) // 2
+        refused += store_samples(messages=good[:half], now=now)
+        refused += store_samples(messages=good[half:], now=now)
     return refused
 
 
@@ -75,7 +75,7 @@ def store_samples(*, messages: Sequence[Samples], now: datetime) -> list[Refused
 def record_gauges(readings: Mapping[tuple[str, int | None, str], float], *, now: datetime) -> None:
     """Note how much there is: by (series, project, label). For who has the database at hand."""
     second = int(now.timestamp())
-    _add(
+    add(
         (SeriesKey(*key), SampleKind.GAUGE, second, 1, value, 1, value)
         for key, value in readings.items()
         if math.isfinite(value)
@@ -89,7 +89,7 @@ def note_listening(*, since: int, until: int) -> None:
     So that a second without any number is told apart from one that nobody heard of.
     """
     seconds = range(max(since, until - KEPT_SECONDS[1]), until)
-    _add((HEARD, SampleKind.SUM, second, 1, 1.0, 1, 0.0) for second in seconds)
+    add((HEARD, SampleKind.SUM, second, 1, 1.0, 1, 0.0) for second in seconds)
 
 
 def prune_series(*, now: datetime) -> int:
@@ -106,11 +106,22 @@ def prune_series(*, now: datetime) -> int:
                 series_id__in=some, step=step, second__lt=int(now.timestamp()) - kept
             )
             deleted += rows._raw_delete(rows.db)
+    _forget_runs()
     # One row of each is enough to know: else this would read the whole table.
     used = Exists(Sample.objects.filter(series_id=OuterRef("pk")))
     Series.objects.filter(~used).delete()
     SampleSender.objects.filter(heard_at__lt=now - SENDERS_KEPT).delete()
     return deleted
+
+
+def _forget_runs() -> None:
+    """Series of single runs go with their minutes: of what lasted an hour nobody asks by run."""
+    recent = Exists(Sample.objects.filter(series_id=OuterRef("pk"), step=60))
+    old = Series.objects.filter(~recent, name__startswith="run.").values_list("pk", flat=True)
+    ids = list(old)
+    for start in range(0, len(ids), SERIES_A_STATEMENT):
+        rows = Sample.objects.filter(series_id__in=ids[start : start + SERIES_A_STATEMENT])
+        rows._raw_delete(rows.db)
 
 
 def _fault(message: Samples) -> str:
@@ -142,7 +153,7 @@ def _note_fault(note: SampleNote) -> str:
 @transaction.atomic
 def _store(messages: Sequence[Samples], now: datetime) -> None:
     senders = _senders(messages, now)
-    readings: list[_Reading] = []
+    readings: list[Reading] = []
     at = now.timestamp()
     for message in messages:
         row, heard, skew = senders[message.boot]
@@ -162,13 +173,14 @@ def _store(messages: Sequence[Samples], now: datetime) -> None:
             )
             for note in message.samples
         )
-    _add(readings)
+    add(readings)
     for row, heard, skew in senders.values():
         row.seq, row.missing = heard.seq, sorted(heard.missing)
         row.skew_base, row.skew_steady = skew.base, skew.steady
         row.behind_seconds = skew.behind_seconds
-    fields = ["seq", "missing", "skew_base", "skew_steady", "behind_seconds", "heard_at"]
-    SampleSender.objects.bulk_update([row for row, _h, _s in senders.values()], fields, 500)
+    _SENDERS.write(
+        [[getattr(row, name) for name in _SENDERS.columns] for row, _h, _s in senders.values()]
+    )
     failpoints.hit("queuestats.before_commit")
 
 
@@ -192,65 +204,3 @@ def _senders(
         boot: (row, Heard(row.seq, set(row.missing)), Skew(row.skew_base, row.skew_steady))
         for boot, row in rows.items()
     }
-
-
-def _add(readings: Iterable[_Reading]) -> None:
-    readings = list(readings)
-    ids = _series_ids({reading[0]: reading[1] for reading in readings})
-    sums: _Sums = {}
-    for key, _kind, second, spread, value, count, highest in readings:
-        series = ids.get(key)
-        if series is None:
-            continue
-        for step in KEPT_SECONDS:
-            if step < spread:
-                continue
-            place = series, step, second - second % step
-            was = sums.get(place)
-            sums[place] = (
-                (value, count, highest)
-                if was is None
-                else (was[0] + value, was[1] + count, max(was[2], highest))
-            )
-    rows = [(*place, *numbers) for place, numbers in sorted(sums.items())]
-    with connection.cursor() as cursor:
-        for start in range(0, len(rows), ROWS_A_STATEMENT):
-            some = rows[start : start + ROWS_A_STATEMENT]
-            cursor.execute(_upsert(len(some)), [number for row in some for number in row])
-
-
-def _upsert(rows: int) -> str:
-    return f"{_INSERT} {', '.join([_ROW] * rows)} {_ADD}"
-
-
-def _series_ids(wanted: Mapping[SeriesKey, SampleKind]) -> dict[SeriesKey, int]:
-    """The ids of series, which are made where they are new; of unknown projects there are none."""
-    found = _look_up(wanted)
-    missing = sorted((key for key in wanted if key not in found), key=_order)
-    if missing:
-        projects = {key.project for key in missing if key.project is not None}
-        exist = {None, *Project.objects.filter(pk__in=projects).values_list("pk", flat=True)}
-        for start in range(0, len(missing), ROWS_A_STATEMENT):
-            Series.objects.bulk_create(
-                (
-                    Series(project_id=key.project, name=key.name, label=key.label, kind=wanted[key])
-                    for key in missing[start : start + ROWS_A_STATEMENT]
-                    if key.project in exist
-                ),
-                ignore_conflicts=True,
-            )
-        found = _look_up(wanted)
-    return found
-
-
-def _order(key: SeriesKey) -> tuple[str, int, str]:
-    return key.name, key.project or 0, key.label
-
-
-def _look_up(wanted: Iterable[SeriesKey]) -> dict[SeriesKey, int]:
-    keys = set(wanted)
-    rows = Series.objects.filter(
-        name__in={key.name for key in keys}, label__in={key.label for key in keys}
-    ).values_list("name", "project_id", "label", "pk")
-    found = {SeriesKey(name, project, label): pk for name, project, label, pk in rows}
-    return {key: found[key] for key in keys if key in found}

@@ -1,0 +1,146 @@
+"""What runs and jobs do, over REST: their counters and their rates (seed S1.17, S1.19)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.http import Http404
+from django.utils import timezone
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView
+from apps.jobs.models import Job
+from apps.queuestats.api.series import PointSerializer, SpanQuerySerializer, per_second
+from apps.queuestats.api.views import visible_run
+from apps.queuestats.models import SeriesKind
+from apps.queuestats.queries import SeriesKey, job_books, points_of, rates
+
+# As they are behind the dot, see ``services.growth.RATES``, and in words.
+TITLES: dict[str, Promise] = {
+    "requests": _("requests"),
+    "pages": _("pages"),
+    "items": _("items"),
+    "failures": _("failed requests"),
+    "bytes": _("bytes"),
+}
+
+
+class JobBooksSerializer(serializers.Serializer[Any]):
+    """``total = success + failed + left + undone``, over all runs of a job."""
+
+    job = serializers.IntegerField()
+    total = serializers.IntegerField(help_text="Distinct requests of all runs.")
+    success = serializers.IntegerField()
+    failed = serializers.IntegerField()
+    left = serializers.IntegerField(help_text="Of the runs that have not ended.")
+    undone = serializers.IntegerField(help_text="What ended runs never got to.")
+    pages = serializers.IntegerField()
+    items = serializers.IntegerField()
+    bytes_received = serializers.IntegerField()
+    runs = serializers.IntegerField()
+    active_runs = serializers.IntegerField()
+    updated_at = serializers.DateTimeField(allow_null=True, help_text="The newest report.")
+
+
+class GrowthQuerySerializer(SpanQuerySerializer):
+    """Which rates, when, and how fine."""
+
+    names = serializers.MultipleChoiceField(
+        choices=list(TITLES), required=False, help_text="All but bytes, unless some are named."
+    )
+
+
+class LineSerializer(serializers.Serializer[Any]):
+    """One rate over time. ``value``: how many a second."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    kind = serializers.ChoiceField(choices=SeriesKind.choices)
+    per_second_1s = serializers.FloatField(allow_null=True)
+    per_second_5s = serializers.FloatField(allow_null=True)
+    per_second_1m = serializers.FloatField(allow_null=True)
+    points = PointSerializer(many=True)
+
+
+class GrowthSerializer(serializers.Serializer[Any]):
+    """Rates of a run or a job; the points of all of them are ``step`` seconds apart."""
+
+    step = serializers.IntegerField()
+    series = LineSerializer(many=True)
+
+
+class RunSeriesView(ApiView):
+    """How fast a run is."""
+
+    @extend_schema(
+        operation_id="runs_series_retrieve",
+        parameters=[GrowthQuerySerializer],
+        responses=GrowthSerializer,
+    )
+    def get(self, request: Request, run: int) -> Response:
+        """Requests, pages, items and failures a second: now, and over time."""
+        found = visible_run(self.person, run)
+        return _growth(request, "run", found.job.project_id, found.pk)
+
+
+class JobSeriesView(ApiView):
+    """How fast the runs of a job are together."""
+
+    @extend_schema(
+        operation_id="jobs_series_retrieve",
+        parameters=[GrowthQuerySerializer],
+        responses=GrowthSerializer,
+    )
+    def get(self, request: Request, job: int) -> Response:
+        """Requests, pages, items and failures a second: now, and over time."""
+        found = self._job(job)
+        return _growth(request, "job", found.project_id, found.pk)
+
+    def _job(self, pk: int) -> Job:
+        found = Job.objects.visible_to(self.person).filter(pk=pk).first()
+        if found is None:
+            raise Http404
+        return found
+
+
+class JobCountersView(JobSeriesView):
+    """Left, Total, Success and Failed of a job (seed S1.19)."""
+
+    @extend_schema(operation_id="jobs_counters_retrieve", responses=JobBooksSerializer)
+    def get(self, request: Request, job: int) -> Response:
+        """Over all of its runs, as they were last reported."""
+        found = self._job(job)
+        books = job_books(found)
+        values = asdict(books) | {"job": found.pk, "undone": books.undone}
+        return Response(JobBooksSerializer(values).data)
+
+
+def _growth(request: Request, what: str, project: int, pk: int) -> Response:
+    query = GrowthQuerySerializer(data=request.query_params)
+    query.is_valid(raise_exception=True)
+    span = dict(query.validated_data)
+    chosen = span.pop("names", None) or [name for name in TITLES if name != "bytes"]
+    now = timezone.now()
+    keys = {
+        name: SeriesKey(f"{what}.{name}", project, str(pk)) for name in TITLES if name in chosen
+    }
+    found = points_of(keys.values(), **span, now=now)
+    speeds = rates([key.name for key in keys.values()], projects=[project], now=now)
+    lines = [
+        {
+            "name": name,
+            "title": TITLES[name],
+            "kind": SeriesKind.SUM,
+            **per_second(speeds.of(*key)),
+            "points": found[key].points if key in found else [],
+        }
+        for name, key in keys.items()
+    ]
+    step = next((each.step for each in found.values()), span["step"] or 1)
+    return Response(GrowthSerializer({"step": step, "series": lines}).data)

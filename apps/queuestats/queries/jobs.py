@@ -1,0 +1,64 @@
+"""The books of a job: of all its runs together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from apps.jobs.models import Job, Run
+from apps.queuestats.models import JobCounter
+from apps.queuestats.queries.books import books_of
+
+
+@dataclass(frozen=True, slots=True)
+class JobBooks:
+    """``total = success + failed + left + undone``, over all runs of a job (seed S1.19).
+
+    ``left``: of the runs that have not ended. ``undone``: what ended runs never got to.
+    """
+
+    total: int = 0
+    success: int = 0
+    failed: int = 0
+    left: int = 0
+    pages: int = 0
+    items: int = 0
+    bytes_received: int = 0
+    runs: int = 0
+    active_runs: int = 0
+    updated_at: datetime | None = None
+
+    @property
+    def undone(self) -> int:
+        """Requests that nobody will make any more: their runs ended before their turn."""
+        return self.total - self.success - self.failed - self.left
+
+
+def job_books(job: Job) -> JobBooks:
+    """Four queries, however many runs there were."""
+    row = JobCounter.objects.filter(job=job).first() or JobCounter(job=job)
+    return JobBooks(
+        total=row.total,
+        success=row.success,
+        failed=row.failed,
+        left=active_left([job.pk]).get(job.pk, 0),
+        pages=row.pages,
+        items=row.items,
+        bytes_received=row.bytes_received,
+        runs=Run.objects.filter(job=job).count(),
+        active_runs=Run.objects.active().filter(job=job).count(),
+        updated_at=row.updated_at,
+    )
+
+
+def active_left(jobs: Collection[int] | None = None) -> dict[int, int]:
+    """What the active runs of each of these jobs have left; None: of all. Two queries."""
+    active = Run.objects.active().order_by()
+    if jobs is not None:
+        active = active.filter(job__in=jobs)
+    owners = {f"run:{pk}": job for pk, job in active.values_list("pk", "job")}
+    found: dict[int, int] = {}
+    for owner, books in books_of(owners).items():
+        found[owners[owner]] = found.get(owners[owner], 0) + books.left
+    return found

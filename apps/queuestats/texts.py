@@ -1,0 +1,41 @@
+"""What waits in which queue, for people."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from yardkit import topology
+from yardkit.broker.base import DEAD_QUEUE
+
+TITLES: Final[dict[str, Promise]] = {
+    topology.CENTER_REGISTER.name: _("agents that register"),
+    topology.CENTER_CONTROL.name: _("requests for agents"),
+    topology.CENTER_REQUESTS.name: _("download requests"),
+    topology.RUNNERS.name: _("runs to start"),
+    topology.STATISTICS.name: _("counters"),
+    topology.LIFECYCLE_ANSWERS.name: _("answers of runs to pause, resume and exit"),
+    topology.LOGS.name: _("log lines"),
+    topology.SEEDS.name: _("calls about seeds"),
+    DEAD_QUEUE: _("dead letters"),
+    topology.TASKS: _("short tasks"),
+    topology.BUILDS: _("builds"),
+}
+# Queues of one each, by the beginning of their names.
+_BEGINNINGS: Final[dict[str, Promise]] = {
+    "agent.": _("commands for an agent"),
+    "runner.": _("wake-ups of a host"),
+    "in:": _("what an inbound reads"),
+    "out:": _("what an outbound has sent"),
+    "biz:": _("stored requests to fetch"),
+}
+
+
+def title_of(queue: str) -> Promise | str:
+    """What waits there; "" of a queue that nobody has words for."""
+    if queue in TITLES:
+        return TITLES[queue]
+    found = (title for start, title in _BEGINNINGS.items() if queue.startswith(start))
+    return next(found, "")

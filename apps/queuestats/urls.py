@@ -1,0 +1,10 @@
+"""The address that scrapers ask."""
+
+from __future__ import annotations
+
+from django.urls import path
+
+from apps.queuestats.api.scraping import MetricsView
+
+app_name = "queuestats"
+urlpatterns = [path("metrics", MetricsView.as_view(), name="metrics")]
