@@ -9,7 +9,7 @@ from django.db import connections
 from django.db.models import BooleanField, F, Func, Value
 
 from apps.access.querysets import M_co, VisibleQuerySet
-from apps.jobs.states import ACTIVE, FINAL, ON_A_HOST, RunState
+from apps.jobs.states import ACTIVE, ON_A_HOST, RunState
 
 
 class JobQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
@@ -45,8 +45,8 @@ class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         return self.filter(state__in=ACTIVE)
 
     def ended(self) -> Self:
-        """In a final state."""
-        return self.filter(state__in=FINAL)
+        """In a final state; said by their end, by which the newest are found."""
+        return self.filter(ended_at__isnull=False)
 
     def waiting(self) -> Self:
         """No host has begun these yet, in the order in which they shall get a place."""

@@ -210,7 +210,7 @@ def test_the_list_shows_the_newest_run_in_a_fixed_number_of_queries(
         job = make_job(project=project)
         make_run(job=job, state=RunState.EXITED)
         make_run(job=job, state=RunState.FAILED)
-    with django_assert_max_num_queries(13) as few:
+    with django_assert_max_num_queries(15) as few:
         page = client.get(LIST).content.decode()
     cost = len(few)
     assert page.count("failed\n") == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from apps.jobs.models import Job, Run
 from apps.jobs.states import RunState
 from apps.projects.models import Project
 from tests.access.factories import Api, make_superuser, make_user
-from tests.jobs.factories import make_job, make_project, make_run
+from tests.jobs.factories import NOW, make_job, make_project, make_run
 
 pytestmark = pytest.mark.django_db
 
@@ -207,3 +208,20 @@ def test_lists_cost_the_same_however_long(
         assert len(api.get("runs").json()["results"]) == 21
     with django_assert_max_num_queries(6):
         assert len(api.get("jobs").json()["results"]) == 21
+
+
+def test_runs_since_a_time_are_all_found_whatever_the_order_of_their_ids(project: Project) -> None:
+    job = make_job(project=project)
+    # Two servers whose clocks differ: the later id has the earlier time.
+    minutes = (0, 10, 30, 20, 40)
+    runs = [make_run(job=job, created_at=NOW + timedelta(minutes=each)) for each in minutes]
+    api = member(project, Role.VIEWER)
+
+    def since(minute: int) -> list[int]:
+        moment = (NOW + timedelta(minutes=minute)).isoformat().replace("+00:00", "Z")
+        return [run["id"] for run in api.get(f"runs?since={moment}").json()["results"]]
+
+    assert since(20) == [runs[4].pk, runs[3].pk, runs[2].pk]
+    assert since(25) == [runs[4].pk, runs[2].pk]
+    assert since(0) == [run.pk for run in reversed(runs)]
+    assert since(41) == []

@@ -102,6 +102,20 @@ class Run(models.Model):
                 fields=["state", "id"], name="jobs_run_active", condition=Q(state__in=ACTIVE)
             ),
             models.Index(fields=["job", "-id"], name="jobs_run_of_job"),
+            # What lists are narrowed by, the newest first: where few or none fit, a list would
+            # otherwise read the whole table.
+            models.Index(fields=["state", "-id"], name="jobs_run_of_state"),
+            models.Index(fields=["trigger", "-id"], name="jobs_run_of_trigger"),
+            models.Index(fields=["host", "-id"], name="jobs_run_of_host"),
+            models.Index(fields=["requested_by", "-id"], name="jobs_run_of_person"),
+            models.Index(fields=["created_at", "id"], name="jobs_run_by_creation"),
+            models.Index(fields=["state", "-ended_at"], name="jobs_run_ended_so"),
+            # The newest ends are asked for again and again: by the home page, and by alerts.
+            models.Index(
+                fields=["-ended_at", "-id"],
+                name="jobs_run_newest_end",
+                condition=Q(ended_at__isnull=False),
+            ),
             models.Index(
                 fields=["-priority", "id"],
                 name="jobs_run_waiting",
