@@ -18,6 +18,8 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.queuestats.models import Sample
 from apps.queuestats.queries import gauge_means
+from apps.queuestats.services import sample_gauges
+from apps.requeststore import gauges
 from apps.requeststore.models import ClosedSlice, NodeReport, ScaleState
 from apps.requeststore.queries import outlook as outlook_module
 from apps.requeststore.queries.outlook import standings
@@ -225,10 +227,13 @@ def test_what_charts_show_is_recorded(project: Project) -> None:
         expired=30,
     )
     decide_scale(NOW)
+    sample_gauges(now=NOW)
     names = ["requests.new", "requests.taken", "requests.expired", "requests.expiring"]
-    names += ["queue.waiting", "queue.memory_bytes", "node.storage_bytes", "node.slow"]
+    names += ["queue.waiting", "queue.memory_bytes", "node.storage_bytes", "node.slow_operations"]
     found = gauge_means(names, seconds=60, now=NOW)
-    assert {(key.name, key.label): mean for key, (mean, _last) in found.items()} == {
+    assert {
+        (key.name, key.label): mean for key, (mean, _last) in found.items() if key.label != "gone"
+    } == {
         ("requests.new", "news"): 7.0,
         ("requests.taken", "news"): 2.0,
         ("requests.expired", "news"): 34.0,
@@ -236,9 +241,26 @@ def test_what_charts_show_is_recorded(project: Project) -> None:
         ("queue.waiting", "news"): 60_000.0,
         ("queue.memory_bytes", "news"): 4_000_000.0,
         ("node.storage_bytes", "default"): 9_000.0,
-        ("node.slow", "default"): 1.0,
+        ("node.slow_operations", "default"): 1.0,
     }
+    own = {"requests.new", "node.storage_bytes", "fetchers.wanted"}
+    assert set(
+        Sample.objects.filter(step=1, series__name__in=own).values_list("count", flat=True)
+    ) == {1}, "each number has one writer"
     assert Sample.objects.filter(step=3600).exists()
+
+
+@pytest.mark.covers("S4.25")
+def test_what_comes_to_and_goes_from_the_queue_of_a_biz_is_known(project: Project) -> None:
+    flows = gauges._Flows()
+    flows.read(NOW - timedelta(seconds=60))
+    make_rates(project, created=40, processed=25, seconds=200)
+    flows.read(NOW - timedelta(seconds=30))
+    flows.read(NOW - timedelta(seconds=10))
+    flows.read(NOW - timedelta(seconds=10))
+    told = flows.of((project.pk, "news"))
+    assert (told["in_total"], told["out_total"]) == (50 * 40, 50 * 25)
+    assert flows.of((project.pk, "other"))["in_total"] == 0
 
 
 def test_the_number_of_queries_does_not_grow_with_the_bizzes(project: Project) -> None:

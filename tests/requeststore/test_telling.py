@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import http.server
 import json
 import threading
@@ -17,7 +14,7 @@ import pytest
 from apps.projects.engine.signatures import SignatureRefused, check_standard
 from apps.requeststore.models import ScaleState
 from apps.requeststore.services.scaling import Advice
-from apps.requeststore.services.telling import sign, tell_scale
+from apps.requeststore.services.telling import tell_scale
 from apps.requeststore.tasks import scale
 from crawlyard.settings.requests import scale_webhook
 from tests.jobs.factories import NOW
@@ -130,13 +127,6 @@ def test_without_the_setting_nobody_is_told(scaler: Scaler, settings: Any) -> No
     settings.SCALE_WEBHOOK_URL = ""
     assert not tell_scale(advice(2))
     assert scaler.heard == []
-
-
-def test_a_secret_of_the_standards_libraries_is_decoded() -> None:
-    key = b"0123456789abcdef"
-    signature = sign(f"whsec_{base64.b64encode(key).decode()}", "m1", "1700000000", b"{}")
-    expected = hmac.new(key, b"m1.1700000000.{}", hashlib.sha256).digest()
-    assert signature == f"v1,{base64.b64encode(expected).decode()}"
 
 
 def test_settings_are_judged_where_they_are_read() -> None:

@@ -97,7 +97,7 @@ def standings(*, projects: Collection[int] | None, now: datetime | None = None) 
     """How the bizzes of these projects stand; None: of all. A fixed number of queries."""
     now = now or database_now()
     plans, names = _plans(projects)
-    stored = _stored(projects)
+    stored = stored_of(projects)
     queues = {
         (row.project_id, row.biz): row for row in _of_projects(QueueReport.objects.all(), projects)
     }
@@ -168,7 +168,8 @@ def _plan(values: Mapping[str, Any]) -> Plan:
     return Plan(values.get("enabled", True), float(finish_by or ttl), bool(finish_by))
 
 
-def _stored(projects: Collection[int] | None) -> dict[BizKey, Stored]:
+def stored_of(projects: Collection[int] | None) -> dict[BizKey, Stored]:
+    """What the shards of each biz of these projects said last; None: of all. Two queries."""
     found: dict[BizKey, Stored] = {}
     for row in _of_projects(ShardReport.objects.all(), projects):
         own = found.setdefault((row.project_id, row.biz), Stored())

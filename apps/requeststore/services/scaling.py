@@ -11,7 +11,7 @@ from django.db import transaction
 
 from apps.queuestats.services import record_gauges
 from apps.requeststore.engine.forecasting import settled
-from apps.requeststore.models import NodeReport, ScaleState
+from apps.requeststore.models import ScaleState
 from apps.requeststore.queries.outlook import (
     FETCHERS,
     Standing,
@@ -162,30 +162,18 @@ def _capacities(known: dict[str, float], bizzes: list[Standing]) -> dict[str, fl
 
 
 def _gauges(found: Standings, advice: Advice) -> dict[tuple[str, int | None, str], float]:
-    """What charts of stored requests are made of, beside the rates (seed S4.26)."""
+    """What nobody else measures (seed S4.26): the rest is in ``apps.requeststore.gauges``.
+
+    Fetchers are measured here, since forecasts need their mean whoever samples.
+    """
     gauges: dict[tuple[str, int | None, str], float] = {
         (FETCHERS.name, FETCHERS.project, FETCHERS.label): float(advice.running),
-        ("fetchers.wanted", None, ""): float(advice.wanted),
     }
     for each in found.bizzes:
-        place = each.project_id, each.biz
-        stored = each.stored
-        if stored.reported_at is not None:
-            gauges["requests.new", *place] = stored.new
-            gauges["requests.taken", *place] = stored.taken
-            gauges["requests.expired", *place] = stored.expired
-            gauges["requests.expiring", *place] = stored.expiring_in_an_hour
-            gauges["requests.size_bytes", *place] = stored.size_bytes
-        if each.queue is not None and not each.queue.problem:
-            gauges["queue.waiting", *place] = each.queue.waiting
-            if each.queue.memory_bytes is not None:
-                gauges["queue.memory_bytes", *place] = each.queue.memory_bytes
-    for node in NodeReport.objects.all():
-        if node.problem:
+        if each.queue is None or each.queue.problem:
             continue
-        for name in ("storage_bytes", "memory_bytes", "connections"):
-            value = getattr(node, name)
-            if value is not None:
-                gauges[f"node.{name}", None, node.name] = value
-        gauges["node.slow", None, node.name] = len(node.slow or [])
+        place = each.project_id, each.biz
+        gauges["queue.waiting", *place] = each.queue.waiting
+        if each.queue.memory_bytes is not None:
+            gauges["queue.memory_bytes", *place] = each.queue.memory_bytes
     return gauges

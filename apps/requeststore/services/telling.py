@@ -1,9 +1,6 @@
 """Tells whoever starts fetchers how many are wanted (seed S4.28).
 
-A POST of the advice as JSON to SCALE_WEBHOOK_URL, signed as Standard Webhooks asks for:
-
-    webhook-id, webhook-timestamp
-    webhook-signature: v1,<base64 of HMAC-SHA256(secret, "id.timestamp.body")>
+A POST of the advice as JSON to SCALE_WEBHOOK_URL, signed as Standard Webhooks asks for.
 
 Only the newest number matters: it is sent again until an answer 2xx, with growing pauses, and a
 newer one takes its place at once. The row is the truth, so nothing is lost with a worker.
@@ -12,9 +9,6 @@ newer one takes its place at once. The row is the truth, so nothing is lost with
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import json
 import logging
 import uuid
@@ -29,6 +23,7 @@ from apps.requeststore.models import ScaleState
 from apps.requeststore.services.scaling import Advice
 from yardkit.fetching import Fetched, Fetcher
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
+from yardkit.standard_webhooks import signed_headers
 
 logger = logging.getLogger(__name__)
 
@@ -60,21 +55,6 @@ def tell_scale(advice: Advice) -> bool:
     return True
 
 
-def sign(secret: str, message_id: str, timestamp: str, body: bytes) -> str:
-    """The value of ``webhook-signature``."""
-    signed = f"{message_id}.{timestamp}.".encode() + body
-    digest = hmac.new(_key(secret), signed, hashlib.sha256).digest()
-    return f"v1,{base64.b64encode(digest).decode()}"
-
-
-def _key(secret: str) -> bytes:
-    """As the libraries of the standard read it: after ``whsec_`` comes base64."""
-    prefix, found, rest = secret.partition("whsec_")
-    if found and not prefix:
-        return base64.b64decode(rest)
-    return secret.encode()
-
-
 def _claim(wanted: int, now: datetime) -> bool:
     """Whether it is this worker's turn to tell; others leave it alone meanwhile."""
     waiting = ScaleState.objects.filter(~Q(told=wanted) | Q(told=None), pk=1, wanted=wanted)
@@ -91,12 +71,11 @@ def _post(url: str, advice: Advice) -> str:
     """What went wrong; "" when it was acknowledged. No text of it holds the address."""
     body = json.dumps(advice.as_dict(), cls=DjangoJSONEncoder).encode()
     message_id = f"scale_{uuid.uuid4().hex}"
-    timestamp = str(int(advice.at.timestamp()))
     headers = {
         "Content-Type": "application/json",
-        "webhook-id": message_id,
-        "webhook-timestamp": timestamp,
-        "webhook-signature": sign(settings.SCALE_WEBHOOK_SECRET, message_id, timestamp, body),
+        **signed_headers(
+            [settings.SCALE_WEBHOOK_SECRET], message_id, int(advice.at.timestamp()), body
+        ),
     }
     request = DownloadRequest(
         url=url, method="POST", headers=headers, body=body, timeout_seconds=TIMEOUT_SECONDS
