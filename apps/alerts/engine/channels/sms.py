@@ -1,0 +1,102 @@
+"""Text messages by whatever HTTP gateway there is.
+
+Address, headers and body are templates: ``{number}``, ``{text}``, ``{id}`` and ``{secret}`` are
+filled in where they stand, quoted as the place needs it, so no text can add a field.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlencode
+
+from apps.alerts.engine.channels.base import (
+    JSON_TYPE,
+    Answer,
+    Call,
+    Outcome,
+    Verdict,
+    judge_status,
+)
+from apps.alerts.engine.messages import Message, one_line
+
+NAMES: Final = ("number", "text", "id", "secret")
+DEFAULT_CHARACTERS: Final = 200
+_PLACE: Final = re.compile(r"\{(number|text|id|secret)\}")
+_DEPTH: Final = 10
+
+
+def call_of(
+    message: Message,
+    settings: Mapping[str, Any],
+    secrets: Mapping[str, str],
+    *,
+    receiver: str,
+    now: datetime,
+) -> Call:
+    """The call for one number. Raises ``ValueError`` for a body that is no JSON."""
+    values = {
+        "number": receiver,
+        "text": one_line(message.short, int(settings.get("characters") or DEFAULT_CHARACTERS)),
+        "id": message.id,
+        "secret": secrets.get("secret", ""),
+    }
+    headers = {
+        name: fill(value, values, _header) for name, value in settings.get("headers", {}).items()
+    }
+    template, content = str(settings.get("body", "")), settings.get("content", "json")
+    if not template:
+        body = b""
+    elif content == "json":
+        body = json.dumps(_filled(json.loads(template), values, 0), ensure_ascii=False).encode()
+        headers.setdefault("Content-Type", JSON_TYPE)
+    else:
+        fields = parse_qsl(template, keep_blank_values=True, strict_parsing=True)
+        body = urlencode([(name, fill(value, values)) for name, value in fields]).encode()
+        headers.setdefault("Content-Type", "application/x-www-form-urlencoded; charset=utf-8")
+    return Call(
+        url=fill(str(settings.get("url", "")), values, lambda text: quote(text, safe="")),
+        method=str(settings.get("method", "POST")),
+        body=body,
+        headers=headers,
+    )
+
+
+def judge(answer: Answer, settings: Mapping[str, Any]) -> Verdict:
+    """2xx, and where a text of success is set: only with that in the answer."""
+    found = judge_status(answer)
+    wanted = str(settings.get("success", ""))
+    if (
+        found.outcome is Outcome.SENT
+        and wanted
+        and wanted not in answer.body.decode(errors="replace")
+    ):
+        return Verdict(Outcome.REFUSED, found.answer)
+    return found
+
+
+def fill(
+    template: str, values: Mapping[str, str], quoted: Callable[[str], str] = lambda text: text
+) -> str:
+    """The template with the values in it; a value is never read as a template."""
+    return _PLACE.sub(lambda place: quoted(values[place[1]]), template)
+
+
+def _filled(value: Any, values: Mapping[str, str], depth: int) -> Any:
+    if depth > _DEPTH:
+        raise ValueError("the body is too deep")
+    if isinstance(value, str):
+        return fill(value, values)
+    if isinstance(value, list):
+        return [_filled(each, values, depth + 1) for each in value]
+    if isinstance(value, dict):
+        return {name: _filled(each, values, depth + 1) for name, each in value.items()}
+    return value
+
+
+def _header(text: str) -> str:
+    # Nothing else can stand in a header.
+    return "".join(sign for sign in text if " " <= sign <= "~")

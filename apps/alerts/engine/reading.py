@@ -1,0 +1,76 @@
+"""The rulebook of a configuration whose data is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import time
+from typing import Any
+
+from apps.alerts.engine.quiet import DAYS, QuietHours
+from apps.alerts.engine.rules import Escalation, Recover, Rule, Rulebook, When, find_builtin
+
+
+def rulebook(data: Mapping[str, Any], number: int = 0) -> Rulebook:
+    """The rules of data in which ``problems`` finds no error."""
+    defaults = data.get("defaults") or {}
+    return Rulebook(
+        rules=tuple(rule_of(entry) for entry in data.get("rules") or []),
+        quiet_hours={
+            name: _hours_of(entry) for name, entry in (data.get("quiet_hours") or {}).items()
+        },
+        tell=tuple(defaults.get("tell") or ()),
+        repeat_seconds=float(defaults.get("repeat_seconds", 0)),
+        quiet=defaults.get("quiet", ""),
+        number=number,
+    )
+
+
+def rule_of(entry: Mapping[str, Any]) -> Rule:
+    """The rule of an entry that has no problems; one by the name of a built-in rule changes it."""
+    # A name without a value says nothing.
+    entry = {name: value for name, value in entry.items() if value is not None}
+    base = find_builtin(entry["name"]) if not _watches(entry) else None
+    rule = base if base is not None else Rule(name=entry["name"])
+    plain = ("series", "event", "label", "severity", "quiet", "enabled", "description")
+    values: dict[str, Any] = {name: entry[name] for name in plain if name in entry}
+    if "when" in entry:
+        values["when"] = When(**entry["when"])
+    if "recover" in entry:
+        values["recover"] = Recover(**entry["recover"])
+    if "match" in entry:
+        values["match"] = {name: str(value) for name, value in entry["match"].items()}
+    if "tell" in entry:
+        values["tell"] = tuple(entry["tell"])
+    if "repeat_seconds" in entry:
+        values["repeat_seconds"] = float(entry["repeat_seconds"])
+    if "escalate" in entry:
+        values["escalate"] = tuple(
+            Escalation(
+                float(each["after_seconds"]),
+                tuple(each.get("tell") or ()),
+                each.get("severity", ""),
+            )
+            for each in entry["escalate"]
+        )
+    return replace(rule, **values, builtin=False)
+
+
+def _hours_of(entry: Mapping[str, Any]) -> QuietHours:
+    days = entry.get("days")
+    return QuietHours(
+        begin=_time_of(entry["from"]),
+        end=_time_of(entry["to"]),
+        days=frozenset(range(7) if days is None else (DAYS.index(day) for day in days)),
+        time_zone=entry.get("time_zone", "UTC"),
+        excepted=frozenset(entry.get("except") or ()),
+    )
+
+
+def _time_of(text: str) -> time:
+    hour, minute = text.split(":")
+    return time(int(hour), int(minute))
+
+
+def _watches(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("series") or entry.get("event"))

@@ -1,0 +1,8 @@
+"""News for pages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# An incident opened, changed hands or ended; ``{"incident": 7, "open": true}``.
+INCIDENTS_CHANGED: Final = "incidents.changed"

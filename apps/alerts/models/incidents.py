@@ -1,0 +1,205 @@
+"""Something that a person should know of, from its beginning to its end."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.models import User
+from apps.alerts.querysets import IncidentQuerySet, RuleMuteQuerySet
+from apps.alerts.states import IncidentState, Severity, Step
+from apps.projects.models import Project
+
+
+class Incident(models.Model):
+    """What a rule has found; the same again while it is open is counted, and opens no other.
+
+    Texts are made where they are shown, in the reader's language, of ``source`` and ``facts``.
+    """
+
+    # None: of the platform.
+    project = models.ForeignKey(
+        Project, verbose_name=_("project"), null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    rule = models.CharField(_("rule"), max_length=64)
+    # Of the configuration that the rule is of; 0: built in.
+    version = models.PositiveIntegerField(_("version of the rules"), default=0)
+    # Whether the rule is the platform's (or built in), which holds for projects too.
+    by_platform = models.BooleanField(_("rule of the platform"), default=False)
+    # What is told apart within the rule: a label of a series, the key of a happening.
+    key = models.CharField(_("of what"), max_length=200, blank=True, default="")
+    # A series or a source of happenings, and the condition of the rule as it was.
+    source = models.CharField(_("watched"), max_length=64)
+    condition = models.JSONField(_("condition"), default=dict)
+    severity = models.CharField(_("severity"), max_length=16, choices=Severity.choices)
+    state = models.CharField(
+        _("state"), max_length=16, choices=IncidentState.choices, default=IncidentState.OPEN
+    )
+    facts = models.JSONField(_("facts"), default=dict)
+    address = models.CharField(_("page"), max_length=300, blank=True, default="")
+    value = models.FloatField(_("value"), null=True)
+    count = models.PositiveIntegerField(_("times"), default=1)
+    # How often it came back shortly after it had recovered.
+    reopened = models.PositiveIntegerField(_("opened again"), default=0)
+    opened_at = models.DateTimeField(_("opened at"))
+    seen_at = models.DateTimeField(_("last seen at"))
+    ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
+    acknowledged_at = models.DateTimeField(_("acknowledged at"), null=True, blank=True)
+    acknowledged_by = models.ForeignKey(
+        User,
+        verbose_name=_("acknowledged by"),
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+    )
+    # Nobody is told again before then.
+    snoozed_until = models.DateTimeField(_("snoozed until"), null=True, blank=True)
+    # Steps of escalation that were taken, and when somebody was told last.
+    escalated = models.PositiveSmallIntegerField(_("escalated"), default=0)
+    told_at = models.DateTimeField(_("last told at"), null=True, blank=True)
+
+    objects = IncidentQuerySet["Incident"].as_manager()
+
+    class Meta:
+        verbose_name = _("incident")
+        verbose_name_plural = _("incidents")
+        ordering: ClassVar = ["-opened_at", "-id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["project", "rule", "key"],
+                condition=Q(state="open"),
+                name="alerts_one_open_incident",
+            ),
+            models.UniqueConstraint(
+                fields=["rule", "key"],
+                condition=Q(state="open", project=None),
+                name="alerts_one_open_of_platform",
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=IncidentState.values), name="alerts_incident_state_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(severity__in=Severity.values), name="alerts_severity_known"
+            ),
+        ]
+        indexes: ClassVar = [
+            models.Index(fields=["rule", "key", "-ended_at"], name="alerts_ended_of_rule"),
+            models.Index(fields=["-opened_at", "-id"], name="alerts_newest_incident"),
+            models.Index(fields=["project", "-opened_at"], name="alerts_incidents_of_project"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rule} {self.key}".rstrip()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not over."""
+        return self.state == IncidentState.OPEN
+
+
+class IncidentNote(models.Model):
+    """One step of an incident's story: opened, acknowledged, escalated, told, recovered."""
+
+    incident = models.ForeignKey(Incident, on_delete=models.CASCADE, related_name="notes")
+    at = models.DateTimeField(_("at"))
+    what = models.CharField(_("what"), max_length=32, choices=Step.choices)
+    # The name of the person; "": the monitor.
+    by = models.CharField(_("by"), max_length=150, blank=True, default="")
+    detail = models.JSONField(_("detail"), default=dict)
+
+    class Meta:
+        verbose_name = _("step of an incident")
+        verbose_name_plural = _("steps of incidents")
+        ordering: ClassVar = ["id"]
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.at}"
+
+
+class SeenHappening(models.Model):
+    """An event that was dealt with: sources are asked again for the last minutes."""
+
+    source = models.CharField(max_length=64)
+    happening = models.CharField(max_length=100)
+    at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        verbose_name = _("seen event")
+        verbose_name_plural = _("seen events")
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["source", "happening"], name="alerts_seen_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.happening}"
+
+
+class SourceMark(models.Model):
+    """How far a source of events was read. What happened before ``began_at`` is nobody's alarm."""
+
+    source = models.CharField(max_length=64, unique=True)
+    began_at = models.DateTimeField()
+    read_at = models.DateTimeField()
+
+    class Meta:
+        verbose_name = _("mark of a source")
+        verbose_name_plural = _("marks of sources")
+
+    def __str__(self) -> str:
+        return self.source
+
+
+class LastingHappening(models.Model):
+    """Since when a condition is so, as rules with ``for_seconds`` count it.
+
+    Many sources know only that something is so. This is the time of whoever asks them, and in the
+    database, so that the next monitor counts on.
+    """
+
+    source = models.CharField(max_length=64)
+    happening = models.CharField(max_length=300)
+    since = models.DateTimeField()
+    # When it was listed last; after a pause the time begins anew.
+    seen_at = models.DateTimeField(db_index=True)
+
+    class Meta:
+        verbose_name = _("lasting condition")
+        verbose_name_plural = _("lasting conditions")
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["source", "happening"], name="alerts_lasting_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.source} {self.happening}"
+
+
+class RuleMute(models.Model):
+    """A rule of which nobody is told until a time; incidents are opened all the same."""
+
+    # None: of the platform, and so of every project.
+    project = models.ForeignKey(
+        Project, verbose_name=_("project"), null=True, on_delete=models.CASCADE, related_name="+"
+    )
+    rule = models.CharField(_("rule"), max_length=64)
+    until = models.DateTimeField(_("until"))
+    by = models.CharField(_("by"), max_length=150)
+    note = models.CharField(_("note"), max_length=500, blank=True, default="")
+
+    objects = RuleMuteQuerySet["RuleMute"].as_manager()
+
+    class Meta:
+        verbose_name = _("muted rule")
+        verbose_name_plural = _("muted rules")
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["project", "rule"], name="alerts_mute_once"),
+            models.UniqueConstraint(
+                fields=["rule"], condition=Q(project=None), name="alerts_platform_mute_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.rule

@@ -1,0 +1,167 @@
+"""What each run has brought: a job's own history, from which it is known what is usual."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from apps.alerts.engine.yields import Limits
+from apps.alerts.querysets import JobYieldQuerySet, YieldWatchQuerySet
+from apps.jobs.models import Job
+from apps.jobs.models.execution_rules import validate_finite
+from apps.jobs.states import RunState, Trigger
+from apps.projects.models import Project
+
+_DEFAULT: Final = Limits()
+
+
+class JobYield(models.Model):
+    """The yield of one run that has ended. Kept longer than the run itself."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="yields")
+    # No foreign key: runs are deleted earlier.
+    run = models.BigIntegerField(_("run"), unique=True)
+    state = models.CharField(_("state"), max_length=16, choices=RunState.choices)
+    trigger = models.CharField(_("trigger"), max_length=16, choices=Trigger.choices)
+    started_at = models.DateTimeField(_("started at"), null=True)
+    ended_at = models.DateTimeField(_("ended at"))
+    recorded_at = models.DateTimeField(_("recorded at"))
+    # None: the run said nothing of items, and neither did those before it.
+    items = models.BigIntegerField(_("items"), null=True)
+    pages = models.BigIntegerField(_("pages"), default=0)
+    success = models.BigIntegerField(_("successful requests"), default=0)
+    failed = models.BigIntegerField(_("failed requests"), default=0)
+    # In how many of the items each field had a value.
+    fields = models.JSONField(_("fields"), default=dict)
+    # Compared with the runs before it, and one of those that later ones are compared with.
+    judged = models.BooleanField(_("compared"), default=False)
+    # What was usual then, see engine.yields.Usual; {}: nobody knew yet.
+    usual = models.JSONField(_("usual"), default=dict)
+    # What was unusual: [{"kind": "drop", "items": 10, "usual": 1000, ...}].
+    findings = models.JSONField(_("findings"), default=list)
+
+    objects = JobYieldQuerySet["JobYield"].as_manager()
+
+    class Meta:
+        verbose_name = _("yield of a run")
+        verbose_name_plural = _("yields of runs")
+        ordering: ClassVar = ["-ended_at", "-run"]
+        indexes: ClassVar = [
+            models.Index(fields=["job", "-ended_at"], name="alerts_yields_of_job"),
+            models.Index(fields=["-ended_at"], name="alerts_newest_yields"),
+        ]
+
+    def __str__(self) -> str:
+        return f"run:{self.run}"
+
+
+# What of a policy is a limit.
+LIMITS: Final = ("drop_below", "rise_above", "coverage_fall", "failures_rise", "stale_times")
+_SHARE: Final = (MinValueValidator(0.01), MaxValueValidator(1.0), validate_finite)
+
+
+class YieldPolicy(models.Model):
+    """What of a job's yield is watched; a job without one goes by the defaults."""
+
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="yield_policy")
+    enabled = models.BooleanField(_("watched"), default=True)
+    drop_below = models.FloatField(
+        _("too few items"),
+        null=True,
+        blank=True,
+        default=_DEFAULT.drop_below,
+        validators=_SHARE,
+        help_text=_("Fewer than this share of the usual number. Empty: not looked at."),
+    )
+    rise_above = models.FloatField(
+        _("too many items"),
+        null=True,
+        blank=True,
+        default=_DEFAULT.rise_above,
+        validators=[MinValueValidator(1.1), MaxValueValidator(1000.0), validate_finite],
+        help_text=_("More than so many times the usual number. Empty: not looked at."),
+    )
+    coverage_fall = models.FloatField(
+        _("fields left empty"),
+        null=True,
+        blank=True,
+        default=_DEFAULT.coverage_fall,
+        validators=_SHARE,
+        help_text=_(
+            "A field has a value in so much smaller a share of the items. Empty: not looked at."
+        ),
+    )
+    failures_rise = models.FloatField(
+        _("failed requests"),
+        null=True,
+        blank=True,
+        default=_DEFAULT.failures_rise,
+        validators=_SHARE,
+        help_text=_("So much larger a share of the requests fails. Empty: not looked at."),
+    )
+    stale_times = models.FloatField(
+        _("nothing new"),
+        null=True,
+        blank=True,
+        default=_DEFAULT.stale_times,
+        validators=[MinValueValidator(1.0), MaxValueValidator(100.0), validate_finite],
+        help_text=_("For so many times the usual interval no run brought an item. Empty: never."),
+    )
+    # Runs that ended before are compared with nothing any more: the site has changed, say.
+    learn_from = models.DateTimeField(_("learns from"), null=True, blank=True)
+    updated_at = models.DateTimeField(_("changed at"), auto_now=True)
+
+    class Meta:
+        verbose_name = _("watch over a yield")
+        verbose_name_plural = _("watches over yields")
+
+    def __str__(self) -> str:
+        return str(self.job)
+
+    @property
+    def limits(self) -> Limits:
+        """For the engine."""
+        return Limits(
+            drop_below=self.drop_below,
+            rise_above=self.rise_above,
+            coverage_fall=self.coverage_fall,
+            failures_rise=self.failures_rise,
+            stale_times=self.stale_times,
+        )
+
+
+class YieldWatch(models.Model):
+    """Where a job stands by its newest runs: what rules ask every few seconds, in one row."""
+
+    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    job = models.OneToOneField(Job, on_delete=models.CASCADE, related_name="yield_watch")
+    # The newest run that was compared, and what was unusual of it: each with "since", the time
+    # from which on every run had it.
+    run = models.BigIntegerField(_("run"), null=True)
+    run_ended_at = models.DateTimeField(_("ended at"), null=True)
+    findings = models.JSONField(_("findings"), default=list)
+    unusual = models.BooleanField(_("unusual"), default=False)
+    # The newest run that ended well and brought something.
+    good_run = models.BigIntegerField(_("last good run"), null=True)
+    good_at = models.DateTimeField(_("last good at"), null=True)
+    # How long after it nothing new is unusual; None: nobody knows.
+    usual_seconds = models.FloatField(_("usual interval"), null=True)
+    stale_at = models.DateTimeField(_("stale at"), null=True, db_index=True)
+
+    objects = YieldWatchQuerySet["YieldWatch"].as_manager()
+
+    class Meta:
+        verbose_name = _("standing of a yield")
+        verbose_name_plural = _("standings of yields")
+        indexes: ClassVar = [
+            models.Index(
+                fields=["job"], name="alerts_unusual_yields", condition=models.Q(unusual=True)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.job)

@@ -1,0 +1,87 @@
+"""The states of incidents and of notices."""
+
+from __future__ import annotations
+
+from django.db.models import TextChoices
+from django.utils.translation import pgettext_lazy
+
+
+class Severity(TextChoices):
+    """How bad; the first is the least."""
+
+    INFO = "info", pgettext_lazy("severity", "info")
+    WARNING = "warning", pgettext_lazy("severity", "warning")
+    CRITICAL = "critical", pgettext_lazy("severity", "critical")
+
+
+class IncidentState(TextChoices):
+    """An incident is open until it has recovered or a person closes it."""
+
+    OPEN = "open", pgettext_lazy("incident", "open")
+    RECOVERED = "recovered", pgettext_lazy("incident", "recovered")
+    CLOSED = "closed", pgettext_lazy("incident", "closed")
+
+
+class Step(TextChoices):
+    """What the story of an incident tells."""
+
+    OPENED = "opened", pgettext_lazy("step", "opened")
+    REOPENED = "reopened", pgettext_lazy("step", "opened again")
+    ACKNOWLEDGED = "acknowledged", pgettext_lazy("step", "acknowledged")
+    SNOOZED = "snoozed", pgettext_lazy("step", "snoozed")
+    ESCALATED = "escalated", pgettext_lazy("step", "escalated")
+    REPEATED = "repeated", pgettext_lazy("step", "told again")
+    RECOVERED = "recovered", pgettext_lazy("step", "recovered")
+    CLOSED = "closed", pgettext_lazy("step", "closed")
+
+
+class Ending(TextChoices):
+    """Why an incident has recovered."""
+
+    WELL = "well", pgettext_lazy("ending", "it is well again")
+    QUIET = "quiet", pgettext_lazy("ending", "it has not happened again")
+    GONE = "gone", pgettext_lazy("ending", "it is no longer measured")
+    RULE_GONE = "rule_gone", pgettext_lazy("ending", "the rule is gone")
+
+
+class ChannelKind(TextChoices):
+    """How somebody is told."""
+
+    MAIL = "mail", pgettext_lazy("channel", "mail")
+    SMS = "sms", pgettext_lazy("channel", "SMS gateway")
+    WEBHOOK = "webhook", pgettext_lazy("channel", "signed webhook")
+    DINGTALK = "dingtalk", pgettext_lazy("channel", "DingTalk robot")
+    WECOM = "wecom", pgettext_lazy("channel", "WeCom robot")
+    FEISHU = "feishu", pgettext_lazy("channel", "Feishu robot")
+
+
+class NoticeKind(TextChoices):
+    """Why somebody is told."""
+
+    OPENED = "opened", pgettext_lazy("notice", "opened")
+    REPEATED = "repeated", pgettext_lazy("notice", "still open")
+    ESCALATED = "escalated", pgettext_lazy("notice", "escalated")
+    RECOVERED = "recovered", pgettext_lazy("notice", "recovered")
+    TEST = "test", pgettext_lazy("notice", "test")
+
+
+class NoticeState(TextChoices):
+    """A notice is waiting until it was sent or given up; one of quiet hours waits for their end."""
+
+    WAITING = "waiting", pgettext_lazy("notice", "waiting")
+    SENT = "sent", pgettext_lazy("notice", "sent")
+    FAILED = "failed", pgettext_lazy("notice", "given up")
+    # The incident was over before its quiet hours were.
+    DROPPED = "dropped", pgettext_lazy("notice", "no longer needed")
+
+
+class NoticeProblem(TextChoices):
+    """What kept a notice from being sent."""
+
+    NO_CHANNEL = "no_channel", pgettext_lazy("notice", "there is no such channel")
+    OFF = "off", pgettext_lazy("notice", "the channel is switched off")
+    SETTINGS = "settings", pgettext_lazy("notice", "the channel is not set up right")
+    ADDRESS = "address", pgettext_lazy("notice", "this address must not be reached")
+    NO_ANSWER = "no_answer", pgettext_lazy("notice", "no answer")
+    REFUSED = "refused", pgettext_lazy("notice", "the other side refuses it")
+    TOO_MANY = "too_many", pgettext_lazy("notice", "the other side has had too many")
