@@ -1,0 +1,36 @@
+"""Incidents as people look for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.db.models import Case, IntegerField, QuerySet, Value, When
+
+from apps.alerts.models import Incident
+from apps.alerts.states import Severity
+
+# Nobody reads more at once; the page of incidents has them all.
+MOST_SHOWN: Final = 200
+
+
+def open_incidents(user: object, *, limit: int = MOST_SHOWN) -> list[Incident]:
+    """What is open and visible to ``user``: the worst first, then the newest. One query."""
+    return list(_open(user).select_related("project", "acknowledged_by")[:limit])
+
+
+def count_open_incidents(user: object) -> dict[str, int]:
+    """How many are open and not acknowledged, by severity, for the badge. One query."""
+    rows = Incident.objects.visible_to(user).open().filter(acknowledged_at=None)
+    found = dict.fromkeys(Severity.values, 0)
+    for severity in rows.values_list("severity", flat=True):
+        found[severity] += 1
+    return found
+
+
+def _open(user: object) -> QuerySet[Incident]:
+    worst = Case(
+        *(When(severity=each, then=Value(rank)) for rank, each in enumerate(Severity.values)),
+        output_field=IntegerField(),
+    )
+    rows = Incident.objects.visible_to(user).open()
+    return rows.annotate(rank=worst).order_by("-rank", "-opened_at", "-id")

@@ -1,0 +1,173 @@
+"""Which rules hold, and how they stand."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from apps.access.models import User
+from apps.access.services import AllProjects, project_ids
+from apps.alerts.engine.judging import Verdict, judge
+from apps.alerts.engine.reading import rulebook
+from apps.alerts.engine.rules import Rule, Rulebook, Scoped, scoped_rules
+from apps.alerts.models import Incident, RuleMute
+from apps.alerts.queries.samples import with_samples
+from apps.configcenter.models import Configuration
+
+KIND: Final = "alerts"
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What is active now: of the platform, and of each project that has rules."""
+
+    platform: Rulebook
+    projects: Mapping[int, Rulebook]
+
+    def of(self, project: int | None) -> Rulebook:
+        """The rulebook of a project (None: of the platform); an empty one where it has none."""
+        if project is None:
+            return self.platform
+        return self.projects.get(project, Rulebook())
+
+
+def active_books() -> Books:
+    """The active rules of all configurations. One query."""
+    rows = Configuration.objects.filter(kind=KIND, active__isnull=False).select_related("active")
+    found = {
+        row.project_id: rulebook(row.active.data, row.active.number)
+        for row in rows
+        if row.active is not None
+    }
+    platform = found.pop(None, Rulebook())
+    return Books(platform, {pk: book for pk, book in found.items() if pk is not None})
+
+
+class RuleState(StrEnum):
+    """How a rule stands, the worst first."""
+
+    FIRING = "firing"
+    # Past its limit, and not yet for long enough.
+    PENDING = "pending"
+    OK = "ok"
+    # Nothing is known: no samples, no such series.
+    UNKNOWN = "unknown"
+    # Switched off by its configuration.
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleStanding:
+    """A rule and how it stands for whoever asks: by the projects that they see.
+
+    ``project`` None: of the platform. ``value``, ``label`` and ``of``, its project: of the series
+    that is worst.
+    ``watched``: how many series; of events and conditions 0.
+    """
+
+    rule: Rule
+    project: int | None
+    version: int
+    state: RuleState
+    value: float | None = None
+    label: str = ""
+    of: int | None = None
+    watched: int = 0
+    open_count: int = 0
+    muted_until: datetime | None = None
+    excepted: frozenset[int] = frozenset()
+
+
+def rule_standings(user: User, *, now: datetime, project: int | None = None) -> list[RuleStanding]:
+    """Every rule that the person may know of, with how it stands now.
+
+    ``project``: only those that hold for it, with what they find there; one that the person may
+    not see has none.
+
+    By stored samples and open incidents alone: sources of conditions are the monitor's to ask.
+    Rules of projects that are not visible are left out; those of the platform show what they
+    find in visible projects.
+    """
+    books = active_books()
+    seen = project_ids(user)
+    if project is not None:
+        seen = frozenset({project} if project in seen else ())
+    every = scoped_rules(books.platform, books.projects, enabled_only=False)
+    rules = [each for each in every if each.project is None or each.project in seen]
+    found = Incident.objects.visible_to(user).open().order_by()
+    if project is not None:
+        rules = [each for each in rules if project in seen and each.holds_for(project)]
+        found = found.filter(project=project)
+    open_counts = Counter(found.values_list("rule", "project_id", "source"))
+    mutes = {
+        (row.rule, row.project_id): row.until
+        for row in RuleMute.objects.visible_to(user).active(now)
+    }
+    judged = _judged([each for each in rules if each.rule.series and each.rule.enabled], seen, now)
+    standings = []
+    for scoped in rules:
+        name = scoped.rule.name
+        count = sum(
+            number
+            for (rule, project, source), number in open_counts.items()
+            if rule == name and source == scoped.rule.source and scoped.holds_for(project)
+        )
+        state, value, label, of, watched = judged.get(id(scoped), _of_incidents(scoped, count))
+        standings.append(
+            RuleStanding(
+                rule=scoped.rule,
+                project=scoped.project,
+                version=0 if scoped.rule.builtin else scoped.book.number,
+                state=state if scoped.rule.enabled else RuleState.OFF,
+                value=value,
+                label=label,
+                of=of,
+                watched=watched,
+                open_count=count,
+                muted_until=mutes.get((name, scoped.project)) or mutes.get((name, None)),
+                excepted=scoped.excepted,
+            )
+        )
+    return standings
+
+
+_Judgement = tuple[RuleState, float | None, str, int | None, int]
+_WORST: Final = tuple(RuleState)
+_STATES: Final = {
+    Verdict.FIRING: RuleState.FIRING,
+    Verdict.PENDING: RuleState.PENDING,
+    Verdict.BETWEEN: RuleState.OK,
+    Verdict.OK: RuleState.OK,
+    Verdict.UNKNOWN: RuleState.UNKNOWN,
+}
+
+
+def _of_incidents(scoped: Scoped, count: int) -> _Judgement:
+    return (RuleState.FIRING if count else RuleState.OK), None, "", None, 0
+
+
+def _judged(
+    rules: list[Scoped], seen: frozenset[int] | AllProjects, now: datetime
+) -> dict[int, _Judgement]:
+    """The worst of each rule's series, by the rule's ``id``."""
+    found: dict[int, _Judgement] = {}
+    for scoped, samples in with_samples(rules, now):
+        rule = scoped.rule
+        worst: _Judgement = (RuleState.UNKNOWN, None, "", None, 0)
+        watched = 0
+        for each in samples.by_name[rule.series]:
+            if each.project not in seen or not scoped.holds_for(each.project):
+                continue
+            if not rule.matches_label(each.label):
+                continue
+            watched += 1
+            judged = judge(rule, each.line, samples.times_of(each.line), now.timestamp())
+            state = _STATES[judged.verdict]
+            if watched == 1 or _WORST.index(state) < _WORST.index(worst[0]):
+                worst = (state, judged.value, each.label, each.project, watched)
+        found[id(scoped)] = (*worst[:4], watched)
+    return found

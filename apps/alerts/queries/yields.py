@@ -1,0 +1,209 @@
+"""A job's past as the engine takes it, and what its page shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from django.core.exceptions import ValidationError
+
+from apps.alerts.engine.yields import (
+    LEAST_STALE_SECONDS,
+    MOST_RUNS,
+    Brought,
+    Limits,
+    usual_interval,
+)
+from apps.alerts.models import JobYield, YieldPolicy, YieldWatch
+from apps.jobs.models import Job, Run
+from apps.jobs.queries import times_to_come
+from apps.jobs.states import RunState, Trigger
+from apps.queuestats.queries import books_of
+
+# Older runs say nothing about what is usual now.
+PAST_DAYS: Final = 120
+# Of these the items are compared, so that a job of every hour finds its weekday of some weeks.
+PAST_RUNS: Final = 800
+# A job that only persons start is stale by its past when it ran on so many days.
+LEAST_DAYS_BY_HAND: Final = 5
+
+
+def policy_of(job: Job) -> YieldPolicy:
+    """What people have set for the job; the defaults, not stored, where nobody has."""
+    found = YieldPolicy.objects.filter(job=job).first()
+    return found if found is not None else YieldPolicy(job=job)
+
+
+def past_of(job: Job, *, before: datetime, policy: YieldPolicy) -> list[Brought]:
+    """The runs to compare with, newest first; the fields of the newest ones alone. Two queries."""
+    rows = JobYield.objects.filter(
+        job=job, judged=True, ended_at__lt=before, ended_at__gte=_learn_from(before, policy)
+    ).order_by("-ended_at", "-run")
+    zone = ZoneInfo(job.time_zone)
+    fields = dict(rows.values_list("run", "fields")[:MOST_RUNS])
+    return [
+        Brought(
+            day=ended_at.astimezone(zone).date(),
+            items=items or 0,
+            success=success,
+            failed=failed,
+            fields=fields.get(run),
+        )
+        for run, ended_at, items, success, failed in rows.values_list(
+            "run", "ended_at", "items", "success", "failed"
+        )[:PAST_RUNS]
+    ]
+
+
+def _learn_from(before: datetime, policy: YieldPolicy) -> datetime:
+    oldest = before - timedelta(days=PAST_DAYS)
+    return oldest if policy.learn_from is None else max(oldest, policy.learn_from)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """How long a job may be without a good run: ``stale_at`` None: for ever."""
+
+    usual_seconds: float | None = None
+    stale_at: datetime | None = None
+
+
+def interval_of(job: Job, *, good_at: datetime, limits: Limits) -> Interval:
+    """By the job's cron, else by the usual time between its good runs."""
+    if limits.stale_times is None:
+        return Interval()
+    least = timedelta(seconds=LEAST_STALE_SECONDS)
+    good = JobYield.objects.filter(job=job).good().filter(ended_at__lte=good_at)
+    rows = list(
+        good.order_by("-ended_at").values_list("ended_at", "started_at", "trigger")[: MOST_RUNS + 1]
+    )
+    usual = usual_interval([ended for ended, _started, _trigger in rows])
+    planned = _planned(job, good_at, limits.stale_times)
+    if planned is not None:
+        # A run that is planned then has to be given the time that it usually takes.
+        lasting = sorted(ended - started for ended, started, _trigger in rows if started)
+        takes = lasting[len(lasting) // 2] if lasting else timedelta()
+        first, last = planned
+        stale_at = max(last, good_at + least) + takes
+        return Interval(
+            (first - good_at).total_seconds() if usual is None else usual[0].total_seconds(),
+            stale_at,
+        )
+    if usual is None or not _runs_by_itself(rows):
+        return Interval()
+    middle, longest = usual
+    after = max(middle * limits.stale_times, longest * 1.5, least)
+    return Interval(middle.total_seconds(), good_at + after)
+
+
+def _planned(job: Job, good_at: datetime, times: float) -> tuple[datetime, datetime] | None:
+    """The first and the n-th planned time after the last good run."""
+    if not job.cron:
+        return None
+    count = max(1, round(times))
+    try:
+        found = times_to_come(cron=job.cron, time_zone=job.time_zone, after=good_at, count=count)
+    except ValidationError:
+        return None
+    return (found[0].utc, found[-1].utc) if len(found) == count else None
+
+
+def _runs_by_itself(rows: Sequence[tuple[datetime, datetime | None, str]]) -> bool:
+    """Something starts it: a schedule, a link, items; or a person does, day by day."""
+    by_hand = [ended.date() for ended, _started, trigger in rows if trigger == Trigger.PERSON]
+    return 2 * len(by_hand) < len(rows) or len(set(by_hand)) >= LEAST_DAYS_BY_HAND
+
+
+def brings_now(job: int) -> bool:
+    """A run of the job is under way and has items: what is not over yet is not stale."""
+    active = Run.objects.filter(job=job).exclude(state=RunState.QUEUED).active()
+    owners = [f"run:{pk}" for pk in active.values_list("pk", flat=True)]
+    return bool(owners) and any(books.items for books in books_of(owners).values())
+
+
+@dataclass(frozen=True, slots=True)
+class FieldShare:
+    """A field of a job's items: in which share it has a value, of the newest run and usually."""
+
+    name: str
+    share: float
+    usual: float | None
+    fallen: bool
+
+    @property
+    def percent(self) -> float:
+        """Of the newest run."""
+        return 100.0 * self.share
+
+    @property
+    def usual_percent(self) -> float | None:
+        """Usually."""
+        return None if self.usual is None else 100.0 * self.usual
+
+
+@dataclass(frozen=True, slots=True)
+class JobYields:
+    """What the page of a job and REST show."""
+
+    job: Job
+    policy: YieldPolicy
+    watch: YieldWatch | None
+    # Newest first.
+    runs: list[JobYield] = field(default_factory=list)
+    stale: bool = False
+
+    @property
+    def newest(self) -> JobYield | None:
+        """The newest run that was compared."""
+        return next((one for one in self.runs if one.judged), None)
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """What is unusual now, with since when."""
+        return [] if self.watch is None else self.watch.findings
+
+    @property
+    def fields(self) -> list[FieldShare]:
+        """Of the newest run that was compared: those that have fallen first."""
+        newest = self.newest
+        if newest is None or not newest.items:
+            return []
+        usual: dict[str, float] = newest.usual.get("fields", {})
+        fallen = {
+            each["name"]
+            for one in newest.findings
+            if one["kind"] == "coverage"
+            for each in one["fields"]
+        }
+        shares = [
+            FieldShare(
+                name=name,
+                share=min(1.0, newest.fields.get(name, 0) / newest.items),
+                usual=usual.get(name),
+                fallen=name in fallen,
+            )
+            for name in {*newest.fields, *usual}
+        ]
+        return sorted(shares, key=lambda one: (not one.fallen, one.name))
+
+
+def yields_of(job: Job, *, now: datetime, count: int = MOST_RUNS) -> JobYields:
+    """A job's newest runs and where it stands; four queries."""
+    watch = YieldWatch.objects.filter(job=job).first()
+    stale = (
+        watch is not None
+        and watch.stale_at is not None
+        and watch.stale_at < now
+        and job.enabled
+        and not brings_now(job.pk)
+    )
+    return JobYields(
+        job=job,
+        policy=policy_of(job),
+        watch=watch,
+        runs=list(JobYield.objects.filter(job=job)[:count]),
+        stale=stale,
+    )

@@ -1,0 +1,47 @@
+"""Asks sources of events and conditions, none of which may silence the others."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from django.db import InterfaceError, OperationalError, transaction
+
+from apps.alerts.engine.events import NotKnown
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Asker:
+    """Knows which sources cannot be asked at the moment, and says so once."""
+
+    def __init__(self) -> None:
+        self.failing: set[str] = set()
+
+    def ask(self, name: str, question: Callable[[], Iterable[T]]) -> list[T] | None:
+        """All answers; None: the source has failed, so nothing is known.
+
+        Raises ``OperationalError`` and ``InterfaceError``: the database is away, for everybody.
+        """
+        try:
+            # In a savepoint: a question that fails must not spoil what is asked next.
+            with transaction.atomic():
+                try:
+                    found = list(question())
+                except NotKnown:
+                    # What it has noted stays, such as since when somebody has watched.
+                    return None
+        except (OperationalError, InterfaceError):
+            raise
+        except Exception:
+            if name not in self.failing:
+                logger.exception("%s cannot be asked", name)
+            self.failing.add(name)
+            return None
+        if name in self.failing:
+            logger.info("%s can be asked again", name)
+        self.failing.discard(name)
+        return found

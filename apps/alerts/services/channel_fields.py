@@ -1,0 +1,407 @@
+"""What has to be said of each kind of channel, and whether it makes sense.
+
+The same table makes the forms of the admin, the checks of REST and the guide.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from apps.alerts.errors import BadChannel
+from apps.alerts.states import ChannelKind
+from yardkit.addresses import Problem, check_address
+from yardkit.standard_webhooks import secret_problem
+
+MOST_RECEIVERS: Final = 50
+MOST_TEXT: Final = 4000
+_NUMBER: Final = re.compile(r"\+?[0-9][0-9 -]{1,24}")
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_VALUE: Final = re.compile(r"[\t\x20-\x7e]{0,1000}")
+_SECRET_HEADER: Final = re.compile(r"auth|key|token|secret|cookie|pass", re.IGNORECASE)
+_PLACE: Final = re.compile(r"\{(number|text|id|secret)\}")
+Text = str | Promise
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelField:
+    """One thing to say. ``read`` makes of what was typed what is stored, or raises ``Wrong``."""
+
+    name: str
+    label: Text
+    read: Callable[[Any], Any]
+    help: Text = ""
+    is_secret: bool = False
+    is_required: bool = False
+    # How a form asks: line, lines, flag, choice.
+    asks: str = "line"
+    choices: tuple[tuple[str, Text], ...] = ()
+    default: Any = ""
+
+
+class Wrong(ValueError):
+    """What was typed makes no sense; the argument is for people."""
+
+
+# --- reading what was typed ----------------------------------------------------------------------
+
+
+def _line(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MOST_TEXT:
+        raise Wrong(_("One line of text, please."))
+    if any(not sign.isprintable() for sign in value.strip()):
+        raise Wrong(_("One line of text, please."))
+    return value.strip()
+
+
+def _list(value: Any, split: str) -> list[str]:
+    if isinstance(value, str):
+        value = re.split(split, value)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise Wrong(_("A list of texts, please."))
+    found = list(dict.fromkeys(each.strip() for each in value if each.strip()))
+    if len(found) > MOST_RECEIVERS:
+        raise Wrong(_("At most 50; use a group or a mailing list for more."))
+    return found
+
+
+def _emails(value: Any) -> list[str]:
+    found = _list(value, r"[\s,;]+")
+    for each in found:
+        try:
+            validate_email(each)
+        except ValidationError:
+            raise Wrong(_("%(text)s is no mail address.") % {"text": each[:100]}) from None
+    return found
+
+
+def _numbers(value: Any) -> list[str]:
+    found = _list(value, r"[,;\n\r]+")
+    for each in found:
+        if not _NUMBER.fullmatch(each):
+            raise Wrong(_("%(text)s is no phone number.") % {"text": each[:100]})
+    return [re.sub(r"[ -]", "", each) for each in found]
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise Wrong(_("Yes or no, please."))
+    return value
+
+
+def _one_of(*choices: str) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        if value not in choices:
+            raise Wrong(_("One of: %(choices)s.") % {"choices": ", ".join(choices)})
+        return str(value)
+
+    return read
+
+
+def _characters(value: Any) -> int:
+    if isinstance(value, bool) or not str(value).isdecimal() or not 20 <= int(value) <= 1000:
+        raise Wrong(_("A number from 20 to 1000, please."))
+    return int(value)
+
+
+def _address(value: Any) -> str:
+    """An address that may be called as far as it can be told without asking for its name."""
+    text = _line(value)
+    try:
+        parts = urlsplit(text)
+        host, _port = parts.hostname or "", parts.port
+    except ValueError:
+        host, parts = "", urlsplit("")
+    if parts.scheme not in ("http", "https") or not host or parts.username is not None:
+        raise Wrong(_("An address such as https://host/path, without user and password."))
+    if "{" in parts.netloc:
+        raise Wrong(_("Nothing can be filled into the name of the server."))
+    verdict = check_address(
+        host, allowed_networks=settings.ALERTS_ALLOWED_NETWORKS, resolve=lambda _name: []
+    )
+    if verdict.problem in (Problem.BLOCKED, Problem.MALFORMED):
+        raise Wrong(
+            _("This server must not be called; the setting ALERTS_ALLOWED_NETWORKS can allow it.")
+        )
+    return text
+
+
+def _robot(has_token: Callable[[Any], bool]) -> Callable[[Any], str]:
+    def read(value: Any) -> str:
+        text = _address(value)
+        if not has_token(urlsplit(text)):
+            raise Wrong(_("Copy the whole address that the group shows for its robot."))
+        return text
+
+    return read
+
+
+def _key(value: Any) -> str:
+    text = _line(value)
+    if text and len(text) < 8:
+        raise Wrong(_("This is too short for a key."))
+    return text
+
+
+def _webhook_key(value: Any) -> str:
+    text = _line(value)
+    keys = text.split()
+    if len(keys) > 2:
+        raise Wrong(_("One key, or the new one and the old one with a blank between them."))
+    for each in keys:
+        problem = secret_problem(each)
+        if problem == "short":
+            raise Wrong(_("16 characters or more, please."))
+        if problem:
+            raise Wrong(_("What follows whsec_ is no base64."))
+    return text
+
+
+def _headers(value: Any) -> dict[str, str]:
+    if isinstance(value, str):
+        rows = [row.partition(":") for row in value.splitlines() if row.strip()]
+        if not all(sign for _name, sign, _rest in rows):
+            raise Wrong(_("One header a line, as Name: value."))
+        value = {name.strip(): rest.strip() for name, _sign, rest in rows}
+    if not isinstance(value, dict) or len(value) > 20:
+        raise Wrong(_("One header a line, as Name: value."))
+    for name, text in value.items():
+        if not _HEADER.fullmatch(name) or not isinstance(text, str) or not _VALUE.fullmatch(text):
+            raise Wrong(_("One header a line, as Name: value."))
+        if _SECRET_HEADER.search(name) and "{secret}" not in text:
+            raise Wrong(_("Write {secret} here, and the secret itself into its own field."))
+    return dict(value)
+
+
+def _template(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MOST_TEXT or "\0" in value:
+        raise Wrong(_("A text of at most 4000 characters, please."))
+    return value.strip()
+
+
+# --- the kinds -----------------------------------------------------------------------------------
+
+_ALL: Final = ChannelField("all", _("Call everybody"), _flag, asks="flag", default=False)
+_MOBILES: Final = ChannelField(
+    "mobiles",
+    _("Call by phone number"),
+    _numbers,
+    _("Members of the group who are called by name; one number a line."),
+    asks="lines",
+    default=[],
+)
+
+
+def _url(read: Callable[[Any], str], help_text: Text) -> ChannelField:
+    return ChannelField("url", _("Address"), read, help_text, is_secret=True, is_required=True)
+
+
+FIELDS: Final[Mapping[str, tuple[ChannelField, ...]]] = {
+    ChannelKind.MAIL: (
+        ChannelField(
+            "to",
+            _("To"),
+            _emails,
+            _("Mail addresses, one a line. Each gets a mail of their own."),
+            is_required=True,
+            asks="lines",
+            default=[],
+        ),
+    ),
+    ChannelKind.SMS: (
+        ChannelField(
+            "numbers",
+            _("Numbers"),
+            _numbers,
+            _("Phone numbers, one a line. The gateway is called once for each."),
+            is_required=True,
+            asks="lines",
+            default=[],
+        ),
+        ChannelField(
+            "url",
+            _("Address"),
+            _address,
+            _("Of the gateway. {number}, {text}, {id} and {secret} are filled in."),
+            is_required=True,
+        ),
+        ChannelField(
+            "method",
+            _("Method"),
+            _one_of("POST", "PUT", "GET"),
+            asks="choice",
+            choices=(("POST", "POST"), ("PUT", "PUT"), ("GET", "GET")),
+            default="POST",
+        ),
+        ChannelField(
+            "content",
+            _("Body is"),
+            _one_of("json", "form"),
+            asks="choice",
+            choices=(("json", "JSON"), ("form", _("a form"))),
+            default="json",
+        ),
+        ChannelField(
+            "body",
+            _("Body"),
+            _template,
+            _('JSON such as {"to": "{number}", "text": "{text}"}, or to={number}&text={text}.'),
+            asks="lines",
+        ),
+        ChannelField(
+            "headers",
+            _("Headers"),
+            _headers,
+            _("One a line, such as Authorization: Bearer {secret}."),
+            asks="lines",
+            default={},
+        ),
+        ChannelField(
+            "success",
+            _("Answer of success has"),
+            _line,
+            _("A text that only a good answer has, for gateways that refuse with HTTP 200."),
+        ),
+        ChannelField(
+            "characters",
+            _("Characters"),
+            _characters,
+            _("Longer texts are cut."),
+            default=200,
+        ),
+        ChannelField(
+            "secret",
+            _("Secret"),
+            _line,
+            _("What {secret} stands for."),
+            is_secret=True,
+        ),
+    ),
+    ChannelKind.WEBHOOK: (
+        _url(_address, _("Who is told by a POST of JSON.")),
+        ChannelField(
+            "key",
+            _("Key to sign with"),
+            _webhook_key,
+            _(
+                "As Standard Webhooks has it: whsec_ and base64, or any text of 16 characters. To "
+                "change it without a gap: the new one, a blank, the old one."
+            ),
+            is_secret=True,
+            is_required=True,
+        ),
+    ),
+    ChannelKind.DINGTALK: (
+        _url(
+            _robot(lambda parts: "access_token" in parse_qs(parts.query)),
+            "https://oapi.dingtalk.com/robot/send?access_token=…",
+        ),
+        ChannelField(
+            "key",
+            _("Key to sign with"),
+            _key,
+            _("Of a robot whose security is a signature; it begins with SEC."),
+            is_secret=True,
+        ),
+        _MOBILES,
+        _ALL,
+    ),
+    ChannelKind.WECOM: (
+        _url(
+            _robot(lambda parts: "key" in parse_qs(parts.query)),
+            "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=…",
+        ),
+        _MOBILES,
+        _ALL,
+    ),
+    ChannelKind.FEISHU: (
+        _url(
+            _robot(lambda parts: "/hook/" in parts.path),
+            "https://open.feishu.cn/open-apis/bot/v2/hook/…",
+        ),
+        ChannelField(
+            "key",
+            _("Key to sign with"),
+            _key,
+            _("Of a robot with signature verification."),
+            is_secret=True,
+        ),
+        _ALL,
+    ),
+}
+
+
+def read_fields(
+    kind: str, typed: Mapping[str, Any], *, stored: Mapping[str, str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Settings and secrets of a channel. Raises ``BadChannel`` with what is wrong, by field.
+
+    ``typed``: by field; a setting that is left out is as if it never was. ``stored``: the secrets
+    it has; one that is left out stays, "" removes it.
+    """
+    known = {each.name: each for each in FIELDS[kind]}
+    errors: dict[str, list[Text]] = {
+        name: [_("This kind of channel has no such field.")] for name in typed if name not in known
+    }
+    plain: dict[str, Any] = {}
+    secrets: dict[str, str] = {}
+    for name, field in known.items():
+        before = stored.get(name, "") if field.is_secret else field.default
+        try:
+            value = field.read(typed[name]) if name in typed and typed[name] != "" else None
+        except Wrong as wrong:
+            errors[name] = [wrong.args[0]]
+            continue
+        if value is None:
+            value = "" if field.is_secret and name in typed else before
+        if field.is_required and not value:
+            errors[name] = [_("This is needed.")]
+        elif field.is_secret:
+            secrets |= {name: value} if value else {}
+        else:
+            plain[name] = value
+    if kind == ChannelKind.SMS and not errors:
+        errors |= _gateway_problems(plain)
+    if errors:
+        raise BadChannel(fields=errors)
+    return plain, secrets
+
+
+def _gateway_problems(plain: Mapping[str, Any]) -> dict[str, list[Text]]:
+    body = plain["body"]
+    if "{text}" not in plain["url"] + body:
+        return {"body": [_("Without {text} in it nobody is told anything.")]}
+    if plain["method"] == "GET" and body:
+        return {"body": [_("A GET has no body.")]}
+    try:
+        if body and plain["content"] == "json":
+            json.loads(body)
+        elif body:
+            parse_qsl(body, keep_blank_values=True, strict_parsing=True)
+    except (ValueError, RecursionError):
+        return {"body": [_("This is neither JSON nor a form, as chosen above.")]}
+    return {}
+
+
+def shown_host(secrets: Mapping[str, str], plain: Mapping[str, Any]) -> str:
+    """The server that a channel calls: all that is shown of its address."""
+    address = secrets.get("url") or str(plain.get("url", ""))
+    try:
+        return urlsplit(_PLACE.sub("x", address)).hostname or ""
+    except ValueError:
+        return ""
+
+
+def stored_secrets(kind: str, secrets: Mapping[str, str]) -> Sequence[str]:
+    """Names of the secrets that it has."""
+    return [each.name for each in FIELDS[kind] if each.is_secret and secrets.get(each.name)]

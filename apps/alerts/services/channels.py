@@ -1,0 +1,146 @@
+"""Every write of channels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+from django.utils.translation import gettext_lazy as _
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.alerts.engine.rules import Rule
+from apps.alerts.errors import BadChannel, ChannelExists, ChannelInUse
+from apps.alerts.models import Channel, Notice
+from apps.alerts.queries.rules import active_books
+from apps.alerts.services.channel_fields import read_fields
+from apps.alerts.services.delivering import secrets_of
+from apps.alerts.states import NoticeProblem, NoticeState
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+
+
+@transaction.atomic
+def create_channel(
+    *,
+    project_id: int | None,
+    name: str,
+    kind: str,
+    typed: Mapping[str, Any],
+    actor: User | None,
+    language: str = "en",
+    enabled: bool = True,
+) -> Channel:
+    """A new channel of a project, or of the platform (None). Raises ``BadChannel``.
+
+    ``typed``: settings and secrets by the names of ``channel_fields``.
+    """
+    if not _NAME.fullmatch(name):
+        text = _("Small letters, digits, '-' and '_' only, a letter first.")
+        raise BadChannel(fields={"name": [text]})
+    plain, secrets = read_fields(kind, typed, stored={})
+    if Channel.objects.filter(project=project_id, name=name).exists():
+        raise ChannelExists(fields={"name": [ChannelExists.detail]})
+    channel = Channel(
+        project_id=project_id,
+        name=name,
+        kind=kind,
+        enabled=enabled,
+        language=language,
+        settings=plain,
+        secrets=_packed(secrets),
+    )
+    try:
+        with transaction.atomic():
+            channel.save(force_insert=True)
+    except IntegrityError:
+        raise ChannelExists(fields={"name": [ChannelExists.detail]}) from None
+    record(
+        actor=actor,
+        action="alerts.add_channel",
+        obj=channel,
+        after={**_shown(channel), "given": sorted(secrets)},
+    )
+    return channel
+
+
+@transaction.atomic
+def change_channel(
+    *,
+    channel: Channel,
+    typed: Mapping[str, Any] | None = None,
+    actor: User | None,
+    language: str | None = None,
+    enabled: bool | None = None,
+) -> Channel:
+    """Change a channel; its name, kind and project stay. Raises ``BadChannel``.
+
+    ``typed`` None: settings and secrets stay; else all settings, and secrets that are named.
+    """
+    row = Channel.objects.select_for_update().get(pk=channel.pk)
+    before, had = _shown(row), secrets_of(row)
+    secrets = had
+    if typed is not None:
+        row.settings, secrets = read_fields(row.kind, typed, stored=had)
+        row.secrets = _packed(secrets)
+    row.language = row.language if language is None else language
+    row.enabled = row.enabled if enabled is None else enabled
+    row.save()
+    changed = sorted(name for name in {*had, *secrets} if had.get(name) != secrets.get(name))
+    after = _shown(row)
+    if before != after or changed:
+        record(
+            actor=actor,
+            action="alerts.change_channel",
+            obj=row,
+            before=before,
+            after={**after, "changed": changed},
+        )
+    return row
+
+
+@transaction.atomic
+def delete_channel(*, channel: Channel, actor: User | None) -> None:
+    """Delete it; what waits for it is given up. Raises ``ChannelInUse`` where rules name it."""
+    rules = rules_that_tell(channel)
+    if rules:
+        raise ChannelInUse(fields={"rules": [", ".join(rules)]})
+    waiting = Notice.objects.filter(channel=channel, state=NoticeState.WAITING)
+    waiting.update(state=NoticeState.FAILED, problem=NoticeProblem.NO_CHANNEL, next_try_at=None)
+    record(actor=actor, action="alerts.delete_channel", obj=channel, before=_shown(channel))
+    channel.delete()
+
+
+def rules_that_tell(channel: Channel) -> list[str]:
+    """Names of the rules that name this channel; of the platform's, those of projects, too."""
+    books = active_books()
+    asked = [books.of(channel.project_id)]
+    if channel.project_id is None:
+        asked += books.projects.values()
+    found: list[str] = []
+    for book in asked:
+        found += [rule.name for rule in book.rules if channel.name in _named(rule)]
+        if channel.name in book.tell:
+            found.append("defaults")
+    return sorted(set(found))
+
+
+def _named(rule: Rule) -> list[str]:
+    return [*rule.tell, *(name for step in rule.escalate for name in step.tell)]
+
+
+def _packed(secrets: Mapping[str, str]) -> str:
+    return json.dumps(dict(secrets), sort_keys=True) if secrets else ""
+
+
+def _shown(channel: Channel) -> dict[str, Any]:
+    """For the audit trail, which masks what sounds secret anyway."""
+    return {
+        "kind": channel.kind,
+        "enabled": channel.enabled,
+        "language": channel.language,
+        "settings": channel.settings,
+    }

@@ -1,0 +1,310 @@
+"""Sends what waits for one channel.
+
+    claim -> message -> call or mail -> what came of it
+
+A claim is the next try, put off: whoever dies with a notice in hand delays it, and somebody may
+hear of it twice. What fails is tried again with growing pauses, for a day. A channel that does not
+answer ends the pass, and one that is called too often waits; by then many notices are one message.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import smtplib
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef
+
+from apps.access.services import record
+from apps.alerts.engine.channels import Outcome, Verdict, call_of, judge, receivers_of
+from apps.alerts.engine.messages import Message, one_line
+from apps.alerts.models import Channel, Notice
+from apps.alerts.querysets import NoticeQuerySet
+from apps.alerts.services.calling import AddressNotAllowed, NoAnswer, call
+from apps.alerts.services.mail import send_mail
+from apps.alerts.services.texts import digest_of, message_of
+from apps.alerts.states import ChannelKind, NoticeKind, NoticeProblem, NoticeState
+from yardkit import failpoints
+
+logger = logging.getLogger(__name__)
+
+# Longer than a worker is busy with one message.
+CLAIM_SECONDS: Final = 180.0
+FIRST_PAUSE_SECONDS: Final = 10.0
+LONGEST_PAUSE_SECONDS: Final = 1800.0
+GIVE_UP_AFTER: Final = timedelta(hours=24)
+# A worker goes on with something else after so long; the sweep comes back.
+SLOT_SECONDS: Final = 60.0
+# When more wait, one message tells of them all.
+MOST_SINGLY: Final = 3
+MOST_TOGETHER: Final = 30
+# Messages in a minute; the robots' own limits are 20 and 100.
+PER_MINUTE: Final[Mapping[str, int]] = {
+    ChannelKind.MAIL: 20,
+    ChannelKind.SMS: 10,
+    ChannelKind.WEBHOOK: 300,
+    ChannelKind.DINGTALK: 15,
+    ChannelKind.WECOM: 15,
+    ChannelKind.FEISHU: 60,
+}
+_HIDDEN: Final = "•••"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one message. ``problem`` "": it was sent."""
+
+    problem: str
+    answer: str
+    wait_seconds: float = 0.0
+    is_gone: bool = False
+
+    @property
+    def ends_pass(self) -> bool:
+        """The next message would fare no better."""
+        return self.problem != ""
+
+
+def send_notices(*, channel: int, now: datetime) -> int:
+    """Send what is due by this channel, for a while; how many notices went out."""
+    row = Channel.objects.filter(pk=channel).first()
+    if row is None:
+        return 0
+    began, sent = time.monotonic(), 0
+    while (passed := time.monotonic() - began) < SLOT_SECONDS:
+        at = now + timedelta(seconds=passed)
+        batch = _next(row, at)
+        claimed = [each for each in batch if _claim(each, at)]
+        if not batch:
+            break
+        if not claimed:
+            continue
+        failpoints.hit("alerts.notice_claimed")
+        result = _send(row, claimed, at)
+        failpoints.hit("alerts.notice_sent")
+        _finish(row, claimed, result, at + timedelta(seconds=time.monotonic() - began - passed))
+        if result.ends_pass:
+            break
+        sent += len(claimed)
+    return sent
+
+
+def _next(channel: Channel, now: datetime) -> list[Notice]:
+    """What goes out together; nothing while the channel has had enough for this minute."""
+    due = Notice.objects.due(now).filter(channel=channel)
+    if not channel.enabled:
+        off = due.exclude(kind=NoticeKind.TEST)
+        off.update(state=NoticeState.FAILED, problem=NoticeProblem.OFF, next_try_at=None)
+    _drop_stale(due)
+    if _sent_lately(channel, now) >= PER_MINUTE[channel.kind]:
+        return []
+    rows = due.select_related("incident__project", "incident__acknowledged_by")
+    found = list(rows.order_by("pk")[:MOST_TOGETHER])
+    if len(found) <= MOST_SINGLY or channel.kind == ChannelKind.WEBHOOK:
+        return found[:1]
+    # What somebody has had in part stays what it was.
+    together = [each for each in found if not each.delivered and each.kind != NoticeKind.TEST]
+    return together if len(together) > 1 else found[:1]
+
+
+def _drop_stale(due: NoticeQuerySet[Notice]) -> None:
+    """What was tried in vain, and has newer news of the same incident behind it."""
+    newer = Notice.objects.filter(
+        incident=OuterRef("incident"), channel=OuterRef("channel"), pk__gt=OuterRef("pk")
+    )
+    newer = newer.filter(state__in=(NoticeState.WAITING, NoticeState.SENT), resent_of=None)
+    stale = due.filter(Exists(newer), attempts__gt=0, resent_of=None)
+    stale.update(state=NoticeState.DROPPED, next_try_at=None)
+
+
+def _sent_lately(channel: Channel, now: datetime) -> int:
+    minute = Notice.objects.filter(channel=channel, sent_at__gt=now - timedelta(minutes=1))
+    return minute.values("message").distinct().count()
+
+
+def _claim(notice: Notice, now: datetime) -> bool:
+    """Whether it is this worker's turn; a second one changes no row."""
+    mine = Notice.objects.due(now).filter(pk=notice.pk, attempts=notice.attempts)
+    until = now + timedelta(seconds=CLAIM_SECONDS)
+    if mine.update(attempts=F("attempts") + 1, next_try_at=until) != 1:
+        return False
+    notice.attempts += 1
+    return True
+
+
+def _send(channel: Channel, notices: Sequence[Notice], now: datetime) -> Result:
+    secrets: dict[str, str] = {}
+    try:
+        secrets = secrets_of(channel)
+        message = (
+            message_of(notices[0], channel) if len(notices) == 1 else digest_of(notices, channel)
+        )
+        result = _tell(channel, secrets, message, notices, now)
+    except Exception as error:  # one channel must not stop the others
+        logger.exception("channel %s: a notice could not be made", channel.pk)
+        result = Result(NoticeProblem.SETTINGS, type(error).__name__)
+    return Result(
+        result.problem,
+        _without(result.answer, secrets),
+        result.wait_seconds,
+        result.is_gone,
+    )
+
+
+def _tell(
+    channel: Channel,
+    secrets: Mapping[str, str],
+    message: Message,
+    notices: Sequence[Notice],
+    now: datetime,
+) -> Result:
+    done, began = set(notices[0].delivered), time.monotonic()
+    wanted = [each for each in receivers_of(channel.kind, channel.settings) if each not in done]
+
+    def delivered(receiver: str) -> None:
+        done.add(receiver)
+        if receiver:
+            # Fifty receivers may take longer than a claim.
+            passed = timedelta(seconds=time.monotonic() - began + CLAIM_SECONDS)
+            mine = Notice.objects.filter(pk__in=[each.pk for each in notices])
+            mine.update(delivered=sorted(done))
+            mine.filter(state=NoticeState.WAITING).update(next_try_at=now + passed)
+
+    if channel.kind == ChannelKind.MAIL:
+        return _by_mail(message, wanted, delivered)
+    last = Result("", "")
+    for receiver in wanted:
+        last = _by_http(channel, secrets, message, receiver, now)
+        if last.problem:
+            return last
+        delivered(receiver)
+    return last
+
+
+def _by_mail(message: Message, wanted: Sequence[str], delivered: Any) -> Result:
+    try:
+        refused = send_mail(message, wanted, delivered=delivered)
+    except OSError as error:
+        # smtplib's errors are of this kind, too; their answers name no password.
+        answered = isinstance(error, smtplib.SMTPResponseException)
+        return Result(NoticeProblem.REFUSED if answered else NoticeProblem.NO_ANSWER, _said(error))
+    if refused:
+        told = "; ".join(f"{receiver}: {why}" for receiver, why in refused.items())
+        return Result(NoticeProblem.REFUSED, told)
+    return Result("", "")
+
+
+def _by_http(
+    channel: Channel, secrets: Mapping[str, str], message: Message, receiver: str, now: datetime
+) -> Result:
+    try:
+        asked = call_of(
+            channel.kind, message, channel.settings, secrets, receiver=receiver, now=now
+        )
+    except ValueError as error:
+        return Result(NoticeProblem.SETTINGS, type(error).__name__)
+    try:
+        verdict = judge(channel.kind, call(asked), channel.settings)
+    except AddressNotAllowed:
+        return Result(NoticeProblem.ADDRESS, "")
+    except NoAnswer as error:
+        return Result(NoticeProblem.NO_ANSWER, str(error))
+    return _result(verdict)
+
+
+def _result(verdict: Verdict) -> Result:
+    if verdict.outcome is Outcome.SENT:
+        return Result("", verdict.answer)
+    too_many = verdict.outcome is Outcome.TOO_MANY
+    return Result(
+        NoticeProblem.TOO_MANY if too_many else NoticeProblem.REFUSED,
+        verdict.answer,
+        verdict.wait_seconds,
+        is_gone=verdict.outcome is Outcome.GONE,
+    )
+
+
+def _finish(channel: Channel, notices: Sequence[Notice], result: Result, now: datetime) -> None:
+    answer = one_line(result.answer, 500)
+    for notice in notices:
+        # Whoever has claimed it since knows better.
+        mine = Notice.objects.filter(pk=notice.pk, attempts=notice.attempts)
+        if not result.problem:
+            mine.update(
+                state=NoticeState.SENT,
+                sent_at=now,
+                next_try_at=None,
+                problem="",
+                answer=answer,
+                message=notices[0].pk,
+            )
+            continue
+        over = result.is_gone or _gives_up(notice, now)
+        mine.filter(state=NoticeState.WAITING).update(
+            state=NoticeState.FAILED if over else NoticeState.WAITING,
+            next_try_at=None if over else now + _pause(notice.attempts, result.wait_seconds),
+            problem=result.problem,
+            answer=answer,
+        )
+    if result.problem:
+        logger.warning("channel %s: %s", channel.pk, result.problem)
+    if result.is_gone:
+        _switch_off(channel)
+
+
+def _gives_up(notice: Notice, now: datetime) -> bool:
+    """A person waits for a test; the others are tried for a day from when they might go out."""
+    if notice.kind == NoticeKind.TEST:
+        return True
+    return now - max(notice.created_at, notice.not_before or notice.created_at) > GIVE_UP_AFTER
+
+
+def _pause(attempts: int, asked_seconds: float) -> timedelta:
+    grown = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 10))
+    # Not all at once when a server is back.
+    spread = 1 + random.random() * 0.2  # noqa: S311 - no secret
+    return timedelta(seconds=max(grown * spread, asked_seconds))
+
+
+@transaction.atomic
+def _switch_off(channel: Channel) -> None:
+    """The other side has asked never to be called again."""
+    if Channel.objects.filter(pk=channel.pk, enabled=True).update(enabled=False):
+        record(
+            actor=None,
+            action="alerts.change_channel",
+            obj=channel,
+            before={"enabled": True},
+            after={"enabled": False},
+            note="HTTP 410",
+            actor_label="alerts",
+        )
+
+
+def secrets_of(channel: Channel) -> dict[str, str]:
+    """What is secret of it, by name. Raises ``SecretError`` where no key opens it."""
+    found = json.loads(channel.secrets or "{}")
+    return {str(name): str(value) for name, value in found.items()}
+
+
+def _without(text: str, secrets: Mapping[str, str]) -> str:
+    """Servers like to repeat what they were sent."""
+    for value in sorted(secrets.values(), key=len, reverse=True):
+        for part in (value, *value.split()):
+            if len(part) >= 4:
+                text = text.replace(part, _HIDDEN)
+    return text
+
+
+def _said(error: Exception) -> str:
+    raw = getattr(error, "smtp_error", b"")
+    said = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
+    code = getattr(error, "smtp_code", "")
+    return one_line(f"{type(error).__name__} {code} {said}".strip())

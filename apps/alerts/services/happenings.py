@@ -1,0 +1,218 @@
+"""Events: each is dealt with once, however often its source tells of it.
+
+A source is asked again for the last minutes with every look, because what is committed late may
+carry an earlier time. What was dealt with is written down in the transaction that opens or counts
+the incidents: a monitor that is killed in between does neither, and the next one does both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final, cast
+
+from django.db import transaction
+
+from apps.alerts.engine.events import EventSource, Happening, find_source
+from apps.alerts.engine.rules import Scoped
+from apps.alerts.models import Incident, SeenHappening, SourceMark
+from apps.alerts.services.asking import Asker
+from apps.alerts.services.evaluating import (
+    MOST_OPEN,
+    Hold,
+    Rules,
+    finding_of_happening,
+    warn_of_flood,
+)
+from apps.alerts.services.incidents import current, open_or_count, recover
+from apps.alerts.states import Ending
+from yardkit import failpoints
+
+# A transaction may take so long from its first write to its commit without its events being missed.
+OVERLAP: Final = timedelta(minutes=10)
+# A monitor that was away for longer begins so long ago.
+LONGEST_BACK: Final = timedelta(hours=24)
+# A source may need a question for each of its open incidents.
+FINISH_EVERY: Final = timedelta(seconds=15)
+MARK_EVERY: Final = timedelta(minutes=1)
+KEEP_SEEN: Final = timedelta(hours=48)
+A_TRANSACTION: Final = 200
+PRUNE_AT_ONCE: Final = 5_000
+
+
+class EventReader:
+    """Asks the sources of events and deals with what is new."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._finished_at: datetime | None = None
+
+    def read(self, rules: Rules, *, now: datetime, hold: Hold) -> int:
+        """Deal with everything that has happened since the last time; how many events.
+
+        Raises ``LeaseLost`` by ``hold``, and ``OperationalError``.
+        """
+        by_source: dict[str, tuple[EventSource, list[Scoped]]] = {}
+        for scoped, source in rules.of_sources():
+            if hasattr(source, "since"):
+                found = by_source.setdefault(source.name, (cast("EventSource", source), []))
+                found[1].append(scoped)
+        return sum(
+            self._read_source(source, scoped, now, hold) for source, scoped in by_source.values()
+        )
+
+    def finish(self, rules: Rules, *, now: datetime, hold: Hold) -> int:
+        """End incidents of events that are over, every 15 s; how many.
+
+        What follows with time is the evaluator's, for all that is open.
+        """
+        if self._finished_at is not None and now - self._finished_at < FINISH_EVERY:
+            return 0
+        self._finished_at = now
+        changed = 0
+        over: dict[str, set[str]] = {}
+        rows = list(Incident.objects.open())
+        for incident in rows:
+            scoped = rules.find(incident.rule, incident.project_id)
+            source = _event_source(scoped) if scoped is not None else None
+            if scoped is None or source is None or scoped.rule.source != incident.source:
+                continue
+            if source.name not in over:
+                mine = {row.key: row.seen_at for row in rows if row.source == source.name}
+                over[source.name] = self._over(source, mine, now)
+            quiet = (now - incident.seen_at).total_seconds() >= scoped.rule.recover.quiet_seconds
+            why = Ending.WELL if incident.key in over[source.name] else None
+            why = why or (Ending.QUIET if quiet else None)
+            if why is not None:
+                with transaction.atomic():
+                    hold()
+                    changed += recover(incident=incident, why=why, now=now, scoped=scoped)
+        return changed
+
+    def _over(self, source: EventSource, mine: dict[str, datetime], now: datetime) -> set[str]:
+        over = getattr(source, "over", None)
+        if over is None:
+            return set()
+        return set(self._asker.ask(source.name, lambda: over(mine, now)) or ())
+
+    def _read_source(
+        self, source: EventSource, scoped: Sequence[Scoped], now: datetime, hold: Hold
+    ) -> int:
+        mark = SourceMark.objects.filter(source=source.name).first()
+        if mark is None:
+            # What happened before anybody watched is nobody's alarm.
+            SourceMark.objects.get_or_create(
+                source=source.name, defaults={"began_at": now, "read_at": now}
+            )
+            return 0
+        since = max(mark.read_at - OVERLAP, now - LONGEST_BACK, mark.began_at)
+        told = self._asker.ask(source.name, lambda: source.since(since))
+        if told is None:
+            return 0
+        happened = [each for each in told if each.at >= mark.began_at]
+        new = _unseen(source.name, happened)
+        for start in range(0, len(new), A_TRANSACTION):
+            some = new[start : start + A_TRANSACTION]
+            with transaction.atomic():
+                hold()
+                self._deal_with(source, scoped, some, now)
+                failpoints.hit("alerts.events_before_commit")
+            failpoints.hit("alerts.events_after_commit")
+        # Only now: a monitor that is killed before asks from the older time again. And not with
+        # every look, since asking for a minute more is no harm.
+        if now - mark.read_at >= MARK_EVERY:
+            SourceMark.objects.filter(pk=mark.pk, read_at__lt=now).update(read_at=now)
+        return len(new)
+
+    def _deal_with(
+        self,
+        source: EventSource,
+        scoped: Sequence[Scoped],
+        happened: Sequence[Happening],
+        now: datetime,
+    ) -> None:
+        SeenHappening.objects.bulk_create(
+            SeenHappening(source=source.name, happening=each.id[:100], at=each.at)
+            for each in happened
+        )
+        for each in scoped:
+            groups: dict[tuple[int | None, str], list[Happening]] = defaultdict(list)
+            for happening in happened:
+                if _watched(each, happening):
+                    groups[(happening.project, happening.key)].append(happening)
+            self._open(source, each, groups.values(), now)
+
+    def _open(
+        self,
+        source: EventSource,
+        scoped: Scoped,
+        groups: Iterable[list[Happening]],
+        now: datetime,
+    ) -> None:
+        open_ones = Incident.objects.open().filter(rule=scoped.rule.name).order_by()
+        is_open: Counter[int | None] = Counter(open_ones.values_list("project_id", flat=True))
+        for group in groups:
+            newest = max(group, key=lambda each: (each.at, each.id))
+            finding = finding_of_happening(newest, len(group))
+            if current(scoped, finding) is None:
+                if not self._often_enough(source, scoped, group):
+                    continue
+                if is_open[newest.project] >= MOST_OPEN:
+                    warn_of_flood(newest.project, scoped.rule.name)
+                    continue
+                is_open[newest.project] += 1
+            open_or_count(scoped=scoped, finding=finding, now=now, lasting=False)
+
+    def _often_enough(self, source: EventSource, scoped: Scoped, new: Sequence[Happening]) -> bool:
+        """Whether it has happened so many times in so many seconds, by what the source tells.
+
+        Up to any of ``new``: of many that are read at once the last may come long after a burst.
+        """
+        when = scoped.rule.when
+        if when.times <= 1:
+            return True
+        window = timedelta(seconds=when.in_seconds)
+        begin = min(each.at for each in new) - window
+        told = self._asker.ask(source.name, lambda: source.since(begin))
+        of = (new[0].project, new[0].key)
+        same = {each.id: each.at for each in new}
+        for each in told or ():
+            if (each.project, each.key) == of and _watched(scoped, each):
+                same[each.id] = each.at
+        times = sorted(same.values())
+        ends = {each.at for each in new}
+        return any(
+            bisect_right(times, end) - bisect_right(times, end - window) >= when.times
+            for end in ends
+        )
+
+
+def prune_seen(*, now: datetime) -> int:
+    """Forget events of which no source tells any more; how many."""
+    old = SeenHappening.objects.filter(at__lt=now - KEEP_SEEN).order_by("at")
+    ids = list(old.values_list("pk", flat=True)[:PRUNE_AT_ONCE])
+    return SeenHappening.objects.filter(pk__in=ids).delete()[0]
+
+
+def _watched(scoped: Scoped, happening: Happening) -> bool:
+    return scoped.holds_for(happening.project) and scoped.rule.matches_facts(happening.facts)
+
+
+def _unseen(source: str, happened: Sequence[Happening]) -> list[Happening]:
+    """Those that were not dealt with, oldest first, each once."""
+    by_id = {each.id[:100]: each for each in happened}
+    seen: set[str] = set()
+    ids = list(by_id)
+    for start in range(0, len(ids), 500):
+        some = ids[start : start + 500]
+        rows = SeenHappening.objects.filter(source=source, happening__in=some)
+        seen |= set(rows.values_list("happening", flat=True))
+    new = [each for name, each in by_id.items() if name not in seen]
+    return sorted(new, key=lambda each: (each.at, each.id))
+
+
+def _event_source(scoped: Scoped) -> EventSource | None:
+    source = find_source(scoped.rule.event) if scoped.rule.event else None
+    return cast("EventSource", source) if hasattr(source, "since") else None

@@ -1,0 +1,72 @@
+"""Sends messages by mail, to each receiver their own."""
+
+from __future__ import annotations
+
+import smtplib
+from collections.abc import Callable, Sequence
+from email.utils import parseaddr
+from typing import Final
+
+from django.conf import settings
+from django.core.mail import EmailMessage, get_connection
+from django.core.mail.backends.base import BaseEmailBackend
+
+from apps.alerts.engine.messages import Message, one_line
+
+# What goes wrong with one receiver only.
+_OF_RECEIVER: Final = (smtplib.SMTPRecipientsRefused, ValueError)
+
+
+def send_mail(
+    message: Message, receivers: Sequence[str], *, delivered: Callable[[str], None]
+) -> dict[str, str]:
+    """Mail ``message`` to each receiver, and say so after each; who was refused, and why.
+
+    Raises ``OSError`` where there is no server to talk to, or none that lets us in.
+    """
+    refused: dict[str, str] = {}
+    connection = get_connection(fail_silently=False)
+    try:
+        # All by one connection; without one nobody is tried.
+        connection.open()
+        for receiver in receivers:
+            try:
+                _mail(message, receiver, connection).send()
+            except _OF_RECEIVER as error:
+                refused[receiver] = _reason(error)
+            else:
+                delivered(receiver)
+    finally:
+        connection.close()
+    return refused
+
+
+def _mail(message: Message, receiver: str, connection: BaseEmailBackend) -> EmailMessage:
+    domain = parseaddr(settings.DEFAULT_FROM_EMAIL)[1].rpartition("@")[2] or "localhost"
+    headers = {
+        # The same however often it is sent: mailboxes keep one of them.
+        "Message-ID": f"<{message.id}.{_ascii(receiver)}@{domain}>",
+        "Auto-Submitted": "auto-generated",
+        "X-Crawlyard-Event": message.event,
+    }
+    if message.thread:
+        headers["References"] = f"<{message.thread}@{domain}>"
+    return EmailMessage(
+        subject=message.title,
+        body=message.text,
+        to=[receiver],
+        headers=headers,
+        connection=connection,
+    )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        code, text = next(iter(error.recipients.values()))
+        said = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+        return one_line(f"{code} {said}")
+    return type(error).__name__
+
+
+def _ascii(receiver: str) -> str:
+    return "".join(sign if sign.isalnum() and sign.isascii() else "-" for sign in receiver)

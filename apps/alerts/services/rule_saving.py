@@ -1,0 +1,105 @@
+"""One rule at a time: a new version of the configuration ``alerts`` with it, and active at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from apps.access.models import User
+from apps.alerts.errors import NoSuchRule, RuleExists
+from apps.alerts.queries.rules import KIND
+from apps.configcenter.models import Configuration
+from apps.configcenter.services import Saved, activate, save_version
+from apps.configcenter.services.activating import ANY
+
+
+def active_data(project_id: int | None) -> tuple[dict[str, Any], int, int]:
+    """The active data of a project (None: of the platform), its number, the newest number."""
+    row = Configuration.objects.filter(kind=KIND, project=project_id).first()
+    if row is None:
+        return {}, 0, 0
+    if row.active is None:
+        return {}, 0, row.newest
+    return copy.deepcopy(row.active.data), row.active.number, row.newest
+
+
+def entry_named(data: Mapping[str, Any], name: str) -> dict[str, Any] | None:
+    """The entry of a rule in data, as it was written."""
+    for entry in data.get("rules") or []:
+        if entry.get("name") == name:
+            return dict(entry)
+    return None
+
+
+@transaction.atomic
+def save_rule(
+    *,
+    project_id: int | None,
+    entry: Mapping[str, Any],
+    actor: User | None,
+    now: datetime,
+    instead_of: str = "",
+    based_on: int | None = None,
+    note: str = "",
+) -> Saved:
+    """Add a rule, or put it in the place of ``instead_of``; it holds within seconds.
+
+    ``based_on``: the number of the active version that the person saw. Raises ``RuleExists``,
+    ``NoSuchRule``, and what ``save_version`` and ``activate`` raise.
+    """
+    data, _active, _newest = active_data(project_id)
+    rules = list(data.get("rules") or [])
+    places = {each.get("name"): place for place, each in enumerate(rules)}
+    name = entry.get("name")
+    if name != instead_of and name in places:
+        raise RuleExists(fields={"name": [RuleExists.detail]})
+    if instead_of in places:
+        rules[places[instead_of]] = dict(entry)
+    elif instead_of:
+        raise NoSuchRule
+    else:
+        rules.append(dict(entry))
+    return _save(project_id, data | {"rules": rules}, actor, now, based_on, note)
+
+
+@transaction.atomic
+def remove_rule(
+    *,
+    project_id: int | None,
+    name: str,
+    actor: User | None,
+    now: datetime,
+    based_on: int | None = None,
+    note: str = "",
+) -> Saved:
+    """Take a rule out; one of the same name of the platform, or built in, holds again.
+
+    Raises ``NoSuchRule``, and what ``save_version`` and ``activate`` raise.
+    """
+    data, _active, _newest = active_data(project_id)
+    rules = [each for each in data.get("rules") or [] if each.get("name") != name]
+    if len(rules) == len(data.get("rules") or []):
+        raise NoSuchRule
+    return _save(project_id, data | {"rules": rules}, actor, now, based_on, note)
+
+
+def _save(
+    project_id: int | None,
+    data: Mapping[str, Any],
+    actor: User | None,
+    now: datetime,
+    based_on: int | None,
+    note: str,
+) -> Saved:
+    saved = save_version(
+        kind=KIND, project_id=project_id, data=dict(data), actor=actor, now=now, note=note
+    )
+    # What somebody else has activated meanwhile is not thrown away unseen.
+    version, instead_of = saved.version, ANY if based_on is None else based_on
+    if version.configuration.active_id != version.pk:
+        activate(version=version, actor=actor, now=now, note=note, instead_of=instead_of)
+    return saved

@@ -1,0 +1,282 @@
+"""What people read of an incident, in the language that is active; for pages and for notices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from django.conf import settings
+from django.utils import timezone, translation
+from django.utils.formats import number_format
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy, ngettext, pgettext, pgettext_lazy
+
+from apps.alerts.engine.events import find_source
+from apps.alerts.engine.messages import Message, one_line
+from apps.alerts.models import Channel, Incident, Notice
+from apps.alerts.states import IncidentState, NoticeKind, Severity
+
+# Workers know no pages, so they cannot be asked where they are.
+INCIDENTS: Final = "/admin/alerts/incident/"
+_FACTS: Final[Mapping[str, object]] = {
+    "agent": gettext_lazy("agent"),
+    "build": gettext_lazy("build"),
+    "count": pgettext_lazy("fact", "number"),
+    "daemon": gettext_lazy("daemon"),
+    "error": gettext_lazy("error"),
+    "field": gettext_lazy("field"),
+    "frontier": gettext_lazy("frontier"),
+    "harvest": gettext_lazy("harvest"),
+    "host": gettext_lazy("host"),
+    "image": gettext_lazy("image"),
+    "items": gettext_lazy("items"),
+    "job": gettext_lazy("job"),
+    "kind": gettext_lazy("kind"),
+    "node": gettext_lazy("node"),
+    "outbound": gettext_lazy("outbound"),
+    "pool": gettext_lazy("pool"),
+    "project": gettext_lazy("project"),
+    "queue": gettext_lazy("queue"),
+    "reason": gettext_lazy("reason"),
+    "run": gettext_lazy("run"),
+    "schedule": gettext_lazy("schedule"),
+    "source": gettext_lazy("source"),
+    "state": gettext_lazy("state"),
+    "tag": gettext_lazy("tag"),
+    "usual": gettext_lazy("usual"),
+    "version": gettext_lazy("version"),
+    "waiting": gettext_lazy("waiting"),
+}
+_HEADINGS: Final[Mapping[str, object]] = {
+    NoticeKind.REPEATED: pgettext_lazy("notice", "Still open"),
+    NoticeKind.ESCALATED: pgettext_lazy("notice", "Escalated"),
+    NoticeKind.RECOVERED: pgettext_lazy("notice", "Recovered"),
+}
+
+
+def sentence(incident: Incident) -> str:
+    """What is wrong, in one line."""
+    source = find_source(incident.source)
+    if source is None and (incident.value is not None or not incident.facts):
+        return _series_sentence(incident)
+    title = incident.source if source is None else str(source.title)
+    written = getattr(source, "sentence", None)
+    if written:
+        try:
+            return one_line(str(written) % {name: _shown(v) for name, v in incident.facts.items()})
+        except (KeyError, ValueError, TypeError):
+            # Facts of an older version of the source.
+            pass
+    facts = fact_texts(incident.facts)
+    return one_line(f"{title} ({', '.join(facts)})" if facts else title)
+
+
+def fact_texts(facts: Mapping[str, Any]) -> list[str]:
+    """Each fact with its name."""
+    return [
+        _("%(name)s: %(value)s") % {"name": _FACTS.get(name, name), "value": _shown(value)}
+        for name, value in facts.items()
+        if value not in ("", None)
+    ]
+
+
+def condition_text(condition: Mapping[str, Any]) -> str:
+    """When a rule finds trouble, as a configuration writes it under ``when``."""
+    found = []
+    limits = {name: _shown(value) for name, value in condition.items()}
+    window = span_text(_seconds(condition, "in_seconds"))
+    if "above" in condition:
+        found.append(_("above %(limit)s") % {"limit": limits["above"]})
+    if "below" in condition:
+        found.append(_("below %(limit)s") % {"limit": limits["below"]})
+    if "absent_seconds" in condition:
+        time = span_text(_seconds(condition, "absent_seconds"))
+        found.append(_("no value for %(time)s") % {"time": time})
+    if "rises_by" in condition:
+        values = {"limit": limits["rises_by"], "time": window}
+        found.append(_("rises by %(limit)s in %(time)s") % values)
+    if "falls_by" in condition:
+        values = {"limit": limits["falls_by"], "time": window}
+        found.append(_("falls by %(limit)s in %(time)s") % values)
+    if "times" in condition:
+        times = int(_seconds(condition, "times"))
+        text = ngettext("%(times)d time in %(time)s", "%(times)d times in %(time)s", times)
+        found.append(text % {"times": times, "time": window})
+    if "for_seconds" in condition:
+        found.append(
+            pgettext("condition", "for %(time)s")
+            % {"time": span_text(_seconds(condition, "for_seconds"))}
+        )
+    return ", ".join(found) or _("whenever it happens")
+
+
+def span_text(seconds: float) -> str:
+    """How long, roughly: two units at most."""
+    minutes, hours = int(seconds) // 60, int(seconds) // 3600
+    if seconds < 120:
+        return _("%(seconds)d s") % {"seconds": seconds}
+    if minutes < 120:
+        return _("%(minutes)d min") % {"minutes": minutes}
+    if hours < 48:
+        rest = minutes % 60
+        text = _("%(hours)d h %(minutes)d min") if rest else _("%(hours)d h")
+        return text % {"hours": hours, "minutes": rest}
+    return _("%(days)d d") % {"days": hours // 24}
+
+
+def message_of(notice: Notice, channel: Channel) -> Message:
+    """What ``notice`` says, in the language of the channel."""
+    with translation.override(channel.language):
+        number = f"notice_{notice.resent_of_id or notice.pk}"
+        if notice.incident is None:
+            return _test_message(notice, channel, number)
+        return _message(notice, notice.incident, number)
+
+
+def digest_of(notices: Sequence[Notice], channel: Channel) -> Message:
+    """Many notices as one message: robots take 20 a minute, and people less."""
+    parts = [message_of(each, channel) for each in notices]
+    with translation.override(channel.language):
+        title = _("%(count)d alerts") % {"count": len(parts)}
+        return Message(
+            id=parts[0].id,
+            title=title,
+            lines=tuple(each.title for each in parts),
+            short=f"{title}: {'; '.join(each.short for each in parts)}",
+            at=parts[-1].at,
+            event="incident.digest",
+            links=((_("All incidents"), _absolute(INCIDENTS)),),
+        )
+
+
+def incident_address(incident: Incident) -> str:
+    """The page of an incident, as people reach it from elsewhere."""
+    return _absolute(f"{INCIDENTS}{incident.pk}/change/")
+
+
+def _message(notice: Notice, incident: Incident, number: str) -> Message:
+    what = sentence(incident)
+    title = one_line(f"{_heading(notice, incident)} {what}")
+    page = incident.address
+    links = [(_("Incident"), incident_address(incident))]
+    if page.startswith("/") and not page.startswith("//"):
+        links.append((_("Page"), _absolute(page)))
+    return Message(
+        id=number,
+        title=title,
+        lines=tuple(_lines(incident, what)),
+        short=title,
+        at=_moment(notice, incident),
+        event=f"incident.{notice.kind}",
+        links=tuple(links),
+        thread=f"incident-{incident.pk}",
+        data=_data(notice, incident, what),
+    )
+
+
+def _test_message(notice: Notice, channel: Channel, number: str) -> Message:
+    title = _("Test of the channel %(name)s") % {"name": channel.name}
+    return Message(
+        id=number,
+        title=title,
+        lines=(_("This is a test. If you can read it, alerts reach you by this channel."),),
+        short=title,
+        at=notice.created_at,
+        event="test",
+        links=((_("All incidents"), _absolute(INCIDENTS)),),
+        data={"channel": channel.name, "notice": notice.kind},
+    )
+
+
+def _heading(notice: Notice, incident: Incident) -> str:
+    severity = str(Severity(incident.severity).label)
+    before = _HEADINGS.get(notice.kind)
+    over = notice.kind != NoticeKind.RECOVERED and incident.state != IncidentState.OPEN
+    if before is None and over:
+        # It could not be told in time.
+        before = _("Over by now")
+    return f"[{severity}] {before}:" if before else f"[{severity}]"
+
+
+def _lines(incident: Incident, what: str) -> list[str]:
+    project = incident.project
+    where = _("the platform") if project is None else str(project)
+    rows = [
+        _("What: %(what)s") % {"what": what},
+        _("Where: %(where)s") % {"where": where},
+        _("Rule: %(rule)s") % {"rule": incident.rule},
+        _("Since: %(time)s") % {"time": time_text(incident.opened_at)},
+    ]
+    if incident.count > 1:
+        rows.append(_("Times: %(count)d") % {"count": incident.count})
+    if incident.ended_at is not None:
+        lasted = span_text((incident.ended_at - incident.opened_at).total_seconds())
+        values = {"time": time_text(incident.ended_at), "span": lasted}
+        rows.append(_("Over: %(time)s, after %(span)s") % values)
+    if incident.acknowledged_at is not None and incident.acknowledged_by is not None:
+        who = incident.acknowledged_by.get_username()
+        rows.append(_("Acknowledged by: %(who)s") % {"who": who})
+    return [one_line(row) for row in rows]
+
+
+def _data(notice: Notice, incident: Incident, what: str) -> dict[str, Any]:
+    project = incident.project
+    return {
+        "notice": notice.kind,
+        "incident": incident.pk,
+        "project": None if project is None else project.slug,
+        "rule": incident.rule,
+        "source": incident.source,
+        "key": incident.key,
+        "severity": incident.severity,
+        "state": incident.state,
+        "facts": incident.facts,
+        "value": incident.value,
+        "condition": incident.condition,
+        "count": incident.count,
+        "opened_at": incident.opened_at.isoformat(),
+        "seen_at": incident.seen_at.isoformat(),
+        "ended_at": incident.ended_at.isoformat() if incident.ended_at else None,
+        "acknowledged": incident.acknowledged_at is not None,
+        "text": what,
+        "url": incident_address(incident),
+    }
+
+
+def _series_sentence(incident: Incident) -> str:
+    values = {
+        "series": f"{incident.source} {incident.key}".rstrip(),
+        "value": _shown(incident.value),
+        "condition": condition_text(incident.condition),
+    }
+    if incident.value is None:
+        return one_line(_("%(series)s: %(condition)s") % values)
+    return one_line(_("%(series)s is %(value)s (alert: %(condition)s)") % values)
+
+
+def _moment(notice: Notice, incident: Incident) -> datetime:
+    if notice.kind == NoticeKind.RECOVERED and incident.ended_at is not None:
+        return incident.ended_at
+    return incident.opened_at if notice.kind == NoticeKind.OPENED else notice.created_at
+
+
+def time_text(at: datetime) -> str:
+    """In the time zone of the installation, which is named."""
+    return f"{timezone.localtime(at, timezone.get_default_timezone()):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return one_line(value)
+    shown = round(value, 2)
+    return str(number_format(int(shown) if shown == int(shown) else shown, force_grouping=True))
+
+
+def _seconds(condition: Mapping[str, Any], name: str) -> float:
+    value = condition.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _absolute(path: str) -> str:
+    return f"{settings.PUBLIC_URL}{path}"

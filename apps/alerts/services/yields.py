@@ -1,0 +1,196 @@
+"""Notes what every run has brought, judges it, and keeps where each job stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
+
+from apps.access.models import User
+from apps.access.services import changes, record, snapshot
+from apps.alerts.engine.yields import Brought, judge
+from apps.alerts.models import JobYield, YieldPolicy, YieldWatch
+from apps.alerts.queries.yields import interval_of, past_of, policy_of
+from apps.jobs.models import Job, Run
+from apps.jobs.states import FINAL, RunState, Trigger
+from apps.queuestats.queries import RunBooks, books_of
+from yardkit import failpoints
+
+# The last counters of a run may come after its end, or never, from one that never counted.
+WAIT_FOR_COUNTERS: Final = timedelta(minutes=10)
+# Runs that were noted as ended so late that later ones were written down already.
+OVERLAP: Final = timedelta(hours=1)
+# What is there already when this is asked for the first time.
+FIRST_TIME: Final = timedelta(days=120)
+KEPT: Final = timedelta(days=400)
+BATCH: Final = 200
+
+
+def record_yields(*, now: datetime, since: datetime | None = None, limit: int = BATCH) -> int:
+    """Write down what the runs brought that have ended since then; how many were.
+
+    Without ``since``: since the last that was written.
+
+    Repeats change nothing: a run is written once, with its judgement, in one transaction. May be
+    killed anywhere. The monitor calls this every few seconds; two at once do no harm.
+    """
+    runs = list(_unwritten(now, since)[:limit])
+    books = books_of(run.owner for run in runs)
+    written = 0
+    for run in runs:
+        its = books[run.owner]
+        if not its.final and run.ended_at and now - run.ended_at < WAIT_FOR_COUNTERS:
+            continue
+        written += _write(run, its, now)
+        failpoints.hit("alerts.yield_written")
+    return written
+
+
+def _unwritten(now: datetime, since: datetime | None) -> QuerySet[Run]:
+    """Those that have ended, earliest first, so that each finds its past written."""
+    if since is None:
+        newest = JobYield.objects.order_by("-ended_at").values_list("ended_at", flat=True).first()
+        since = now - FIRST_TIME if newest is None else newest - OVERLAP
+    written = JobYield.objects.filter(run=OuterRef("pk"))
+    return (
+        Run.objects.filter(~Exists(written), state__in=FINAL, ended_at__gte=since)
+        .select_related("job")
+        .order_by("ended_at", "id")
+    )
+
+
+@transaction.atomic
+def _write(run: Run, books: RunBooks, now: datetime) -> bool:
+    job, ended_at = run.job, run.ended_at or now
+    # Runs of one job are judged one after the other, whoever does it.
+    watch, _made = YieldWatch.objects.select_for_update().get_or_create(
+        job=job, defaults={"project_id": job.project_id}
+    )
+    row = JobYield(
+        project_id=job.project_id,
+        job=job,
+        run=run.pk,
+        state=run.state,
+        trigger=run.trigger,
+        started_at=run.started_at,
+        ended_at=ended_at,
+        recorded_at=now,
+        items=_items(run, books),
+        pages=books.pages,
+        success=books.success,
+        failed=books.failed,
+        fields=books.fields,
+    )
+    policy = policy_of(job)
+    row.judged = row.items is not None and _is_comparable(run)
+    if row.judged:
+        told = judge(_brought(row), past_of(job, before=ended_at, policy=policy), policy.limits)
+        row.usual = told.usual.as_dict() if told.usual else {}
+        row.findings = told.findings
+    if JobYield.objects.filter(run=run.pk).exists():
+        return False
+    row.save(force_insert=True)
+    _stand(watch, row, policy)
+    JobYield.objects.filter(job=job, ended_at__lt=now - KEPT).delete()
+    failpoints.hit("alerts.before_yield_commit")
+    return True
+
+
+def _items(run: Run, books: RunBooks) -> int | None:
+    """None for what does not count items at all, such as a command of somebody's own."""
+    if books.reported:
+        return books.items
+    counted = JobYield.objects.filter(job=run.job, items__isnull=False)
+    return 0 if counted.exists() else None
+
+
+def _is_comparable(run: Run) -> bool:
+    """It ended well, and did what the job always does.
+
+    What a person started with arguments of its own is a trial. A run that failed has an alarm of
+    its own, and what it brought until then says nothing of the site.
+    """
+    trial = run.trigger == Trigger.PERSON and run.arguments != run.job.arguments
+    return run.state == RunState.EXITED and not trial
+
+
+def _brought(row: JobYield) -> Brought:
+    return Brought(
+        day=row.ended_at.astimezone(ZoneInfo(row.job.time_zone)).date(),
+        items=row.items or 0,
+        success=row.success,
+        failed=row.failed,
+        fields=row.fields,
+    )
+
+
+def _stand(watch: YieldWatch, row: JobYield, policy: YieldPolicy) -> None:
+    """Where the job stands now; a run that ended before the newest one changes nothing."""
+    if row.judged and (watch.run_ended_at is None or watch.run_ended_at <= row.ended_at):
+        since = {one["kind"]: one["since"] for one in watch.findings}
+        ended = row.ended_at.isoformat()
+        watch.findings = [{**one, "since": since.get(one["kind"], ended)} for one in row.findings]
+        watch.unusual = bool(row.findings)
+        watch.run, watch.run_ended_at = row.run, row.ended_at
+    is_good = row.state == RunState.EXITED and row.items != 0
+    if is_good and (watch.good_at is None or watch.good_at <= row.ended_at):
+        watch.good_run, watch.good_at = row.run, row.ended_at
+    _until_stale(watch, row.job, policy)
+    watch.save()
+
+
+def _until_stale(watch: YieldWatch, job: Job, policy: YieldPolicy) -> None:
+    watch.usual_seconds = watch.stale_at = None
+    if watch.good_at is not None:
+        interval = interval_of(job, good_at=watch.good_at, limits=policy.limits)
+        watch.usual_seconds, watch.stale_at = interval.usual_seconds, interval.stale_at
+
+
+@transaction.atomic
+def set_policy(*, job: Job, values: Mapping[str, Any], actor: User | None) -> YieldPolicy:
+    """Change what of a job's yield is watched; from the next run on, staleness at once.
+
+    Args:
+        values: fields of ``YieldPolicy``.
+
+    Raises:
+        ValidationError: a limit that makes no sense, by field.
+    """
+    YieldPolicy.objects.get_or_create(job=job)
+    policy = YieldPolicy.objects.select_for_update().select_related("job").get(job=job)
+    before = snapshot(policy)
+    for name, value in values.items():
+        setattr(policy, name, value)
+    policy.full_clean(exclude=["job"])
+    policy.save(update_fields=[*values, "updated_at"])
+    old, new = changes(before, snapshot(policy))
+    old, new = ({k: v for k, v in side.items() if k in values} for side in (old, new))
+    if new:
+        record(
+            actor=actor,
+            action="alerts.change_yield_policy",
+            obj=job,
+            project=job.project_id,
+            before=old,
+            after=new,
+        )
+    watch = YieldWatch.objects.select_for_update().filter(job=job).first()
+    if watch is not None:
+        _until_stale(watch, job, policy)
+        watch.save(update_fields=["usual_seconds", "stale_at"])
+    return policy
+
+
+@transaction.atomic
+def learn_anew(*, job: Job, now: datetime, actor: User | None) -> YieldPolicy:
+    """What the job brings from now on is the usual: the site has changed, and that is right.
+
+    What was found is over; nothing is found until there are enough runs to compare with.
+    """
+    policy = set_policy(job=job, values={"learn_from": now}, actor=actor)
+    YieldWatch.objects.filter(job=job).update(findings=[], unusual=False)
+    return policy

@@ -1,0 +1,130 @@
+"""Books that do not balance: something was lost, or counted wrongly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from django.db.models import F, Max, Q
+from django.utils.translation import gettext_lazy as _
+
+from apps.alerts.engine.events import ConditionSource, Happening
+from apps.alerts.sources.pages import change_page, list_page
+from apps.queuestats.models import RunCounter
+from apps.requeststore.models import ShardReport
+from apps.requeststore.queries.standing import standings
+from apps.routing.models import RouterReport
+from apps.routing.queries.books import books
+from apps.seeds.models import SegmentReport
+
+# Books are sums over many rows: they are read again after so long.
+EVERY_SECONDS: Final = 30.0
+# Of runs that have ended, the books of so many newest executions are looked at.
+NEWEST: Final = 2_000
+MOST: Final = 100
+
+
+class Unbalanced:
+    """Runs, frontiers, routers and stored requests whose equations do not hold."""
+
+    name = "books.unbalanced"
+    title: object = _("books do not balance")
+    sentence: object = _(
+        "the books of %(of)s do not balance: %(left)s on one side, %(right)s on the other"
+    )
+    facts: tuple[str, ...] = ("of", "kind", "left", "right")
+
+    def __init__(self) -> None:
+        self._read_at = float("-inf")
+        self._found: tuple[Happening, ...] = ()
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each set of books."""
+        if time.monotonic() - self._read_at >= EVERY_SECONDS:
+            self._found = (*_runs(at), *_seeds(at), *_routing(at), *_requests(at))
+            self._read_at = time.monotonic()
+        yield from self._found
+
+
+def _runs(at: datetime) -> Iterator[Happening]:
+    done = F("success") + F("failed") + F("queued") + F("in_flight")
+    given_up = F("skipped") + F("timed_out") + F("refused") + F("cancelled")
+    wrong = ~Q(total=done) | ~Q(sent=F("returned") + given_up + F("out") - F("retried"))
+    newest = RunCounter.objects.aggregate(pk=Max("pk"))["pk"] or 0
+    rows = RunCounter.objects.filter(Q(final=False) | Q(pk__gt=newest - NEWEST)).filter(wrong)
+    for row in rows.order_by("-pk")[:MOST]:
+        run = row.owner.removeprefix("run:")
+        right = row.success + row.failed + row.queued + row.in_flight
+        yield _unbalanced(
+            "run", row.owner, row.project_id, row.total, right, at, change_page("jobs/run", run)
+        )
+
+
+def _seeds(at: datetime) -> Iterator[Happening]:
+    ended = F("succeeded") + F("failed") + F("ignored") + F("forgotten")
+    rows = SegmentReport.objects.exclude(added=F("pending") + F("leased") + ended)
+    told = set()
+    for row in rows.select_related("frontier").order_by("frontier_id", "pk")[:MOST]:
+        if row.frontier_id in told:
+            continue
+        told.add(row.frontier_id)
+        right = row.pending + row.leased + row.succeeded + row.failed + row.ignored
+        yield _unbalanced(
+            "frontier",
+            f"frontier:{row.frontier.name}",
+            row.frontier.project_id,
+            row.added,
+            right + row.forgotten,
+            at,
+            change_page("seeds/frontier", row.frontier_id),
+        )
+
+
+def _routing(at: datetime) -> Iterator[Happening]:
+    projects = RouterReport.objects.order_by("project_id").values_list("project_id", flat=True)
+    for project in projects.distinct()[:MOST]:
+        found = books(project)
+        if not found.balanced:
+            yield _unbalanced(
+                "router",
+                "router",
+                project,
+                found.received,
+                found.accounted,
+                at,
+                list_page("routing/routerreport", f"project={project}"),
+            )
+
+
+def _requests(at: datetime) -> Iterator[Happening]:
+    projects = set(ShardReport.objects.order_by().values_list("project_id", flat=True).distinct())
+    for (project, biz), found in standings(projects).items():
+        if not found.balanced:
+            known = found.new + found.taken + found.moving + found.expired + found.processed
+            yield _unbalanced(
+                "biz",
+                f"biz:{biz}",
+                project,
+                found.stored,
+                known,
+                at,
+                list_page("requeststore/shardreport"),
+            )
+
+
+def _unbalanced(
+    kind: str, of: str, project: int, left: int, right: int, at: datetime, address: str
+) -> Happening:
+    return Happening(
+        id=f"{project}:{of}",
+        project=project,
+        key=of,
+        at=at,
+        facts={"of": of, "kind": kind, "left": left, "right": right},
+        address=address,
+    )
+
+
+SOURCES: Final[tuple[ConditionSource, ...]] = (Unbalanced(),)

@@ -1,0 +1,106 @@
+"""Rules that need no configuration. One of the same name in a configuration changes each.
+
+They open incidents; whom they tell is said by ``defaults: {tell: [...]}`` of the platform's rules.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from django.utils.translation import gettext_lazy as _
+
+from apps.alerts.engine.rules import CRITICAL, INFO, WARNING, Recover, Rule, When
+from yardkit import topology
+
+
+def _condition(name: str, event: str, title: object, seconds: float, severity: str) -> Rule:
+    return Rule(
+        name=name,
+        event=event,
+        title=title,
+        when=When(for_seconds=seconds),
+        severity=severity,
+    )
+
+
+RULES: Final = (
+    _condition("daemon silent", "daemon.silent", _("a process is silent"), 15, CRITICAL),
+    _condition("agent silent", "agent.silent", _("an agent is silent"), 30, WARNING),
+    _condition("host silent", "host.silent", _("a host is silent"), 15, CRITICAL),
+    _condition("queue without reader", "queue.unread", _("nobody reads a queue"), 60, CRITICAL),
+    _condition("dead letters held", "dead_letters.held", _("dead letters are held"), 0, WARNING),
+    _condition("outbox stuck", "outbox.stuck", _("the outbox is stuck"), 0, CRITICAL),
+    _condition("books unbalanced", "books.unbalanced", _("books do not balance"), 120, CRITICAL),
+    _condition("store node away", "store.node_away", _("a storage node is away"), 30, CRITICAL),
+    _condition(
+        "store node under pressure",
+        "store.node_slow",
+        _("a storage node is under pressure"),
+        0,
+        WARNING,
+    ),
+    _condition("shard problem", "store.shard", _("a shard has a problem"), 0, WARNING),
+    _condition(
+        "request queue problem", "store.queue", _("a request queue has a problem"), 0, CRITICAL
+    ),
+    _condition("requests late", "requests.late", _("stored requests will be late"), 0, WARNING),
+    Rule(
+        name="log lines waiting",
+        series="queue.ready",
+        label=topology.LOGS.name,
+        title=_("log lines wait"),
+        when=When(above=10_000, for_seconds=60),
+        recover=Recover(below=8_000),
+    ),
+    Rule(name="run failed", event="run.failed", title=_("a run failed")),
+    Rule(name="run lost", event="run.lost", title=_("a run was lost")),
+    Rule(name="run missed", event="run.missed", title=_("a planned run was missed")),
+    Rule(name="run late", event="run.late", title=_("a planned run began late"), severity=INFO),
+    _condition("run waiting", "run.waiting", _("a run waits for a host"), 0, WARNING),
+    Rule(name="build failed", event="build.failed", title=_("a build failed")),
+    Rule(
+        name="webhook refused",
+        event="delivery.failed",
+        title=_("a webhook was refused"),
+        # A stranger may send anything to a public address.
+        when=When(times=3, in_seconds=600),
+        severity=INFO,
+    ),
+    Rule(
+        name="new error",
+        event="log.new_error",
+        title=_("a new kind of error in a log"),
+        severity=INFO,
+    ),
+    Rule(name="harvest failed", event="harvest.failed", title=_("a harvest failed")),
+    Rule(name="harvest gap", event="harvest.gap", title=_("a harvest has left records out")),
+    _condition(
+        "routing target away",
+        "routing.target_away",
+        _("a target of the router is away"),
+        30,
+        CRITICAL,
+    ),
+    _condition(
+        "routing inbound away",
+        "routing.inbound_away",
+        _("an inbound of the router is away"),
+        30,
+        CRITICAL,
+    ),
+    _condition(
+        "routing dead letters",
+        "routing.dead_letters",
+        _("the router has dead letters"),
+        0,
+        WARNING,
+    ),
+    _condition("pool empty", "pool.empty", _("a resource pool is empty"), 60, WARNING),
+    _condition(
+        "configuration not applied",
+        "config.not_applied",
+        _("a configuration cannot be applied"),
+        15,
+        WARNING,
+    ),
+)

@@ -1,0 +1,236 @@
+"""What holds the platform together: processes, agents, hosts, queues, outbox, dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from django.db.models import Count, Max, Min
+from django.utils.translation import gettext_lazy as _
+
+from apps.agents.models import Agent
+from apps.agents.states import ALIVE_FOR, AgentMode
+from apps.alerts.engine.events import ConditionSource, Happening, NotKnown
+from apps.alerts.queries.samples import Watched, read_samples
+from apps.alerts.sources.pages import change_page, list_page
+from apps.jobs.engine.placement import ONLINE_SECONDS
+from apps.jobs.models import Host
+from apps.jobs.states import HostMode
+from apps.runtime.models import DeadLetter, OutboxMessage
+from apps.runtime.queries import LIVE_SECONDS, database_now, live_daemons, stale_daemons
+from apps.runtime.services import steady_for
+from apps.runtime.states import DeadLetterState
+
+REASON: Final = 200
+PURPOSE: Final = "alerts.watching"
+# Nobody is called silent before somebody has watched for so long: when the database was away, no
+# heartbeat could be written, and everybody would seem dead at its return.
+STEADY: Final = timedelta(seconds=30)
+STEADY_GAP: Final = timedelta(seconds=20)
+# A message of the outbox waits that long only when nothing can be published.
+STUCK: Final = timedelta(seconds=60)
+# How far back it is looked since when nobody has read a queue.
+UNREAD_SECONDS: Final = 300
+# Gauges of apps.queuestats.
+READY: Final = "queue.ready"
+CONSUMERS: Final = "queue.consumers"
+
+
+class DaemonSilent:
+    """Processes that never said good-bye and are silent; a person may forget their rows."""
+
+    name = "daemon.silent"
+    title: object = _("a process is silent")
+    sentence: object = _("%(kind)s %(name)s on %(host)s is silent; %(living)s others live")
+    facts: tuple[str, ...] = ("kind", "name", "host", "living")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each."""
+        now = _steady()
+        rows = list(stale_daemons(now=now))
+        living = dict(live_daemons(now=now).order_by().values_list("kind").annotate(Count("pk")))
+        for row in rows:
+            yield Happening(
+                id=f"daemon:{row.kind}:{row.name}",
+                project=None,
+                key=f"daemon:{row.kind}:{row.name}",
+                at=row.beat_at + timedelta(seconds=LIVE_SECONDS),
+                facts={
+                    "kind": row.kind,
+                    "name": row.name,
+                    "host": row.host,
+                    "living": living.get(row.kind, 0),
+                },
+                address="/admin/",
+            )
+
+
+class AgentSilent:
+    """Agents whose heartbeats do not come, while somebody listens for them."""
+
+    name = "agent.silent"
+    title: object = _("an agent is silent")
+    sentence: object = _("agent %(agent)s sends no heartbeats")
+    facts: tuple[str, ...] = ("agent", "id")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each that is not switched off."""
+        now = _steady()
+        centers = live_daemons(kind="center", now=now).filter(started_at__lt=now - STEADY)
+        if not centers.exists():
+            raise NotKnown
+        rows = Agent.objects.exclude(mode=AgentMode.DISABLED).filter(
+            heartbeat_at__lte=now - ALIVE_FOR
+        )
+        for row in rows.order_by("pk").only("pk", "name", "agent_id", "heartbeat_at"):
+            yield Happening(
+                id=f"agent:{row.agent_id}",
+                project=None,
+                key=f"agent:{row.agent_id}",
+                at=(row.heartbeat_at or now) + ALIVE_FOR,
+                facts={"agent": str(row), "id": row.agent_id},
+                address=change_page("agents/agent", row.pk),
+            )
+
+
+class HostSilent:
+    """Hosts whose runner does not report."""
+
+    name = "host.silent"
+    title: object = _("a host is silent")
+    sentence: object = _("host %(host)s does not report; %(running)s runs were on it")
+    facts: tuple[str, ...] = ("host", "running")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each that is not switched off."""
+        now = _steady()
+        silent = timedelta(seconds=ONLINE_SECONDS)
+        rows = Host.objects.exclude(mode=HostMode.DISABLED).filter(beat_at__lte=now - silent)
+        for row in rows.order_by("pk"):
+            yield Happening(
+                id=f"host:{row.name}",
+                project=None,
+                key=f"host:{row.name}",
+                at=row.beat_at + silent,
+                facts={"host": row.name, "running": row.running},
+                address=change_page("jobs/host", row.pk),
+            )
+
+
+class QueueUnread:
+    """Queues in which something waits and which nobody reads, by their stored samples."""
+
+    name = "queue.unread"
+    title: object = _("nobody reads a queue")
+    sentence: object = _("%(ready)s messages wait in %(queue)s, and nobody reads it")
+    facts: tuple[str, ...] = ("queue", "ready")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each queue of which both figures are known."""
+        found = read_samples({READY, CONSUMERS}, window=UNREAD_SECONDS, now=at)
+        readers = {
+            (each.project, each.label): dict(zip(each.line.times, each.line.values, strict=True))
+            for each in found.by_name[CONSUMERS]
+        }
+        for queue in found.by_name[READY]:
+            known = readers.get((queue.project, queue.label))
+            since = _unread_since(queue, known, at.timestamp()) if known else None
+            if since is None:
+                continue
+            yield Happening(
+                id=f"queue:{queue.project or ''}:{queue.label}",
+                project=queue.project,
+                key=queue.label,
+                at=datetime.fromtimestamp(since, UTC),
+                facts={"queue": queue.label, "ready": int(queue.line.values[-1])},
+            )
+
+
+class DeadLettersHeld:
+    """Messages that nobody could use wait for a person."""
+
+    name = "dead_letters.held"
+    title: object = _("dead letters are held")
+    sentence: object = _("%(count)s dead letters of %(queue)s are held; the newest: %(reason)s")
+    facts: tuple[str, ...] = ("queue", "count", "reason")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each queue."""
+        rows = (
+            DeadLetter.objects.filter(state=DeadLetterState.HELD)
+            .order_by()
+            .values("queue")
+            .annotate(count=Count("pk"), oldest=Min("died_at"), newest=Max("pk"))
+        )
+        found = list(rows)
+        newest = DeadLetter.objects.defer("body").in_bulk([each["newest"] for each in found])
+        for each in found:
+            letter = newest.get(each["newest"])
+            yield Happening(
+                id=f"queue:{each['queue']}",
+                project=None,
+                key=each["queue"] or "?",
+                at=each["oldest"],
+                facts={
+                    "queue": each["queue"] or "?",
+                    "count": each["count"],
+                    "reason": letter.reason[:REASON] if letter is not None else "",
+                },
+                address=list_page("runtime/deadletter"),
+            )
+
+
+class OutboxStuck:
+    """What was committed cannot be published."""
+
+    name = "outbox.stuck"
+    title: object = _("the outbox is stuck")
+    sentence: object = _("%(count)s messages wait to be published (%(reason)s)")
+    facts: tuple[str, ...] = ("count", "reason")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One, since the oldest was a minute old."""
+        now = database_now()
+        # In the order of their making; the ids have an index and the times have none.
+        oldest = OutboxMessage.objects.order_by("pk").first()
+        if oldest is None or oldest.created_at > now - STUCK:
+            return
+        yield Happening(
+            id="outbox",
+            project=None,
+            key="outbox",
+            at=oldest.created_at + STUCK,
+            facts={"count": OutboxMessage.objects.count(), "reason": oldest.error[:REASON]},
+        )
+
+
+def _steady() -> datetime:
+    """The database's time; ``NotKnown`` until somebody has watched for a while without a pause."""
+    now = database_now()
+    if steady_for(purpose=PURPOSE, gap=STEADY_GAP, now=now) < STEADY:
+        raise NotKnown
+    return now
+
+
+def _unread_since(queue: Watched, readers: dict[int, float], now: float) -> float | None:
+    """Since when something waits and nobody reads; None: it is not so, or nobody knows."""
+    times, values = queue.line.times, queue.line.values
+    since: float | None = None
+    last = now
+    for place in range(len(times) - 1, -1, -1):
+        second = times[place]
+        if values[place] <= 0 or readers.get(second, 1) > 0 or last - second > 30:
+            break
+        since, last = second, second
+    return since
+
+
+SOURCES: Final[tuple[ConditionSource, ...]] = (
+    DaemonSilent(),
+    AgentSilent(),
+    HostSilent(),
+    QueueUnread(),
+    DeadLettersHeld(),
+    OutboxStuck(),
+)

@@ -1,0 +1,56 @@
+"""What the router cannot bring anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from django.db.models import Sum
+from django.utils.translation import gettext_lazy as _
+
+from apps.alerts.engine.events import ConditionSource, Happening
+from apps.routing.models import RoutedItem, Tally
+from apps.routing.states import ItemState
+
+REASON: Final = 200
+# Nobody wants to know it more exactly, and counting more takes long.
+MOST: Final = 1_000
+PAGE: Final = "/admin/routing/routeditem/dead-letters"
+
+
+class DeadLetters:
+    """Items that no router could treat, until somebody submits them again or they are forgotten."""
+
+    name = "routing.dead_letters"
+    title: object = _("the router has dead letters")
+    sentence: object = _("%(count)s items of the router are dead; the newest: %(reason)s")
+    facts: tuple[str, ...] = ("count", "inbound", "outbound", "reason")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each project; ``count`` is 1000 for more."""
+        # By the counters it is known cheaply who ever had any.
+        ever = Tally.objects.filter(what=ItemState.DEAD).order_by().values("project")
+        for project in ever.annotate(total=Sum("amount")).filter(total__gt=0):
+            pk = project["project"]
+            rows = RoutedItem.objects.filter(project=pk, state=ItemState.DEAD, replaced_by=None)
+            newest = rows.defer("item", "steps").order_by("-pk").first()
+            oldest = rows.order_by("pk").values_list("ended_at", flat=True).first()
+            if newest is None:
+                continue
+            yield Happening(
+                id=f"project:{pk}",
+                project=pk,
+                key="router",
+                at=oldest or at,
+                facts={
+                    "count": rows[:MOST].count(),
+                    "inbound": newest.inbound,
+                    "outbound": newest.outbound,
+                    "reason": (newest.detail or newest.reason)[:REASON],
+                },
+                address=f"{PAGE}?project={pk}",
+            )
+
+
+SOURCES: Final[tuple[ConditionSource, ...]] = (DeadLetters(),)

@@ -1,0 +1,174 @@
+"""Runs that fail, are lost, begin late or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import CharField, OuterRef, QuerySet, Subquery
+from django.utils.translation import gettext_lazy as _
+
+from apps.alerts.engine.events import ConditionSource, EventSource, Happening
+from apps.alerts.sources.newest import oldest_to_read
+from apps.alerts.sources.pages import change_page, list_page
+from apps.jobs.models import Job, PlannedRun, Run, RunMove
+from apps.jobs.states import PlanOutcome, RunState
+
+# Moves and planned runs are read by their ids, so many at least: times have no index there.
+NEWEST: Final = 20_000
+REASON: Final = 200
+# A run that was not placed on a host so long after it should have been waits for something.
+WAITS: Final = timedelta(minutes=5)
+_ENDS: Final = (RunState.EXITED, RunState.FAILED, RunState.LOST)
+
+
+class RunEnded:
+    """Runs that ended badly, by the move that ended them; over when a later run succeeds."""
+
+    facts: tuple[str, ...] = ("job", "run", "reason")
+
+    def __init__(self, name: str, title: object, sentence: object, state: RunState) -> None:
+        self.name = name
+        self.title = title
+        self.sentence = sentence
+        self._state = state
+
+    def since(self, at: datetime) -> Iterator[Happening]:
+        """One of each run."""
+        rows = RunMove.objects.filter(
+            pk__gt=_oldest(RunMove, "at", at), to_state=self._state, at__gte=at
+        )
+        for move in rows.select_related("run__job").order_by("pk"):
+            run = move.run
+            yield Happening(
+                id=f"run:{run.pk}",
+                project=run.job.project_id,
+                key=f"job:{run.job_id}",
+                at=move.at,
+                facts={
+                    "job": run.job.name,
+                    "run": run.pk,
+                    "reason": (run.reason or move.reason)[:REASON],
+                },
+                address=change_page("jobs/run", run.pk),
+            )
+
+    def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
+        """Jobs whose newest run that has ended was a success."""
+        ends = Run.objects.filter(job=OuterRef("pk"), state__in=_ENDS).order_by("-pk")
+        found = _of_jobs(open_keys, ends.values("state"))
+        return {key for key, state in found.items() if state == RunState.EXITED}
+
+
+class Planned:
+    """Planned runs with this outcome; over when a later one was started in time."""
+
+    facts: tuple[str, ...] = ("job", "planned_at", "reason")
+
+    def __init__(self, name: str, title: object, sentence: object, outcome: PlanOutcome) -> None:
+        self.name = name
+        self.title = title
+        self.sentence = sentence
+        self._outcome = outcome
+
+    def since(self, at: datetime) -> Iterator[Happening]:
+        """One of each planned run."""
+        rows = PlannedRun.objects.filter(
+            pk__gt=_oldest(PlannedRun, "decided_at", at),
+            outcome=self._outcome,
+            decided_at__gte=at,
+        )
+        for row in rows.select_related("schedule__job").order_by("pk"):
+            job = row.schedule.job
+            yield Happening(
+                id=f"planned:{row.pk}",
+                project=job.project_id,
+                key=f"job:{job.pk}",
+                at=row.decided_at,
+                facts={
+                    "job": job.name,
+                    "planned_at": row.planned_at.isoformat(timespec="minutes"),
+                    "reason": row.reason[:REASON],
+                },
+                address=list_page("jobs/plannedrun", f"schedule__job__id__exact={job.pk}"),
+            )
+
+    def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
+        """Jobs whose newest planned run was started in time."""
+        planned = PlannedRun.objects.filter(schedule__job=OuterRef("pk")).order_by("-planned_at")
+        found = _of_jobs(open_keys, planned.values("outcome"))
+        return {key for key, outcome in found.items() if outcome == PlanOutcome.STARTED}
+
+
+class RunWaits:
+    """Runs that nobody starts: no host has room, or none suits them."""
+
+    name = "run.waiting"
+    title: object = _("a run waits for a host")
+    sentence: object = _("job %(job)s: run %(run)s waits to be started (%(reason)s)")
+    facts: tuple[str, ...] = ("job", "run", "reason")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each; not those that wait for another run, or for their time."""
+        rows = Run.objects.filter(
+            state=RunState.QUEUED, waits_for=None, created_at__lt=at - WAITS
+        ).exclude(not_before__gt=at - WAITS)
+        for run in rows.select_related("job").order_by("pk")[:1000]:
+            due = max(run.created_at, run.not_before or run.created_at)
+            yield Happening(
+                id=f"run:{run.pk}",
+                project=run.job.project_id,
+                key=f"run:{run.pk}",
+                at=due,
+                facts={
+                    "job": run.job.name,
+                    "run": run.pk,
+                    "reason": run.waiting_reason[:REASON],
+                },
+                address=change_page("jobs/run", run.pk),
+            )
+
+
+def _oldest(model: type[RunMove] | type[PlannedRun], field: str, at: datetime) -> int:
+    return oldest_to_read(model, field, at=at, page=NEWEST)
+
+
+def _job_of(key: str) -> int:
+    return int(key.removeprefix("job:"))
+
+
+def _of_jobs(open_keys: Iterable[str], newest: QuerySet[Any]) -> dict[str, str | None]:
+    """One value for each job, of rows that name their job by ``OuterRef``."""
+    jobs = Job.objects.filter(pk__in=[_job_of(key) for key in open_keys]).order_by()
+    found = jobs.values_list("pk", Subquery(newest[:1], output_field=CharField()))
+    return {f"job:{pk}": value for pk, value in found}
+
+
+SOURCES: Final[tuple[EventSource | ConditionSource, ...]] = (
+    RunEnded(
+        "run.failed",
+        _("a run failed"),
+        _("job %(job)s: run %(run)s failed (%(reason)s)"),
+        RunState.FAILED,
+    ),
+    RunEnded(
+        "run.lost",
+        _("a run was lost"),
+        _("job %(job)s: run %(run)s was lost (%(reason)s)"),
+        RunState.LOST,
+    ),
+    Planned(
+        "run.late",
+        _("a planned run began late"),
+        _("job %(job)s: the run planned for %(planned_at)s began late"),
+        PlanOutcome.LATE,
+    ),
+    Planned(
+        "run.missed",
+        _("a planned run was missed"),
+        _("job %(job)s: the run planned for %(planned_at)s was missed (%(reason)s)"),
+        PlanOutcome.MISSED,
+    ),
+    RunWaits(),
+)

@@ -1,0 +1,153 @@
+"""Stored requests: nodes that are away or slow, shards, queues, bizzes that will be late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from django.utils.translation import gettext_lazy as _
+
+from apps.alerts.engine.events import ConditionSource, Happening
+from apps.alerts.sources.pages import list_page
+from apps.requeststore.engine.forecasting import Lateness, Outlook
+from apps.requeststore.models import QueueReport, ShardReport
+from apps.requeststore.queries.health import NodeState, nodes
+from apps.requeststore.queries.outlook import standings
+
+REASON: Final = 200
+PAGE: Final = list_page("requeststore/queuereport")
+# Shards of one biz complain of the same; a page shows all.
+MOST: Final = 500
+
+
+class NodeTrouble:
+    """Storage nodes, or the queue server, in one of these states."""
+
+    facts: tuple[str, ...] = ("node", "state", "reason")
+
+    def __init__(
+        self, name: str, title: object, sentence: object, states: frozenset[NodeState]
+    ) -> None:
+        self.name = name
+        self.title = title
+        self.sentence = sentence
+        self._states = states
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each node."""
+        for line in nodes(at):
+            if line.state not in self._states:
+                continue
+            reason = line.row.problem
+            if line.state is NodeState.SLOW:
+                seconds, text = line.slow[0]
+                reason = f"{seconds:.1f} s: {text}"
+            yield Happening(
+                id=f"node:{line.row.name}",
+                project=None,
+                key=f"node:{line.row.name}",
+                at=line.row.since_at if line.state is NodeState.PROBLEM else line.row.reported_at,
+                facts={
+                    "node": line.row.name,
+                    "state": str(line.state),
+                    "reason": reason[:REASON],
+                },
+                address=PAGE,
+            )
+
+
+class ShardPressed:
+    """Shards with which something is wrong."""
+
+    name = "store.shard"
+    title: object = _("a shard has a problem")
+    sentence: object = _("a shard of %(biz)s on %(node)s: %(reason)s")
+    facts: tuple[str, ...] = ("biz", "node", "reason")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each biz and node."""
+        told = set()
+        for row in ShardReport.objects.exclude(problem="").order_by("pk")[:MOST]:
+            key = f"{row.biz}:{row.node}"
+            if (row.project_id, key) in told:
+                continue
+            told.add((row.project_id, key))
+            yield Happening(
+                id=f"shard:{row.project_id}:{key}",
+                project=row.project_id,
+                key=key,
+                at=row.reported_at,
+                facts={"biz": row.biz, "node": row.node, "reason": row.problem[:REASON]},
+                address=PAGE,
+            )
+
+
+class RequestQueueAway:
+    """Queues of stored requests that cannot be used."""
+
+    name = "store.queue"
+    title: object = _("a request queue has a problem")
+    sentence: object = _("the queue of %(biz)s: %(reason)s")
+    facts: tuple[str, ...] = ("biz", "reason")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each biz."""
+        for row in QueueReport.objects.exclude(problem="").order_by("pk")[:MOST]:
+            yield Happening(
+                id=f"queue:{row.project_id}:{row.biz}",
+                project=row.project_id,
+                key=f"biz:{row.biz}",
+                at=row.reported_at,
+                facts={"biz": row.biz, "reason": row.problem[:REASON]},
+                address=PAGE,
+            )
+
+
+class BizLate:
+    """Bizzes whose requests will not be done in the planned time, or stand still (seed S4.28)."""
+
+    name = "requests.late"
+    title: object = _("stored requests will be late")
+    sentence: object = _("%(biz)s: %(backlog)s requests wait and will be late (%(outlook)s)")
+    facts: tuple[str, ...] = ("biz", "backlog", "outlook", "lateness")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each biz."""
+        for each in standings(projects=None, now=at).bizzes:
+            forecast = each.forecast
+            late = forecast.lateness is not Lateness.NONE
+            if not late and forecast.outlook is not Outlook.STANDS:
+                continue
+            yield Happening(
+                id=f"biz:{each.project_id}:{each.biz}",
+                project=each.project_id,
+                key=f"biz:{each.biz}",
+                at=at,
+                facts={
+                    "biz": each.biz,
+                    "backlog": each.stored.backlog,
+                    "outlook": str(forecast.outlook),
+                    "lateness": str(forecast.lateness),
+                },
+                address=PAGE,
+            )
+
+
+SOURCES: Final[tuple[ConditionSource, ...]] = (
+    NodeTrouble(
+        "store.node_away",
+        _("a storage node is away"),
+        _("storage node %(node)s is away (%(state)s): %(reason)s"),
+        frozenset({NodeState.PROBLEM, NodeState.SILENT}),
+    ),
+    NodeTrouble(
+        "store.node_slow",
+        _("a storage node is under pressure"),
+        _("storage node %(node)s is slow: %(reason)s"),
+        frozenset({NodeState.SLOW}),
+    ),
+    ShardPressed(),
+    RequestQueueAway(),
+    BizLate(),
+)

@@ -1,0 +1,297 @@
+"""Builds, webhook deliveries, harvests, configurations that do not arrive, routing, pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import CharField, Count, F, Max, OuterRef, Q, QuerySet, Subquery
+from django.utils.translation import gettext_lazy as _
+
+from apps.alerts.engine.events import ConditionSource, EventSource, Happening
+from apps.alerts.sources.newest import oldest_to_read
+from apps.alerts.sources.pages import change_page, list_page
+from apps.configcenter.models import RunningVersion
+from apps.projects.models import Build, Delivery, Project
+from apps.projects.states import BuildState, Verdict
+from apps.routing.models import RouterReport
+from apps.routing.queries.reports import YOUNG, standing
+from apps.runtime.queries import live_daemons
+from apps.seeds.models import ResourcePool
+from apps.seeds.states import ResourceState
+from apps.sources.engine.progress import Why
+from apps.sources.models import Harvest
+from apps.sources.states import HarvestState
+
+# Rows are read by their ids, so many at least: times have no index there.
+NEWEST: Final = 5_000
+# Nothing lasts longer from its row to its end.
+BUILD_LASTS: Final = timedelta(days=1)
+HARVEST_LASTS: Final = timedelta(days=7)
+REASON: Final = 200
+# Of a gap: left out on purpose.
+TOO_OLD: Final = Why.EXPIRED
+_ENDS: Final = (BuildState.SUCCEEDED, BuildState.FAILED, BuildState.LOST)
+
+
+class BuildFailed:
+    """Builds that failed; over when a later one of the project succeeds."""
+
+    name = "build.failed"
+    title: object = _("a build failed")
+    sentence: object = _("build of %(tag)s failed at %(step)s (%(reason)s)")
+    facts: tuple[str, ...] = ("tag", "step", "reason")
+
+    def since(self, at: datetime) -> Iterator[Happening]:
+        """One of each build."""
+        oldest = oldest_to_read(Build, "created_at", at=at - BUILD_LASTS, page=NEWEST)
+        rows = Build.objects.filter(
+            pk__gt=oldest,
+            state__in=(BuildState.FAILED, BuildState.LOST),
+            ended_at__gte=at,
+        )
+        for build in rows.order_by("pk"):
+            yield Happening(
+                id=f"build:{build.pk}",
+                project=build.project_id,
+                key=f"project:{build.project_id}",
+                at=build.ended_at or at,
+                facts={"tag": build.tag, "step": build.step, "reason": build.reason[:REASON]},
+                address=change_page("projects/build", build.pk),
+            )
+
+    def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
+        """Projects whose newest build that has ended was a success."""
+        builds = Build.objects.filter(project=OuterRef("pk"), state__in=_ENDS).order_by("-pk")
+        found = _of_projects(open_keys, builds.values("state"))
+        return {key for key, state in found.items() if state == BuildState.SUCCEEDED}
+
+
+class DeliveryRefused:
+    """Webhooks that were not believed; over when a later one is."""
+
+    name = "delivery.failed"
+    title: object = _("a webhook was refused")
+    sentence: object = _("a webhook from %(from)s was refused (%(reason)s)")
+    facts: tuple[str, ...] = ("from", "code", "reason")
+
+    def since(self, at: datetime) -> Iterator[Happening]:
+        """One of each delivery."""
+        oldest = oldest_to_read(Delivery, "received_at", at=at, page=NEWEST)
+        rows = Delivery.objects.filter(pk__gt=oldest, verdict=Verdict.REFUSED, received_at__gte=at)
+        for row in rows.defer("body", "headers").order_by("pk"):
+            yield Happening(
+                id=f"delivery:{row.pk}",
+                project=row.project_id,
+                key=f"project:{row.project_id}",
+                at=row.received_at,
+                facts={
+                    "from": row.remote_address or "?",
+                    "code": row.code,
+                    "reason": row.reason[:REASON],
+                },
+                address=change_page("projects/delivery", row.pk),
+            )
+
+    def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
+        """Projects whose newest delivery was believed."""
+        deliveries = Delivery.objects.filter(project=OuterRef("pk")).order_by("-pk")
+        found = _of_projects(open_keys, deliveries.values("verdict"))
+        return {key for key, verdict in found.items() if verdict not in (None, Verdict.REFUSED)}
+
+
+class HarvestFailed:
+    """Harvests that ended with an error; over when a later one of the source is complete."""
+
+    name = "harvest.failed"
+    title: object = _("a harvest failed")
+    sentence: object = _("source %(source)s: the harvest failed (%(reason)s)")
+    facts: tuple[str, ...] = ("source", "reason")
+
+    def since(self, at: datetime) -> Iterator[Happening]:
+        """One of each harvest."""
+        for row in _harvests(at).filter(state=HarvestState.FAILED):
+            facts = {"source": row.source, "reason": row.error[:REASON]}
+            yield _of_harvest(row, facts, at)
+
+    def over(self, open_keys: Mapping[str, datetime], at: datetime) -> set[str]:
+        """Sources whose newest harvest that has ended is complete."""
+        return {key for key in open_keys if _newest_harvest(key) == HarvestState.COMPLETED}
+
+
+class HarvestGap:
+    """Harvests that left out records that were not too old."""
+
+    name = "harvest.gap"
+    title: object = _("a harvest has left records out")
+    sentence: object = _("source %(source)s: %(gaps)s gaps were not read")
+    facts: tuple[str, ...] = ("source", "gaps")
+
+    def since(self, at: datetime) -> Iterator[Happening]:
+        """One of each harvest with gaps."""
+        for row in _harvests(at):
+            gaps = [each for each in row.gaps if each.get("why") != TOO_OLD]
+            if gaps:
+                yield _of_harvest(row, {"source": row.source, "gaps": len(gaps)}, at)
+
+
+class NotApplied:
+    """Active versions that a living process cannot apply."""
+
+    name = "config.not_applied"
+    title: object = _("a configuration cannot be applied")
+    sentence: object = _("%(process)s cannot apply %(kind)s: %(reason)s")
+    facts: tuple[str, ...] = ("kind", "process", "reason")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each configuration, by the process that has had the problem for longest."""
+        rows = RunningVersion.objects.exclude(problem="").filter(
+            following__daemon__in=live_daemons(), following__boot=F("following__daemon__boot")
+        )
+        told: set[int] = set()
+        rows = rows.select_related("configuration", "following__daemon").order_by("applied_at")
+        for row in rows:
+            if row.configuration_id in told:
+                continue
+            told.add(row.configuration_id)
+            yield Happening(
+                id=f"configuration:{row.configuration_id}",
+                project=row.configuration.project_id,
+                key=f"configuration:{row.configuration_id}",
+                at=row.applied_at,
+                facts={
+                    "kind": row.configuration.kind,
+                    "process": str(row.following.daemon),
+                    "reason": row.problem[:REASON],
+                },
+                address=change_page("configcenter/configuration", row.configuration_id),
+            )
+
+
+class RoutingAway:
+    """Inbounds and outbounds that routers cannot use."""
+
+    facts: tuple[str, ...] = ("name", "problem", "routers")
+
+    def __init__(self, name: str, title: object, sentence: object, *, outbound: bool) -> None:
+        self.name = name
+        self.title = title
+        self.sentence = sentence
+        self._outbound = outbound
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each, of routers that have reported lately."""
+        projects = RouterReport.objects.filter(at__gt=at - YOUNG).order_by("project_id")
+        for project in projects.values_list("project_id", flat=True).distinct():
+            found = standing(project, at)
+            lines = found.outbounds if self._outbound else found.inbounds
+            for name, line in lines.items():
+                if not line.problem:
+                    continue
+                yield Happening(
+                    id=f"{project}:{name}",
+                    project=project,
+                    key=name,
+                    at=line.problem_since or at,
+                    facts={
+                        "name": name,
+                        "problem": line.problem[:REASON],
+                        "routers": line.troubled,
+                    },
+                    address=list_page("routing/routerreport", f"project={project}"),
+                )
+
+
+class PoolEmpty:
+    """Resource pools of which nothing can be had: all is leased, banned or switched off."""
+
+    name = "pool.empty"
+    title: object = _("a resource pool is empty")
+    sentence: object = _(
+        "nothing of the pool %(pool)s can be had: %(leased)s leased, %(banned)s banned"
+    )
+    facts: tuple[str, ...] = ("pool", "leased", "banned")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each; ``at`` is when the last one was taken."""
+        free = Q(resources__state=ResourceState.FREE, resources__available_at__lte=at)
+        over = Q(resources__state=ResourceState.LEASED, resources__leased_until__lt=at)
+        rows = (
+            ResourcePool.objects.filter(is_enabled=True)
+            .annotate(
+                there=Count("resources"),
+                free=Count("resources", filter=free | over),
+                leased=Count("resources", filter=Q(resources__state=ResourceState.LEASED)),
+                banned=Count("resources", filter=Q(resources__state=ResourceState.BANNED)),
+                used_at=Max("resources__last_used_at"),
+                banned_at=Max("resources__banned_at"),
+            )
+            .filter(there__gt=0, free=0)
+            .order_by("pk")
+        )
+        for pool in rows:
+            times = [each for each in (pool.used_at, pool.banned_at) if each is not None]
+            yield Happening(
+                id=f"pool:{pool.pk}",
+                project=pool.project_id,
+                key=f"pool:{pool.pk}",
+                at=max(times, default=datetime.fromtimestamp(0, UTC)),
+                facts={"pool": pool.name, "leased": pool.leased, "banned": pool.banned},
+                address=change_page("seeds/resourcepool", pool.pk),
+            )
+
+
+def _harvests(at: datetime) -> QuerySet[Harvest]:
+    oldest = oldest_to_read(Harvest, "started_at", at=at - HARVEST_LASTS, page=NEWEST)
+    return Harvest.objects.filter(pk__gt=oldest, ended_at__gte=at).order_by("pk")
+
+
+def _of_harvest(row: Harvest, facts: Mapping[str, str | int], at: datetime) -> Happening:
+    return Happening(
+        id=f"harvest:{row.pk}",
+        project=row.project_id,
+        key=f"source:{row.project_id}:{row.source}",
+        at=row.ended_at or at,
+        facts=facts,
+        address=change_page("sources/harvest", row.pk),
+    )
+
+
+def _of_projects(open_keys: Iterable[str], newest: QuerySet[Any]) -> dict[str, str | None]:
+    """One value for each project, of rows that name their project by ``OuterRef``."""
+    projects = Project.objects.filter(pk__in=[_number(key) for key in open_keys]).order_by()
+    found = projects.values_list("pk", Subquery(newest[:1], output_field=CharField()))
+    return {f"project:{pk}": value for pk, value in found}
+
+
+def _newest_harvest(key: str) -> str | None:
+    _word, project, source = key.split(":", 2)
+    rows = Harvest.objects.filter(project=int(project), source=source, ended_at__isnull=False)
+    return rows.order_by("-pk").values_list("state", flat=True).first()
+
+
+def _number(key: str) -> int:
+    return int(key.rpartition(":")[2])
+
+
+SOURCES: Final[tuple[EventSource | ConditionSource, ...]] = (
+    BuildFailed(),
+    DeliveryRefused(),
+    HarvestFailed(),
+    HarvestGap(),
+    NotApplied(),
+    RoutingAway(
+        "routing.target_away",
+        _("a target of the router is away"),
+        _("outbound %(name)s: %(problem)s"),
+        outbound=True,
+    ),
+    RoutingAway(
+        "routing.inbound_away",
+        _("an inbound of the router is away"),
+        _("inbound %(name)s: %(problem)s"),
+        outbound=False,
+    ),
+    PoolEmpty(),
+)

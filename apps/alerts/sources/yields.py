@@ -1,0 +1,138 @@
+"""What is unusual about the yield of jobs: conditions that rules may watch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy as _
+
+from apps.alerts.engine.events import ConditionSource, Fact, Happening
+from apps.alerts.engine.rules import INFO, Rule
+from apps.alerts.models import YieldWatch
+from apps.alerts.queries.yields import brings_now, interval_of, policy_of
+from apps.alerts.sources.pages import change_page
+
+
+class Unusual:
+    """The newest run of a job differs from those before it; over with the next usual run."""
+
+    def __init__(
+        self, kind: str, title: str | Promise, sentence: str | Promise, facts: tuple[str, ...]
+    ) -> None:
+        self.name = f"yield.{kind}"
+        self.title: object = title
+        # What is wrong in one line, made of the facts.
+        self.sentence: object = sentence
+        self.facts: tuple[str, ...] = ("job", "run", *facts)
+        self._kind = kind
+        self._facts = facts
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each job whose newest run was found so."""
+        rows = YieldWatch.objects.watched().filter(unusual=True).select_related("job")
+        for row in rows.order_by("pk"):
+            for finding in row.findings:
+                if finding["kind"] == self._kind:
+                    yield self._happening(row, finding)
+
+    def _happening(self, row: YieldWatch, finding: dict[str, Any]) -> Happening:
+        facts: dict[str, Fact] = {"job": row.job.name, "run": row.run or 0}
+        told = finding | _first_field(finding)
+        facts |= {name: told[name] for name in self._facts if told.get(name) is not None}
+        return Happening(
+            id=f"job:{row.job_id}",
+            project=row.project_id,
+            key=f"job:{row.job_id}",
+            at=datetime.fromisoformat(finding["since"]),
+            facts=facts,
+            address=_page(row.job_id),
+        )
+
+
+def _first_field(finding: dict[str, Any]) -> dict[str, Any]:
+    """Of a fall in coverage: the field that fell most, its shares in percent."""
+    if finding["kind"] != "coverage":
+        return {}
+    worst = finding["fields"][0]
+    return {
+        "field": worst["name"],
+        "percent": round(100 * worst["share"]),
+        "usual_percent": round(100 * worst["usual"]),
+        "fields": finding["count"],
+    }
+
+
+class Stale:
+    """For several times the usual interval no run of a job brought anything."""
+
+    name = "yield.stale"
+    title: object = _("a job brings nothing new any more")
+    sentence: object = _("job %(job)s: nothing new since run %(run)s")
+    facts: tuple[str, ...] = ("job", "run", "seconds", "usual_seconds")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each such job; not while a run of it is under way and has items."""
+        rows = YieldWatch.objects.watched().filter(stale_at__lt=at).select_related("job")
+        for row in rows.order_by("pk"):
+            if row.good_at is None:
+                continue
+            # Its cron may be another one since then.
+            interval = interval_of(row.job, good_at=row.good_at, limits=policy_of(row.job).limits)
+            stale_at = interval.stale_at
+            if stale_at is None or stale_at >= at or brings_now(row.job_id):
+                continue
+            yield Happening(
+                id=f"job:{row.job_id}",
+                project=row.project_id,
+                key=f"job:{row.job_id}",
+                at=stale_at,
+                facts={
+                    "job": row.job.name,
+                    "run": row.good_run or 0,
+                    "seconds": round((at - row.good_at).total_seconds()),
+                    "usual_seconds": round(interval.usual_seconds or 0),
+                },
+                address=_page(row.job_id),
+            )
+
+
+def _page(job: int) -> str:
+    return change_page("jobs/job", job) + "#yields"
+
+
+BROUGHT: Final = _("job %(job)s: run %(run)s brought %(items)s items, usually %(usual)s")
+SOURCES: Final[tuple[ConditionSource, ...]] = (
+    Unusual("drop", _("a job brings far fewer items than usual"), BROUGHT, ("items", "usual")),
+    Unusual("rise", _("a job brings far more items than usual"), BROUGHT, ("items", "usual")),
+    Unusual(
+        "coverage",
+        _("a field of a job's items is empty far more often than usual"),
+        _(
+            "job %(job)s: %(field)s has a value in %(percent)s %% of the items of run %(run)s,"
+            " usually in %(usual_percent)s %%"
+        ),
+        ("field", "percent", "usual_percent", "fields", "items"),
+    ),
+    Unusual(
+        "failures",
+        _("far more requests of a job fail than usual"),
+        _("job %(job)s: %(failed)s of %(done)s requests of run %(run)s failed"),
+        ("failed", "done"),
+    ),
+    Stale(),
+)
+
+
+# They need no configuration; one of the same name in a configuration takes the place of each.
+RULES: Final = (
+    Rule(name="yield dropped", event="yield.drop", title=_("far fewer items than usual")),
+    Rule(
+        name="yield rose", event="yield.rise", severity=INFO, title=_("far more items than usual")
+    ),
+    Rule(name="fields left empty", event="yield.coverage", title=_("fields are left empty")),
+    Rule(name="requests fail", event="yield.failures", title=_("many requests of a job fail")),
+    Rule(name="nothing new", event="yield.stale", title=_("a job brings nothing new any more")),
+)

@@ -1,0 +1,146 @@
+"""A leading monitor that is frozen beside another, and a worker that is killed while it sends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.alerts.faults.test_kills import AS_DAEMON, NEXT_LOOK, RULES, TROUBLE, Alone, done
+from tests.alerts.servers import json_reply, serving
+from tests.runtime.processes import Place, wait_for
+
+pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(600)]
+
+# Longer than a lease.
+FROZEN_SECONDS = 12.0
+LEADS = """
+import json
+from apps.runtime.models import Daemon
+print(json.dumps([d.name for d in Daemon.objects.filter(kind="monitor") if d.detail.get("leads")]))
+"""
+TOLD = """
+import json
+from apps.alerts.models import Incident
+print(json.dumps([
+    [row.rule, row.key, row.state, row.count,
+     sorted(row.notices.values_list("kind", flat=True))]
+    for row in Incident.objects.order_by("rule", "key")]))
+"""
+CALLED = """
+from django.utils import timezone
+from apps.alerts.models import Channel, Notice
+made = Channel.objects.create(
+    name="hook", kind="webhook", settings={{}},
+    secrets='{{"url": "{url}", "key": "0123456789abcdef"}}')
+Notice.objects.create(
+    channel=made, channel_name="hook", kind="opened", incident=None,
+    created_at=timezone.now(), next_try_at=timezone.now())
+from apps.alerts.services.notices import wake_senders
+wake_senders(now=timezone.now())
+from apps.runtime.deferring import stop_deferring
+stop_deferring(20)
+"""
+# The claim of the dead is over.
+LATER = """
+from django.utils import timezone
+from apps.alerts.models import Notice
+from apps.alerts.services.notices import wake_senders
+from apps.runtime.deferring import stop_deferring
+assert Notice.objects.get().state == "waiting"
+Notice.objects.update(next_try_at=timezone.now())
+wake_senders(now=timezone.now())
+stop_deferring(20)
+"""
+STATE = """
+import json
+from apps.alerts.models import Notice
+row = Notice.objects.get()
+print(json.dumps([row.state, row.attempts]))
+"""
+
+
+def said(place: Place, code: str) -> Any:
+    return json.loads(done(place.python(code)).splitlines()[-1])
+
+
+@pytest.fixture
+def place(tmp_path: Path, postgres_database: str) -> Place:
+    return Alone(
+        database_url=postgres_database,
+        broker_url=f"sqlite:///{tmp_path / 'broker.sqlite3'}",
+        folder=tmp_path,
+    )
+
+
+# Between two looks, and in a transaction that has the row of the lease.
+@pytest.mark.parametrize("failpoint", ["", f"alerts.opened=stop:{FROZEN_SECONDS:g}@1"])
+@pytest.mark.covers("S4.27")
+def test_a_frozen_leader_and_another_tell_everything_once(place: Place, failpoint: str) -> None:
+    done(place.python(RULES))
+    done(place.python(NEXT_LOOK.replace('filter(purpose="monitor")', "all()"), **AS_DAEMON))
+    done(place.python("from apps.runtime.models import WorkerLease as W; W.objects.all().delete()"))
+    first = place.start("run_monitor", "--name", "first", FAILPOINTS=failpoint, **AS_DAEMON)
+    second = None
+    try:
+        wait_for(lambda: said(place, LEADS) == ["first"], "the first leads")
+        second = place.start("run_monitor", "--name", "second", **AS_DAEMON)
+        time.sleep(2)
+        done(place.python(TROUBLE.format(number=0)))
+        if not failpoint:
+            os.kill(first.pid, signal.SIGSTOP)
+            done(place.python(TROUBLE.format(number=1)))
+            time.sleep(FROZEN_SECONDS)
+            wait_for(lambda: len(said(place, TOLD)) == 4, "the second evaluates")
+            os.kill(first.pid, signal.SIGCONT)
+        else:
+            time.sleep(FROZEN_SECONDS + 5)
+        done(place.python(TROUBLE.format(number=2)))
+        wait_for(lambda: f"job:{3}" in str(said(place, TOLD)), "somebody evaluates")
+        time.sleep(8)
+        wait_for(lambda: len(said(place, LEADS)) == 1, "one leads")
+        if not failpoint:
+            assert said(place, LEADS) == ["second"]
+    finally:
+        for process in (first, second):
+            if process is not None:
+                os.kill(process.pid, signal.SIGCONT)
+                process.kill()
+                process.communicate()
+    rows = said(place, TOLD)
+    failed = [row for row in rows if row[0] == "run failed"]
+    assert [row[2:] for row in failed] == [["open", 1, ["opened"]]] * len(failed)
+    assert len(failed) == (2 if failpoint else 3)
+    held = [row for row in rows if row[0] == "dead letters held"]
+    assert len({row[1] for row in held}) == len(held) == len(failed)
+    assert all(row[4].count("opened") == 1 for row in held), held
+
+
+def test_what_a_killed_worker_had_in_hand_goes_out(place: Place) -> None:
+    near = {"ALERTS_ALLOWED_NETWORKS": "127.0.0.0/8"}
+    worker = ("run_worker", "--queues", "celery.tasks")
+    with serving(lambda _asked: json_reply()) as hook:
+        killed = place.start(*worker, FAILPOINTS="alerts.notice_sent=kill@1", **near)
+        try:
+            done(place.python(CALLED.format(url=f"{hook.url}/hook")))
+            wait_for(lambda: len(hook.heard) == 1, "it is sent")
+        finally:
+            os.killpg(killed.pid, signal.SIGKILL)
+            killed.communicate()
+        assert said(place, STATE) == ["waiting", 1]
+        again = place.start(*worker, **near)
+        try:
+            done(place.python(LATER))
+            wait_for(lambda: said(place, STATE)[0] == "sent", "another worker sends it")
+        finally:
+            again.terminate()
+            again.communicate(timeout=60)
+        assert said(place, STATE) == ["sent", 2]
+    ids = [each.headers["webhook-id"] for each in hook.heard]
+    assert len(ids) == 2
+    assert len(set(ids)) == 1, "receivers can tell the repetition"

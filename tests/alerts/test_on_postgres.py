@@ -1,0 +1,33 @@
+"""On PostgreSQL, where rows are really locked and one failed statement ends a transaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.again import run_again
+
+HERE = Path(__file__)
+AGAIN = [
+    HERE.with_name(f"test_{name}.py")
+    for name in (
+        "evaluating",
+        "happenings",
+        "monitor",
+        "sources",
+        "rules_api",
+        "delivering",
+        "telling",
+        "channels",
+        "yields",
+        "yields_watched",
+    )
+]
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+@pytest.mark.covers("S4.27")
+def test_monitor_and_incidents_on_postgres(postgres_database: str) -> None:
+    run_again(AGAIN, postgres_database)
