@@ -1,0 +1,319 @@
+"""Channels in the admin: each kind asks what it needs; secrets are typed in and never shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+
+from django import forms
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from unfold.decorators import action, display
+from unfold.widgets import (
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanSwitchWidget,
+)
+
+from apps.access.admin import ProjectScopedAdmin
+from apps.access.admin.base import person_of, projects_of, shows_refusals
+from apps.access.admin.confirm import confirmed
+from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.states import Role
+from apps.alerts.admin.words import CSS, NOTICE_TONES, told_text
+from apps.alerts.errors import BadChannel
+from apps.alerts.models import Channel
+from apps.alerts.services.channel_fields import (
+    FIELDS,
+    ChannelField,
+    read_fields,
+    shown_host,
+)
+from apps.alerts.services.channels import change_channel, create_channel, delete_channel
+from apps.alerts.services.delivering import secrets_of
+from apps.alerts.services.notices import send_test
+from apps.alerts.states import ChannelKind
+from apps.runtime.fields import CLEAR, SealedText, SecretFormField, SecretInput
+
+if TYPE_CHECKING:
+    _ModelForm = forms.ModelForm[Channel]
+else:
+    _ModelForm = forms.ModelForm
+
+SHOWN_NOTICES: Final = 10
+ICONS: Final = {
+    ChannelKind.MAIL: "mail",
+    ChannelKind.SMS: "sms",
+    ChannelKind.WEBHOOK: "webhook",
+    ChannelKind.DINGTALK: "smart_toy",
+    ChannelKind.WECOM: "forum",
+    ChannelKind.FEISHU: "near_me",
+}
+_HINTS: Final = {
+    ChannelKind.MAIL: _("To addresses, by the mail server of this installation."),
+    ChannelKind.SMS: _("To phones, by any gateway that takes HTTP."),
+    ChannelKind.WEBHOOK: _("To a program of yours: JSON with a signature."),
+    ChannelKind.DINGTALK: _("To a DingTalk group, by its custom robot."),
+    ChannelKind.WECOM: _("To a WeCom group, by its robot."),
+    ChannelKind.FEISHU: _("To a Feishu or Lark group, by its custom robot."),
+}
+# The fields of a kind are below this, so that none meets one of the model.
+_OWN: Final = "own_"
+
+
+class ChannelForm(_ModelForm):
+    """The fields that all kinds share; ``form_of`` adds those of one kind."""
+
+    kind_of: ClassVar[str] = ChannelKind.MAIL
+
+    class Meta:
+        model = Channel
+        fields = ("project", "name", "language", "enabled")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.stored = secrets_of(self.instance) if self.instance.pk else {}
+        for field in FIELDS[self.kind_of]:
+            shown = self.fields[_OWN + field.name]
+            if field.is_secret:
+                # Only that there is one; the widget shows no value of this kind.
+                shown.initial = SealedText("") if field.name in self.stored else ""
+            else:
+                value = self.instance.settings.get(field.name, field.default)
+                shown.initial = _as_text(value) if self.instance.pk else _as_text(field.default)
+
+    def typed(self) -> dict[str, Any]:
+        """What was typed, by the names of ``channel_fields``."""
+        found: dict[str, Any] = {}
+        for field in FIELDS[self.kind_of]:
+            value = self.cleaned_data.get(_OWN + field.name)
+            if value is CLEAR:
+                found[field.name] = ""
+            elif field.is_secret and not value:
+                continue
+            else:
+                found[field.name] = value
+        return found
+
+    def clean(self) -> dict[str, Any]:
+        """As the service reads it; what it refuses stands at its field."""
+        values: dict[str, Any] = super().clean() or {}
+        try:
+            read_fields(self.kind_of, self.typed(), stored=self.stored)
+        except BadChannel as error:
+            for name, texts in error.fields.items():
+                self.add_error(_OWN + name, [str(text) for text in texts])
+        return values
+
+
+def form_of(kind: str) -> type[ChannelForm]:
+    """The form of a channel of this kind."""
+    own = {_OWN + each.name: _form_field(each) for each in FIELDS[kind]}
+    return cast("type[ChannelForm]", type("ChannelForm", (ChannelForm,), {"kind_of": kind, **own}))
+
+
+def _form_field(field: ChannelField) -> forms.Field:
+    about: dict[str, Any] = {
+        "label": field.label,
+        "help_text": field.help,
+        "required": False,
+    }
+    if field.is_secret:
+        return SecretFormField(**about, widget=_secret_input())
+    if field.asks == "flag":
+        return forms.BooleanField(**about, widget=UnfoldBooleanSwitchWidget())
+    if field.asks == "choice":
+        return forms.ChoiceField(**about, choices=field.choices, widget=UnfoldAdminSelectWidget())
+    if field.asks == "lines":
+        widget = UnfoldAdminTextareaWidget({"rows": 4, "spellcheck": "false"})
+        return forms.CharField(**about, widget=widget)
+    return forms.CharField(**about, widget=UnfoldAdminTextInputWidget({"spellcheck": "false"}))
+
+
+def _secret_input() -> SecretInput:
+    look = UnfoldAdminTextInputWidget()
+    return SecretInput(attrs={"class": look.attrs.get("class", "")})
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, list):
+        return "\n".join(value)
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {text}" for name, text in value.items())
+    return value
+
+
+@admin.register(Channel)
+class ChannelAdmin(ProjectScopedAdmin):
+    """Editors make them for their project, those who see everything for the platform."""
+
+    list_display = ("name", "kind_text", "scope", "goes_to", "language", "standing", "updated_at")
+    list_filter = ("kind", "enabled", ("project", VisibleRelatedFilter))
+    list_filter_submit = True
+    list_select_related = ("project",)
+    search_fields = ("name",)
+    actions_detail: ClassVar[list[str]] = ["send_test"]
+    change_form_after_template = "admin/alerts/channel_notices.html"
+
+    class Media:
+        css: ClassVar = {"all": CSS}
+
+    # --- the list -------------------------------------------------------------------------------
+
+    @display(description=_("kind"), ordering="kind")
+    def kind_text(self, channel: Channel) -> str:
+        """What it is."""
+        return str(channel.get_kind_display())
+
+    @display(description=_("belongs to"), ordering="project")
+    def scope(self, channel: Channel) -> str:
+        """Its project, or the platform."""
+        return _now("the platform") if channel.project is None else str(channel.project)
+
+    @display(description=_("goes to"))
+    def goes_to(self, channel: Channel) -> str:
+        """Receivers, or the server; nothing secret."""
+        receivers = channel.settings.get("to") or channel.settings.get("numbers")
+        if receivers:
+            more = f" +{len(receivers) - 2}" if len(receivers) > 2 else ""
+            return ", ".join(receivers[:2]) + more
+        return shown_host(secrets_of(channel), channel.settings)
+
+    @display(description=_("state"), ordering="enabled", label={True: "success", False: "warning"})
+    def standing(self, channel: Channel) -> tuple[bool, Any]:
+        """On or off."""
+        return channel.enabled, _("on") if channel.enabled else _("off")
+
+    # --- the form -------------------------------------------------------------------------------
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """First which kind, then its form."""
+        if not self.has_add_permission(request):
+            raise PermissionDenied
+        kind = request.GET.get("kind", "")
+        if kind not in ChannelKind.values:
+            choices = [
+                {"kind": each.value, "title": each.label, "icon": ICONS[each], "hint": _HINTS[each]}
+                for each in ChannelKind
+            ]
+            context = {
+                **self.admin_site.each_context(request),
+                "title": _("A new channel"),
+                "choices": choices,
+                "media": self.media,
+                "opts": self.opts,
+            }
+            return TemplateResponse(request, "admin/alerts/channel_kinds.html", context)
+        title = _("A new channel: %(kind)s") % {"kind": ChannelKind(kind).label}
+        found = super().add_view(request, form_url, {**(extra_context or {}), "title": title})
+        assert isinstance(found, HttpResponse)  # noqa: S101 - for the type
+        return found
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """The form, and the last notices below it."""
+        channel = self.get_object(request, object_id)
+        more = dict(extra_context or {})
+        if isinstance(channel, Channel):
+            rows = channel.notices.select_related("incident")[:SHOWN_NOTICES]
+            more["notices"] = [(each, NOTICE_TONES[each.state], told_text(each)) for each in rows]
+            more["channel"] = channel
+        found = super().change_view(request, object_id, form_url, more)
+        assert isinstance(found, HttpResponse)  # noqa: S101 - for the type
+        return found
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        """The form of the kind; only the platform's people may leave the project empty."""
+        made = super().get_form(
+            request, obj, change, **{**kwargs, "form": form_of(self._kind(request, obj))}
+        )
+        project = made.base_fields.get("project")
+        if project is not None and None not in projects_of(request, Role.EDITOR):
+            project.required = True
+        return made
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """What all have, then what this kind needs."""
+        kind = self._kind(request, obj)
+        own = tuple(_OWN + each.name for each in FIELDS[kind])
+        return (
+            (None, {"fields": (("project", "name"), ("language", "enabled"))}),
+            (
+                str(ChannelKind(kind).label),
+                {
+                    "fields": own,
+                    "description": _(
+                        "Nothing secret is ever shown again; a secret field that stays empty "
+                        "keeps what it has."
+                    ),
+                },
+            ),
+        )
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """Rules call them by their name."""
+        return () if obj is None else ("project", "name")
+
+    @staticmethod
+    def _kind(request: HttpRequest, obj: Any) -> str:
+        kind = obj.kind if obj is not None else request.GET.get("kind", "")
+        return kind if kind in ChannelKind.values else ChannelKind.MAIL
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """By the service, which also records it."""
+        if obj.project_id not in projects_of(request, Role.EDITOR):
+            raise PermissionDenied
+        values: dict[str, Any] = {
+            "typed": form.typed(),
+            "actor": person_of(request),
+            "language": obj.language,
+            "enabled": obj.enabled,
+        }
+        if change:
+            saved = change_channel(channel=obj, **values)
+        else:
+            saved = create_channel(
+                project_id=obj.project_id, name=obj.name, kind=form.kind_of, **values
+            )
+        obj.__dict__.update(saved.__dict__)
+
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """Nothing hangs on a channel."""
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        """By the service: not while rules name it."""
+        delete_channel(channel=obj, actor=person_of(request))
+
+    # --- a test ---------------------------------------------------------------------------------
+
+    def has_test_permission(self, request: HttpRequest, object_id: Any = None) -> bool:
+        """Whoever may change it."""
+        channel = self.get_object(request, str(object_id)) if object_id is not None else None
+        return channel is not None and self.has_change_permission(request, channel)
+
+    @action(description=_("Send a test"), permissions=["test"], url_path="test")
+    @confirmed(_("Send a test by this channel? Its receivers get a message."), verb=_("Send"))
+    @shows_refusals
+    def send_test(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Sent by a worker; what came of it is below the form."""
+        channel = self.get_object(request, object_id)
+        if not isinstance(channel, Channel):
+            raise PermissionDenied
+        send_test(channel=channel, actor=person_of(request), now=timezone.now())
+        messages.success(request, _now("A test is on its way; the answer is shown below."))
+        return HttpResponseRedirect(reverse("admin:alerts_channel_change", args=[channel.pk]))

@@ -1,0 +1,346 @@
+"""Incidents in the admin: what is wrong now, its story, and what people do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, ClassVar, Final
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext, pgettext
+from django.views.decorators.http import require_GET, require_POST
+from unfold.contrib.filters.admin import DropdownFilter, RangeDateTimeFilter
+from unfold.decorators import action, display
+
+from apps.access.admin import ProjectScopedAdmin
+from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.admin.read_only import ReadOnly
+from apps.access.errors import DomainError
+from apps.access.models import User
+from apps.access.states import Role
+from apps.alerts.admin.words import (
+    CSS,
+    INCIDENT_TONES,
+    NOTICE_TONES,
+    SEVERITY_TONES,
+    told_text,
+)
+from apps.alerts.models import Incident, IncidentNote, Notice
+from apps.alerts.services.incidents import acknowledge, close, snooze
+from apps.alerts.services.notices import send_again
+from apps.alerts.services.texts import condition_text, fact_texts, sentence, span_text
+from apps.alerts.states import Ending, IncidentState, Severity
+from apps.projects.admin.choosing import number_in
+
+MOST_NOTE: Final = 500
+# Minutes that the page offers.
+SNOOZES: Final = (60, 240, 720, 1440, 10080)
+MOST_TOLD: Final = 10
+
+
+class StateFilter(DropdownFilter):
+    """Open ones, unless somebody asks for others."""
+
+    title = _("state")
+    parameter_name = "which"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, Any]]:
+        """What can be asked for."""
+        return [
+            ("open", pgettext("incident", "open")),
+            ("over", pgettext("incident", "over")),
+            ("all", pgettext("incident", "all")),
+        ]
+
+    def value(self) -> str:
+        """Open ones where nothing is asked."""
+        return str(super().value() or "open")
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Incident]) -> QuerySet[Incident]:
+        """Those rows."""
+        if self.value() == "all":
+            return queryset
+        is_open = {"state": IncidentState.OPEN}
+        return queryset.exclude(**is_open) if self.value() == "over" else queryset.filter(**is_open)
+
+
+@admin.register(Incident)
+class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
+    """The monitor opens them; operators acknowledge, snooze and close them."""
+
+    list_display = ("what", "how_bad", "standing", "scope", "rule", "times", "opened_at", "seen_at")
+    list_display_links = ("what",)
+    list_filter = (
+        StateFilter,
+        "severity",
+        ("project", VisibleRelatedFilter),
+        ("opened_at", RangeDateTimeFilter),
+    )
+    list_filter_submit = True
+    list_select_related = ("project", "acknowledged_by")
+    search_fields = ("rule", "key", "source")
+    search_help_text = _("Rule, what it is of, what is watched")
+    list_per_page = 50
+    actions = ("acknowledge_selected", "close_selected")
+
+    class Media:
+        css: ClassVar = {"all": CSS}
+
+    def get_urls(self) -> list[URLPattern]:
+        """What people do, and the changing part of a page."""
+
+        def post(view: Callable[..., HttpResponse]) -> Any:
+            return self.admin_site.admin_view(require_POST(view))
+
+        live = self.admin_site.admin_view(require_GET(self.live_view))
+        return [
+            path("<int:pk>/live", live, name="alerts_incident_live"),
+            path("<int:pk>/acknowledge", post(self.acknowledge_view), name="alerts_acknowledge"),
+            path("<int:pk>/snooze", post(self.snooze_view), name="alerts_snooze"),
+            path("<int:pk>/close", post(self.close_view), name="alerts_close"),
+            path("resend/<int:pk>", post(self.resend_view), name="alerts_resend"),
+            *super().get_urls(),
+        ]
+
+    # --- the list -------------------------------------------------------------------------------
+
+    @display(description=_("what"))
+    def what(self, incident: Incident) -> SafeString:
+        """In one line."""
+        return format_html('<span class="cy-strong">{}</span>', sentence(incident))
+
+    @display(description=_("severity"), ordering="severity", label=SEVERITY_TONES)
+    def how_bad(self, incident: Incident) -> tuple[str, Any]:
+        """How bad it is."""
+        return incident.severity, incident.get_severity_display()
+
+    @display(
+        description=_("state"),
+        ordering="state",
+        label={**INCIDENT_TONES, "acknowledged": "warning"},
+    )
+    def standing(self, incident: Incident) -> tuple[str, Any]:
+        """Open, and whether somebody has it."""
+        if incident.state == IncidentState.OPEN and incident.acknowledged_at is not None:
+            return "acknowledged", state_text(incident)
+        return incident.state, state_text(incident)
+
+    @display(description=_("belongs to"), ordering="project")
+    def scope(self, incident: Incident) -> str:
+        """Its project, or the platform."""
+        return _now("the platform") if incident.project is None else str(incident.project)
+
+    @display(description=_("times"), ordering="count")
+    def times(self, incident: Incident) -> str:
+        """How often it was found."""
+        return f"{incident.count:,}"
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Whether there is a project whose incidents the person may handle."""
+        return bool(projects_of(request, Role.OPERATOR))
+
+    @action(description=_("Acknowledge"), permissions=["operate"])
+    def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Incident]) -> None:
+        """Take care of all of them."""
+        done = _each(request, queryset, acknowledge)
+        text = ngettext(
+            "%(count)d incident is acknowledged.", "%(count)d incidents are acknowledged.", done
+        )
+        messages.success(request, text % {"count": done})
+
+    @action(description=_("Close"), permissions=["operate"])
+    def close_selected(self, request: HttpRequest, queryset: QuerySet[Incident]) -> None:
+        """End all of them."""
+        done = _each(request, queryset, close)
+        text = ngettext("%(count)d incident is closed.", "%(count)d incidents are closed.", done)
+        messages.success(request, text % {"count": done})
+
+    # --- one incident ---------------------------------------------------------------------------
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """What it is, its story, who was told."""
+        incident = self._incident(request, number_in(object_id))
+        context = {
+            **self.admin_site.each_context(request),
+            **self._page(request, incident),
+            "title": _("Incident %(number)d") % {"number": incident.pk},
+            "media": self.media,
+            "opts": self.opts,
+            "snoozes": [(each, span_text(each * 60)) for each in SNOOZES],
+            "max_note": MOST_NOTE,
+        }
+        return TemplateResponse(request, "admin/alerts/incident.html", context)
+
+    def live_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """The changing part of it."""
+        incident = self._incident(request, pk)
+        return TemplateResponse(
+            request, "admin/alerts/incident_live.html", self._page(request, incident)
+        )
+
+    def acknowledge_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Take care of it."""
+
+        def do(incident: Incident, actor: User, note: str) -> str:
+            acknowledge(incident=incident, actor=actor, now=timezone.now(), note=note)
+            return _now("It is yours: nobody is told of it again.")
+
+        return self._act(request, pk, do)
+
+    def snooze_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Be quiet for a while."""
+        minutes = number_in(request.POST.get("minutes", "")) or 0
+
+        def do(incident: Incident, actor: User, note: str) -> str:
+            now = timezone.now()
+            until = now + timedelta(minutes=min(minutes, 10**6))
+            snooze(incident=incident, until=until, actor=actor, now=now, note=note)
+            return _now("Nobody is told of it for %(time)s.") % {"time": span_text(minutes * 60)}
+
+        return self._act(request, pk, do)
+
+    def close_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """End it."""
+
+        def do(incident: Incident, actor: User, note: str) -> str:
+            close(incident=incident, actor=actor, now=timezone.now(), note=note)
+            return _now("The incident is closed.")
+
+        return self._act(request, pk, do)
+
+    def resend_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Send a notice of it once more."""
+        rows = Notice.objects.visible_to(request.user).select_related("project", "channel")
+        notice = rows.filter(pk=pk).first()
+        if notice is None:
+            raise Http404
+        if notice.project_id not in projects_of(request, Role.OPERATOR):
+            raise PermissionDenied
+        try:
+            send_again(notice=notice, actor=person_of(request), now=timezone.now())
+        except DomainError as error:
+            messages.error(request, error.text)
+        else:
+            messages.success(request, _now("The notice is sent again."))
+        if notice.incident_id is None:
+            return HttpResponseRedirect(reverse("admin:alerts_notice_changelist"))
+        return _to(notice.incident_id)
+
+    # --- what they share --------------------------------------------------------------------------
+
+    def _incident(self, request: HttpRequest, pk: int | None) -> Incident:
+        rows = Incident.objects.visible_to(request.user)
+        found = rows.select_related("project", "acknowledged_by").filter(pk=pk or 0).first()
+        if found is None:
+            raise Http404
+        return found
+
+    def _act(
+        self, request: HttpRequest, pk: int, do: Callable[[Incident, User, str], str]
+    ) -> HttpResponse:
+        incident, actor = self._incident(request, pk), person_of(request)
+        if actor is None or incident.project_id not in projects_of(request, Role.OPERATOR):
+            raise PermissionDenied
+        try:
+            said = do(incident, actor, request.POST.get("note", "").strip()[:MOST_NOTE])
+        except DomainError as error:
+            messages.error(request, error.text)
+        else:
+            messages.success(request, said)
+        return _to(pk)
+
+    def _page(self, request: HttpRequest, incident: Incident) -> dict[str, Any]:
+        notices = incident.notices.select_related("channel")
+        return {
+            "incident": incident,
+            "what": sentence(incident),
+            "facts": fact_texts(incident.facts),
+            "condition": condition_text(incident.condition),
+            "severity_tone": SEVERITY_TONES[incident.severity],
+            "state_tone": INCIDENT_TONES[incident.state],
+            "state": state_text(incident),
+            "lasted": span_text(_lasted(incident)),
+            "page": incident.address if _is_own(incident.address) else "",
+            "story": [(each, step_text(each)) for each in incident.notes.all()],
+            "notices": [(each, NOTICE_TONES[each.state], told_text(each)) for each in notices],
+            "may_operate": incident.project_id in projects_of(request, Role.OPERATOR),
+        }
+
+
+def state_text(incident: Incident) -> str:
+    """The state, and who has it."""
+    if incident.state == IncidentState.OPEN and incident.acknowledged_at is not None:
+        who = incident.acknowledged_by
+        name = "–" if who is None else who.get_username()
+        return _now("acknowledged by %(who)s") % {"who": name}
+    if incident.state == IncidentState.OPEN and incident.snoozed_until is not None:
+        until = timezone.localtime(incident.snoozed_until)
+        return _now("snoozed until %(time)s") % {"time": f"{until:%m-%d %H:%M}"}
+    return str(incident.get_state_display())
+
+
+def step_text(note: IncidentNote) -> str:
+    """What a step of the story says beyond its name."""
+    detail, found = note.detail, []
+    if detail.get("why") in Ending.values:
+        found.append(str(Ending(detail["why"]).label))
+    if isinstance(detail.get("value"), int | float):
+        found.append(_now("value %(value)s") % {"value": f"{detail['value']:,.6g}"})
+    if detail.get("severity") in Severity.values:
+        found.append(str(Severity(detail["severity"]).label))
+    if isinstance(detail.get("tell"), list) and detail["tell"]:
+        found.append(", ".join(str(each) for each in detail["tell"]))
+    if detail.get("until"):
+        found.append(_now("until %(time)s") % {"time": str(detail["until"])[:16].replace("T", " ")})
+    if detail.get("note"):
+        found.append(str(detail["note"]))
+    return "; ".join(found)
+
+
+def _lasted(incident: Incident) -> float:
+    end = incident.ended_at or timezone.now()
+    return max(0.0, (end - incident.opened_at).total_seconds())
+
+
+def _is_own(address: str) -> bool:
+    return address.startswith("/") and not address.startswith("//")
+
+
+def _to(pk: int) -> HttpResponse:
+    return HttpResponseRedirect(reverse("admin:alerts_incident_change", args=[pk]))
+
+
+def _each(request: HttpRequest, queryset: QuerySet[Incident], do: Callable[..., Any]) -> int:
+    """Do it with each; what is refused is told. Raises ``PermissionDenied`` for a foreign one."""
+    chosen, actor = list(queryset), person_of(request)
+    allowed = projects_of(request, Role.OPERATOR)
+    if not all(each.project_id in allowed for each in chosen):
+        raise PermissionDenied
+    done, told = 0, 0
+    for each in chosen:
+        try:
+            do(incident=each, actor=actor, now=timezone.now())
+        except DomainError as error:
+            told += 1
+            if told <= MOST_TOLD:
+                messages.warning(request, f"{each}: {error.text}")
+        else:
+            done += 1
+    return done

@@ -1,0 +1,127 @@
+"""Notices in the admin: every message that went out or could not, with the answer to it."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+from unfold.contrib.filters.admin import RangeDateTimeFilter
+from unfold.decorators import action, display
+
+from apps.access.admin import ProjectScopedAdmin
+from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.admin.read_only import ReadOnly
+from apps.access.errors import DomainError
+from apps.access.states import Role
+from apps.alerts.admin.words import CSS, NOTICE_TONES, told_text
+from apps.alerts.models import Notice
+from apps.alerts.services.notices import send_again
+
+
+@admin.register(Notice)
+class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
+    """To look at, and to send again."""
+
+    list_display = ("created_at", "channel_name", "why", "about", "standing", "tries", "told")
+    list_filter = (
+        "state",
+        "kind",
+        "problem",
+        ("project", VisibleRelatedFilter),
+        ("channel", VisibleRelatedFilter),
+        ("created_at", RangeDateTimeFilter),
+    )
+    list_filter_submit = True
+    list_select_related = ("project", "incident")
+    search_fields = ("channel_name", "answer", "incident__rule")
+    search_help_text = _("Channel, answer, rule")
+    list_per_page = 50
+    actions = ("send_again_selected",)
+    fields: ClassVar[Any] = (
+        ("channel_name", "project"),
+        ("kind", "about"),
+        ("state", "problem"),
+        "answer",
+        ("created_at", "not_before"),
+        ("attempts", "next_try_at", "sent_at"),
+        ("got_it", "resent_of"),
+    )
+
+    class Media:
+        css: ClassVar = {"all": CSS}
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """All of them."""
+        found: list[str] = []
+        for each in self.fields:
+            found += [each] if isinstance(each, str) else each
+        return tuple(found)
+
+    @display(description=_("why"), ordering="kind")
+    def why(self, notice: Notice) -> str:
+        """What made it."""
+        return str(notice.get_kind_display())
+
+    @display(description=_("incident"))
+    def about(self, notice: Notice) -> SafeString | str:
+        """The incident, with the way to it."""
+        if notice.incident is None:
+            return "–"
+        address = reverse("admin:alerts_incident_change", args=[notice.incident.pk])
+        return format_html('<a class="cy-strong" href="{}">{}</a>', address, notice.incident)
+
+    @display(description=_("state"), ordering="state", label=NOTICE_TONES)
+    def standing(self, notice: Notice) -> tuple[str, Any]:
+        """How far it is."""
+        return notice.state, notice.get_state_display()
+
+    @display(description=_("attempts"), ordering="attempts")
+    def tries(self, notice: Notice) -> str:
+        """How often it was tried, and when it is again."""
+        if notice.next_try_at is None:
+            return str(notice.attempts)
+        at = timezone.localtime(notice.next_try_at)
+        return _("%(tries)d, next %(time)s") % {"tries": notice.attempts, "time": f"{at:%H:%M:%S}"}
+
+    @display(description=_("answer"))
+    def told(self, notice: Notice) -> SafeString:
+        """What the other side said."""
+        return format_html('<span class="cy-reason">{}</span>', told_text(notice))
+
+    @display(description=_("delivered to"))
+    def got_it(self, notice: Notice) -> str:
+        """Who has it already, where several should."""
+        return ", ".join(notice.delivered) or "–"
+
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Whether there is a project whose notices the person may send again."""
+        return bool(projects_of(request, Role.OPERATOR))
+
+    @action(description=_("Send again"), permissions=["operate"])
+    def send_again_selected(self, request: HttpRequest, queryset: QuerySet[Notice]) -> None:
+        """Each that has ended, once more."""
+        chosen = list(queryset.select_related("project", "channel"))
+        if not all(each.project_id in projects_of(request, Role.OPERATOR) for each in chosen):
+            raise PermissionDenied
+        sent = 0
+        for each in chosen:
+            try:
+                send_again(notice=each, actor=person_of(request), now=timezone.now())
+            except DomainError as error:
+                messages.warning(request, f"{each}: {error.text}")
+            else:
+                sent += 1
+        text = ngettext(
+            "%(count)d notice is sent again.", "%(count)d notices are sent again.", sent
+        )
+        messages.success(request, text % {"count": sent})

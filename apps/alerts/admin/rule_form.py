@@ -1,0 +1,278 @@
+"""The form of one alert rule: plain fields for what a configuration writes as YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django import forms
+from django.utils.translation import gettext as _now
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import (
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+    UnfoldAdminTextInputWidget,
+    UnfoldBooleanWidget,
+)
+
+from apps.alerts.engine.events import all_sources
+from apps.alerts.engine.rules import Recover, Rule, When
+from apps.alerts.states import Severity
+
+STEPS: Final = 3
+LIMITS: Final = (
+    ("above", _("is above")),
+    ("below", _("is below")),
+    ("rises_by", _("rises by")),
+    ("falls_by", _("falls by")),
+    ("absent_seconds", _("is not measured for (seconds)")),
+)
+# Where an error of the engine stands in the form, by the beginning of its place.
+_PLACES: Final = (
+    ("when.times", "times"),
+    ("when.in_seconds", "in_seconds"),
+    ("when.for_seconds", "for_seconds"),
+    ("when", "limit"),
+    ("recover.for_seconds", "recover_for"),
+    ("recover.quiet_seconds", "quiet_seconds"),
+    ("recover", "recover"),
+    ("escalate", "step_1_after"),
+    ("repeat_seconds", "repeat_seconds"),
+    ("name", "name"),
+    ("series", "series"),
+    ("event", "event"),
+    ("label", "label"),
+    ("match", "match"),
+    ("tell", "tell"),
+    ("quiet", "quiet"),
+    ("severity", "severity"),
+    ("description", "description"),
+)
+
+
+def _line(**attributes: str) -> Any:
+    return UnfoldAdminTextInputWidget(attrs={"spellcheck": "false", **attributes})
+
+
+def _number(label: Any, help_text: Any = "") -> forms.FloatField:
+    return forms.FloatField(
+        label=label, required=False, help_text=help_text, widget=_line(inputmode="decimal")
+    )
+
+
+class RuleForm(forms.Form):
+    """One rule. ``entry`` is what a configuration would have."""
+
+    name = forms.CharField(label=_("Name"), max_length=64, widget=_line())
+    enabled = forms.BooleanField(
+        label=_("Switched on"), required=False, initial=True, widget=UnfoldBooleanWidget
+    )
+    description = forms.CharField(
+        label=_("What to do about it"),
+        required=False,
+        max_length=500,
+        widget=UnfoldAdminTextareaWidget({"rows": 2}),
+    )
+    event = forms.ChoiceField(label=_("Watches"), required=False, widget=UnfoldAdminSelectWidget)
+    series = forms.CharField(
+        label=_("Series"),
+        required=False,
+        max_length=64,
+        widget=_line(list="alert-series"),
+        help_text=_("Of a measured value, such as queue.ready."),
+    )
+    label = forms.CharField(
+        label=_("Only with the label"),
+        required=False,
+        max_length=200,
+        widget=_line(),
+        help_text=_("With * and ?; empty: every one, each by itself."),
+    )
+    match = forms.CharField(
+        label=_("Only where"),
+        required=False,
+        widget=UnfoldAdminTextareaWidget({"rows": 2, "spellcheck": "false"}),
+        help_text=_("Of an event: one fact a line, such as job: news*."),
+    )
+    kind = forms.ChoiceField(
+        label=_("It is trouble when the value"), choices=LIMITS, widget=UnfoldAdminSelectWidget
+    )
+    limit = _number(_("Limit"))
+    in_seconds = _number(_("Within seconds"), _("For rises, falls and counted events."))
+    for_seconds = _number(_("For at least seconds"))
+    times = forms.IntegerField(
+        label=_("Times"),
+        required=False,
+        min_value=1,
+        widget=_line(inputmode="numeric"),
+        help_text=_("Of an event."),
+    )
+    recover = _number(_("It is well again beyond"), _("Empty: the same limit."))
+    recover_for = _number(_("For at least seconds"), _("Empty: 60."))
+    quiet_seconds = _number(_("Seconds without the event until it is over"), _("Empty: a day."))
+    severity = forms.ChoiceField(
+        label=_("Severity"),
+        choices=Severity.choices,
+        initial=Severity.WARNING,
+        widget=UnfoldAdminSelectWidget,
+    )
+    tell = forms.CharField(
+        label=_("Tell"),
+        required=False,
+        widget=_line(list="alert-channels"),
+        help_text=_("Names of channels, with blanks between them. Empty: as the defaults say."),
+    )
+    repeat_seconds = _number(_("Tell again every … seconds"), _("Empty: only once."))
+    quiet = forms.ChoiceField(
+        label=_("Quiet hours"), required=False, widget=UnfoldAdminSelectWidget
+    )
+    note = forms.CharField(
+        label=_("Note for the version"), required=False, max_length=200, widget=_line()
+    )
+
+    def __init__(self, *args: Any, quiet_hours: Any = (), **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        lasting: list[tuple[str, Any]] = []
+        events: list[tuple[str, Any]] = []
+        for source in all_sources():
+            (lasting if hasattr(source, "now") else events).append((source.name, source.title))
+        self.fields["event"].choices = [  # type: ignore[attr-defined]
+            ("", _now("a measured value (series)")),
+            (_now("Events, which happen once"), events),
+            (_now("Conditions, which last"), lasting),
+        ]
+        known = sorted(quiet_hours)
+        self.fields["quiet"].choices = [("", "–"), *((each, each) for each in known)]  # type: ignore[attr-defined]
+        for number in range(1, STEPS + 1):
+            self.fields[f"step_{number}_after"] = _number(_("After seconds"))
+            self.fields[f"step_{number}_tell"] = forms.CharField(
+                label=_("tell"), required=False, widget=_line(list="alert-channels")
+            )
+            self.fields[f"step_{number}_severity"] = forms.ChoiceField(
+                label=_("as"),
+                required=False,
+                choices=[("", "–"), *Severity.choices],
+                widget=UnfoldAdminSelectWidget,
+            )
+
+    @property
+    def steps(self) -> list[Any]:
+        """The fields of each escalation."""
+        names = ("after", "tell", "severity")
+        return [[self[f"step_{number}_{name}"] for name in names] for number in range(1, STEPS + 1)]
+
+    def entry(self, base: Rule | None) -> dict[str, Any]:
+        """As a configuration writes it; of a built-in rule (``base``) only what differs."""
+        values = self.cleaned_data
+        found: dict[str, Any] = {"name": values["name"]}
+        if base is None:
+            found |= self._watched()
+        found |= self._judged(base)
+        found |= {"severity": values["severity"]}
+        found |= {name: values[name] for name in ("description", "quiet") if values[name]}
+        if values["repeat_seconds"] is not None:
+            found["repeat_seconds"] = _plain(values["repeat_seconds"])
+        if values["tell"]:
+            found["tell"] = values["tell"].replace(",", " ").split()
+        steps = self._steps()
+        if steps:
+            found["escalate"] = steps
+        if not values["enabled"]:
+            found["enabled"] = False
+        return found
+
+    def _watched(self) -> dict[str, Any]:
+        values = self.cleaned_data
+        if not values["event"]:
+            label = {"label": values["label"]} if values["label"] not in ("", "*") else {}
+            return {"series": values["series"], **label}
+        rows = [row.partition(":") for row in values["match"].splitlines() if row.strip()]
+        match = {name.strip(): text.strip() for name, _sign, text in rows}
+        return {"event": values["event"], **({"match": match} if match else {})}
+
+    def _judged(self, base: Rule | None) -> dict[str, Any]:
+        values = self.cleaned_data
+        event = base.event if base is not None else values["event"]
+        names = ("times", "in_seconds", "for_seconds") if event else ("in_seconds", "for_seconds")
+        when = {name: _plain(values[name]) for name in names if values[name] is not None}
+        if not event and values["limit"] is not None:
+            when[values["kind"]] = _plain(values["limit"])
+        recover: dict[str, Any] = {}
+        if values["recover"] is not None:
+            side = "above" if values["kind"] == "below" else "below"
+            recover[side] = _plain(values["recover"])
+        if values["recover_for"] is not None:
+            recover["for_seconds"] = _plain(values["recover_for"])
+        if values["quiet_seconds"] is not None:
+            recover["quiet_seconds"] = _plain(values["quiet_seconds"])
+        if base is not None and when == base.when.shown():
+            when = {}
+        found: dict[str, Any] = {"when": when} if when else {}
+        return found | ({"recover": recover} if recover else {})
+
+    def _steps(self) -> list[dict[str, Any]]:
+        found = []
+        for number in range(1, STEPS + 1):
+            after = self.cleaned_data.get(f"step_{number}_after")
+            tell = self.cleaned_data.get(f"step_{number}_tell", "").replace(",", " ").split()
+            severity = self.cleaned_data.get(f"step_{number}_severity", "")
+            if after is None and not tell and not severity:
+                continue
+            step: dict[str, Any] = {} if after is None else {"after_seconds": _plain(after)}
+            found.append(
+                step
+                | ({"tell": tell} if tell else {})
+                | ({"severity": severity} if severity else {})
+            )
+        return found
+
+    def refuse(self, places: Mapping[str, str]) -> None:
+        """Show what the engine says, where it belongs."""
+        for place, text in places.items():
+            inner = place.partition(".")[2]
+            names = (field for begin, field in _PLACES if inner.startswith(begin))
+            self.add_error(next(names, None), text)
+
+
+def initial_of(rule: Rule) -> dict[str, Any]:
+    """What the form shows of a rule that is there."""
+    when, recover = rule.when, rule.recover
+    kind = next((name for name, _label in LIMITS if getattr(when, name) is not None), "above")
+    values: dict[str, Any] = {
+        "name": rule.name,
+        "enabled": rule.enabled,
+        "description": rule.description,
+        "event": rule.event,
+        "series": rule.series,
+        "label": "" if rule.label == "*" else rule.label,
+        "match": "\n".join(f"{name}: {text}" for name, text in rule.match.items()),
+        "kind": kind,
+        "limit": _shown(getattr(when, kind)),
+        "in_seconds": _shown(when.in_seconds or None),
+        "for_seconds": _shown(when.for_seconds or None),
+        "times": when.times if when.times != When().times else None,
+        "recover": _shown(recover.below if recover.below is not None else recover.above),
+        "severity": rule.severity,
+        "tell": " ".join(rule.tell),
+        "repeat_seconds": _shown(rule.repeat_seconds or None),
+        "quiet": rule.quiet,
+    }
+    if recover.for_seconds != Recover().for_seconds:
+        values["recover_for"] = _shown(recover.for_seconds)
+    if recover.quiet_seconds != Recover().quiet_seconds:
+        values["quiet_seconds"] = _shown(recover.quiet_seconds)
+    for number, step in enumerate(rule.escalate[:STEPS], 1):
+        values |= {
+            f"step_{number}_after": _shown(step.after_seconds),
+            f"step_{number}_tell": " ".join(step.tell),
+            f"step_{number}_severity": step.severity,
+        }
+    return values
+
+
+def _plain(value: float) -> float | int:
+    return int(value) if value == int(value) else value
+
+
+def _shown(value: float | None) -> float | int | None:
+    return None if value is None else _plain(value)

@@ -1,0 +1,417 @@
+"""Alert rules in the admin: how each stands; one is changed, muted or tried on the last day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, ClassVar, Final
+from urllib.parse import urlencode
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db.models import Q
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_GET, require_POST
+
+from apps.access.admin import ProjectScopedAdmin
+from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.read_only import ReadOnly
+from apps.access.errors import DomainError
+from apps.access.models import User
+from apps.access.states import Role
+from apps.alerts.admin.rule_form import RuleForm, initial_of
+from apps.alerts.admin.rule_series import PLATFORM, series_page, series_shown
+from apps.alerts.admin.words import CSS, SEVERITY_TONES
+from apps.alerts.engine.checking import rule_problems
+from apps.alerts.engine.events import find_source
+from apps.alerts.engine.reading import rule_of, rulebook
+from apps.alerts.engine.rules import Rule, find_builtin
+from apps.alerts.models import Channel, RuleMute
+from apps.alerts.queries.rules import KIND, RuleState, rule_standings
+from apps.alerts.services.mutes import mute_rule, unmute_rule
+from apps.alerts.services.notices import send_test
+from apps.alerts.services.preview import preview
+from apps.alerts.services.rule_saving import active_data, entry_named, remove_rule, save_rule
+from apps.alerts.services.texts import condition_text, fact_texts, span_text
+from apps.alerts.states import Severity
+from apps.projects.admin.choosing import number_in
+from apps.projects.models import Project
+from apps.queuestats.models import Series
+
+MUTES: Final = (60, 240, 1440, 10080)
+_TONES: Final = {
+    RuleState.FIRING: "danger",
+    RuleState.PENDING: "warning",
+    RuleState.OK: "success",
+    RuleState.UNKNOWN: "info",
+    RuleState.OFF: "info",
+}
+_ORDER: Final = tuple(RuleState)
+MOST_NAMES: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The rule that a form is about.
+
+    ``base``: a built-in rule that it changes; what that one watches stays. ``number``: of the
+    active version, 0 for none.
+    """
+
+    project_id: int | None
+    name: str
+    rule: Rule | None
+    base: Rule | None
+    is_stored: bool
+    number: int
+    newest: int
+    quiet_hours: frozenset[str]
+
+
+@admin.register(RuleMute)
+class RuleAdmin(ReadOnly, ProjectScopedAdmin):
+    """Pages about rules instead of a list of rows: rules stand in configurations."""
+
+    class Media:
+        css: ClassVar = {"all": CSS}
+
+    def get_urls(self) -> list[URLPattern]:
+        """The list, the form, the buttons."""
+        view = self.admin_site.admin_view
+
+        def post(page: Callable[..., HttpResponse]) -> Any:
+            return view(require_POST(page))
+
+        return [
+            path("live", view(require_GET(self.live_view)), name="alerts_rules_live"),
+            path("series", view(require_GET(self.series_view)), name="alerts_rule_series"),
+            path("rule/", view(self.rule_view), name="alerts_rule"),
+            path("mute", post(self.mute_view), name="alerts_mute"),
+            path("unmute", post(self.unmute_view), name="alerts_unmute"),
+            path("test", post(self.test_view), name="alerts_rule_test"),
+            path("remove", post(self.remove_view), name="alerts_rule_remove"),
+            *super().get_urls(),
+        ]
+
+    def get_object(
+        self, request: HttpRequest, object_id: str, from_field: str | None = None
+    ) -> None:
+        """No row has a page of its own."""
+
+    # --- the list -------------------------------------------------------------------------------
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """Every rule that holds, the worst first."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = {
+            **self.admin_site.each_context(request),
+            **self._list(request),
+            "title": _("Alert rules"),
+            "media": self.media,
+            "mutes": [(each, span_text(each * 60)) for each in MUTES],
+            "may_add": bool(projects_of(request, Role.EDITOR)),
+            "configurations": reverse("admin:configcenter_configuration_changelist")
+            + f"?kind={KIND}",
+        }
+        return TemplateResponse(request, "admin/alerts/rules.html", context)
+
+    def live_view(self, request: HttpRequest) -> HttpResponse:
+        """The changing part of it."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return TemplateResponse(request, "admin/alerts/rules_live.html", self._list(request))
+
+    def series_view(self, request: HttpRequest) -> HttpResponse:
+        """A series that a rule watches, over time."""
+        context = {**self.admin_site.each_context(request), **series_shown(request)}
+        return TemplateResponse(
+            request, "admin/alerts/rule_series.html", context | {"media": self.media}
+        )
+
+    def _list(self, request: HttpRequest) -> dict[str, Any]:
+        person = person_of(request)
+        project = number_in(request.GET.get("project", ""))
+        rows = [] if person is None else rule_standings(person, now=timezone.now(), project=project)
+        rows.sort(key=lambda row: (_ORDER.index(row.state), row.rule.name, row.project or 0))
+        names = dict(Project.objects.visible_to(request.user).values_list("pk", "name"))
+        known = projects_of(request, Role.VIEWER)
+        operated = projects_of(request, Role.OPERATOR)
+        edited = projects_of(request, Role.EDITOR)
+        lines = [
+            {
+                "row": row,
+                "title": str(row.rule.title or row.rule.name),
+                "scope": _("built in") if row.rule.builtin else _scope(row.project, names),
+                "watches": _watches(row.rule),
+                "condition": condition_text(row.rule.when.shown()),
+                "severity": Severity(row.rule.severity).label,
+                "severity_tone": SEVERITY_TONES[row.rule.severity],
+                "state": _state_text(row.state),
+                "tone": _TONES[row.state],
+                "key": f"{_key(row.project)}|{row.rule.name}",
+                "edit": _edit_address(row.project, row.rule.name),
+                "incidents": f"{reverse('admin:alerts_incident_changelist')}?"
+                + urlencode({"q": row.rule.name}),
+                # Of channels of the platform its people know.
+                "tells": row.rule.tell if row.project in known else (),
+                "chart": series_page(row.rule.series, row.of, row.label) if row.watched else "",
+                "may_mute": row.project in operated,
+                "may_edit": row.project in edited,
+            }
+            for row in rows
+        ]
+        counts = [(state, sum(row.state == state for row in rows)) for state in RuleState]
+        return {
+            "lines": lines,
+            "counts": [(_state_text(state), _TONES[state], number) for state, number in counts],
+            "projects": sorted(names.items(), key=lambda each: each[1]),
+            "project": project,
+        }
+
+    # --- one rule -------------------------------------------------------------------------------
+
+    def rule_view(self, request: HttpRequest) -> HttpResponse:
+        """``?project=7&name=late`` (``platform`` for none): the form, and what it would find."""
+        scope = request.GET.get("project", "")
+        if not scope:
+            return self._choose(request)
+        edited = _edited(self._editable(request, scope), request.GET.get("name", ""))
+        context = {
+            **self.admin_site.each_context(request),
+            **_shown_with(edited),
+            "title": _("Rule %(name)s") % {"name": edited.name} if edited.name else _("A new rule"),
+            "media": self.media,
+            "key": f"{scope}|{edited.name}",
+        }
+        initial = {} if edited.rule is None else initial_of(edited.rule)
+        data = request.POST if request.method == "POST" else None
+        form = RuleForm(data, initial=initial, quiet_hours=edited.quiet_hours)
+        if data is not None and form.is_valid():
+            made = form.entry(edited.base)
+            found = rule_problems(made, edited.quiet_hours)
+            form.refuse({each.place: each.text for each in found if not each.warning})
+            if form.is_valid() and "look" in data:
+                context |= _preview(rule_of(made), edited.project_id)
+            elif form.is_valid():
+                saved = self._save(request, form, made, edited)
+                if saved is not None:
+                    return saved
+        return TemplateResponse(request, "admin/alerts/rule.html", context | {"form": form})
+
+    def _choose(self, request: HttpRequest) -> HttpResponse:
+        """Whose rule it will be."""
+        edited = projects_of(request, Role.EDITOR)
+        if not edited:
+            raise PermissionDenied
+        rows = Project.objects.visible_to(request.user, Role.EDITOR).order_by("name")
+        choices = [(str(row.pk), row.name) for row in rows]
+        if None in edited:
+            choices.insert(0, (PLATFORM, _("the platform, for all projects")))
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("A new rule"),
+            "choices": choices,
+            "media": self.media,
+        }
+        return TemplateResponse(request, "admin/alerts/rule_scope.html", context)
+
+    def _save(
+        self,
+        request: HttpRequest,
+        form: RuleForm,
+        entry: dict[str, Any],
+        edited: Edited,
+    ) -> HttpResponse | None:
+        try:
+            saved = save_rule(
+                project_id=edited.project_id,
+                entry=entry,
+                actor=person_of(request),
+                now=timezone.now(),
+                instead_of=edited.name if edited.is_stored else "",
+                based_on=number_in(request.POST.get("based_on", "")),
+                note=form.cleaned_data["note"],
+            )
+        except DomainError as error:
+            form.add_error(None, error.text)
+            return None
+        values = {"name": entry["name"], "number": saved.version.number}
+        messages.success(request, _("Rule %(name)s holds: version %(number)d.") % values)
+        return HttpResponseRedirect(reverse("admin:alerts_rulemute_changelist"))
+
+    # --- buttons --------------------------------------------------------------------------------
+
+    def mute_view(self, request: HttpRequest) -> HttpResponse:
+        """Tell nobody of a rule for a while."""
+        project_id, name, actor = self._meant(request, Role.OPERATOR)
+        minutes = min(number_in(request.POST.get("minutes", "")) or 0, 10**6)
+
+        def do() -> str:
+            now = timezone.now()
+            until = now + timedelta(minutes=minutes)
+            mute_rule(rule=name, project_id=project_id, until=until, actor=actor, now=now)
+            values = {"name": name, "time": span_text(minutes * 60)}
+            return _("Nobody is told of %(name)s for %(time)s.") % values
+
+        return self._done(request, do)
+
+    def unmute_view(self, request: HttpRequest) -> HttpResponse:
+        """Tell of it again."""
+        project_id, name, actor = self._meant(request, Role.OPERATOR)
+
+        def do() -> str:
+            unmute_rule(rule=name, project_id=project_id, actor=actor)
+            return _("%(name)s tells again.") % {"name": name}
+
+        return self._done(request, do)
+
+    def remove_view(self, request: HttpRequest) -> HttpResponse:
+        """Take it out of the configuration."""
+        project_id, name, actor = self._meant(request, Role.EDITOR)
+
+        def do() -> str:
+            remove_rule(project_id=project_id, name=name, actor=actor, now=timezone.now())
+            return _("Rule %(name)s is gone.") % {"name": name}
+
+        return self._done(request, do)
+
+    def test_view(self, request: HttpRequest) -> HttpResponse:
+        """Send a test by every channel that the rule names."""
+        project_id, name, actor = self._meant(request, Role.EDITOR)
+        rows = rule_standings(actor, now=timezone.now())
+        row = next((r for r in rows if r.rule.name == name and r.project == project_id), None)
+        if row is None:
+            raise Http404
+        names = [*row.rule.tell, *(each for step in row.rule.escalate for each in step.tell)]
+        own = Q(project=None) if project_id is None else Q(project=project_id)
+        # Of channels of the platform others are told, too: its people alone may try them.
+        channels = Channel.objects.filter(own, name__in=names)
+
+        def do() -> str:
+            sent = len([send_test(channel=c, actor=actor, now=timezone.now()) for c in channels])
+            text = ngettext(
+                "%(count)d test is on its way.", "%(count)d tests are on their way.", sent
+            )
+            return text % {"count": sent}
+
+        return self._done(request, do)
+
+    # --- what they share ------------------------------------------------------------------------
+
+    def _editable(self, request: HttpRequest, scope: str) -> int | None:
+        project_id = None if scope == PLATFORM else number_in(scope)
+        if scope != PLATFORM:
+            rows = Project.objects.visible_to(request.user).filter(pk=project_id or 0)
+            if not rows.exists():
+                raise Http404
+        if project_id not in projects_of(request, Role.EDITOR):
+            raise PermissionDenied
+        return project_id
+
+    def _meant(self, request: HttpRequest, role: Role) -> tuple[int | None, str, User]:
+        scope, _sign, name = request.POST.get("rule", "").partition("|")
+        project_id = None if scope == PLATFORM else number_in(scope)
+        actor = person_of(request)
+        if actor is None or not name or (project_id is None and scope != PLATFORM):
+            raise Http404
+        if project_id not in projects_of(request, role):
+            raise PermissionDenied
+        return project_id, name[:64], actor
+
+    def _done(self, request: HttpRequest, do: Callable[[], str]) -> HttpResponse:
+        try:
+            messages.success(request, do())
+        except DomainError as error:
+            messages.error(request, error.text)
+        return HttpResponseRedirect(reverse("admin:alerts_rulemute_changelist"))
+
+
+def _edited(project_id: int | None, name: str) -> Edited:
+    """The rule of this name, as the active version has it; a new one for "". Raises ``Http404``."""
+    data, number, newest = active_data(project_id)
+    entry, builtin = entry_named(data, name), find_builtin(name)
+    watches = entry is not None and bool(entry.get("series") or entry.get("event"))
+    rule = rule_of(entry) if entry is not None and (watches or builtin is not None) else builtin
+    if name and rule is None:
+        raise Http404
+    return Edited(
+        project_id=project_id,
+        name=name,
+        rule=rule,
+        base=None if watches else builtin,
+        is_stored=entry is not None,
+        number=number,
+        newest=newest,
+        quiet_hours=frozenset(rulebook(data, number).quiet_hours),
+    )
+
+
+def _shown_with(edited: Edited) -> dict[str, Any]:
+    names = Series.objects.order_by("name").values_list("name", flat=True).distinct()
+    return {
+        "subtitle": _scope_name(edited.project_id),
+        "rule": edited.rule,
+        "base": edited.base,
+        "number": edited.number,
+        "newer": edited.newest if edited.newest > edited.number else 0,
+        "is_stored": edited.is_stored,
+        "channels": _channel_names(edited.project_id),
+        "series_names": list(names[:MOST_NAMES]),
+    }
+
+
+def _preview(rule: Rule, project_id: int | None) -> dict[str, Any]:
+    found = preview(rule=rule, project_id=project_id, now=timezone.now())
+    rows = [
+        {"found": each, "facts": " · ".join(fact_texts(each.facts or {}))} for each in found.found
+    ]
+    return {"preview": found, "preview_rows": rows[:50]}
+
+
+def _channel_names(project_id: int | None) -> list[str]:
+    own = Q(project=None) if project_id is None else Q(project=None) | Q(project=project_id)
+    rows = Channel.objects.filter(own).order_by("name")
+    return list(rows.values_list("name", flat=True).distinct()[:MOST_NAMES])
+
+
+def _scope(project_id: int | None, names: dict[int, str]) -> str:
+    return _("the platform") if project_id is None else names.get(project_id, str(project_id))
+
+
+def _scope_name(project_id: int | None) -> str:
+    if project_id is None:
+        return _("the platform")
+    return str(Project.objects.get(pk=project_id))
+
+
+def _key(project_id: int | None) -> str:
+    return PLATFORM if project_id is None else str(project_id)
+
+
+def _edit_address(project_id: int | None, name: str) -> str:
+    query = urlencode({"project": _key(project_id), "name": name})
+    return f"{reverse('admin:alerts_rule')}?{query}"
+
+
+def _watches(rule: Rule) -> str:
+    source = find_source(rule.event) if rule.event else None
+    if source is not None:
+        return str(source.title)
+    return f"{rule.source} {'' if rule.label == '*' else rule.label}".rstrip()
+
+
+def _state_text(state: RuleState) -> str:
+    return {
+        RuleState.FIRING: _("firing"),
+        RuleState.PENDING: _("pending"),
+        RuleState.OK: _("well"),
+        RuleState.UNKNOWN: _("no values"),
+        RuleState.OFF: _("off"),
+    }[state]

@@ -1,0 +1,33 @@
+"""How incidents and notices look: colours of their states, media of their pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from apps.alerts.models import Notice
+from apps.alerts.states import IncidentState, NoticeState, Severity
+
+CSS: Final = ["dashboard/dashboard.css", "configcenter/configcenter.css", "alerts/alerts.css"]
+SEVERITY_TONES: Final[Mapping[str, str]] = {
+    Severity.INFO: "info",
+    Severity.WARNING: "warning",
+    Severity.CRITICAL: "danger",
+}
+INCIDENT_TONES: Final[Mapping[str, str]] = {
+    IncidentState.OPEN: "danger",
+    IncidentState.RECOVERED: "success",
+    IncidentState.CLOSED: "info",
+}
+NOTICE_TONES: Final[Mapping[str, str]] = {
+    NoticeState.WAITING: "info",
+    NoticeState.SENT: "success",
+    NoticeState.FAILED: "danger",
+    NoticeState.DROPPED: "warning",
+}
+
+
+def told_text(notice: Notice) -> str:
+    """What came of it: what was wrong, and what the other side said."""
+    problem = str(notice.get_problem_display()) if notice.problem else ""
+    return ": ".join(each for each in (problem, notice.answer) if each) or "–"

@@ -1,0 +1,44 @@
+"""Filters of the lists of incidents, channels and notices."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import django_filters
+
+from apps.access.api.filters import IdFilter, MomentFilter
+from apps.alerts.models import Channel, Incident, Notice
+
+
+class IncidentFilter(django_filters.FilterSet):
+    """``?state=open&severity=critical&project=1&rule=late&source=run.failed``."""
+
+    project = IdFilter(field_name="project_id")
+    opened_after = MomentFilter(field_name="opened_at", lookup_expr="gte")
+    opened_before = MomentFilter(field_name="opened_at", lookup_expr="lt")
+
+    class Meta:
+        model = Incident
+        fields: ClassVar = ["project", "state", "severity", "rule", "source", "key"]
+
+
+class ChannelFilter(django_filters.FilterSet):
+    """``?project=1&name=ops&kind=mail``."""
+
+    project = IdFilter(field_name="project_id")
+
+    class Meta:
+        model = Channel
+        fields: ClassVar = ["project", "name", "kind", "enabled"]
+
+
+class NoticeFilter(django_filters.FilterSet):
+    """``?incident=7&channel=1&state=failed``."""
+
+    project = IdFilter(field_name="project_id")
+    incident = IdFilter(field_name="incident_id")
+    channel = IdFilter(field_name="channel_id")
+
+    class Meta:
+        model = Notice
+        fields: ClassVar = ["project", "incident", "channel", "channel_name", "kind", "state"]

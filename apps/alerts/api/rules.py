@@ -1,0 +1,185 @@
+"""Alert rules over REST: how they stand, what they may watch, and what one would have found.
+
+Rules themselves are saved as versions of the configuration ``alerts``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView
+from apps.access.api.fields import VisibleRelatedField
+from apps.access.errors import RoleRequired
+from apps.access.services import has_role
+from apps.access.states import Role
+from apps.alerts.engine.events import all_sources
+from apps.alerts.engine.rules import SEVERITIES
+from apps.alerts.queries.rules import RuleStanding, RuleState, active_books, rule_standings
+from apps.alerts.services.preview import DAY, preview, rule_from
+from apps.projects.models import Project
+
+LONGEST: Final = 7 * DAY
+
+
+class AlertRuleSerializer(serializers.Serializer[Any]):
+    """A rule that holds, and how it stands."""
+
+    name = serializers.CharField(source="rule.name")
+    title = serializers.CharField(source="rule.title", help_text=_("Of a built-in rule."))
+    project = serializers.IntegerField(
+        allow_null=True, help_text=_("null: of the platform, which holds for projects too")
+    )
+    builtin = serializers.BooleanField(source="rule.builtin")
+    version = serializers.IntegerField(help_text=_("of the configuration; 0: built in"))
+    series = serializers.CharField(source="rule.series")
+    label = serializers.CharField(source="rule.label")  # type: ignore[assignment]  # DRF has one
+    event = serializers.CharField(source="rule.event")
+    match = serializers.DictField(source="rule.match", child=serializers.CharField())
+    when = serializers.SerializerMethodField()
+    severity = serializers.ChoiceField(source="rule.severity", choices=SEVERITIES)
+    tell = serializers.SerializerMethodField()
+    state = serializers.ChoiceField(choices=[each.value for each in RuleState])
+    value = serializers.FloatField(
+        allow_null=True, help_text=_("the latest, of the series that is worst")
+    )
+    value_label = serializers.CharField(
+        source="label", help_text=_("the label of the series that is worst")
+    )
+    watched = serializers.IntegerField(help_text=_("how many series of visible projects"))
+    open_count = serializers.IntegerField(help_text=_("open incidents in visible projects"))
+    muted_until = serializers.DateTimeField(allow_null=True)
+
+    def get_when(self, row: RuleStanding) -> dict[str, float]:
+        """The condition, as a configuration writes it."""
+        return row.rule.when.shown()
+
+    def get_tell(self, row: RuleStanding) -> list[str]:
+        """Names of channels; the platform's are for who may read its rules."""
+        may = has_role(self.context["person"], row.project, Role.VIEWER)
+        return list(row.rule.tell) if may else []
+
+
+class AlertRulesSerializer(serializers.Serializer[Any]):
+    """Every rule that the caller may know of."""
+
+    results = AlertRuleSerializer(many=True)
+
+
+class AlertSourceSerializer(serializers.Serializer[Any]):
+    """Something that rules may watch by ``event``."""
+
+    name = serializers.CharField()
+    title = serializers.CharField()
+    lasting = serializers.BooleanField(
+        help_text=_("a condition, which is so for a while; else an event, which happens once")
+    )
+    facts = serializers.ListField(child=serializers.CharField())
+
+
+class AlertSourcesSerializer(serializers.Serializer[Any]):
+    """All of them, by name."""
+
+    results = AlertSourceSerializer(many=True)
+
+
+class PreviewQuestionSerializer(serializers.Serializer[Any]):
+    """A rule as a configuration has it, and whose it would be."""
+
+    project = VisibleRelatedField(
+        queryset=Project.objects.all(),
+        allow_null=True,
+        help_text=_("null: of the platform, which watches all projects"),
+    )
+    rule = serializers.DictField(help_text=_("an entry of rules, see docs/alert-rules.md"))
+    seconds = serializers.IntegerField(
+        min_value=60, max_value=LONGEST, default=DAY, help_text=_("how far back")
+    )
+
+
+class WouldFindSerializer(serializers.Serializer[Any]):
+    """One incident that there would have been."""
+
+    project = serializers.IntegerField(allow_null=True)
+    key = serializers.CharField(allow_blank=True)
+    began_at = serializers.DateTimeField()
+    ended_at = serializers.DateTimeField(allow_null=True, help_text=_("null: not over"))
+    times = serializers.IntegerField()
+    value = serializers.FloatField(allow_null=True, help_text=_("the worst"))
+    facts = serializers.DictField(allow_null=True)
+
+
+class RulePreviewSerializer(serializers.Serializer[Any]):
+    """What the rule would have found, the newest first."""
+
+    since = serializers.DateTimeField()
+    until = serializers.DateTimeField()
+    watched = serializers.IntegerField(help_text=_("series, or events; 0: nothing of that name"))
+    now_only = serializers.BooleanField(
+        help_text=_("a condition: nobody keeps what was so earlier")
+    )
+    more = serializers.BooleanField(help_text=_("there is more than is shown"))
+    found = WouldFindSerializer(many=True)
+
+
+class AlertRulesView(ApiView):
+    """The rules that hold."""
+
+    @extend_schema(operation_id="alert_rules_list", responses=AlertRulesSerializer)
+    def get(self, request: Request) -> Response:
+        """Built-in rules, those of the platform and of visible projects, with how they stand."""
+        found = rule_standings(self.person, now=timezone.now())
+        context = {"person": self.person}
+        return Response(AlertRulesSerializer({"results": found}, context=context).data)
+
+
+class AlertSourcesView(ApiView):
+    """What rules may watch beside series."""
+
+    @extend_schema(operation_id="alert_sources_list", responses=AlertSourcesSerializer)
+    def get(self, request: Request) -> Response:
+        """Events and conditions, with the facts that ``match`` may name."""
+        found = [
+            {
+                "name": each.name,
+                "title": str(each.title),
+                "lasting": hasattr(each, "now"),
+                "facts": list(each.facts),
+            }
+            for each in all_sources()
+        ]
+        return Response(AlertSourcesSerializer({"results": found}).data)
+
+
+class AlertPreviewView(ApiView):
+    """What a rule would have found."""
+
+    only_reads = True
+
+    @extend_schema(
+        operation_id="alert_rules_preview",
+        request=PreviewQuestionSerializer,
+        responses=RulePreviewSerializer,
+    )
+    def post(self, request: Request) -> Response:
+        """In the last day, or in ``seconds``; nothing is opened and nobody is told."""
+        asked = PreviewQuestionSerializer(data=request.data, context={"request": request})
+        asked.is_valid(raise_exception=True)
+        project = asked.validated_data["project"]
+        project_id = None if project is None else project.pk
+        if not has_role(self.person, project_id, Role.VIEWER):
+            raise RoleRequired
+        known = active_books().of(project_id).quiet_hours
+        found = preview(
+            rule=rule_from(asked.validated_data["rule"], known),
+            project_id=project_id,
+            now=timezone.now(),
+            seconds=asked.validated_data["seconds"],
+        )
+        return Response(RulePreviewSerializer(found).data)

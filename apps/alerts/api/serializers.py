@@ -1,0 +1,180 @@
+"""JSON of incidents, channels and notices."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.conf import settings
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from apps.access.api.fields import VisibleRelatedField
+from apps.alerts.models import Channel, Incident, IncidentNote, Notice
+from apps.alerts.services.channel_fields import shown_host, stored_secrets
+from apps.alerts.services.delivering import secrets_of
+from apps.alerts.services.incidents import LONGEST_SNOOZE
+from apps.alerts.services.texts import sentence
+from apps.projects.models import Project
+
+
+class NoticeSerializer(serializers.ModelSerializer[Notice]):
+    """One thing told by one channel, and what came of it."""
+
+    class Meta:
+        model = Notice
+        fields = (
+            "id",
+            "project",
+            "incident",
+            "channel",
+            "channel_name",
+            "kind",
+            "state",
+            "problem",
+            "answer",
+            "attempts",
+            "created_at",
+            "not_before",
+            "next_try_at",
+            "sent_at",
+            "resent_of",
+        )
+        read_only_fields = fields
+
+
+class StepSerializer(serializers.ModelSerializer[IncidentNote]):
+    """One step of an incident's story."""
+
+    class Meta:
+        model = IncidentNote
+        fields = ("at", "what", "by", "detail")
+        read_only_fields = fields
+
+
+class IncidentSerializer(serializers.ModelSerializer[Incident]):
+    """What a rule has found."""
+
+    text = serializers.SerializerMethodField(help_text=_("In one line, in your language."))
+    acknowledged_by = serializers.CharField(
+        source="acknowledged_by.username", default=None, allow_null=True, read_only=True
+    )
+
+    class Meta:
+        model = Incident
+        fields: ClassVar[Any] = (
+            "id",
+            "project",
+            "rule",
+            "version",
+            "key",
+            "source",
+            "condition",
+            "severity",
+            "state",
+            "text",
+            "facts",
+            "address",
+            "value",
+            "count",
+            "opened_at",
+            "seen_at",
+            "ended_at",
+            "acknowledged_at",
+            "acknowledged_by",
+            "snoozed_until",
+            "escalated",
+            "told_at",
+        )
+        read_only_fields = fields
+
+    def get_text(self, incident: Incident) -> str:
+        """What is wrong."""
+        return sentence(incident)
+
+
+class IncidentDetailSerializer(IncidentSerializer):
+    """The same, with its story and who was told."""
+
+    story = StepSerializer(source="notes", many=True, read_only=True)
+    notices = NoticeSerializer(many=True, read_only=True)
+
+    class Meta(IncidentSerializer.Meta):
+        fields: ClassVar[Any] = (*IncidentSerializer.Meta.fields, "story", "notices")
+        read_only_fields = fields
+
+
+class NoteSerializer(serializers.Serializer[Any]):
+    """What somebody says to it."""
+
+    note = serializers.CharField(max_length=500, required=False, default="", allow_blank=True)
+
+
+class SnoozeSerializer(NoteSerializer):
+    """For how long nobody is told."""
+
+    seconds = serializers.IntegerField(
+        min_value=60, max_value=int(LONGEST_SNOOZE.total_seconds()), default=3600
+    )
+
+
+class ChannelSerializer(serializers.ModelSerializer[Channel]):
+    """A way to tell somebody. ``secrets`` are taken and never given back."""
+
+    project = VisibleRelatedField(
+        queryset=Project.objects.all(),
+        allow_null=True,
+        required=False,
+        default=None,
+        help_text=_("null: of the platform, for all projects."),
+    )
+    language = serializers.ChoiceField(choices=settings.LANGUAGES, default="en")
+    settings = serializers.DictField(
+        required=False, default=dict, help_text=_("By kind, see the guide of notices.")
+    )
+    secrets = serializers.DictField(
+        child=serializers.CharField(allow_blank=True, max_length=4000),
+        write_only=True,
+        required=False,
+        default=dict,
+        help_text=_('By kind; those that are left out stay as they are, "" removes one.'),
+    )
+    has_secrets = serializers.SerializerMethodField(help_text=_("Names of the secrets it has."))
+    host = serializers.SerializerMethodField(help_text=_("The server that it calls."))
+
+    class Meta:
+        model = Channel
+        fields = (
+            "id",
+            "project",
+            "name",
+            "kind",
+            "enabled",
+            "language",
+            "settings",
+            "secrets",
+            "has_secrets",
+            "host",
+            "created_at",
+            "updated_at",
+        )
+        read_only_fields = ("created_at", "updated_at")
+        # The service says what is taken.
+        validators: ClassVar[list[Any]] = []
+
+    def get_fields(self) -> dict[str, Any]:
+        """A channel keeps its name, kind and project: rules call it by them."""
+        fields: dict[str, Any] = super().get_fields()
+        if self.instance is not None and not isinstance(self.instance, list):
+            for name in ("project", "name", "kind"):
+                fields[name].read_only = True
+        return fields
+
+    @extend_schema_field(serializers.ListField(child=serializers.CharField()))
+    def get_has_secrets(self, channel: Channel) -> list[str]:
+        """Not their values."""
+        return list(stored_secrets(channel.kind, secrets_of(channel)))
+
+    def get_host(self, channel: Channel) -> str:
+        """Not its whole address, which may be a secret."""
+        return shown_host(secrets_of(channel), channel.settings)

@@ -1,0 +1,169 @@
+"""REST of incidents, channels and notices."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils import timezone
+from drf_spectacular.utils import extend_schema, extend_schema_view
+from rest_framework import status
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
+
+from apps.access.api.base import ReadViewSet, WriteViewSet
+from apps.access.api.idempotency import idempotent
+from apps.access.states import Role
+from apps.alerts.api.filters import ChannelFilter, IncidentFilter, NoticeFilter
+from apps.alerts.api.serializers import (
+    ChannelSerializer,
+    IncidentDetailSerializer,
+    IncidentSerializer,
+    NoteSerializer,
+    NoticeSerializer,
+    SnoozeSerializer,
+)
+from apps.alerts.models import Channel, Incident, Notice
+from apps.alerts.services.channels import change_channel, create_channel, delete_channel
+from apps.alerts.services.incidents import acknowledge, close, snooze
+from apps.alerts.services.notices import send_again, send_test
+
+
+@extend_schema_view(
+    list=extend_schema(summary="Incidents, newest first"),
+    retrieve=extend_schema(summary="One with its story", responses=IncidentDetailSerializer),
+)
+class IncidentViewSet(ReadViewSet[Incident]):
+    """What rules have found. The monitor opens incidents; people take care of them."""
+
+    queryset = Incident.objects.select_related("project", "acknowledged_by")
+    serializer_class = IncidentSerializer
+    filterset_class = IncidentFilter
+    required_roles = dict.fromkeys(("acknowledge", "snooze", "close"), Role.OPERATOR)
+
+    def get_serializer_class(self) -> type[BaseSerializer[Incident]]:
+        """One by itself has its story with it."""
+        return IncidentSerializer if self.action == "list" else IncidentDetailSerializer
+
+    def get_queryset(self) -> QuerySet[Incident]:
+        """With what the detail shows."""
+        rows = super().get_queryset()
+        return rows if self.action == "list" else rows.prefetch_related("notes", "notices")
+
+    @extend_schema(
+        summary="Take care of it", request=NoteSerializer, responses=IncidentDetailSerializer
+    )
+    @action(detail=True, methods=["post"])
+    def acknowledge(self, request: Request, pk: str | None = None) -> Response:
+        """No repetition and no escalation from now on; 409 when it is over."""
+        incident, values = self._asked(request, NoteSerializer)
+        acknowledge(incident=incident, actor=self.person, now=timezone.now(), note=values["note"])
+        return self._shown(incident)
+
+    @extend_schema(
+        summary="Be quiet for a while",
+        request=SnoozeSerializer,
+        responses=IncidentDetailSerializer,
+    )
+    @action(detail=True, methods=["post"])
+    def snooze(self, request: Request, pk: str | None = None) -> Response:
+        """Nobody is told for so long, and everybody again if it is still open."""
+        incident, values = self._asked(request, SnoozeSerializer)
+        now = timezone.now()
+        snooze(
+            incident=incident,
+            until=now + timedelta(seconds=values["seconds"]),
+            actor=self.person,
+            now=now,
+            note=values["note"],
+        )
+        return self._shown(incident)
+
+    @extend_schema(summary="Close it", request=NoteSerializer, responses=IncidentDetailSerializer)
+    @action(detail=True, methods=["post"])
+    def close(self, request: Request, pk: str | None = None) -> Response:
+        """It is over because you say so; nobody is told."""
+        incident, values = self._asked(request, NoteSerializer)
+        close(incident=incident, actor=self.person, now=timezone.now(), note=values["note"])
+        return self._shown(incident)
+
+    def _asked(self, request: Request, shape: type[Any]) -> tuple[Incident, dict[str, Any]]:
+        incident = self.get_object()
+        serializer = shape(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        return incident, dict(serializer.validated_data)
+
+    def _shown(self, incident: Incident) -> Response:
+        return self.answer(self.get_queryset().get(pk=incident.pk))
+
+
+@extend_schema_view(
+    list=extend_schema(summary="Channels"),
+    create=extend_schema(summary="Make a channel"),
+)
+class ChannelViewSet(WriteViewSet[Channel]):
+    """Ways to tell somebody. Editors make them; nobody reads their secrets."""
+
+    queryset = Channel.objects.select_related("project")
+    serializer_class = ChannelSerializer
+    filterset_class = ChannelFilter
+    required_roles = {"test": Role.EDITOR}
+
+    def create_object(self, values: dict[str, Any]) -> Channel:
+        """Make it."""
+        project = values.get("project")
+        return create_channel(
+            project_id=None if project is None else project.pk,
+            name=values["name"],
+            kind=values["kind"],
+            typed={**values["settings"], **values["secrets"]},
+            language=values["language"],
+            enabled=values.get("enabled", True),
+            actor=self.person,
+        )
+
+    def update_object(self, obj: Channel, values: dict[str, Any]) -> Channel:
+        """Change it; without ``settings`` they stay."""
+        typed = None
+        if "settings" in values or "secrets" in values:
+            typed = {**values.get("settings", obj.settings), **values.get("secrets", {})}
+        return change_channel(
+            channel=obj,
+            typed=typed,
+            language=values.get("language"),
+            enabled=values.get("enabled"),
+            actor=self.person,
+        )
+
+    def delete_object(self, obj: Channel) -> None:
+        """Delete it, unless rules name it."""
+        delete_channel(channel=obj, actor=self.person)
+
+    @extend_schema(summary="Send a test", request=None, responses={202: NoticeSerializer})
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def test(self, request: Request, pk: str | None = None) -> Response:
+        """202 with the notice; ask for it again to learn what came of it."""
+        notice = send_test(channel=self.get_object(), actor=self.person, now=timezone.now())
+        return Response(NoticeSerializer(notice).data, status=status.HTTP_202_ACCEPTED)
+
+
+@extend_schema_view(list=extend_schema(summary="Notices, newest first"))
+class NoticeViewSet(ReadViewSet[Notice]):
+    """What was told to whom, and what came of it."""
+
+    queryset = Notice.objects.select_related("project", "channel", "incident")
+    serializer_class = NoticeSerializer
+    filterset_class = NoticeFilter
+    required_roles = {"resend": Role.OPERATOR}
+
+    @extend_schema(summary="Send it again", request=None, responses={202: NoticeSerializer})
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def resend(self, request: Request, pk: str | None = None) -> Response:
+        """202 with a new notice of the same; 409 while this one is still being tried."""
+        again = send_again(notice=self.get_object(), actor=self.person, now=timezone.now())
+        return Response(NoticeSerializer(again).data, status=status.HTTP_202_ACCEPTED)

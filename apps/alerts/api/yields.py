@@ -1,0 +1,193 @@
+"""What jobs bring, over REST: run by run, where a job stands, and what is watched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db.models import QuerySet
+from django.http import Http404
+from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView, ReadViewSet
+from apps.access.api.routers import api_path
+from apps.access.models import User
+from apps.access.services import require_role
+from apps.access.states import Role
+from apps.alerts.models import JobYield, YieldPolicy
+from apps.alerts.queries.yields import JobYields, yields_of
+from apps.alerts.services.yields import learn_anew, set_policy
+from apps.jobs.models import Job
+
+
+class JobYieldSerializer(serializers.ModelSerializer[JobYield]):
+    """What one run brought, beside what was usual then."""
+
+    class Meta:
+        model = JobYield
+        fields = [
+            "id",
+            "run",
+            "state",
+            "trigger",
+            "started_at",
+            "ended_at",
+            "items",
+            "pages",
+            "success",
+            "failed",
+            "fields",
+            "judged",
+            "usual",
+            "findings",
+        ]
+        read_only_fields = fields
+        extra_kwargs = {
+            "items": {"help_text": _("Null: the run counts no items.")},
+            "fields": {"help_text": _("In how many of the items each field had a value.")},
+            "judged": {"help_text": _("Compared with earlier runs, and later ones with it.")},
+            "usual": {
+                "help_text": _(
+                    "low, middle and high number of items, of how many runs, whether of the same"
+                    " weekday, and the usual share of each field; empty: too few runs to know."
+                )
+            },
+            "findings": {
+                "help_text": _("What was unusual: of the kinds drop, rise, coverage, failures.")
+            },
+        }
+
+
+class YieldPolicySerializer(serializers.ModelSerializer[YieldPolicy]):
+    """What of a job's yield is watched; null: that is not looked at."""
+
+    class Meta:
+        model = YieldPolicy
+        fields = [
+            "enabled",
+            "drop_below",
+            "rise_above",
+            "coverage_fall",
+            "failures_rise",
+            "stale_times",
+            "learn_from",
+        ]
+        read_only_fields = ["learn_from"]
+
+
+class FieldShareSerializer(serializers.Serializer[Any]):
+    """A field of the items of the newest run that was compared."""
+
+    name = serializers.CharField()
+    share = serializers.FloatField(help_text=_("of the items have a value, 0 to 1"))
+    usual = serializers.FloatField(allow_null=True)
+    fallen = serializers.BooleanField()
+
+
+class YieldStandingSerializer(serializers.Serializer[Any]):
+    """Where a job stands by its newest runs."""
+
+    job = serializers.IntegerField()
+    run = serializers.IntegerField(allow_null=True, help_text=_("The newest that was compared."))
+    findings = serializers.ListField(
+        child=serializers.DictField(), help_text=_("What is unusual of it, and since when.")
+    )
+    coverage = FieldShareSerializer(many=True)
+    stale = serializers.BooleanField(help_text=_("It brings nothing new any more."))
+    good_run = serializers.IntegerField(allow_null=True)
+    good_at = serializers.DateTimeField(allow_null=True)
+    usual_seconds = serializers.FloatField(
+        allow_null=True, help_text=_("The usual time between two good runs.")
+    )
+    stale_at = serializers.DateTimeField(
+        allow_null=True, help_text=_("From then on it is stale, unless a good run ends before.")
+    )
+    policy = YieldPolicySerializer()
+
+
+class JobYieldViewSet(ReadViewSet[JobYield]):
+    """What the runs of one job brought, the newest first."""
+
+    queryset = JobYield.objects.all()
+    serializer_class = JobYieldSerializer
+
+    def get_queryset(self) -> QuerySet[JobYield]:
+        """Those of the job in the address."""
+        rows = super().get_queryset()
+        if getattr(self, "swagger_fake_view", False):
+            return rows
+        return rows.filter(job=_visible_job(self.person, self.kwargs["job"]))
+
+
+class YieldStandingView(ApiView):
+    """Where a job stands, and what of its yield is watched."""
+
+    @extend_schema(operation_id="jobs_yield_standing_retrieve", responses=YieldStandingSerializer)
+    def get(self, request: Request, job: int) -> Response:
+        """What is unusual of its newest run, the share of each field, and whether it is stale."""
+        return _answer(_visible_job(self.person, job))
+
+    @extend_schema(
+        operation_id="jobs_yield_standing_partial_update",
+        request=YieldPolicySerializer,
+        responses=YieldStandingSerializer,
+    )
+    def patch(self, request: Request, job: int) -> Response:
+        """Change what is watched: fields of ``policy``. For editors."""
+        found = _visible_job(self.person, job)
+        require_role(self.person, found.project_id, Role.EDITOR)
+        body = YieldPolicySerializer(data=request.data, partial=True)
+        body.is_valid(raise_exception=True)
+        set_policy(job=found, values=body.validated_data, actor=self.person)
+        return _answer(found)
+
+
+class LearnAnewView(ApiView):
+    """A site has changed, and what its job brings from now on is right."""
+
+    @extend_schema(
+        operation_id="jobs_yield_standing_learn", request=None, responses=YieldStandingSerializer
+    )
+    def post(self, request: Request, job: int) -> Response:
+        """Runs until now are compared with nothing any more. For editors."""
+        found = _visible_job(self.person, job)
+        require_role(self.person, found.project_id, Role.EDITOR)
+        learn_anew(job=found, now=timezone.now(), actor=self.person)
+        return _answer(found)
+
+
+def _visible_job(person: User, pk: int) -> Job:
+    found = Job.objects.visible_to(person).filter(pk=pk).first()
+    if found is None:
+        raise Http404
+    return found
+
+
+def _answer(job: Job) -> Response:
+    found: JobYields = yields_of(job, now=timezone.now())
+    watch = found.watch
+    told = {
+        "job": job.pk,
+        "run": watch and watch.run,
+        "findings": found.findings,
+        "coverage": found.fields,
+        "stale": found.stale,
+        "good_run": watch and watch.good_run,
+        "good_at": watch and watch.good_at,
+        "usual_seconds": watch and watch.usual_seconds,
+        "stale_at": watch and watch.stale_at,
+        "policy": found.policy,
+    }
+    return Response(YieldStandingSerializer(told).data)
+
+
+yields = JobYieldViewSet.as_view({"get": "list"})
+addresses = [
+    api_path("jobs/<int:job>/yields", yields, name="job-yields"),
+    api_path("jobs/<int:job>/yields/standing", YieldStandingView.as_view(), name="job-standing"),
+    api_path("jobs/<int:job>/yields/learn", LearnAnewView.as_view(), name="job-learn-anew"),
+]
