@@ -90,3 +90,25 @@ class LastAdmin(AccessError):
 
     code = "last_admin"
     detail = _("The last active superuser cannot be removed.")
+
+
+class BadFilter(AccessError):
+    """What was to be saved is no filter of a page here."""
+
+    code = "bad_filter"
+    status = 422
+    detail = _("This filter cannot be saved.")
+
+
+class FilterNameTaken(AccessError):
+    """The person has a filter of this name on this page."""
+
+    code = "filter_name_taken"
+    detail = _("You have a filter of this name on this page.")
+
+
+class TooManyFilters(AccessError):
+    """The person has as many filters on this page as anybody can tell apart."""
+
+    code = "too_many_filters"
+    detail = _("You have many filters on this page already: delete one first.")

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from apps.access.errors import AuditIsAppendOnly
-from apps.access.querysets import AuditQuerySet, ProjectOwnedQuerySet
+from apps.access.querysets import AuditQuerySet, OwnQuerySet, ProjectOwnedQuerySet
 from apps.access.states import Role
 
 if TYPE_CHECKING:
@@ -199,3 +199,35 @@ class AuditRecord(models.Model):
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """Refused."""
         raise AuditIsAppendOnly
+
+
+class SavedFilter(models.Model):
+    """A list as one person wants to see it again: the part of its address after the ``?``."""
+
+    user = models.ForeignKey(
+        User, verbose_name=_("user"), related_name="saved_filters", on_delete=models.CASCADE
+    )
+    path = models.CharField(_("page"), max_length=200)
+    name = models.CharField(_("name"), max_length=60)
+    query = models.CharField(_("filter"), max_length=2000)
+    created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
+
+    objects = OwnQuerySet["SavedFilter"].as_manager()
+
+    class Meta:
+        verbose_name = _("saved filter")
+        verbose_name_plural = _("saved filters")
+        ordering: ClassVar = ["name", "id"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["user", "path", "name"], name="access_saved_filter_once"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def address(self) -> str:
+        """Where it leads."""
+        return f"{self.path}?{self.query}"

@@ -1,4 +1,4 @@
-"""The page on which people change their own password."""
+"""The page on which people change their own password, and the buttons of saved filters."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from typing import Any, cast
 
 from django.contrib import admin, messages
 from django.contrib.auth.views import PasswordChangeView
-from django.http import HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse_lazy
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
 from unfold.forms import AdminOwnPasswordChangeForm
 
-from apps.access.models import User
-from apps.access.services import password_was_set
+from apps.access.errors import DomainError
+from apps.access.models import SavedFilter, User
+from apps.access.services import (
+    delete_filter,
+    password_was_set,
+    person_of,
+    rename_filter,
+    save_filter,
+)
 
 
 class OwnPasswordChange(PasswordChangeView):
@@ -35,3 +44,59 @@ class OwnPasswordChange(PasswordChangeView):
         password_was_set(actor=user, user=user)
         messages.success(self.request, _("Your password has been changed."))
         return response
+
+
+@require_POST
+def add_filter(request: HttpRequest) -> HttpResponse:
+    """Keep the filter that a list shows, and go back to it."""
+    given = {name: request.POST.get(name, "") for name in ("path", "name", "query")}
+    try:
+        saved = save_filter(user=_person(request), **given)
+    except DomainError as error:
+        messages.error(request, error.text)
+        return _back(request, f"{given['path']}?{given['query']}")
+    messages.success(request, _("The filter “%(name)s” is kept for you.") % {"name": saved.name})
+    return _back(request, saved.address)
+
+
+@require_POST
+def rename_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
+    """Give one's own filter another name."""
+    try:
+        rename_filter(
+            user=_person(request), saved=_own(request, pk), name=request.POST.get("name", "")
+        )
+    except DomainError as error:
+        messages.error(request, error.text)
+    return _back(request, request.POST.get("back", ""))
+
+
+@require_POST
+def delete_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
+    """Forget one's own filter."""
+    saved = _own(request, pk)
+    delete_filter(user=_person(request), saved=saved)
+    messages.success(request, _("The filter “%(name)s” is gone.") % {"name": saved.name})
+    return _back(request, request.POST.get("back", ""))
+
+
+def _person(request: HttpRequest) -> User:
+    person = person_of(request)
+    if person is None:
+        raise Http404
+    return person
+
+
+def _own(request: HttpRequest, pk: int) -> SavedFilter:
+    rows = SavedFilter.objects.visible_to(_person(request))
+    saved: SavedFilter | None = rows.filter(pk=pk).first()
+    if saved is None:
+        raise Http404
+    return saved
+
+
+def _back(request: HttpRequest, address: str) -> HttpResponse:
+    """To a page of this server and to no other."""
+    if address.startswith("/") and url_has_allowed_host_and_scheme(address, allowed_hosts=None):
+        return HttpResponseRedirect(address)
+    return HttpResponseRedirect(reverse_lazy("admin:index"))

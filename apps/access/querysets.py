@@ -54,6 +54,19 @@ class ProjectOwnedQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """``VisibleQuerySet`` for models with a plain ``project`` foreign key; also for access."""
 
 
+class OwnQuerySet(models.QuerySet[M_co], Generic[M_co]):
+    """Of what belongs to one person and to no project."""
+
+    def visible_to(self, user: object) -> Self:
+        """Their own; a token that is narrowed to a project sees none."""
+        if not callable(getattr(user, "project_q", None)) or not getattr(user, "is_active", False):
+            return self.none()
+        token = getattr(user, "acting_token", None)
+        if token is not None and token.project_id is not None:
+            return self.none()
+        return self.filter(user_id=getattr(user, "pk", None))
+
+
 class AuditQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """The audit trail only grows: bulk changes are refused here, single ones by the model."""
 

@@ -48,10 +48,12 @@ def root() -> User:
 def test_lists_open_for_superusers_and_scoped_staff(
     model: Any, root: User, project: Project
 ) -> None:
-    assert enter(root).get(page(model, "changelist")).status_code == 200
-    assert enter(root).get(page(model, "changelist"), {"q": "text"}).status_code == 200
+    address = page(model, "changelist")
+    # Some lists are pages of their own, to which the admin's address leads.
+    assert enter(root).get(address, follow=True).status_code == 200
+    assert enter(root).get(address, {"q": "text"}, follow=True).status_code == 200
     scoped = enter(make_user(roles={project: Role.ADMIN}))
-    assert scoped.get(page(model, "changelist")).status_code in (200, 403)
+    assert scoped.get(address, follow=True).status_code in (200, 403)
     outsider = enter(make_user(is_staff=False, roles={project: Role.ADMIN}))
     assert outsider.get(page(model, "changelist")).status_code == 302
 

@@ -7,6 +7,7 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import AnonymousUser
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
@@ -26,6 +27,8 @@ from apps.access.services import (
     keep_one_admin,
     known_areas,
     mask,
+    project_ids,
+    projects_by_role,
     record,
     request_id_scope,
     revoke_token,
@@ -325,3 +328,12 @@ def test_one_superuser_stays() -> None:
     keep_one_admin(make_user(), stays=False)
     make_superuser()
     keep_one_admin(only, stays=False)
+
+
+def test_the_projects_by_role_are_those_of_each_role_asked_one_by_one() -> None:
+    first, second = make_project(), make_project()
+    member = make_user(roles={first: Role.EDITOR, second: Role.VIEWER})
+    others = (make_superuser(), make_user(is_active=False), make_user(), AnonymousUser())
+    for user in (member, *others):
+        expected = {role: project_ids(user, at_least=role) for role in Role}
+        assert projects_by_role(user) == expected

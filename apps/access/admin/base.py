@@ -15,24 +15,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, cast
-from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import ForeignKey, ManyToManyField, Model, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
 from unfold.admin import TabularInline
 
 from apps.access.admin.lists import CarefulAdmin
 from apps.access.errors import DomainError
-from apps.access.models import User
 from apps.access.querysets import VisibleQuerySet
 from apps.access.services import (
     AllProjects,
     changes,
+    person_of,
     project_id_of,
-    project_ids,
+    projects_of,
     record,
     snapshot,
 )
@@ -47,26 +45,18 @@ if TYPE_CHECKING:
     ModelForm = DjangoModelForm[Any]
     FormSet = BaseModelFormSet[Any, Any]
 
+__all__ = [
+    "AuditedAdmin",
+    "ProjectScopedAdmin",
+    "ProjectScopedInline",
+    "person_of",
+    "projects_of",
+    "shows_refusals",
+]
+
 P = ParamSpec("P")
 Page = Callable[Concatenate[Any, HttpRequest, P], HttpResponse]
 _BEFORE = "_audit_before"
-_ROLES = "_projects_by_role"
-
-
-def person_of(request: HttpRequest) -> User | None:
-    """The logged-in person, None for a stranger."""
-    return request.user if isinstance(request.user, User) else None
-
-
-def projects_of(request: HttpRequest, role: Role) -> frozenset[int] | AllProjects:
-    """``project_ids`` of the person, asked once in a request however often a page checks."""
-    known = getattr(request, _ROLES, None)
-    if known is None:
-        known = {}
-        setattr(request, _ROLES, known)
-    if role not in known:
-        known[role] = project_ids(request.user, at_least=role)
-    return cast("frozenset[int] | AllProjects", known[role])
 
 
 def shows_refusals(page: Page[P]) -> Page[P]:
@@ -172,14 +162,6 @@ class AuditedAdmin(CarefulAdmin):
     def log_deletions(self, request: HttpRequest, queryset: Any) -> list[LogEntry]:
         """Nothing: ``delete_model`` records it."""
         return []
-
-    def history_view(
-        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
-        """The audit trail of this object."""
-        about = {"object_type": self.model._meta.label_lower, "object_id": object_id}
-        address = reverse("admin:access_auditrecord_changelist")
-        return HttpResponseRedirect(f"{address}?{urlencode(about)}")
 
     def _record(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, cast
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -10,6 +11,7 @@ from django.contrib.admin.views.main import ERROR_FLAG
 from django.db import DataError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 
@@ -37,3 +39,11 @@ class CarefulAdmin(ModelAdmin):
             return cast("HttpResponse | None", super().response_action(request, queryset))
         messages.warning(request, _("Nothing was done: the selection is not valid."))
         return None
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """The audit trail of this object."""
+        about = {"object_type": self.model._meta.label_lower, "object_id": object_id}
+        address = reverse("admin:access_auditrecord_changelist")
+        return HttpResponseRedirect(f"{address}?{urlencode(about)}")

@@ -1,30 +1,82 @@
-"""The audit trail, to read."""
+"""The audit trail, to read: who did what to which object, what it was before and is after."""
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
-from django.utils.html import format_html
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html, format_html_join
 from django.utils.translation import gettext_lazy as _
-from unfold.contrib.filters.admin import FieldTextFilter, RangeDateTimeFilter
+from unfold.contrib.filters.admin import (
+    DropdownFilter,
+    FieldTextFilter,
+    RangeDateTimeFilter,
+    TextFilter,
+)
 
 from apps.access.admin.base import ProjectScopedAdmin
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.read_only import ReadOnly
 from apps.access.models import AuditRecord
+from apps.access.queries import (
+    KIND,
+    NOTHING,
+    OBJECT,
+    changed_fields,
+    kind_label,
+    kinds,
+    model_of,
+    short_changes,
+)
 from apps.access.states import Role
 
 if TYPE_CHECKING:
     from django.utils.safestring import SafeString
 
 
-def _pretty(value: Any) -> SafeString | str:
-    if value is None:
-        return "–"
-    text = json.dumps(value, indent=2, ensure_ascii=False, sort_keys=True)
-    return format_html('<pre class="whitespace-pre-wrap">{}</pre>', text)
+def page_of(object_type: str, object_id: str) -> str:
+    """The address of the object's own page, "" when it has none."""
+    model = model_of(object_type)
+    if model is None or not object_id or model not in admin.site._registry:
+        return ""
+    try:
+        return reverse(
+            f"admin:{model._meta.app_label}_{model._meta.model_name}_change", args=[object_id]
+        )
+    except NoReverseMatch:
+        return ""
+
+
+class KindFilter(DropdownFilter):
+    """By what kind of thing it was done to; exactly."""
+
+    title = _("kind of object")
+    parameter_name = KIND
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        """Every kind there is, in the reader's words; the one asked for as well."""
+        found, asked = kinds(), request.GET.get(KIND, "")
+        known = {each for each, _words in found}
+        return [*found, (asked, kind_label(asked))] if asked and asked not in known else found
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
+        """Those of the kind."""
+        return queryset.filter(object_type=self.value()) if self.value() else queryset
+
+
+class ObjectFilter(TextFilter):
+    """By the id of the object; exactly, or 7 would also be 17."""
+
+    title = _("id of the object")
+    parameter_name = OBJECT
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Model]) -> QuerySet[Model]:
+        """Those about it."""
+        return queryset.filter(object_id=self.value().strip()) if self.value() else queryset
 
 
 @admin.register(AuditRecord)
@@ -32,41 +84,79 @@ class AuditRecordAdmin(ReadOnly, ProjectScopedAdmin):
     """For project admins the records of their projects, for superusers all."""
 
     view_role = Role.ADMIN
-    list_display = ("at", "actor_label", "action", "object_label", "object_type", "project", "note")
+    list_display = ("at", "person", "action", "about", "summary", "project", "note")
     list_display_links = ("at",)
-    list_select_related = ("project",)
+    list_select_related = ("project", "token")
     list_filter = (
         ("at", RangeDateTimeFilter),
         ("actor_label", FieldTextFilter),
-        ("project", VisibleRelatedFilter),
-        ("object_type", FieldTextFilter),
-        ("object_id", FieldTextFilter),
+        KindFilter,
+        ObjectFilter,
         ("action", FieldTextFilter),
+        ("project", VisibleRelatedFilter),
     )
     list_filter_submit = True
     search_fields = ("object_label", "actor_label", "=request_id", "=object_id")
     search_help_text = _("Object, person, request id")
     list_per_page = 50
+    list_before_template = "admin/access/auditrecord/list_head.html"
     fields: ClassVar[Any] = (
-        "at",
-        "actor_label",
-        "token",
-        "action",
-        ("object_type", "object_id"),
-        "object_label",
-        "project",
-        ("before_text", "after_text"),
-        "request_id",
+        ("at", "person"),
+        ("action", "about"),
+        "changes_table",
+        ("project", "request_id"),
         "note",
     )
-    readonly_fields = ("before_text", "after_text")
+    readonly_fields = ("person", "about", "changes_table")
 
-    @admin.display(description=_("before"))
-    def before_text(self, entry: AuditRecord) -> SafeString | str:
-        """The values before, indented."""
-        return _pretty(entry.before)
+    class Media:
+        css = {"all": ["dashboard/dashboard.css", "access/trail.css"]}
 
-    @admin.display(description=_("after"))
-    def after_text(self, entry: AuditRecord) -> SafeString | str:
-        """The values after, indented."""
-        return _pretty(entry.after)
+    def changelist_view(self, request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The list; of one object it is headed by what it is the history of."""
+        kind, number = request.GET.get(KIND, ""), request.GET.get(OBJECT, "")
+        extra = dict(kwargs.pop("extra_context", None) or {})
+        if kind and number:
+            extra["history_of"] = {
+                "kind": kind_label(kind),
+                "number": number,
+                "page": page_of(kind, number),
+            }
+        return super().changelist_view(request, *args, extra_context=extra, **kwargs)
+
+    @admin.display(description=_("person"), ordering="actor_label")
+    def person(self, entry: AuditRecord) -> SafeString | str:
+        """Who it was, and by which token."""
+        if entry.token is None:
+            return entry.actor_label
+        return format_html(
+            '{} <span class="cy-subtle">{}</span>', entry.actor_label, entry.token.name
+        )
+
+    @admin.display(description=_("object"), ordering="object_label")
+    def about(self, entry: AuditRecord) -> SafeString:
+        """What it was done to, and the way to its page and to its history."""
+        address = page_of(entry.object_type, entry.object_id)
+        name = entry.object_label or entry.object_id or NOTHING
+        shown = format_html('<a class="cy-strong" href="{}">{}</a>', address, name)
+        return format_html(
+            '<span class="cy-about">{} <span class="cy-subtle">{} {}</span></span>',
+            shown if address else name,
+            kind_label(entry.object_type),
+            entry.object_id,
+        )
+
+    @admin.display(description=_("changes"))
+    def summary(self, entry: AuditRecord) -> SafeString:
+        """The first fields that changed."""
+        return format_html_join("", '<div class="cy-change">{}</div>', _each(short_changes(entry)))
+
+    @admin.display(description=_("changes"))
+    def changes_table(self, entry: AuditRecord) -> str:
+        """Every field, before and after; long texts line by line."""
+        context = {"fields": changed_fields(entry), "entry": entry}
+        return render_to_string("admin/access/auditrecord/changes.html", context)
+
+
+def _each(texts: list[str]) -> list[tuple[str]]:
+    return [(text,) for text in texts]

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import django_filters
 from django import forms
 from django.core.exceptions import ValidationError
+from django.db.models import Q, QuerySet
 from django_filters.fields import IsoDateTimeField
 
-from apps.access.models import AuditRecord, Membership
+from apps.access.models import AuditRecord, Membership, SavedFilter
 
 
 class MomentField(IsoDateTimeField):
@@ -41,12 +42,22 @@ class IdFilter(django_filters.NumberFilter):
 
 
 class AuditFilter(django_filters.FilterSet):
-    """By object, person, project and time."""
+    """By object, person, action, project and time; ``text`` is looked for in names and notes."""
 
     at_from = MomentFilter(field_name="at", lookup_expr="gte")
     at_to = MomentFilter(field_name="at", lookup_expr="lt")
     actor = django_filters.CharFilter(field_name="actor_label")
     project = django_filters.NumberFilter(field_name="project_id", min_value=1)
+    text = django_filters.CharFilter(method="with_text", max_length=200)
+
+    def with_text(
+        self, rows: QuerySet[AuditRecord], _name: str, text: str
+    ) -> QuerySet[AuditRecord]:
+        """Those whose object, person, action or note has it."""
+        found = Q()
+        for each in ("object_label", "actor_label", "action", "note"):
+            found |= Q(**{f"{each}__icontains": text})
+        return rows.filter(found)
 
     class Meta:
         model = AuditRecord
@@ -62,3 +73,11 @@ class MembershipFilter(django_filters.FilterSet):
     class Meta:
         model = Membership
         fields: ClassVar = ["role"]
+
+
+class SavedFilterFilter(django_filters.FilterSet):
+    """By page."""
+
+    class Meta:
+        model = SavedFilter
+        fields: ClassVar = ["path"]

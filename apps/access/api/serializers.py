@@ -11,7 +11,8 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.access.api.fields import VisibleRelatedField
-from apps.access.models import ApiToken, AuditRecord, Membership, User
+from apps.access.models import ApiToken, AuditRecord, Membership, SavedFilter, User
+from apps.access.queries import changed_fields
 from apps.access.states import MAX_SCOPES, Role
 
 
@@ -132,8 +133,24 @@ class MeSerializer(serializers.ModelSerializer[User]):
         return list(OwnRoleSerializer(rows.order_by("project_id"), many=True).data)
 
 
+class ChangedFieldSerializer(serializers.Serializer[Any]):
+    """One field of what was changed."""
+
+    name = serializers.CharField()
+    title = serializers.CharField(
+        source="label", help_text=_("Its name in the language of the caller.")
+    )
+    change = serializers.ChoiceField(choices=["added", "removed", "changed", "same"])
+    before = serializers.JSONField(allow_null=True)
+    after = serializers.JSONField(allow_null=True)
+
+
 class AuditRecordSerializer(serializers.ModelSerializer[AuditRecord]):
     """One thing that somebody did."""
+
+    changes = serializers.SerializerMethodField(
+        help_text=_("Before and after by field, nested ones by dotted names.")
+    )
 
     class Meta:
         model = AuditRecord
@@ -150,6 +167,36 @@ class AuditRecordSerializer(serializers.ModelSerializer[AuditRecord]):
             "project",
             "before",
             "after",
+            "changes",
             "request_id",
             "note",
         )
+
+    @extend_schema_field(ChangedFieldSerializer(many=True))
+    def get_changes(self, entry: AuditRecord) -> list[dict[str, Any]]:
+        """What differs."""
+        return list(ChangedFieldSerializer(changed_fields(entry), many=True).data)
+
+
+class SavedFilterSerializer(serializers.ModelSerializer[SavedFilter]):
+    """A filter of a list that the caller keeps."""
+
+    path = serializers.CharField(max_length=200, help_text=_("The page, such as /admin/jobs/run/."))
+    query = serializers.CharField(
+        max_length=2000, help_text=_("What stands after the ? of its address.")
+    )
+    name = serializers.CharField(max_length=60)
+
+    class Meta:
+        model = SavedFilter
+        fields = ("id", "path", "name", "query", "created_at")
+        read_only_fields = ("created_at",)
+        # The service says which name is taken.
+        validators: ClassVar[list[Any]] = []
+
+    def get_fields(self) -> dict[str, Any]:
+        """On a change only the name may differ."""
+        fields: dict[str, Any] = super().get_fields()
+        if self.instance is not None and not isinstance(self.instance, list):
+            fields["path"].read_only = fields["query"].read_only = True
+        return fields

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from apps.access.api.routers import Router, api_path
-from apps.access.api.views import AuditViewSet, MembershipViewSet, MeView, TokenViewSet
+from apps.access.api.views import (
+    AuditViewSet,
+    MembershipViewSet,
+    MeView,
+    SavedFilterViewSet,
+    TokenViewSet,
+)
 
 router = Router()
 router.register("tokens", TokenViewSet, basename="token")
 router.register("memberships", MembershipViewSet, basename="membership")
 router.register("audit", AuditViewSet, basename="audit")
+router.register("saved-filters", SavedFilterViewSet, basename="saved-filter")
 
 urlpatterns = [api_path("me", MeView.as_view(), name="me"), *router.urls]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from django.db.models import Model, QuerySet
@@ -10,9 +11,10 @@ from rest_framework import status
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
+from rest_framework.serializers import BaseSerializer
 
 from apps.access.api.base import ApiView, ReadViewSet, WriteViewSet
-from apps.access.api.filters import AuditFilter, MembershipFilter
+from apps.access.api.filters import AuditFilter, MembershipFilter, SavedFilterFilter
 from apps.access.api.idempotency import idempotent
 from apps.access.api.permissions import InsideScopes
 from apps.access.api.serializers import (
@@ -21,9 +23,18 @@ from apps.access.api.serializers import (
     MembershipSerializer,
     MeSerializer,
     NewTokenSerializer,
+    SavedFilterSerializer,
 )
-from apps.access.models import ApiToken, AuditRecord, Membership
-from apps.access.services import create_token, revoke_token, set_role
+from apps.access.errors import RoleRequired
+from apps.access.models import ApiToken, AuditRecord, Membership, SavedFilter
+from apps.access.services import (
+    create_token,
+    delete_filter,
+    rename_filter,
+    revoke_token,
+    save_filter,
+    set_role,
+)
 from apps.access.states import Role
 
 
@@ -127,3 +138,49 @@ class AuditViewSet(ReadViewSet[AuditRecord]):
     filterset_class = AuditFilter
     visible_at_least = Role.ADMIN
     required_roles = {"list": Role.ADMIN, "retrieve": Role.ADMIN}
+
+
+@extend_schema_view(
+    list=extend_schema(summary="Your saved filters"),
+    retrieve=extend_schema(summary="One of your saved filters"),
+    create=extend_schema(summary="Save a filter of a page"),
+    update=extend_schema(summary="Rename a saved filter"),
+    partial_update=extend_schema(summary="Rename a saved filter"),
+    destroy=extend_schema(summary="Delete a saved filter"),
+)
+class SavedFilterViewSet(WriteViewSet[SavedFilter]):
+    """The caller's own filters of lists."""
+
+    queryset = SavedFilter.objects.all()
+    serializer_class = SavedFilterSerializer
+    filterset_class = SavedFilterFilter
+    # They belong to a person and to no project.
+    permission_classes = (InsideScopes,)
+
+    def get_queryset(self) -> QuerySet[SavedFilter]:
+        """The caller's own; none through a token of one project."""
+        if getattr(self, "swagger_fake_view", False):
+            return SavedFilter.objects.none()
+        return SavedFilter.objects.visible_to(self.person)
+
+    def check_role_for_input(self, serializer: BaseSerializer[SavedFilter]) -> None:
+        """Whoever may log in may keep filters; a token of one project acts for that alone."""
+        holder = self.person.acting_token
+        if holder is not None and holder.project_id is not None:
+            raise RoleRequired
+
+    def project_of_input(self, values: Mapping[str, Any]) -> int | None:
+        """None."""
+        return None
+
+    def create_object(self, values: dict[str, Any]) -> SavedFilter:
+        """Keep it."""
+        return save_filter(user=self.person, **values)
+
+    def update_object(self, obj: SavedFilter, values: dict[str, Any]) -> SavedFilter:
+        """Give it another name."""
+        return rename_filter(user=self.person, saved=obj, name=values.get("name", obj.name))
+
+    def delete_object(self, obj: SavedFilter) -> None:
+        """Forget it."""
+        delete_filter(user=self.person, saved=obj)

@@ -1,6 +1,12 @@
 """What this app does for all others: the audit trail, roles, tokens, the first admin."""
 
 from apps.access.services.audit import changes, mask, record, snapshot
+from apps.access.services.filters import (
+    clean_query,
+    delete_filter,
+    rename_filter,
+    save_filter,
+)
 from apps.access.services.people import (
     ensure_admin,
     keep_one_admin,
@@ -15,6 +21,7 @@ from apps.access.services.roles import (
     has_role_somewhere,
     project_id_of,
     project_ids,
+    projects_by_role,
     require_role,
 )
 from apps.access.services.tokens import (
@@ -25,14 +32,17 @@ from apps.access.services.tokens import (
     revoke_token,
     touch_token,
 )
+from apps.access.services.viewing import may_read_trail, person_of, projects_of
 
 __all__ = [
     "ALL",
     "AllProjects",
     "NewToken",
     "changes",
+    "clean_query",
     "create_token",
     "current_request_id",
+    "delete_filter",
     "ensure_admin",
     "find_token",
     "has_role",
@@ -40,13 +50,19 @@ __all__ = [
     "keep_one_admin",
     "known_areas",
     "mask",
+    "may_read_trail",
     "password_was_set",
+    "person_of",
     "project_id_of",
     "project_ids",
+    "projects_by_role",
+    "projects_of",
     "record",
+    "rename_filter",
     "request_id_scope",
     "require_role",
     "revoke_token",
+    "save_filter",
     "set_role",
     "snapshot",
     "touch_token",

@@ -43,6 +43,21 @@ def project_ids(user: object, *, at_least: Role = Role.VIEWER) -> frozenset[int]
     return frozenset(held.values_list("project_id", flat=True))
 
 
+def projects_by_role(user: object) -> dict[Role, frozenset[int] | AllProjects]:
+    """``project_ids`` for every role. One query, or none."""
+    if not isinstance(user, User) or user.is_superuser or not user.is_active:
+        return {role: project_ids(user, at_least=role) for role in Role}
+    limit = user.acting_token.project_id if user.acting_token is not None else None
+    held = Membership.objects.filter(user_id=user.pk)
+    if limit is not None:
+        held = held.filter(project_id=limit)
+    rows = list(held.values_list("project_id", "role"))
+    return {
+        role: frozenset(project for project, own in rows if own in Role.at_least(role))
+        for role in Role
+    }
+
+
 def has_role(user: object, project_id: int | None, role: Role) -> bool:
     """Whether ``user`` has ``role`` or a higher one in that project; None means no project.
 

@@ -1,0 +1,35 @@
+"""Who looks at a page, and what of it they may see."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from django.http import HttpRequest
+
+from apps.access.models import User
+from apps.access.services.roles import AllProjects, projects_by_role
+from apps.access.states import Role
+
+_ROLES = "_projects_by_role"
+
+
+def person_of(request: HttpRequest) -> User | None:
+    """The logged-in person, None for a stranger."""
+    return request.user if isinstance(request.user, User) else None
+
+
+def projects_of(request: HttpRequest, role: Role) -> frozenset[int] | AllProjects:
+    """``project_ids`` of the person, asked once in a request for all roles."""
+    known = getattr(request, _ROLES, None)
+    if known is None:
+        known = projects_by_role(request.user)
+        setattr(request, _ROLES, known)
+    return cast("frozenset[int] | AllProjects", known[role])
+
+
+def may_read_trail(request: HttpRequest) -> bool:
+    """Whether pages offer this person the history of an object; the admin theme asks, too."""
+    person = person_of(request)
+    if person is None or not person.is_active or not person.is_staff:
+        return False
+    return bool(projects_of(request, Role.ADMIN))
