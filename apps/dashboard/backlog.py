@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Final
 
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from apps.queuestats.texts import TITLES
+from apps.runtime.engine.asking import Asker
 from apps.runtime.services import shared_broker
 from yardkit import topology
 from yardkit.broker import Broker, BrokerError, Unroutable
-from yardkit.broker.base import DEAD_QUEUE
 
 # A page waits this long for the broker and no longer.
 PAGE_SECONDS: Final = 0.8
 # Many open pages ask often; one answer serves all of them for this long.
 FRESH_SECONDS: Final = 2.0
 
-TITLES: Final[dict[str, Promise]] = {
-    topology.CENTER_REGISTER.name: _("agents that register"),
-    topology.CENTER_CONTROL.name: _("requests for agents"),
-    topology.CENTER_REQUESTS.name: _("download requests"),
-    topology.RUNNERS.name: _("runs to start"),
-    topology.STATISTICS.name: _("counters"),
-    topology.LIFECYCLE_ANSWERS.name: _("answers of runs to pause, resume and exit"),
-    topology.LOGS.name: _("log lines"),
-    topology.SEEDS.name: _("calls about seeds"),
-    DEAD_QUEUE: _("dead letters"),
+# Celery's queues have no depth where they are files.
+SHOWN: Final = {
+    name: title for name, title in TITLES.items() if name not in (topology.TASKS, topology.BUILDS)
 }
 
 
@@ -68,47 +59,23 @@ class BacklogReader:
     """Asks in a thread of its own, one question at a time."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._asking: Future[Backlog] | None = None
-        self._asked_at = float("-inf")
+        self._asker = Asker(_ask, fresh_seconds=FRESH_SECONDS, name="backlog")
 
     def read(self, timeout: float = PAGE_SECONDS) -> Backlog:
         """The backlog, at most 2 s old; after ``timeout`` seconds without one, the problem.
 
         The time counts from the question: a broker that hangs delays one page and no other.
         """
-        with self._lock:
-            asking = self._asking
-            answered = asking is not None and asking.done()
-            too_old = time.monotonic() - self._asked_at > FRESH_SECONDS
-            if asking is None or (answered and too_old):
-                asking = self._asking = _start()
-                self._asked_at = time.monotonic()
-            left = timeout - (time.monotonic() - self._asked_at)
         try:
-            return asking.result(max(0.0, left))
+            return self._asker.read(timeout)
         except TimeoutError:
             return Backlog(problem=_("The broker has not answered yet."))
-
-
-def _start() -> Future[Backlog]:
-    future: Future[Backlog] = Future()
-
-    def work() -> None:
-        try:
-            future.set_result(_ask())
-        except Exception as error:  # noqa: BLE001 - raised again where the answer is read
-            future.set_exception(error)
-
-    # No thread pool: its threads are waited for at exit, and a broker may hang for minutes.
-    threading.Thread(target=work, name="backlog", daemon=True).start()
-    return future
 
 
 def _ask() -> Backlog:
     try:
         broker = shared_broker()
-        lines = [_line(broker, name, title) for name, title in TITLES.items()]
+        lines = [_line(broker, name, title) for name, title in SHOWN.items()]
     except BrokerError as error:
         return Backlog(problem=_("The broker does not answer."), detail=str(error))
     return Backlog(lines=[line for line in lines if line is not None])

@@ -1,4 +1,4 @@
-"""The live pages: home and run. They read; buttons on them post to the admin."""
+"""The live pages: home, run and failures. They read; buttons on them post to the admin."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from apps.access.models import User
 from apps.access.services import has_role
 from apps.access.states import Role
 from apps.dashboard.backlog import backlog
+from apps.dashboard.charts import home_charts, run_charts
+from apps.dashboard.failures import failure_view, runbook_section
+from apps.dashboard.probes import probe
 from apps.dashboard.queries import home_view, run_view
 from apps.jobs.models import Run
 from apps.jobs.states import OverlapPolicy
@@ -24,7 +27,8 @@ from yardkit import topology
 def home(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """What the admin's index shows; the admin theme calls it."""
     # The queues are asked last, so that the database has answered while they may hang.
-    context |= _home_context(request) | {"title": _("What is going on")}
+    context |= {"title": _("What is going on"), "charts": home_charts(_person(request))}
+    context |= _home_context(request)
     return context
 
 
@@ -38,13 +42,41 @@ def run_page(request: HttpRequest, pk: int) -> HttpResponse:
     context = _run_context(request, pk)
     run = context["view"].run
     context |= admin.site.each_context(request)
-    context |= {"title": str(run), "opts": Run._meta, "original": run}
+    context |= {"title": str(run), "opts": Run._meta, "original": run, "charts": run_charts(run)}
     return TemplateResponse(request, "dashboard/run.html", context)
 
 
 def run_live(request: HttpRequest, pk: int) -> HttpResponse:
     """The changing part of the run page."""
     return TemplateResponse(request, "dashboard/run_live.html", _run_context(request, pk))
+
+
+def health(request: HttpRequest) -> HttpResponse:
+    """What happens now if a part is down: asked with time limits, so that it loads then, too."""
+    context = {**admin.site.each_context(request), **_health_context(request)}
+    context["title"] = _("If something is down")
+    return TemplateResponse(request, "dashboard/health.html", context)
+
+
+def health_live(request: HttpRequest) -> HttpResponse:
+    """The changing part of that page."""
+    return TemplateResponse(request, "dashboard/health_live.html", _health_context(request))
+
+
+def runbook(request: HttpRequest) -> HttpResponse:
+    """A section of the runbook, as it lies beside the code."""
+    heading = request.GET.get("section", "")
+    text = runbook_section(heading)
+    if not text:
+        raise Http404(_("The runbook has no such section here."))
+    context = {**admin.site.each_context(request), "title": heading, "text": text}
+    return TemplateResponse(request, "dashboard/runbook.html", context)
+
+
+def _health_context(request: HttpRequest) -> dict[str, Any]:
+    # Servers are asked side by side, and the queues beside them.
+    answers = probe()
+    return {"view": failure_view(_person(request), timezone.now(), answers, backlog())}
 
 
 def _home_context(request: HttpRequest) -> dict[str, Any]:

@@ -6,10 +6,19 @@ from django.contrib import admin
 from django.urls import path
 
 from apps.dashboard import pages
+from apps.dashboard.navigation import views
+
+view = admin.site.admin_view
 
 app_name = "dashboard"
 urlpatterns = [
-    path("home/live", admin.site.admin_view(pages.home_live), name="home-live"),
-    path("runs/<int:pk>", admin.site.admin_view(pages.run_page), name="run"),
-    path("runs/<int:pk>/live", admin.site.admin_view(pages.run_live), name="run-live"),
+    path("home/live", view(pages.home_live), name="home-live"),
+    path("runs/<int:pk>", view(pages.run_page), name="run"),
+    path("runs/<int:pk>/live", view(pages.run_live), name="run-live"),
+    path("admin/health", view(pages.health), name="health"),
+    path("admin/health/live", view(pages.health_live), name="health-live"),
+    path("admin/health/runbook", view(pages.runbook), name="runbook"),
+    # Before the admin's own, which reads every row that fits.
+    path("admin/search/", view(views.search_view), name="search"),
+    path("admin/keys", view(views.shortcuts_page), name="keys"),
 ]

@@ -110,6 +110,3 @@ def test_many_pages_ask_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(20):
         reader.read(timeout=10)
     assert calls == [1]
-    monkeypatch.setattr(backlog_module, "FRESH_SECONDS", 0.0)
-    reader.read(timeout=10)
-    assert calls == [1, 1]

@@ -11,9 +11,17 @@ from django.utils.safestring import SafeString
 from django.utils.timesince import timesince
 from django.utils.translation import gettext as _
 
+from apps.alerts.models import Incident
+from apps.alerts.services.texts import sentence
+from apps.alerts.states import Severity
 from apps.jobs.states import TONES, RunState
 
 register = template.Library()
+_SEVERITY_TONES = {
+    Severity.INFO: "info",
+    Severity.WARNING: "warning",
+    Severity.CRITICAL: "danger",
+}
 
 
 @register.filter
@@ -73,6 +81,18 @@ def ago(moment: datetime | None) -> str:
 def tone(state: str) -> str:
     """The colour of a run's state."""
     return TONES[RunState(state)]
+
+
+@register.filter
+def severity_tone(severity: str) -> str:
+    """The colour of an incident's severity."""
+    return _SEVERITY_TONES[Severity(severity)]
+
+
+@register.filter
+def told(incident: Incident) -> str:
+    """What is wrong, in one line."""
+    return sentence(incident)
 
 
 @register.simple_tag

@@ -12,6 +12,9 @@ from django.urls import reverse
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
+from apps.alerts.queries import count_open_incidents
+from apps.alerts.states import Severity
+
 
 @dataclass(frozen=True, slots=True)
 class Page:
@@ -24,12 +27,14 @@ class Page:
     title: Promise
 
 
+RULE: Final = "alerts.RuleMute"
 ROUTER: Final = "routing.RouterReport"
 ITEM: Final = "routing.RoutedItem"
 SAMPLE: Final = "requeststore.SamplePage"
 STORED: Final = "requeststore.ShardReport"
 QUEUED: Final = "requeststore.QueueReport"
 SOURCE: Final = "sources.SourceState"
+ERRORS: Final = "joblogs.ErrorGroup"
 # (group, [(model, icon)]); what is not registered, or not for this person, is left out.
 GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
     (
@@ -40,6 +45,24 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
             ("jobs.PlannedRun", "event"),
             ("jobs.Host", "storage"),
             ("queuestats.FailedRequest", "report"),
+            ("queuestats.QueueState", "stacks"),
+        ],
+    ),
+    (
+        _("Alerts"),
+        [
+            ("alerts.Incident", "notifications_active"),
+            Page(RULE, "rule_settings", "admin:alerts_rulemute_changelist", _("Alert rules")),
+            ("alerts.Channel", "campaign"),
+            ("alerts.Notice", "outgoing_mail"),
+        ],
+    ),
+    (
+        _("Logs"),
+        [
+            Page(ERRORS, "manage_search", "joblogs:search", _("Search logs")),
+            Page(ERRORS, "bug_report", "joblogs:errors", _("Errors")),
+            ("joblogs.LogPolicy", "auto_delete"),
         ],
     ),
     (
@@ -126,14 +149,37 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
 
 def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """The groups of links this person may follow; the admin theme calls it."""
+    groups = linked_pages(request)
+    _tell_incidents(request, groups)
+    _mark_here(request.path, [item for group in groups for item in group["items"]])
+    return groups
+
+
+def linked_pages(request: HttpRequest) -> list[dict[str, Any]]:
+    """The same groups, without what changes from minute to minute."""
     home = {"title": _("Home"), "icon": "dashboard", "link": reverse("admin:index")}
-    groups: list[dict[str, Any]] = [{"items": [home]}]
+    health = {
+        "title": _("If something is down"),
+        "icon": "emergency_home",
+        "link": reverse("dashboard:health"),
+    }
+    groups: list[dict[str, Any]] = [{"items": [home, health]}]
     for title, pages in GROUPS:
         items = [item for page in pages if (item := _item(request, page))]
         if items:
             groups.append({"title": title, "separator": True, "items": items})
-    _mark_here(request.path, [item for group in groups for item in group["items"]])
     return groups
+
+
+def _tell_incidents(request: HttpRequest, groups: list[dict[str, Any]]) -> None:
+    """How many open incidents nobody has acknowledged, beside their page. One query."""
+    incidents = reverse("admin:alerts_incident_changelist")
+    for item in (item for group in groups for item in group["items"]):
+        if item["link"] == incidents:
+            counted = count_open_incidents(request.user)
+            if number := sum(counted.values()):
+                item["badge"] = str(number)
+                item["badge_variant"] = "danger" if counted[Severity.CRITICAL] else "warning"
 
 
 def _mark_here(path: str, items: list[dict[str, Any]]) -> None:

@@ -1,35 +1,25 @@
-"""What the home page and the run page show, read in a fixed number of queries."""
+"""What the page of a run shows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import Count
 from django.utils.translation import gettext_lazy as _
 
-from apps.access.models import User
 from apps.agents.models import Agent, Allocation
-from apps.agents.queries import AgentView, agent_views, newest_allocation
-from apps.agents.states import AgentMode, is_alive
-from apps.jobs.models import Job, Run, RunCommand, RunMove
+from apps.agents.queries import newest_allocation
+from apps.agents.states import is_alive
+from apps.jobs.models import Run, RunCommand, RunMove
 from apps.jobs.services import explain_run_placement
 from apps.jobs.states import Ask, RunState
 from apps.queuestats.models import FailedRequest
 from apps.queuestats.queries import CenterBooks, RunBooks, books_of, center_books_of
-from apps.routing.queries import ProjectTrouble, projects_in_trouble
-from apps.runtime.models import Daemon, DeadLetter
-from apps.runtime.queries import stale_daemons
-from apps.runtime.states import DeadLetterState
-from apps.seeds.queries import SeedsHome, seeds_home
 from yardkit import topology
 
-TROUBLE_FOR: Final = timedelta(hours=24)
-SHOWN_RUNS: Final = 50
-SHOWN_TROUBLES: Final = 10
-SHOWN_ENDED: Final = 8
 SHOWN_FAILURES: Final = 50
 SHOWN_COMMANDS: Final = 20
 
@@ -47,81 +37,6 @@ _STANDING_TONES: Final = {
     "unanswered": "warning",
     "void": "default",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    """A run and its books, as a line of a table."""
-
-    run: Run
-    books: RunBooks
-
-
-@dataclass(frozen=True, slots=True)
-class HomeView:
-    """Everything on the home page but the queues."""
-
-    troubles: list[Run] = field(default_factory=list)
-    trouble_count: int = 0
-    silent: list[AgentView] = field(default_factory=list)
-    late: list[Daemon] = field(default_factory=list)
-    dead_letters: int = 0
-    routing: list[ProjectTrouble] = field(default_factory=list)
-    active: list[RunRow] = field(default_factory=list)
-    active_count: int = 0
-    ended: list[RunRow] = field(default_factory=list)
-    alive: list[AgentView] = field(default_factory=list)
-    has_jobs: bool = False
-    # None: nobody has seeds.
-    seeds: SeedsHome | None = None
-
-    @property
-    def all_well(self) -> bool:
-        """Nothing waits for a person."""
-        return not (
-            self.troubles
-            or self.silent
-            or self.late
-            or self.dead_letters
-            or self.routing
-            or (self.seeds is not None and self.seeds.needs_a_person)
-        )
-
-
-def home_view(user: User, now: datetime) -> HomeView:
-    """The home page of ``user``: their projects' runs, and the machinery all share."""
-    runs = Run.objects.visible_to(user).select_related("job__project")
-    troubles = runs.filter(
-        state__in=[RunState.FAILED, RunState.LOST], ended_at__gte=now - TROUBLE_FOR
-    ).order_by("-ended_at")
-    active = list(runs.active()[: SHOWN_RUNS + 1])
-    ended = list(runs.ended().order_by("-ended_at")[:SHOWN_ENDED])
-    books = books_of(run.owner for run in (*active, *ended))
-    agents = agent_views(now)
-    return HomeView(
-        troubles=list(troubles[:SHOWN_TROUBLES]),
-        trouble_count=troubles.count(),
-        silent=[
-            view for view in agents if view.agent.mode != AgentMode.DISABLED and not view.alive
-        ],
-        # Judged by the database's clock, which also wrote their heartbeats.
-        late=list(stale_daemons()),
-        dead_letters=_dead_letters(user),
-        routing=projects_in_trouble(user, now),
-        active=[RunRow(run, books[run.owner]) for run in active[:SHOWN_RUNS]],
-        active_count=runs.active().count() if len(active) > SHOWN_RUNS else len(active),
-        ended=[RunRow(run, books[run.owner]) for run in ended],
-        alive=[view for view in agents if view.alive],
-        has_jobs=Job.objects.visible_to(user).exists(),
-        seeds=seeds_home(user, now),
-    )
-
-
-def _dead_letters(user: User) -> int:
-    """Dead letters may carry anything, so only those who see everything are told of them."""
-    if not user.sees_everything:
-        return 0
-    return DeadLetter.objects.filter(state=DeadLetterState.HELD).count()
 
 
 @dataclass(frozen=True, slots=True)

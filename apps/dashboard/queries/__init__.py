@@ -1,0 +1,15 @@
+"""What the pages of the whole show, read in a fixed number of queries."""
+
+from apps.dashboard.queries.home import HomeView, RunRow, home_view
+from apps.dashboard.queries.runs import AgentShare, AskedOf, RunView, agent_shares, run_view
+
+__all__ = [
+    "AgentShare",
+    "AskedOf",
+    "HomeView",
+    "RunRow",
+    "RunView",
+    "agent_shares",
+    "home_view",
+    "run_view",
+]
