@@ -18,7 +18,7 @@ from apps.routing.engine.items import MAX_BYTES, MAX_DEPTH, Item, check_item, wr
 from apps.routing.engine.life import Known, uuid_of
 from apps.routing.engine.messages import Counters, after_result, message
 from apps.routing.engine.outbounds.base import Outcome, encode
-from apps.routing.engine.outcomes import Action, State
+from apps.routing.engine.outcomes import Action, Decision, Reason, State
 from apps.routing.engine.rules import Convert, Inbound, Outbound, RuleSet
 from apps.routing.engine.track import Poison, Track, lay
 from apps.routing.models import RoutedItem
@@ -98,6 +98,9 @@ def route(project: Project, item: Item) -> Entry:
     assert TRACK.entrances["in"].accepts(item)
     find_items(project=project.pk, task_uuids=[each for each in [uuid_of(item)] if each])
     decision = TRACK.life().decide(item, None)
+    if decision.reason is Reason.ROUTING_LIMITS:
+        # It says of itself that it went around too often.
+        return ended(project, item, decision)
     assert decision.action is Action.DISPATCH
     assert decision.text
     arrival = Arrival(project=project.pk, inbound="in", item=decision.item)
@@ -130,6 +133,20 @@ def route(project: Project, item: Item) -> Entry:
     )
     sent = moved.entries[receipt.entry.id]
     return settled(sent, item)
+
+
+def ended(project: Project, item: Item, decision: Decision) -> Entry:
+    """An item is sent nowhere."""
+    assert (decision.action, decision.state) == (Action.END, State.FAILED)
+    arrival = Arrival(project=project.pk, inbound="in", item=item)
+    (receipt,) = receive_items(arrivals=[arrival], now=NOW, lease_seconds=60)
+    end = Move(
+        entry=receipt.entry,
+        to=ItemState.FAILED,
+        item=decision.item,
+        reason=decision.reason.value,
+    )
+    return move_items(moves=[end], now=NOW).entries[receipt.entry.id]
 
 
 def settled(sent: Entry, item: Item) -> Entry:
@@ -272,7 +289,11 @@ KNOWN = st.sampled_from(WORDS)
     | st.binary(max_size=60)
 )
 def test_anything_at_all_has_its_end(project: Project, raw: bytes) -> None:
-    assert check(project, raw) in (ItemState.SUCCEEDED, ItemState.DEAD)
+    assert check(project, raw) in (ItemState.SUCCEEDED, ItemState.FAILED, ItemState.DEAD)
+
+
+def test_what_says_that_it_was_routed_too_often_ends(project: Project) -> None:
+    assert check(project, b'{"routed_count": 100}') == ItemState.FAILED
 
 
 def test_what_converters_have_made_larger_than_may_come_in_goes_on(project: Project) -> None:

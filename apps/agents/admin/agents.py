@@ -27,6 +27,7 @@ from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.agents.admin.cells import Cells
+from apps.agents.admin.charts import agent_charts
 from apps.agents.admin.detail import detail
 from apps.agents.admin.preview import preview_page
 from apps.agents.models import Agent
@@ -76,6 +77,7 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
     list_per_page = PER_PAGE
     show_full_result_count = False
     list_before_template = "admin/agents/agent/list_head.html"
+    list_after_template = "admin/agents/agent/list_charts.html"
     change_form_outer_before_template = "admin/agents/agent/detail.html"
     fields = (
         ("name", "agent_id"),
@@ -93,6 +95,15 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
             Script("dashboard/live.js", defer=True),
             Script("agents/agents.js", defer=True),
         ]
+
+    def changelist_view(self, request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponse:
+        """The list; for those who see everything with the charts of its agents."""
+        response = super().changelist_view(request, *args, **kwargs)
+        person = person_of(request)
+        context = getattr(response, "context_data", None) or {}
+        if "cl" in context and person is not None and person.sees_everything:
+            context["charts"] = agent_charts(context["cl"].result_list)
+        return response
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[AgentList]:
         """The list with one clock."""

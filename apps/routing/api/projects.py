@@ -105,26 +105,26 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["get"], pagination_class=None)
     def routers(self, request: Request, pk: str | None = None) -> Response:
         """Living routers that work for the project, and the version that each runs."""
-        told = standing(self.get_object().project_id, timezone.now())
+        told = standing(self.get_object().home_id, timezone.now())
         return Response(RouterSerializer(_routers(told), many=True).data)
 
     @extend_schema(responses=BooksSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def books(self, request: Request, pk: str | None = None) -> Response:
         """What became of all items that ever arrived."""
-        return Response(BooksSerializer(books(self.get_object().project_id)).data)
+        return Response(BooksSerializer(books(self.get_object().home_id)).data)
 
     @extend_schema(responses=AuditedBooksSerializer, filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def audit(self, request: Request, pk: str | None = None) -> Response:
         """The books beside a count of the items themselves; reads all of them."""
-        return Response(AuditedBooksSerializer(audit_books(self.get_object().project_id)).data)
+        return Response(AuditedBooksSerializer(audit_books(self.get_object().home_id)).data)
 
     @extend_schema(responses=ParkedSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], pagination_class=None)
     def parked(self, request: Request, pk: str | None = None) -> Response:
         """How many items wait for each outbound, and what it lacks; those without any left out."""
-        project = self.get_object().project_id
+        project = self.get_object().home_id
         live = standing(project, timezone.now()).outbounds
         found = []
         for each in outbound_counts(project):
@@ -169,7 +169,7 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
         """
         configuration = self.get_object()
         track = track_of_configuration(configuration)
-        return submitted(configuration.project_id, configuration.project.slug, track, request)
+        return submitted(configuration.home_id, configuration.home_slug, track, request)
 
     @extend_schema(
         request=ExplainSerializer,
@@ -192,7 +192,7 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
         values = asked.validated_data
         track = track_asked_for(configuration, values)
         raw = values["text"] if "text" in values else values.get("item", {})
-        return explained(configuration.project_id, track, raw, values["inbound"] or None)
+        return explained(configuration.home_id, track, raw, values["inbound"] or None)
 
     @extend_schema(
         request=ReplaySerializer,
@@ -218,7 +218,7 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
         values = dict(asked.validated_data)
         base = {"version": values.pop("base")} if "base" in values else {}
         found = replay(
-            project=configuration.project_id,
+            project=configuration.home_id,
             base=track_asked_for(configuration, base),
             draft=track_asked_for(configuration, values),
             limit=values["limit"],
@@ -229,7 +229,7 @@ class RoutingProjectViewSet(ReadViewSet[Configuration]):
 
 def detail_of(configuration: Configuration) -> dict[str, Any]:
     """The whole page of a project."""
-    project = configuration.project_id
+    project = configuration.home_id
     told = standing(project, timezone.now())
     counts = {each.outbound: each.by_state for each in outbound_counts(project)}
     track = None if configuration.active_id is None else track_of_configuration(configuration)

@@ -17,7 +17,7 @@ from typing import IO, Any, Final, NoReturn, TypeVar
 import msgspec
 from django.utils.translation import gettext as _
 from rest_framework.exceptions import ParseError, ValidationError
-from rest_framework.parsers import JSONParser
+from rest_framework.parsers import BaseParser
 from rest_framework.serializers import Serializer
 
 from apps.access.api.parsers import BodyTooLarge
@@ -37,8 +37,14 @@ _PART: Final = re.compile(r"\.([^.\[]+)|\[([0-9]+|\.\.\.)\]")
 _T = TypeVar("_T")
 
 
-class SeedsJSONParser(JSONParser):
-    """UTF-8, at most ``MAX_BODY_BYTES``, and nothing that could be understood in two ways."""
+class SeedsJSONParser(BaseParser):
+    """UTF-8, at most ``MAX_BODY_BYTES``, and nothing that could be understood in two ways.
+
+    No ``JSONParser`` by inheritance: of those the framework reads the body itself, and no more of
+    it than ``DATA_UPLOAD_MAX_MEMORY_SIZE``.
+    """
+
+    media_type = "application/json"
 
     def parse(
         self,

@@ -85,7 +85,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         """Every source with its newest harvest."""
         found = self.get_object()
         data = SourceProjectSerializer(found).data
-        data["sources"] = [source_shown(each) for each in statuses(found.project_id)]
+        data["sources"] = [source_shown(each) for each in statuses(found.home_id)]
         return Response(data)
 
     @extend_schema(request=NamesSerializer, responses=AskedSerializer(many=True), filters=False)
@@ -107,7 +107,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @idempotent
     def marker(self, request: Request, pk: str | None = None) -> Response:
         """Say where the last harvest began, or have the next one read everything."""
-        project = self.get_object().project_id
+        project = self.get_object().home_id
         values = _valid(MarkerSerializer(data=request.data))
         set_marker(
             project_id=project,
@@ -122,7 +122,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     @action(detail=True, methods=["post"], url_path="dry-run", pagination_class=None)
     def dry_run(self, request: Request, pk: str | None = None) -> Response:
         """What a start would read: the API is asked how many records it has, nothing is changed."""
-        project = self.get_object().project_id
+        project = self.get_object().home_id
         values = _valid(SourceNameSerializer(data=request.data))
         found = preview(
             project_id=project,
@@ -186,7 +186,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         return self._end(request, give_back)
 
     def _ask(self, request: Request, service: Any) -> Response:
-        project = self.get_object().project_id
+        project = self.get_object().home_id
         values = _valid(NamesSerializer(data=request.data))
         found = service(
             project_id=project,
@@ -197,7 +197,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         return Response([{"name": each.name, "became": each.became.value} for each in found])
 
     def _end(self, request: Request, service: Any) -> Response:
-        project = self.get_object().project_id
+        project = self.get_object().home_id
         values = _valid(EndLeaseSerializer(data=request.data))
         number = service(
             queue=queue_of_project(project_id=project, name=values["queue"]),
@@ -208,7 +208,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
         return Response({"records": number})
 
     def _queue(self, values: dict[str, Any]) -> RecordQueue:
-        return queue_of_project(project_id=self.get_object().project_id, name=values["queue"])
+        return queue_of_project(project_id=self.get_object().home_id, name=values["queue"])
 
 
 class HarvestViewSet(ReadViewSet[Harvest]):

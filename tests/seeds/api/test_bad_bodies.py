@@ -124,6 +124,14 @@ def test_every_call_tells_the_place(caller: Caller, path: str) -> None:
 
 
 @pytest.mark.django_db
+def test_a_body_may_be_as_large_as_a_call(caller: Caller) -> None:
+    """Django itself would refuse what is larger than DATA_UPLOAD_MAX_MEMORY_SIZE."""
+    raw = b'{"unknown": "' + b"x" * (MAX_BODY_BYTES - 100) + b'"}'
+    answer = caller.raw("add", raw)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid")
+
+
+@pytest.mark.django_db
 def test_a_body_is_no_larger_than_a_call(caller: Caller) -> None:
     answer = caller.raw("add", b'["' + b"x" * MAX_BODY_BYTES + b'"]')
     assert (answer.status_code, answer.json()["code"]) == (413, "body_too_large")

@@ -223,7 +223,7 @@ def test_the_page_costs_the_same_however_many_sources(
         SourceState.objects.create(project=project, name=name, marker=1, last_total=1)
         harvest(project, name, state="completed", reason="end", ended_at=timezone.now())
     viewer = person(project, Role.VIEWER)
-    with django_assert_max_num_queries(18):
+    with django_assert_max_num_queries(20):
         assert html_of(viewer.get(LIST)).count("data-source=") == 60
 
 

@@ -179,8 +179,7 @@ class Database:
         def make(cursor: Cursor) -> None:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
             name = partition(frontier, segment)
-            cursor.execute("SELECT to_regclass(%s)", [f"{SCHEMA}.{name}"])
-            if one(cursor)[0] is None:
+            if not _is_there(cursor, name):
                 texts = (
                     "CREATE TABLE {0} (LIKE seeds INCLUDING ALL) WITH (fillfactor = 70)",
                     # Examples to plan by until the server has counted for itself: without them it
@@ -248,8 +247,7 @@ def _make_tables(connection: psycopg.Connection[Row]) -> None:
     with connection.transaction(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
-        cursor.execute("SELECT to_regclass(%s)", [f"{SCHEMA}.store"])
-        if one(cursor)[0] is None:
+        if not _is_there(cursor, "store"):
             cursor.execute(_TABLES)
             cursor.execute("INSERT INTO store VALUES (%s)", [VERSION])
         cursor.execute("SELECT version FROM store")
@@ -258,6 +256,16 @@ def _make_tables(connection: psycopg.Connection[Row]) -> None:
         raise StoreUnavailable(
             f"PostgreSQL: the seeds are of version {version}, this program reads {VERSION}"
         )
+
+
+def _is_there(cursor: Cursor, table: str) -> bool:
+    """Asked of the catalog: to_regclass() does not see what others made while we waited."""
+    cursor.execute(
+        "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
+        " WHERE n.nspname = %s AND c.relname = %s)",
+        [SCHEMA, table],
+    )
+    return bool(one(cursor)[0])
 
 
 @contextmanager
