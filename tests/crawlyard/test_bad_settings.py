@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.daemon_processes import ROOT, Daemons
 
 DAEMONS = ["run_center", "run_worker", "run_beat", "run_runner", "run_statistics", "run_agent"]
-DAEMONS += ["run_router", "run_collector"]
+DAEMONS += ["run_router", "run_collector", "run_monitor"]
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import dj_database_url
-from django.utils.translation import gettext_lazy as _
 
+from crawlyard.settings.logs import logs_url
+from crawlyard.settings.mail import mail
 from crawlyard.settings.paths import (
     ROOT,
     check_secret_key,
@@ -18,9 +19,11 @@ from crawlyard.settings.paths import (
 )
 from crawlyard.settings.placeholders import read_placeholders
 from crawlyard.settings.requests import request_nodes, request_prefix, scale_webhook
-from crawlyard.settings.routing import anonymous_networks, routing_servers
+from crawlyard.settings.routing import anonymous_networks, networks, routing_servers
 from crawlyard.settings.tasks import HOUSEKEEPING, celery_broker
+from crawlyard.settings.theme import admin_theme
 from yardkit import topology
+from yardkit.addresses import parse_networks
 from yardkit.env import Env, EnvError
 from yardkit.secretbox import generate_key
 
@@ -90,8 +93,31 @@ AGENT_HISTORY_HOURS = env.int("AGENT_HISTORY_HOURS", default=24, minimum=1, maxi
 
 # --- logs -----------------------------------------------------------------------------------
 
+# The log store: PostgreSQL where the database is one, else a folder with SQLite; or Elasticsearch.
+LOGS_URL = logs_url(env, database=DATABASE_URL, folder=DATA_DIR / "logs")
 # Lines of runs and builds are deleted after so long.
 LOG_DAYS = env.int("LOG_DAYS", default=30, minimum=2, maximum=3650)
+# DEBUG, INFO and lines without a level earlier; 0 is with the others.
+LOG_QUIET_DAYS = env.int("LOG_QUIET_DAYS", default=0, minimum=0, maximum=3650)
+# Of each job, bytes of text; beyond it its oldest lines go. 0 is without limit.
+LOG_MAX_BYTES = env.int("LOG_MAX_BYTES", default=0, minimum=0)
+
+# --- alerts ---------------------------------------------------------------------------------
+
+_mail = mail(env, DATA_DIR)
+EMAIL_BACKEND = _mail.backend
+EMAIL_FILE_PATH = _mail.folder or None
+EMAIL_HOST, EMAIL_PORT = _mail.host, _mail.port
+EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail.user, _mail.password
+EMAIL_USE_SSL, EMAIL_USE_TLS = _mail.is_ssl, _mail.is_tls
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = SERVER_EMAIL = _mail.sender
+# Networks, as CIDR, that channels may reach besides public addresses.
+ALERTS_ALLOWED_NETWORKS = env.list("ALERTS_ALLOWED_NETWORKS", default=[])
+try:
+    parse_networks(ALERTS_ALLOWED_NETWORKS)
+except ValueError as error:
+    raise EnvError("ALERTS_ALLOWED_NETWORKS", str(error), "use networks as 10.8.0.0/16") from error
 
 # --- politeness at the center ---------------------------------------------------------------
 
@@ -125,6 +151,15 @@ ROUTING_LEDGER_DAYS = env.int("ROUTING_LEDGER_DAYS", default=7, minimum=1, maxim
 COMPAT_ANONYMOUS_FROM = anonymous_networks(env)
 # Where the ``server`` of a rule set may listen.
 ROUTING_SERVERS = routing_servers(env)
+
+# --- metrics ----------------------------------------------------------------------------------
+
+# Who scrapes /metrics with it needs no account; 16 characters or more.
+METRICS_TOKEN = env.secret("METRICS_TOKEN", default="")
+if METRICS_TOKEN and len(METRICS_TOKEN) < 16:
+    raise EnvError("METRICS_TOKEN: too short; use 16 characters or more")
+# Networks whose clients may scrape it without any.
+METRICS_FROM = networks("METRICS_FROM", env.list("METRICS_FROM", default=[]))
 
 # --- projects, webhooks, builds ---------------------------------------------------------------
 
@@ -239,6 +274,7 @@ INSTALLED_APPS = [
     "django_celery_beat",
     "crawlyard",
     "apps.dashboard",
+    "apps.alerts",
     "apps.routing",
     "apps.requeststore",
     "apps.sources",
@@ -371,25 +407,18 @@ SPECTACULAR_SETTINGS = {
         "ItemStateEnum": "apps.routing.states.ItemState",
         "SeedStateEnum": "apps.seeds.api.call_serializers.STATES",
         "HarvestStateEnum": "apps.sources.states.HarvestState",
+        "IncidentStateEnum": "apps.alerts.states.IncidentState",
+        "SeverityEnum": "apps.alerts.states.Severity",
+        "ChannelKindEnum": "apps.alerts.states.ChannelKind",
+        "NoticeKindEnum": "apps.alerts.states.NoticeKind",
+        "NoticeStateEnum": "apps.alerts.states.NoticeState",
+        "NoticeProblemEnum": "apps.alerts.states.NoticeProblem",
         "SeriesKindEnum": "apps.queuestats.models.SeriesKind",
     },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
 }
 
-UNFOLD = {
-    "SITE_TITLE": "Crawlyard",
-    "SITE_HEADER": "Crawlyard",
-    "SITE_SUBHEADER": _("data collection, accounted for"),
-    "SITE_SYMBOL": "conversion_path",
-    "SITE_FAVICONS": [
-        {"rel": "icon", "type": "image/svg+xml", "href": f"{STATIC_URL}crawlyard.svg"}
-    ],
-    "SHOW_LANGUAGES": True,
-    "SHOW_HISTORY": False,
-    "SHOW_VIEW_ON_SITE": False,
-    "DASHBOARD_CALLBACK": "apps.dashboard.pages.home",
-    "SIDEBAR": {"navigation": "apps.dashboard.navigation.sidebar"},
-}
+UNFOLD = admin_theme(STATIC_URL)
 
 LOG_LEVEL = env.str(
     "LOG_LEVEL", default="INFO", choices=("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import re
 from typing import Final
 
 from yardkit.env import Env, EnvError
+from yardkit.standard_webhooks import secret_problem
 
-SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the mark of a secret, none itself
 _SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://", "mongodb://", "mongodb+srv://")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _PREFIX: Final = re.compile(r"[a-z][a-z0-9]{0,15}")
@@ -44,13 +43,11 @@ def scale_webhook(env: Env) -> tuple[str, str]:
     secret = env.secret("SCALE_WEBHOOK_SECRET", default="")
     if url and not re.match(r"https?://[^/\s]+", url):
         raise EnvError("SCALE_WEBHOOK_URL: not understood; use https://host/path")
-    if url and len(secret) < 16:
+    problem = secret_problem(secret)
+    if url and problem == "short":
         raise EnvError("SCALE_WEBHOOK_SECRET: needed with SCALE_WEBHOOK_URL, 16 characters or more")
-    if secret.startswith(SECRET_PREFIX):
-        try:
-            base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
-        except ValueError:
-            raise EnvError("SCALE_WEBHOOK_SECRET: what follows whsec_ is no base64") from None
+    if problem == "base64":
+        raise EnvError("SCALE_WEBHOOK_SECRET: what follows whsec_ is no base64")
     return url, secret
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 
 from apps.routing.engine.servers import LOOPBACK_ONLY, Ports, read_ports
 from yardkit.env import Env, EnvError
@@ -12,13 +13,15 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 def anonymous_networks(env: Env) -> tuple[Network, ...]:
     """Whose clients may use the seed's own paths without a token."""
+    return networks("COMPAT_ANONYMOUS_FROM", env.list("COMPAT_ANONYMOUS_FROM", default=[]))
+
+
+def networks(name: str, texts: Sequence[str]) -> tuple[Network, ...]:
+    """What the setting ``name`` lists."""
     try:
-        texts = env.list("COMPAT_ANONYMOUS_FROM", default=[])
         return tuple(ipaddress.ip_network(text) for text in texts)
     except ValueError as error:
-        raise EnvError(
-            "COMPAT_ANONYMOUS_FROM", str(error), "use networks such as 10.8.0.0/16"
-        ) from error
+        raise EnvError(name, str(error), "use networks such as 10.8.0.0/16") from error
 
 
 def routing_servers(env: Env) -> tuple[Ports, ...]:

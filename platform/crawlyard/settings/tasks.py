@@ -16,6 +16,8 @@ HOUSEKEEPING: Final = {
         "options": {"queue": topology.TASKS, "expire_seconds": int(seconds)},
     }
     for task, seconds in {
+        "alerts.sweep_notices": 10.0,
+        "alerts.forget_notices": 3600.0,
         "jobs.sweep_schedules": 10.0,
         "jobs.reap_lost_runs": 15.0,
         "jobs.forget_planned_runs": 3600.0,

@@ -1,0 +1,34 @@
+"""How the admin looks and where its parts come from; django-unfold's own settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+
+
+def admin_theme(static: str) -> dict[str, Any]:
+    """``UNFOLD``; ``static`` is the address below which static files lie."""
+    return {
+        "SITE_TITLE": "Crawlyard",
+        "SITE_HEADER": "Crawlyard",
+        "SITE_SUBHEADER": _("data collection, accounted for"),
+        "SITE_SYMBOL": "conversion_path",
+        "SITE_FAVICONS": [
+            {"rel": "icon", "type": "image/svg+xml", "href": f"{static}crawlyard.svg"}
+        ],
+        "SHOW_LANGUAGES": True,
+        # The link on the page of every object, for those who may read the audit trail.
+        "SHOW_HISTORY": "apps.access.services.may_read_trail",
+        "SHOW_VIEW_ON_SITE": False,
+        "DASHBOARD_CALLBACK": "apps.dashboard.pages.home",
+        "GLOBAL_CALLBACK": "apps.dashboard.navigation.global_context",
+        "STYLES": [f"{static}dashboard/dashboard.css", f"{static}access/access.css"],
+        "SCRIPTS": [f"{static}dashboard/shortcuts.js"],
+        "COMMAND": {"show_history": True},
+        "SIDEBAR": {
+            "navigation": "apps.dashboard.navigation.sidebar",
+            "show_search": True,
+            "command_search": True,
+        },
+    }
