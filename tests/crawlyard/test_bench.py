@@ -142,3 +142,21 @@ def test_a_harvest_is_measured_against_the_time_of_its_requests(bench: Any) -> N
     assert result["limit_ratio"] == pytest.approx(ours["seconds"] / 0.85, abs=0.01)
     assert [one["records"] for one in result["growth"]["steps"]] == [3000]
     assert ours["peak_rss_mb"] > 0
+
+
+@pytest.mark.timeout(400)
+def test_lists_are_asked_for_and_their_rows_stay(bench: Any) -> None:
+    # It fails by itself when a list is not answered.
+    small = ("--rows", "2000", "--scale", "1", "--calls", "1")
+    first = bench("api", *small)
+    assert first["rows"] == {"runs": 2000, "requests": 2000, "lines": 2000}
+    assert {one["of"] for one in first["ours"]["answers"]} == {"runs", "requests", "lines"}
+    assert first["ours"]["slowest_p95_ms"] == max(one["p95_ms"] for one in first["ours"]["answers"])
+    assert first["limit"] == {"p95_ms": 300, "queries": 12}
+    again = bench("api", *small)
+    assert again["rows"] == first["rows"]
+
+
+def test_lists_say_what_they_need(tmp_path: Path) -> None:
+    done = Daemons(tmp_path).manage("bench", "api", "--engines", "configured", status=1)
+    assert "DATABASE_URL must be postgres" in done.stderr

@@ -34,7 +34,7 @@ from yardkit.stop import Stop
 
 AGENTS = 2
 # Parts of a box that a crawl does without.
-_NOT_NEEDED = ("web", "worker", "beat", "router", "seeds", "fetcher", "collector")
+_NOT_NEEDED = ("web", "worker", "beat", "router", "seeds", "fetcher", "collector", "monitor")
 CONCURRENCY = 100
 LIMIT_SECONDS = 300.0
 # What the center may add to a request's way, at the median.
