@@ -89,6 +89,10 @@ test-mongodb: $(VENV)/.installed-test $(VENV)/.installed-bench ## The tests and 
 	@CRAWLYARD_TEST_MONGODB_URL="$${REQUESTS_URL:?name a MongoDB}" $(BIN)/python -m pytest tests/requeststore -k mongo $(ARGS)
 	@store="$$REQUESTS_URL"; env -u REQUESTS_URL $(BIN)/python manage.py bench requests --store "$$store"
 
+.PHONY: test-elasticsearch
+test-elasticsearch: $(VENV)/.installed-test ## The tests of logs in Elasticsearch on a real one: LOGS_URL=https://... make test-elasticsearch
+	@url="$${LOGS_URL:?name an Elasticsearch}"; env -u LOGS_URL CRAWLYARD_TEST_ELASTIC_URL="$$url" $(BIN)/python -m pytest tests/joblogs/stores -k "elastic and not test_elastic" $(ARGS)
+
 .PHONY: test-faults
 test-faults: $(VENV)/.installed-test ## The tests of faults at their full size: 10,000 items, outages of 30 s
 	@CRAWLYARD_FAULTS=full $(BIN)/python -m pytest -m fault $(ARGS)
@@ -134,4 +138,4 @@ LOCK := uv pip compile -q --generate-hashes --no-header --no-emit-index-url --un
 requirements: $(VENV)/.installed ## Pin pyproject.toml into the requirements files
 	@$(BIN)/$(LOCK) pyproject.toml -o requirements.txt
 	@for group in test lint bench; do $(BIN)/$(LOCK) --group $$group -c requirements.txt -o requirements-$$group.txt || exit 1; done
-	@for extra in impersonate browser kafka; do $(BIN)/$(LOCK) pyproject.toml --extra $$extra -c requirements.txt -o requirements-$$extra.txt || exit 1; done
+	@for extra in impersonate browser kafka elasticsearch; do $(BIN)/$(LOCK) pyproject.toml --extra $$extra -c requirements.txt -o requirements-$$extra.txt || exit 1; done

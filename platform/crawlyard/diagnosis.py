@@ -20,6 +20,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.utils import Error as DatabaseError
 
 from apps.configcenter.models import Configuration
+from apps.joblogs.stores.base import StoreUnavailable as LogsAway
+from apps.joblogs.stores.opening import BadAddress, open_log_store
 from apps.jobs.models import Schedule
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
@@ -71,6 +73,7 @@ def diagnose() -> list[Finding]:
         _cache,
         _seeds,
         *(partial(_requests, name) for name in settings.REQUESTS_NODES),
+        _logs,
         _runner,
         _celery,
         _routers,
@@ -195,6 +198,23 @@ def _requests(name: str) -> Finding:
     return Finding(setting, shown, ok=True, detail=f"{health.kind} {health.version}{members}")
 
 
+def _logs() -> Finding:
+    url = settings.LOGS_URL
+    shown = masked_address(url)
+    how = "sqlite:///folder, postgresql://user:password@host:5432/name or http://host:9200"
+    try:
+        store = open_log_store(url)
+        with closing(store):
+            store.setup()
+            detail = store.check()
+            kept = store.usages()
+    except (BadAddress, LogsAway) as error:
+        return Finding("LOGS_URL", shown, ok=False, detail=str(error), how=how)
+    lines, size = sum(one.lines for one in kept), sum(one.bytes for one in kept)
+    said = f"{detail}, {lines} lines, {size / 2**20:.1f} MiB of text"
+    return Finding("LOGS_URL", shown, ok=True, detail=said)
+
+
 def _runner() -> Finding:
     url = settings.RUNNER_URL
     try:
@@ -304,7 +324,7 @@ def _placeholders() -> Finding:
     rules = Configuration.objects.filter(kind=KIND).select_related("active", "project")
     try:
         found = [
-            f"project {each.project.slug}: {problem}"
+            f"project {each.home_slug}: {problem}"
             for each in rules
             if each.active
             for problem in problems(each.active.data)

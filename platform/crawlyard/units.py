@@ -35,6 +35,7 @@ def box(
         *_workers(builds_apart=builds_apart),
         Unit("beat", manage("run_beat")),
         Unit("logs", manage("run_log_ingester")),
+        Unit("monitor", manage("run_monitor")),
         *(
             Unit(name, manage("run_agent", "--id", name, "--name", name))
             for name in (f"{agent_prefix}-{number}" for number in range(1, agents + 1))

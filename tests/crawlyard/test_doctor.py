@@ -38,6 +38,7 @@ def test_a_laptop_after_migrate_is_all_right(daemons: Daemons) -> None:
         "BROKER_URL",
         "REDIS_URL",
         "REQUESTS_URL",
+        "LOGS_URL",
         "RUNNER_URL",
     }
 
@@ -52,6 +53,7 @@ def test_stores_that_are_away_are_named_with_a_way_to_mend_them(daemons: Daemons
         REDIS_URL="redis://:canary@127.0.0.1:9/0",
         RUNNER_URL="teleport://x",
         REQUESTS_URL="postgresql://u:canary@127.0.0.1:9/x",
+        LOGS_URL="postgresql://u:canary@127.0.0.1:9/x",
         REQUESTS_NODES="far=mongodb://u:canary@127.0.0.1:9,127.0.0.1:10/?replicaSet=rs0",
     )
     findings = {row["setting"]: row for row in json.loads(done.stdout)}
@@ -62,6 +64,7 @@ def test_stores_that_are_away_are_named_with_a_way_to_mend_them(daemons: Daemons
         "RUNNER_URL",
         "REQUESTS_URL",
         "REQUESTS_NODES far",
+        "LOGS_URL",
     ):
         assert not findings[setting]["ok"], findings[setting]
         assert findings[setting]["how"]

@@ -16,6 +16,7 @@ STORES: Final = (
     "RUNNER_URL",
     "REQUESTS_URL",
     "REQUESTS_NODES",
+    "LOGS_URL",
 )
 
 

@@ -8,10 +8,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from crawlyard.benches import (
+    api,
     dispatch,
     download,
     harvest,
     heartbeats,
+    logs,
     requests,
     router,
     routing,
@@ -41,14 +43,16 @@ class Command(BaseCommand):
                 "seeds",
                 "requests",
                 "harvest",
+                "api",
+                "logs",
             ),
         )
         parser.add_argument("--json", action="store_true", help="one JSON object")
         parser.add_argument(
             "--scale",
             type=int,
-            help="multiply the pages (1), or agents, routed items, seeds or requests (1, 3 and 10"
-            " in turn)",
+            help="multiply the pages (1), or agents, routed items, seeds, requests or lines (1, 3"
+            " and 10 in turn)",
         )
         parser.add_argument("--pages", type=int, default=3000, help="download: pages of the site")
         parser.add_argument(
@@ -75,8 +79,16 @@ class Command(BaseCommand):
         parser.add_argument(
             "--requests", type=int, default=requests.REQUESTS, help="requests: at scale 1"
         )
+        parser.add_argument("--lines", type=int, default=logs.LINES, help="logs: at scale 1")
         parser.add_argument(
             "--records", type=int, default=harvest.RECORDS, help="harvest: at scale 1"
+        )
+        parser.add_argument("--rows", type=int, default=api.ROWS, help="api: of a list at scale 1")
+        parser.add_argument(
+            "--calls", type=int, default=api.CALLS, help="api: how often each list is asked for"
+        )
+        parser.add_argument(
+            "--fresh", action="store_true", help="api: without the rows of the last time"
         )
         parser.add_argument(
             "--store",
@@ -107,7 +119,7 @@ class Command(BaseCommand):
         """Measure and print."""
         numbers = (
             *("scale", "pages", "agents", "seconds", "rate", "items", "seeds", "requests"),
-            "records",
+            *("records", "rows", "calls", "lines"),
         )
         if any(options[one] is not None and options[one] <= 0 for one in numbers):
             raise CommandError("sizes must be above 0", returncode=2)
@@ -166,6 +178,13 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
             store=options["store"],
             peer=not options["no_peer"],
         )
+    if options["name"] == "logs":
+        return logs.run(
+            lines=options["lines"],
+            scales=[scale] if scale else GROWTH,
+            peer=not options["no_peer"],
+            servers=options["engines"] == "configured",
+        )
     if options["name"] == "requests":
         return requests.run(
             requests=options["requests"],
@@ -173,6 +192,14 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
             store=options["store"],
             peer=not options["no_peer"],
             servers=options["engines"] == "configured",
+        )
+    if options["name"] == "api":
+        return api.run(
+            rows=options["rows"],
+            scales=[scale] if scale else GROWTH,
+            servers=options["engines"] == "configured",
+            calls=options["calls"],
+            fresh=options["fresh"],
         )
     if options["name"] == "harvest":
         return harvest.run(

@@ -85,7 +85,7 @@ class Command(BaseCommand):
 
     def _apply(self, options: dict[str, Any]) -> None:
         kind = _kind(options["kind"])
-        project = _project(options["project"])
+        project = _owner(options)
         data = _read(kind, options["file"])
         configuration = _configuration(kind.name, project)
         tried = services.try_data(kind_name=kind.name, data=data, configuration=configuration)
@@ -99,11 +99,11 @@ class Command(BaseCommand):
         if options["dry_run"]:
             self._lines(changes)
             will = f"would be v{newest + 1}" if not tried.same else "no change"
-            self.stdout.write(f"{kind.name} of {project.slug}: {will}; nothing was saved")
+            self.stdout.write(f"{kind.name} of {_slug(project)}: {will}; nothing was saved")
             return
         saved = services.save_version(
             kind=kind.name,
-            project_id=project.pk,
+            project_id=None if project is None else project.pk,
             data=data,
             now=timezone.now(),
             note=options["note"],
@@ -112,7 +112,7 @@ class Command(BaseCommand):
             **_actor(),
         )
         self._lines(changes)
-        name = f"{kind.name} of {project.slug}: v{saved.version.number}"
+        name = f"{kind.name} of {_slug(project)}: v{saved.version.number}"
         self.stdout.write(f"{name} saved" if saved.created else f"{name} holds the same already")
         if not options["no_activate"]:
             self._switch_on(saved.version, name, options)
@@ -133,22 +133,23 @@ class Command(BaseCommand):
 
     def _list(self, options: dict[str, Any]) -> None:
         if options["versions"]:
-            if not (options["kind"] and options["project"]):
-                raise CommandError("--versions: name a KIND and a --project", returncode=BAD_INPUT)
+            if not (options["kind"] and (options["project"] or options["platform"])):
+                text = "--versions: name a KIND and a --project, or --platform"
+                raise CommandError(text, returncode=BAD_INPUT)
             self._list_versions(_existing(options))
             return
         rows = Configuration.objects.select_related("active", "project")
         if options["kind"]:
             rows = rows.filter(kind=options["kind"])
-        if options["project"]:
-            rows = rows.filter(project=_project(options["project"]))
+        if options["project"] or options["platform"]:
+            rows = rows.filter(project=_owner(options))
         found = list(rows.order_by("kind", "project__slug"))
         tallies = tallies_of(found)
         for row in found:
             tally = tallies[row.pk]
             active = f"v{tally.active} active" if tally.active else "none active"
             self.stdout.write(
-                f"{row.kind}\t{row.project.slug}\t{active}\tv{row.newest} newest"
+                f"{row.kind}\t{_slug(row.project)}\t{active}\tv{row.newest} newest"
                 f"\t{tally.on} of {tally.of} processes run it"
             )
 
@@ -174,7 +175,7 @@ class Command(BaseCommand):
     def _activate(self, options: dict[str, Any]) -> None:
         configuration = _existing(options)
         version = _version(configuration, options["number"])
-        name = f"{configuration.kind} of {configuration.project.slug}: v{version.number}"
+        name = f"{configuration.kind} of {_slug(configuration.project)}: v{version.number}"
         self._switch_on(version, name, options)
 
     def _revert(self, options: dict[str, Any]) -> None:
@@ -188,7 +189,7 @@ class Command(BaseCommand):
         )
         number = done.version.number if done.version is not None else 0
         self.stdout.write(
-            f"{configuration.kind} of {configuration.project.slug}: v{number} is active again"
+            f"{configuration.kind} of {_slug(configuration.project)}: v{number} is active again"
         )
 
     def _deactivate(self, options: dict[str, Any]) -> None:
@@ -197,7 +198,7 @@ class Command(BaseCommand):
             configuration=configuration, now=timezone.now(), note=options["note"], **_actor()
         )
         self.stdout.write(
-            f"{configuration.kind} of {configuration.project.slug}: no version is active"
+            f"{configuration.kind} of {_slug(configuration.project)}: no version is active"
         )
 
     def _lines(self, changes: Iterable[object]) -> None:
@@ -212,9 +213,9 @@ def _verb(verbs: Any, name: str, text: str, *, needs: bool = True) -> CommandPar
     parser: CommandParser = verbs.add_parser(name, help=text, description=text)
     many = None if needs else "?"
     parser.add_argument("kind", metavar="KIND", help="such as routing", nargs=many)
-    parser.add_argument(
-        "--project", required=needs, metavar="P", help="the project's short name or id"
-    )
+    whose = parser.add_mutually_exclusive_group(required=needs)
+    whose.add_argument("--project", metavar="P", help="the project's short name or id")
+    whose.add_argument("--platform", action="store_true", help="of no project: the platform's own")
     return parser
 
 
@@ -254,16 +255,25 @@ def _project(name: str) -> Project:
     return found
 
 
-def _configuration(kind: str, project: Project) -> Configuration | None:
+def _owner(options: dict[str, Any]) -> Project | None:
+    """The project, or None for the platform."""
+    return None if options["platform"] else _project(options["project"])
+
+
+def _slug(project: Project | None) -> str:
+    return "the platform" if project is None else project.slug
+
+
+def _configuration(kind: str, project: Project | None) -> Configuration | None:
     rows = Configuration.objects.select_related("active", "project")
     return rows.filter(kind=kind, project=project, newest__gte=1).first()
 
 
 def _existing(options: dict[str, Any]) -> Configuration:
-    project = _project(options["project"])
+    project = _owner(options)
     found = _configuration(options["kind"], project)
     if found is None:
-        text = f"{options['kind']} of {project.slug}: there is no version"
+        text = f"{options['kind']} of {_slug(project)}: there is no version"
         raise CommandError(text, returncode=BAD_INPUT)
     return found
 

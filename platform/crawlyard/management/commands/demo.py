@@ -16,6 +16,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
+from crawlyard.demo import history
 from crawlyard.demo import job as demo_job
 from crawlyard.demo.progress import Progress
 from crawlyard.demo.sample_site import SiteServer, write_sample
@@ -129,6 +130,8 @@ class Command(BaseCommand):
             if not end.succeeded():
                 raise CommandError("the run did not end with balanced books", returncode=1)
             return
+        if options["engines"] == "embedded" and history.make():
+            self._say(f"{history.NAME}: a job with five weeks of made-up runs, to show its yield")
         self._say(f"the admin stays at {admin}admin/jobs/run/{run.pk}/change/; Ctrl-C ends it")
         while True:
             self._step(0.2)
