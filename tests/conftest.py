@@ -20,6 +20,8 @@ pytest_plugins = [
     "tests.plugins.migrated",
     "tests.plugins.stores",
     "tests.plugins.request_store",
+    "tests.plugins.browsing",
+    "tests.plugins.log_store",
     "tests.plugins.engines",
     "tests.plugins.spider_image",
     "tests.plugins.kafka_cluster",

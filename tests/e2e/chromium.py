@@ -19,6 +19,8 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+# Milliseconds that a page may take: the processes of an installation share the machine with it.
+SLOW = 90_000
 # Where to keep pictures of the pages: docs/images when they are made for the documentation.
 PICTURES = os.environ.get("CRAWLYARD_PICTURES")
 

@@ -9,18 +9,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
-from tests.e2e.chromium import field, keep, launched, watch
+from tests.e2e.chromium import field, keep, watch
 from tests.e2e.demo_process import Demo
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
 NEW_PASSWORD = "a-better-one-4711"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +27,17 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
         demo.end()
 
 
-@pytest.fixture
-def problems() -> list[str]:
-    return []
+@pytest.fixture(scope="module")
+def address(demo: Demo) -> str:
+    return f"http://127.0.0.1:{demo.port}"
 
 
 @pytest.fixture(scope="module")
-def session(browser: Browser, demo: Demo) -> StorageState:
+def session(browser: Browser, demo: Demo, address: str) -> StorageState:
     """Cookies of the admin, who logged in with the one-time password and had to change it."""
     found = re.search(r"one-time password (\S+)", demo.stderr)
     assert found is not None
-    context = browser.new_context(base_url=f"http://127.0.0.1:{demo.port}")
+    context = browser.new_context(base_url=address)
     page = context.new_page()
     page.goto("/admin/login/")
     page.locator("#id_username").fill("admin")
@@ -58,22 +52,6 @@ def session(browser: Browser, demo: Demo) -> StorageState:
     state = context.storage_state()
     context.close()
     return state
-
-
-@pytest.fixture
-def page(
-    browser: Browser, demo: Demo, session: StorageState, problems: list[str]
-) -> Iterator[Page]:
-    context = browser.new_context(
-        base_url=f"http://127.0.0.1:{demo.port}",
-        viewport={"width": 1280, "height": 900},
-        storage_state=session,
-    )
-    context.set_default_timeout(30_000)
-    page = context.new_page()
-    watch(page, problems)
-    yield page
-    context.close()
 
 
 def counter(page: Page, name: str) -> int:
@@ -92,7 +70,8 @@ def test_a_person_starts_the_sample_job_and_watches_it_end(
     field(page, "speed").fill("25")
     page.get_by_role("button", name="Save", exact=True).click()
     page.wait_for_url("**/admin/jobs/job/")
-    page.get_by_role("button", name="Start").first.click()
+    row = page.get_by_role("row").filter(has_text="Sample site")
+    row.get_by_role("button", name="Start").click()
     page.wait_for_url(re.compile(r"/runs/\d+$"))
     state = page.locator("#run [data-state]").first
     expect(state).to_have_attribute("data-state", "running", timeout=30_000)
@@ -116,8 +95,8 @@ def test_a_person_starts_the_sample_job_and_watches_it_end(
     assert problems == []
 
 
-def test_the_pages_speak_chinese(page: Page, demo: Demo, problems: list[str]) -> None:
-    page.context.set_extra_http_headers({"Accept-Language": "zh-hans"})
+def test_the_pages_speak_chinese(chinese_page: Page, demo: Demo, problems: list[str]) -> None:
+    page = chinese_page
     page.goto("/admin/jobs/run/")
     expect(page.locator("html")).to_have_attribute("lang", "zh-hans")
     expect(page.locator("body")).to_contain_text("运行")

@@ -10,7 +10,7 @@ import docker
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.chromium import field, keep, launched, watch
+from tests.e2e.chromium import field, keep, watch
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.docker_installation import TAG, docker_installation, push_book_shop
 from tests.e2e.forge import deliver_github, github_push
@@ -35,17 +35,6 @@ def installation(
         tmp_path / "installation", redis_url=redis_url, engine=docker_engine
     ) as installation:
         yield installation
-
-
-@pytest.fixture
-def browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
-
-
-@pytest.fixture
-def problems() -> list[str]:
-    return []
 
 
 @pytest.fixture

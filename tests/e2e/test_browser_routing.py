@@ -12,14 +12,12 @@ from playwright.sync_api import Browser, Locator, Page, StorageState, expect
 
 from apps.routing.engine.files.data import to_data
 from apps.routing.engine.rules import Inbound, Outbound, RuleSet
-from tests.e2e.chromium import keep, launched, watch
+from tests.e2e.chromium import SLOW, keep, watch
 from tests.e2e.demo_process import free_port
-from tests.e2e.installation import PASSWORD, Installation
+from tests.e2e.installation import Installation
 from tests.e2e.rest import send
 
 pytestmark = [pytest.mark.services, pytest.mark.browser, pytest.mark.timeout(600)]
-# The processes share the machine with the browser.
-SLOW = 90_000
 RULES = "/admin/routing/routerreport/rules/"
 ROUTER = "/admin/routing/routerreport/"
 PAGES = {
@@ -46,47 +44,6 @@ def installation(
         yield installation
     finally:
         installation.end()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def session(browser: Browser, installation: Installation) -> StorageState:
-    context = browser.new_context(base_url=installation.address)
-    page = context.new_page()
-    page.goto("/admin/login/")
-    page.locator("#id_username").fill("admin")
-    page.locator("#id_password").fill(PASSWORD)
-    page.locator("#id_password").press("Enter")
-    page.wait_for_url("**/admin/")
-    state = context.storage_state()
-    context.close()
-    return state
-
-
-@pytest.fixture
-def problems() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def page(
-    browser: Browser, installation: Installation, session: StorageState, problems: list[str]
-) -> Iterator[Page]:
-    context = browser.new_context(
-        base_url=installation.address,
-        viewport={"width": 1280, "height": 900},
-        storage_state=session,
-    )
-    context.set_default_timeout(SLOW)
-    page = context.new_page()
-    watch(page, problems)
-    yield page
-    context.close()
 
 
 # --- the editor ---------------------------------------------------------------------------------

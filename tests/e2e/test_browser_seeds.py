@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
-from tests.e2e.chromium import field, keep, launched, watch
-from tests.e2e.installation import PASSWORD, Installation
+from tests.e2e.chromium import SLOW, field, keep, watch
+from tests.e2e.installation import Installation
 from tests.plugins.stores import lend_rabbit_vhost
 
 pytestmark = [pytest.mark.services, pytest.mark.browser, pytest.mark.timeout(600)]
-# The processes share the machine with the browser.
-SLOW = 90_000
 LIST = "/admin/seeds/frontier/"
 # As long as Chinese texts get, with nothing to break at.
 LONG = "新闻评论页每三天抓取一次同一地址在三天之内只抓取一次超过三天之后视为新的种子重新抓取" * 3
@@ -36,47 +34,6 @@ def installation(
             yield installation
         finally:
             installation.end()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def session(browser: Browser, installation: Installation) -> StorageState:
-    context = browser.new_context(base_url=installation.address)
-    page = context.new_page()
-    page.goto("/admin/login/")
-    page.locator("#id_username").fill("admin")
-    page.locator("#id_password").fill(PASSWORD)
-    page.locator("#id_password").press("Enter")
-    page.wait_for_url("**/admin/")
-    state = context.storage_state()
-    context.close()
-    return state
-
-
-@pytest.fixture
-def problems() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def page(
-    browser: Browser, installation: Installation, session: StorageState, problems: list[str]
-) -> Iterator[Page]:
-    context = browser.new_context(
-        base_url=installation.address,
-        viewport={"width": 1280, "height": 900},
-        storage_state=session,
-    )
-    context.set_default_timeout(SLOW)
-    page = context.new_page()
-    watch(page, problems)
-    yield page
-    context.close()
 
 
 def tab(page: Page, name: str) -> None:

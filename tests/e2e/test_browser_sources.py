@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, StorageState, expect
 
-from tests.e2e.chromium import field, keep, launched, watch
-from tests.e2e.installation import PASSWORD, Installation
+from tests.e2e.chromium import SLOW, field, keep, watch
+from tests.e2e.installation import Installation
 from tests.sources.octoparse_double import PASSWORD as VENDOR_PASSWORD
 from tests.sources.octoparse_double import TASK, USER, OctoparseDouble, serving
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
-# The processes share the machine with the browser.
-SLOW = 90_000
 LIST = "/admin/sources/sourcestate/"
 # As long as Chinese texts get, with nothing to break at.
 LONG = "公司新闻列表每半小时抓取一次七天之内的数据保留更早的数据不要重复抓取" * 3
@@ -39,47 +37,6 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installat
         yield installation
     finally:
         installation.end()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
-
-
-@pytest.fixture(scope="module")
-def session(browser: Browser, installation: Installation) -> StorageState:
-    context = browser.new_context(base_url=installation.address)
-    page = context.new_page()
-    page.goto("/admin/login/")
-    page.locator("#id_username").fill("admin")
-    page.locator("#id_password").fill(PASSWORD)
-    page.locator("#id_password").press("Enter")
-    page.wait_for_url("**/admin/")
-    state = context.storage_state()
-    context.close()
-    return state
-
-
-@pytest.fixture
-def problems() -> list[str]:
-    return []
-
-
-@pytest.fixture
-def page(
-    browser: Browser, installation: Installation, session: StorageState, problems: list[str]
-) -> Iterator[Page]:
-    context = browser.new_context(
-        base_url=installation.address,
-        viewport={"width": 1280, "height": 900},
-        storage_state=session,
-    )
-    context.set_default_timeout(SLOW)
-    page = context.new_page()
-    watch(page, problems)
-    yield page
-    context.close()
 
 
 def apply(installation: Installation, folder: Path, **sources: dict[str, Any]) -> None:
