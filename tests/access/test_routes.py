@@ -63,7 +63,7 @@ AWAY = {"api/v1/frontiers/{pk}/export"}
 # Asked with nothing at all, it says what is missing.
 INCOMPLETE = {"api/v1/alert-rules/preview"}
 # Of the whole platform: for who sees everything.
-PLATFORM = {"api/v1/series", "api/v1/series/points"}
+PLATFORM = {"api/v1/series", "api/v1/series/points", "api/v1/health/parts"}
 # What belongs to a person, or to nobody, instead of a project.
 OWN = ("api/v1/tokens", "api/v1/saved-filters")
 GLOBAL = ("api/v1/agents", "api/v1/hosts", "api/v1/host-rules", "api/v1/run-hosts")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from playwright.sync_api import Browser, StorageState
 
 from tests.plugins.migrated import fill_data_folder
 
 ROOT = Path(__file__).resolve().parents[2]
+NEW_PASSWORD = "a-better-one-4711"
 STORES = ("DATABASE_URL", "BROKER_URL", "REDIS_URL")
 
 
@@ -79,6 +82,30 @@ class Demo:
     def log(self) -> str:
         path = self.folder / "data" / "demo.log"
         return path.read_text(errors="replace") if path.exists() else ""
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def log_in(self, browser: Browser) -> StorageState:
+        """Cookies of the admin, who logs in with the one-time password and has to change it."""
+        found = re.search(r"one-time password (\S+)", self.stderr)
+        assert found is not None
+        context = browser.new_context(base_url=self.address)
+        page = context.new_page()
+        page.goto("/admin/login/")
+        page.locator("#id_username").fill("admin")
+        page.locator("#id_password").fill(found[1])
+        page.locator("#id_password").press("Enter")
+        page.wait_for_url("**/password_change/**")
+        page.locator("#id_old_password").fill(found[1])
+        page.locator("#id_new_password1").fill(NEW_PASSWORD)
+        page.locator("#id_new_password2").fill(NEW_PASSWORD)
+        page.locator("#id_new_password2").press("Enter")
+        page.wait_for_url(lambda url: not url.endswith("/password_change/"))
+        state = context.storage_state()
+        context.close()
+        return state
 
     def children(self) -> list[psutil.Process]:
         """Every living descendant; remembered, to look for orphans later."""

@@ -14,8 +14,6 @@ from tests.e2e.demo_process import Demo
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(240)]
 
-NEW_PASSWORD = "a-better-one-4711"
-
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
@@ -29,29 +27,12 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
 
 @pytest.fixture(scope="module")
 def address(demo: Demo) -> str:
-    return f"http://127.0.0.1:{demo.port}"
+    return demo.address
 
 
 @pytest.fixture(scope="module")
-def session(browser: Browser, demo: Demo, address: str) -> StorageState:
-    """Cookies of the admin, who logged in with the one-time password and had to change it."""
-    found = re.search(r"one-time password (\S+)", demo.stderr)
-    assert found is not None
-    context = browser.new_context(base_url=address)
-    page = context.new_page()
-    page.goto("/admin/login/")
-    page.locator("#id_username").fill("admin")
-    page.locator("#id_password").fill(found[1])
-    page.locator("#id_password").press("Enter")
-    page.wait_for_url("**/password_change/**")
-    page.locator("#id_old_password").fill(found[1])
-    page.locator("#id_new_password1").fill(NEW_PASSWORD)
-    page.locator("#id_new_password2").fill(NEW_PASSWORD)
-    page.locator("#id_new_password2").press("Enter")
-    page.wait_for_url(lambda url: not url.endswith("/password_change/"))
-    state = context.storage_state()
-    context.close()
-    return state
+def session(browser: Browser, demo: Demo) -> StorageState:
+    return demo.log_in(browser)
 
 
 def counter(page: Page, name: str) -> int:

@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, StorageState, expect
 
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.demo_process import Demo
-from tests.e2e.test_browser import browser, page, problems, session
-
-__all__ = ["browser", "page", "problems", "session"]
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -38,6 +35,16 @@ def demo(site: CountingSite, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield demo
     finally:
         demo.end()
+
+
+@pytest.fixture(scope="module")
+def address(demo: Demo) -> str:
+    return demo.address
+
+
+@pytest.fixture(scope="module")
+def session(browser: Browser, demo: Demo) -> StorageState:
+    return demo.log_in(browser)
 
 
 def keep(page: Page, name: str) -> None:

@@ -224,7 +224,8 @@ class WriteViewSet(ReadViewSet[M], Generic[M]):
         if "If-Match" in request.headers:
             # Locked and read again: nobody may change it between this check and our change.
             locked = type(obj)._default_manager.select_for_update()
-            if not locked.filter(pk=obj.pk).values_list("pk", flat=True):
+            # Without the order of the model, whose joins PostgreSQL cannot lock.
+            if not locked.filter(pk=obj.pk).order_by().values_list("pk", flat=True):
                 raise Http404
             obj = self.get_object()
             require_match(request, etag_of(obj, self.get_serializer(obj).data))

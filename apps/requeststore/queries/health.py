@@ -93,14 +93,8 @@ def _node(row: NodeReport, now: datetime) -> NodeLine:
 
 
 def _slow(rows: Any) -> list[tuple[float, str]]:
-    found = []
-    for each in rows or []:
-        # As ``SlowOperation`` is written: an object, or its two values.
-        values = each.values() if isinstance(each, dict) else each
-        seconds, text = [*values][:2]
-        if float(seconds) >= SLOW_SECONDS:
-            found.append((float(seconds), str(text)))
-    return found
+    found = [(float(each["seconds"]), str(each["text"])) for each in rows or []]
+    return [each for each in found if each[0] >= SLOW_SECONDS]
 
 
 def _of_nodes(lines: Sequence[NodeLine]) -> list[Concern]:

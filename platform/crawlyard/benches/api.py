@@ -41,6 +41,9 @@ def run(
     Raises:
         BenchFailed: the server is missing, or a list was not answered.
     """
+    # Before the rows of the embedded one, which take minutes.
+    if servers and not settings.DATABASE_URL.startswith(("postgres://", "postgresql://")):
+        raise BenchFailed("DATABASE_URL must be postgresql://... with --engines configured")
     before = conditions()
     steps: list[dict[str, Any]] = []
     task = Task(sizes=[rows * scale for scale in scales], calls=calls)
@@ -153,9 +156,7 @@ def _installation(kind: str, *, fresh: bool) -> Iterator[dict[str, str]]:
 
 def _kept_database(*, fresh: bool) -> str:
     """DATABASE_URL of the bench's own beside that of the settings."""
-    url = settings.DATABASE_URL
-    if not url.startswith(("postgres://", "postgresql://")):
-        raise BenchFailed("DATABASE_URL must be postgresql://... with --engines configured")
+    url: str = settings.DATABASE_URL
     name = sql.Identifier(DATABASE)
     try:
         with psycopg.connect(url, autocommit=True) as connection:

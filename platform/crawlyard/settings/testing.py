@@ -23,6 +23,9 @@ os.environ["CRAWLYARD_DATA"] = os.environ.get("CRAWLYARD_TEST_DATA") or tempfile
 from crawlyard.settings.base import *  # noqa: E402, F403 - the environment comes first
 
 DEBUG = False
+# Threads of a test share a database in memory. Who writes and who reads refuse each other there,
+# where neither would even wait with a file.
+DATABASES["default"]["OPTIONS"]["init_command"] += "PRAGMA read_uncommitted=1;"  # noqa: F405
 # The cheapest hasher: a test that logs in should not spend its time on key stretching.
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 WHITENOISE_AUTOREFRESH = True
