@@ -26,6 +26,7 @@ class Unusual:
         self.title: object = title
         # What is wrong in one line, made of the facts.
         self.sentence: object = sentence
+        self.advice: object = LOOK
         self.facts: tuple[str, ...] = ("job", "run", *facts)
         self._kind = kind
         self._facts = facts
@@ -65,12 +66,20 @@ def _first_field(finding: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+LOOK: Final = _(
+    "Compare a page of the site with what the spider reads; if all is right, learn anew."
+)
+
+
 class Stale:
     """For several times the usual interval no run of a job brought anything."""
 
     name = "yield.stale"
     title: object = _("a job brings nothing new any more")
     sentence: object = _("job %(job)s: nothing new since run %(run)s")
+    advice: object = _(
+        "Look whether runs of the job are started, how they end, and what the site answers."
+    )
     facts: tuple[str, ...] = ("job", "run", "seconds", "usual_seconds")
 
     def now(self, at: datetime) -> Iterator[Happening]:
