@@ -13,7 +13,7 @@ class AlertsConfig(AppConfig):
 
     def ready(self) -> None:
         """Make known what rules may watch, the rules as a kind, and what can be measured."""
-        from apps.alerts import gauges  # noqa: F401
+        from apps.alerts import gauges, receivers  # noqa: F401
         from apps.alerts.services.configuration import AlertsKind
         from apps.alerts.sources import register_sources
         from apps.configcenter.services import register

@@ -83,9 +83,9 @@ class MonitorDaemon:
         self._projects: dict[int, Rulebook] = {}
         self._changed = True
         self._rules = Rules(())
-        asker = Asker()
-        self._evaluator = Evaluator(asker)
-        self._events = EventReader(asker)
+        self._asker = Asker()
+        self._evaluator = Evaluator(self._asker)
+        self._events = EventReader(self._asker)
         self._took_seconds = 0.0
         self.follower = Follower(kind=KIND, apply=self.use, clock=clock, identity=identity)
 
@@ -100,7 +100,8 @@ class MonitorDaemon:
             "leads": self.leads,
             "rules": len(self._rules.all),
             "took_seconds": round(self._took_seconds, 3),
-            "unasked": sorted(self._failing | self._evaluator.failing),
+            "unasked": sorted(self._failing | self._asker.failing),
+            "cut": sorted(self._asker.cut),
         }
 
     def setup(self) -> None:

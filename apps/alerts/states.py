@@ -42,6 +42,7 @@ class Ending(TextChoices):
     QUIET = "quiet", pgettext_lazy("ending", "it has not happened again")
     GONE = "gone", pgettext_lazy("ending", "it is no longer measured")
     RULE_GONE = "rule_gone", pgettext_lazy("ending", "the rule is gone")
+    PROJECT_GONE = "project_gone", pgettext_lazy("ending", "the project is gone")
 
 
 class ChannelKind(TextChoices):

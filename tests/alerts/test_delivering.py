@@ -15,7 +15,9 @@ from apps.alerts.states import ChannelKind, IncidentState, NoticeKind, NoticePro
 from apps.projects.engine.signatures import check_standard
 from tests.alerts.factories import NOW, make_channel, make_incident, make_notice
 from tests.alerts.servers import (
+    Asked,
     Mailbox,
+    Reply,
     Server,
     dingtalk,
     feishu,
@@ -159,32 +161,6 @@ def test_what_is_sent_again_by_a_person_has_the_same_id(hook: Server) -> None:
     make_notice(channel=channel, incident=first.incident, resent_of=first)
     send_notices(channel=channel.pk, now=NOW)
     assert [each.headers["webhook-id"] for each in hook.heard] == [f"notice_{first.pk}"]
-
-
-def test_no_answer_holds_a_secret(hook: Server, caplog: pytest.LogCaptureFixture) -> None:
-    hook.reply = lambda asked: (400, {}, f"bad {asked.path} {KEY} {hook.url}{asked.path}".encode())
-    channel = by_hook(hook)
-    notice = make_notice(channel=channel)
-    send_notices(channel=channel.pk, now=NOW)
-    answer = state_of(notice)[2]
-    assert answer.startswith("HTTP 400: bad")
-    assert KEY not in answer
-    assert f"{hook.url}/hook/pa55word" not in answer
-    assert "pa55word" not in caplog.text
-
-
-def test_nobody_reaches_the_inside(hook: Server, settings: Any) -> None:
-    settings.ALERTS_ALLOWED_NETWORKS = []
-    channel = by_hook(hook)
-    notice = make_notice(channel=channel)
-    send_notices(channel=channel.pk, now=NOW)
-    assert state_of(notice)[:2] == (NoticeState.WAITING, NoticeProblem.ADDRESS)
-    # Nor by a redirect.
-    settings.ALERTS_ALLOWED_NETWORKS = ["127.0.0.0/8"]
-    hook.reply = lambda _asked: (302, {"Location": "http://169.254.169.254/"}, b"")
-    send_notices(channel=channel.pk, now=NOW + timedelta(minutes=1))
-    assert state_of(notice)[1:] == (NoticeProblem.REFUSED, "HTTP 302")
-    assert len(hook.heard) == 1
 
 
 @pytest.mark.fault
@@ -413,6 +389,30 @@ def test_a_text_message_goes_by_whatever_gateway_there_is() -> None:
         assert state_of(notice)[1] == NoticeProblem.REFUSED
         assert "BUSY" in notice.answer
         assert "gat3way" not in notice.answer
+
+
+def test_a_wrong_number_keeps_no_other_from_being_told() -> None:
+    def reply(asked: Asked) -> Reply:
+        wrong = asked.json["to"] == "+1"
+        return json_reply(400, error="no such number") if wrong else json_reply()
+
+    with serving(reply) as gateway:
+        channel = make_channel(
+            kind=ChannelKind.SMS,
+            settings={
+                "url": f"{gateway.url}/",
+                "body": '{"to": "{number}", "text": "{text}"}',
+                "numbers": ["+1", "+2", "+3"],
+            },
+        )
+        notice = make_notice(channel=channel)
+        send_notices(channel=channel.pk, now=NOW)
+        assert state_of(notice)[:2] == (NoticeState.WAITING, NoticeProblem.REFUSED)
+        assert notice.answer.startswith("+1: HTTP 400")
+        assert notice.delivered == ["+2", "+3"]
+        # Only the one who has it not is tried again.
+        send_notices(channel=channel.pk, now=NOW + timedelta(hours=1))
+        assert [each.json["to"] for each in gateway.heard] == ["+1", "+2", "+3", "+1"]
 
 
 def test_a_gateway_of_forms() -> None:

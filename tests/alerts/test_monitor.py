@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from apps.alerts import daemon
 from apps.alerts.models import Incident, RuleMute
-from apps.alerts.services.housekeeping import KEEP, prune_incidents
+from apps.alerts.services.housekeeping import prune_incidents
 from apps.alerts.states import IncidentState
 from apps.queuestats.models import Sample
 from apps.runtime.errors import LeaseLost
@@ -126,7 +126,7 @@ def test_chores_are_done_by_who_leads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_old_incidents_and_mutes_are_forgotten() -> None:
     rig = Rig()
     now = rig.now()
-    old = make_incident(state=IncidentState.RECOVERED, ended_at=now - KEEP - timedelta(days=1))
+    old = make_incident(state=IncidentState.RECOVERED, ended_at=now - timedelta(days=366))
     kept = make_incident(state=IncidentState.RECOVERED, ended_at=now - timedelta(days=1))
     still = make_incident()
     RuleMute.objects.create(rule="a", until=now - timedelta(hours=1), by="ada")

@@ -187,6 +187,18 @@ def test_a_job_that_never_runs_any_more_is_stale_by_its_past() -> None:
     assert listed("stale", NOW + timedelta(days=2.1)) == []
 
 
+def test_who_enables_a_job_again_has_the_whole_time_before_it_is_stale() -> None:
+    job = make_job(cron="0 12 * * *")
+    daily_runs(job, until=NOW, days=10)
+    later = NOW + 30 * DAY
+    assert len(listed("stale", later)) == 1
+    Job.objects.filter(pk=job.pk).update(updated_at=later)
+    assert listed("stale", later + 2 * DAY) == []
+    job.refresh_from_db()
+    assert not yields_of(job, now=later + 2 * DAY).stale
+    assert len(listed("stale", later + 4 * DAY)) == 1
+
+
 def test_what_a_person_tries_out_in_an_hour_is_never_stale() -> None:
     job = make_job()
     for minutes in range(60, 0, -5):

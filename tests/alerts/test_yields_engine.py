@@ -85,12 +85,37 @@ def test_the_same_weekday_is_compared_when_there_are_enough() -> None:
 
 
 def test_on_the_first_monday_the_difference_must_be_twice_as_large() -> None:
-    week = past(1000, 1000, 1000, 1000, 1000)
+    # Nothing ran on Mondays.
+    week = [each for each in past(*[1000] * 13) if each.day.weekday()]
     assert kinds(brought(400), week) == []
     assert kinds(brought(240), week) == ["drop"]
     assert kinds(brought(0), week) == ["drop"]
     assert kinds(brought(9000), week) == []
     assert kinds(brought(11000), week) == ["rise"]
+
+
+def test_in_its_first_week_no_day_of_a_job_is_an_alarm_for_being_another_day() -> None:
+    """Begun on any weekday, quiet or busy at weekends, with any number of runs a day."""
+    for begin in range(7):
+        for weekend in (3, 100, 20_000):
+            for runs in (1, 4):
+                history: list[Brought] = []
+                for day in range(7):
+                    at = MONDAY + timedelta(days=begin + day)
+                    items = weekend if at.weekday() >= 5 else 1000
+                    for _run in range(runs):
+                        run = Brought(day=at, items=items, success=100, failed=0)
+                        assert judge(run, history, LIMITS).findings == [], (begin, weekend, at)
+                        history.insert(0, run)
+    # Nothing at all where there always was something is found all the same.
+    assert kinds(brought(0), past(*[1000] * 5)) == ["drop"]
+
+
+def test_where_nothing_is_usual_something_is_no_rise() -> None:
+    before = past(0, 0, 3, 0, 0, 0, 0, 2)
+    assert kinds(brought(9), before) == []
+    assert kinds(brought(0), before) == []
+    assert kinds(brought(0), past(*[0] * 20)) == []
 
 
 def test_many_runs_of_one_day_are_no_weekdays() -> None:

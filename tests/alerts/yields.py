@@ -28,6 +28,8 @@ def ended_run(
     """A run that ended then; ``items`` None: it has counted nothing at all."""
     began = at - timedelta(minutes=2)
     values = {"state": RunState.EXITED, "trigger": "cron"} | values
+    # Whoever changes a job begins the time anew; nobody has.
+    Job.objects.filter(pk=job.pk).update(updated_at=began - timedelta(days=1000))
     run = make_run(
         job=job,
         created_at=began,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Final
 
 from django.contrib import admin, messages
@@ -39,7 +39,14 @@ from apps.alerts.admin.words import (
 from apps.alerts.models import Incident, IncidentNote, Notice
 from apps.alerts.services.incidents import acknowledge, close, snooze
 from apps.alerts.services.notices import send_again
-from apps.alerts.services.texts import condition_text, fact_texts, sentence, span_text
+from apps.alerts.services.texts import (
+    advice,
+    fact_texts,
+    sentence,
+    span_text,
+    when_text,
+    where_text,
+)
 from apps.alerts.states import Ending, IncidentState, Severity
 from apps.projects.admin.choosing import number_in
 
@@ -271,8 +278,10 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         return {
             "incident": incident,
             "what": sentence(incident),
+            "where": where_text(incident),
+            "advice": advice(incident),
             "facts": fact_texts(incident.facts),
-            "condition": condition_text(incident.condition),
+            "condition": when_text(incident.source, incident.condition),
             "severity_tone": SEVERITY_TONES[incident.severity],
             "state_tone": INCIDENT_TONES[incident.state],
             "state": state_text(incident),
@@ -308,7 +317,8 @@ def step_text(note: IncidentNote) -> str:
     if isinstance(detail.get("tell"), list) and detail["tell"]:
         found.append(", ".join(str(each) for each in detail["tell"]))
     if detail.get("until"):
-        found.append(_now("until %(time)s") % {"time": str(detail["until"])[:16].replace("T", " ")})
+        until = timezone.localtime(datetime.fromisoformat(detail["until"]))
+        found.append(_now("until %(time)s") % {"time": f"{until:%Y-%m-%d %H:%M}"})
     if detail.get("note"):
         found.append(str(detail["note"]))
     return "; ".join(found)
@@ -316,7 +326,7 @@ def step_text(note: IncidentNote) -> str:
 
 def _lasted(incident: Incident) -> float:
     end = incident.ended_at or timezone.now()
-    return max(0.0, (end - incident.opened_at).total_seconds())
+    return max(0.0, (end - incident.since).total_seconds())
 
 
 def _is_own(address: str) -> bool:

@@ -60,6 +60,13 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
     class Media:
         css: ClassVar = {"all": CSS}
 
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> list[Any]:
+        """Who is behind a channel of the platform is for its people."""
+        channel = None if obj is None else obj.channel
+        if channel is None or channel.project_id in projects_of(request, Role.VIEWER):
+            return list(self.fields)
+        return [each for each in self.fields if "got_it" not in each]
+
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         """All of them."""
         found: list[str] = []

@@ -38,7 +38,7 @@ from apps.alerts.services.mutes import mute_rule, unmute_rule
 from apps.alerts.services.notices import send_test
 from apps.alerts.services.preview import preview
 from apps.alerts.services.rule_saving import active_data, entry_named, remove_rule, save_rule
-from apps.alerts.services.texts import condition_text, fact_texts, span_text
+from apps.alerts.services.texts import fact_texts, span_text, when_text
 from apps.alerts.states import Severity
 from apps.projects.admin.choosing import number_in
 from apps.projects.models import Project
@@ -150,7 +150,7 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
                 "title": str(row.rule.title or row.rule.name),
                 "scope": _("built in") if row.rule.builtin else _scope(row.project, names),
                 "watches": _watches(row.rule),
-                "condition": condition_text(row.rule.when.shown()),
+                "condition": when_text(row.rule.source, row.rule.when.shown()),
                 "severity": Severity(row.rule.severity).label,
                 "severity_tone": SEVERITY_TONES[row.rule.severity],
                 "state": _state_text(row.state),

@@ -14,7 +14,7 @@ from apps.alerts.models import Channel, Incident, IncidentNote, Notice
 from apps.alerts.services.channel_fields import shown_host, stored_secrets
 from apps.alerts.services.delivering import secrets_of
 from apps.alerts.services.incidents import LONGEST_SNOOZE
-from apps.alerts.services.texts import sentence
+from apps.alerts.services.texts import advice, sentence
 from apps.projects.models import Project
 
 
@@ -56,6 +56,8 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
     """What a rule has found."""
 
     text = serializers.SerializerMethodField(help_text=_("In one line, in your language."))
+    advice = serializers.SerializerMethodField(help_text=_("What to do about it."))
+    began_at = serializers.DateTimeField(source="since", read_only=True)
     acknowledged_by = serializers.CharField(
         source="acknowledged_by.username", default=None, allow_null=True, read_only=True
     )
@@ -65,6 +67,7 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
         fields: ClassVar[Any] = (
             "id",
             "project",
+            "project_name",
             "rule",
             "version",
             "key",
@@ -73,10 +76,12 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
             "severity",
             "state",
             "text",
+            "advice",
             "facts",
             "address",
             "value",
             "count",
+            "began_at",
             "opened_at",
             "seen_at",
             "ended_at",
@@ -91,6 +96,10 @@ class IncidentSerializer(serializers.ModelSerializer[Incident]):
     def get_text(self, incident: Incident) -> str:
         """What is wrong."""
         return sentence(incident)
+
+    def get_advice(self, incident: Incident) -> str:
+        """By its rule, else by what it watches."""
+        return advice(incident)
 
 
 class IncidentDetailSerializer(IncidentSerializer):

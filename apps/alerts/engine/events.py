@@ -14,10 +14,10 @@ Sources are registered by ``register`` when the app starts; the monitor asks the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 Fact = str | int | float
 
@@ -45,11 +45,30 @@ class NotKnown(Exception):
     """A source cannot tell now, and that is no failure: nothing opens and nothing recovers."""
 
 
+class More(Exception):
+    """There is more of it than a source tells at once; raised after the last that it tells.
+
+    What it did tell counts. Of the rest nothing is known: it opens nothing, and recovers nothing.
+    """
+
+
+T = TypeVar("T")
+
+
+def at_most(found: Iterable[T], most: int) -> Iterator[T]:
+    """The first ``most`` of ``found``. Raises ``More`` after them where that was not all."""
+    for number, each in enumerate(found):
+        if number == most:
+            raise More
+        yield each
+
+
 class EventSource(Protocol):
     """Things that happen once.
 
     May have ``over(open_keys, at)``: of the keys of open incidents (with when each was counted
-    last) those where all is well again. May have ``sentence``: a lazy text with ``%(fact)s``.
+    last) those where all is well again. May have ``sentence``: a lazy text with ``%(fact)s``; and
+    ``advice``: another, without, of what to do about it.
     """
 
     name: str
@@ -65,7 +84,7 @@ class EventSource(Protocol):
 class ConditionSource(Protocol):
     """Things that last: an incident is open while its happening is listed.
 
-    ``now`` may raise ``NotKnown``. May have ``sentence``, as an event.
+    ``now`` may raise ``NotKnown``, and ``More``. May have ``sentence`` and ``advice``, as an event.
     """
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,8 @@ DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 class QuietHours:
     """From ``begin`` to ``end`` by the clocks of ``time_zone``, on ``days`` (0: Monday).
 
-    An ``end`` that is not after ``begin`` is on the next day; the day is that of the beginning.
+    An ``end`` that is not after ``begin`` is on the next day; the day is that of the beginning. In
+    the hour that clocks skip or repeat it is quiet where that is in doubt.
     Severities of ``excepted`` are told at any time.
     """
 
@@ -43,9 +44,15 @@ class QuietHours:
         for day in (today, today - timedelta(days=1)):
             if day.weekday() not in self.days:
                 continue
-            begin = datetime.combine(day, self.begin, zone).astimezone(UTC)
+            begin = min(_instants(day, self.begin, zone))
             last = day if self.end > self.begin else day + timedelta(days=1)
-            end = datetime.combine(last, self.end, zone).astimezone(UTC)
+            end = max(_instants(last, self.end, zone))
             if begin <= now < end:
                 return end
         return None
+
+
+def _instants(day: date, clock: time, zone: ZoneInfo) -> list[datetime]:
+    """When the clocks show this: twice in an hour that is repeated."""
+    shown = datetime.combine(day, clock, zone)
+    return [shown.replace(fold=fold).astimezone(UTC) for fold in (0, 1)]

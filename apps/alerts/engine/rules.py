@@ -25,6 +25,8 @@ SEVERITIES: Final = (INFO, WARNING, CRITICAL)
 RECOVER_SECONDS: Final = 60.0
 # An incident of events has recovered when none of them came for so long.
 QUIET_SECONDS: Final = 86_400.0
+# One rule that finds more at once in one project has found one thing, not hundreds.
+MOST_OPEN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,7 +164,8 @@ def _like_its_weekday(
     """Compared with all days: the few earlier runs of its weekday brought about as much.
 
     Else every Saturday of a new job would be a drop for five weeks. On the first one, with
-    nothing to go by, the difference must be twice as large.
+    nothing to go by, the difference must be twice as large; and in a job's first week there is no
+    telling how its Saturdays are.
     """
     if weekday or run.items == 0:
         return False
@@ -173,6 +174,8 @@ def _like_its_weekday(
     low, high = limits.drop_below or 0.0, limits.rise_above or math.inf
     middle = median(same or others)
     if not same:
+        if run.day - min(one.day for one in past) < timedelta(days=7):
+            return True
         low, high = low / 2, high * 2
     return low * middle <= run.items <= high * middle
 
@@ -192,7 +195,9 @@ def _of_items(
     gone = run.items == 0 and never_nothing
     if low is not None and (gone or (run.items < low * usual.middle and run.items < usual.low)):
         return [{"kind": "drop", **told}]
-    if high is not None and run.items > high * usual.middle and run.items > usual.high:
+    # Where nothing is usual, so is something now and then.
+    too_many = usual.middle > 0 and run.items > usual.high
+    if high is not None and too_many and run.items > high * usual.middle:
         return [{"kind": "rise", **told}]
     return []
 

@@ -27,7 +27,7 @@ class Channel(models.Model):
         verbose_name=_("project"),
         null=True,
         blank=True,
-        on_delete=models.PROTECT,
+        on_delete=models.CASCADE,
         related_name="+",
         help_text=_("Empty: for rules of the platform."),
     )
@@ -73,7 +73,7 @@ class Notice(models.Model):
     """
 
     project = models.ForeignKey(
-        Project, verbose_name=_("project"), null=True, on_delete=models.PROTECT, related_name="+"
+        Project, verbose_name=_("project"), null=True, on_delete=models.SET_NULL, related_name="+"
     )
     # None: a test.
     incident = models.ForeignKey(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import ClassVar
 
 from django.db import models
@@ -20,9 +21,12 @@ class Incident(models.Model):
     Texts are made where they are shown, in the reader's language, of ``source`` and ``facts``.
     """
 
-    # None: of the platform.
+    # None: of the platform, or of a project that is gone; its name stays.
     project = models.ForeignKey(
-        Project, verbose_name=_("project"), null=True, on_delete=models.PROTECT, related_name="+"
+        Project, verbose_name=_("project"), null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    project_name = models.CharField(
+        _("name of the project"), max_length=200, blank=True, default=""
     )
     rule = models.CharField(_("rule"), max_length=64)
     # Of the configuration that the rule is of; 0: built in.
@@ -39,11 +43,15 @@ class Incident(models.Model):
         _("state"), max_length=16, choices=IncidentState.choices, default=IncidentState.OPEN
     )
     facts = models.JSONField(_("facts"), default=dict)
+    # What the rule says that people should do about it.
+    advice = models.CharField(_("what to do"), max_length=500, blank=True, default="")
     address = models.CharField(_("page"), max_length=300, blank=True, default="")
     value = models.FloatField(_("value"), null=True)
     count = models.PositiveIntegerField(_("times"), default=1)
     # How often it came back shortly after it had recovered.
     reopened = models.PositiveIntegerField(_("opened again"), default=0)
+    # Since when it is so, as far as anybody knows; it opened once its rule had waited.
+    began_at = models.DateTimeField(_("began at"), null=True)
     opened_at = models.DateTimeField(_("opened at"))
     seen_at = models.DateTimeField(_("last seen at"))
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
@@ -99,6 +107,11 @@ class Incident(models.Model):
     def is_open(self) -> bool:
         """Whether it is not over."""
         return self.state == IncidentState.OPEN
+
+    @property
+    def since(self) -> datetime:
+        """Since when it is so."""
+        return self.began_at or self.opened_at
 
 
 class IncidentNote(models.Model):

@@ -72,7 +72,11 @@ class Interval:
 
 
 def interval_of(job: Job, *, good_at: datetime, limits: Limits) -> Interval:
-    """By the job's cron, else by the usual time between its good runs."""
+    """By the job's cron, else by the usual time between its good runs.
+
+    Whoever changes a job begins the time anew: one that was disabled for a month, or that has a
+    cron only now, is not late at once.
+    """
     if limits.stale_times is None:
         return Interval()
     least = timedelta(seconds=LEAST_STALE_SECONDS)
@@ -81,31 +85,32 @@ def interval_of(job: Job, *, good_at: datetime, limits: Limits) -> Interval:
         good.order_by("-ended_at").values_list("ended_at", "started_at", "trigger")[: MOST_RUNS + 1]
     )
     usual = usual_interval([ended for ended, _started, _trigger in rows])
-    planned = _planned(job, good_at, limits.stale_times)
+    begin = max(good_at, job.updated_at)
+    planned = _planned(job, begin, limits.stale_times)
     if planned is not None:
         # A run that is planned then has to be given the time that it usually takes.
         lasting = sorted(ended - started for ended, started, _trigger in rows if started)
         takes = lasting[len(lasting) // 2] if lasting else timedelta()
         first, last = planned
-        stale_at = max(last, good_at + least) + takes
+        stale_at = max(last, begin + least) + takes
         return Interval(
-            (first - good_at).total_seconds() if usual is None else usual[0].total_seconds(),
+            (first - begin).total_seconds() if usual is None else usual[0].total_seconds(),
             stale_at,
         )
     if usual is None or not _runs_by_itself(rows):
         return Interval()
     middle, longest = usual
     after = max(middle * limits.stale_times, longest * 1.5, least)
-    return Interval(middle.total_seconds(), good_at + after)
+    return Interval(middle.total_seconds(), begin + after)
 
 
-def _planned(job: Job, good_at: datetime, times: float) -> tuple[datetime, datetime] | None:
-    """The first and the n-th planned time after the last good run."""
+def _planned(job: Job, begin: datetime, times: float) -> tuple[datetime, datetime] | None:
+    """The first and the n-th planned time after the last good run, or after a change."""
     if not job.cron:
         return None
     count = max(1, round(times))
     try:
-        found = times_to_come(cron=job.cron, time_zone=job.time_zone, after=good_at, count=count)
+        found = times_to_come(cron=job.cron, time_zone=job.time_zone, after=begin, count=count)
     except ValidationError:
         return None
     return (found[0].utc, found[-1].utc) if len(found) == count else None
@@ -193,17 +198,21 @@ class JobYields:
 def yields_of(job: Job, *, now: datetime, count: int = MOST_RUNS) -> JobYields:
     """A job's newest runs and where it stands; four queries."""
     watch = YieldWatch.objects.filter(job=job).first()
-    stale = (
-        watch is not None
-        and watch.stale_at is not None
-        and watch.stale_at < now
-        and job.enabled
-        and not brings_now(job.pk)
-    )
     return JobYields(
         job=job,
         policy=policy_of(job),
         watch=watch,
         runs=list(JobYield.objects.filter(job=job)[:count]),
-        stale=stale,
+        stale=watch is not None and job.enabled and stale_since(watch, job, now) is not None,
     )
+
+
+def stale_since(watch: YieldWatch, job: Job, now: datetime) -> Interval | None:
+    """The interval that the job has exceeded; None: it has not, or a run is about to end that."""
+    if watch.good_at is None or watch.stale_at is None or watch.stale_at >= now:
+        return None
+    # Its cron may be another one since the last run was written down.
+    interval = interval_of(job, good_at=watch.good_at, limits=policy_of(job).limits)
+    if interval.stale_at is None or interval.stale_at >= now or brings_now(job.pk):
+        return None
+    return interval

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from django.db import InterfaceError, OperationalError, transaction
 
-from apps.alerts.engine.events import NotKnown
+from apps.alerts.engine.events import More, NotKnown
 
 logger = logging.getLogger(__name__)
 
@@ -20,17 +20,24 @@ class Asker:
 
     def __init__(self) -> None:
         self.failing: set[str] = set()
+        # Sources that had more to tell at the last look than they tell at once.
+        self.cut: set[str] = set()
 
     def ask(self, name: str, question: Callable[[], Iterable[T]]) -> list[T] | None:
         """All answers; None: the source has failed, so nothing is known.
 
         Raises ``OperationalError`` and ``InterfaceError``: the database is away, for everybody.
         """
+        found: list[T] = []
         try:
             # In a savepoint: a question that fails must not spoil what is asked next.
             with transaction.atomic():
                 try:
-                    found = list(question())
+                    for each in question():
+                        found.append(each)
+                    self.cut.discard(name)
+                except More:
+                    self.cut.add(name)
                 except NotKnown:
                     # What it has noted stays, such as since when somebody has watched.
                     return None

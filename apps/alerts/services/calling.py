@@ -16,7 +16,7 @@ _MOST_ANSWER_BYTES: Final = 64 * 1024
 
 
 class NoAnswer(Exception):
-    """Nothing came back; the text says why, without the address."""
+    """Nothing came back; the text says why, and may hold parts of the address."""
 
 
 class AddressNotAllowed(Exception):
@@ -33,8 +33,7 @@ def call(asked: Call) -> Answer:
     if got.failure is FailureKind.ADDRESS_REFUSED:
         raise AddressNotAllowed
     if got.failure is not FailureKind.NONE:
-        # Its text may hold the address, which is a secret.
-        raise NoAnswer(str(got.failure))
+        raise NoAnswer(f"{got.failure}: {got.error}" if got.error else str(got.failure))
     names = {name.lower(): value for name, value in got.headers}
     return Answer(status=got.status, body=got.body, headers=names)
 

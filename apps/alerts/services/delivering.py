@@ -14,10 +14,12 @@ import logging
 import random
 import smtplib
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
+from urllib.parse import parse_qsl, quote, urlsplit
 
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef
@@ -147,9 +149,12 @@ def _send(channel: Channel, notices: Sequence[Notice], now: datetime) -> Result:
             message_of(notices[0], channel) if len(notices) == 1 else digest_of(notices, channel)
         )
         result = _tell(channel, secrets, message, notices, now)
-    except Exception as error:  # one channel must not stop the others
-        logger.exception("channel %s: a notice could not be made", channel.pk)
-        result = Result(NoticeProblem.SETTINGS, type(error).__name__)
+    except Exception as error:  # noqa: BLE001 - one channel must not stop the others
+        # Without its text, which may name what could not be read: a secret, say.
+        places = "".join(traceback.format_tb(error.__traceback__))
+        kind = type(error).__name__
+        logger.error("channel %s: a notice could not be made: %s\n%s", channel.pk, kind, places)
+        result = Result(NoticeProblem.SETTINGS, kind)
     return Result(
         result.problem,
         _without(result.answer, secrets),
@@ -179,13 +184,22 @@ def _tell(
 
     if channel.kind == ChannelKind.MAIL:
         return _by_mail(message, wanted, delivered)
+    refused: dict[str, Result] = {}
     last = Result("", "")
     for receiver in wanted:
         last = _by_http(channel, secrets, message, receiver, now)
-        if last.problem:
+        if not last.problem:
+            delivered(receiver)
+        elif last.problem == NoticeProblem.REFUSED and not last.is_gone:
+            # A number that is wrong must not keep the others from being told.
+            refused[receiver] = last
+        else:
             return last
-        delivered(receiver)
-    return last
+    if not refused:
+        return last
+    told = "; ".join(f"{of}: {each.answer}" if of else each.answer for of, each in refused.items())
+    wait = max(each.wait_seconds for each in refused.values())
+    return Result(NoticeProblem.REFUSED, told, wait)
 
 
 def _by_mail(message: Message, wanted: Sequence[str], delivered: Any) -> Result:
@@ -209,7 +223,7 @@ def _by_http(
             channel.kind, message, channel.settings, secrets, receiver=receiver, now=now
         )
     except ValueError as error:
-        return Result(NoticeProblem.SETTINGS, type(error).__name__)
+        return Result(NoticeProblem.SETTINGS, one_line(error))
     try:
         verdict = judge(channel.kind, call(asked), channel.settings)
     except AddressNotAllowed:
@@ -295,16 +309,37 @@ def secrets_of(channel: Channel) -> dict[str, str]:
 
 
 def _without(text: str, secrets: Mapping[str, str]) -> str:
-    """Servers like to repeat what they were sent."""
-    for value in sorted(secrets.values(), key=len, reverse=True):
-        for part in (value, *value.split()):
-            if len(part) >= 4:
-                text = text.replace(part, _HIDDEN)
+    """Servers like to repeat what they were sent, whole or in parts, as it was or quoted."""
+    parts = {part for value in secrets.values() for part in _parts(value) if len(part) >= 4}
+    for part in sorted(parts, key=len, reverse=True):
+        text = text.replace(part, _HIDDEN)
     return text
+
+
+def _parts(value: str) -> Iterator[str]:
+    for part in (value, *value.split()):
+        yield part
+        yield quote(part, safe="")
+        yield json.dumps(part)[1:-1]
+    try:
+        address = urlsplit(value)
+    except ValueError:
+        return
+    if address.scheme in ("http", "https"):
+        # Of the address of a robot its token alone: names such as "send" are no secret.
+        yield f"{address.path}?{address.query}" if address.query else address.path
+        for _name, token in parse_qsl(address.query):
+            yield token
+            yield quote(token, safe="")
+        for word in address.path.split("/"):
+            if len(word) >= 8:
+                yield word
 
 
 def _said(error: Exception) -> str:
     raw = getattr(error, "smtp_error", b"")
     said = raw.decode(errors="replace") if isinstance(raw, bytes) else str(raw)
     code = getattr(error, "smtp_code", "")
-    return one_line(f"{type(error).__name__} {code} {said}".strip())
+    # Errors of sockets and certificates say it in their own words.
+    said = said or str(error)
+    return one_line(f"{type(error).__name__} {code} {said}")

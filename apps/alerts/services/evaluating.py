@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final, cast
@@ -19,7 +19,7 @@ from django.db import transaction
 
 from apps.alerts.engine.events import ConditionSource, EventSource, Happening, find_source
 from apps.alerts.engine.judging import Judged, Verdict, has_recovered, judge
-from apps.alerts.engine.rules import Scoped
+from apps.alerts.engine.rules import MOST_OPEN, Scoped
 from apps.alerts.models import Incident
 from apps.alerts.queries.samples import Watched, gone_of, with_samples
 from apps.alerts.services.asking import Asker
@@ -37,8 +37,6 @@ from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
 
-# One rule that finds more at once in one project has found one thing, not hundreds.
-MOST_OPEN: Final = 200
 # So long a condition must not be listed to be over: one look may fall into a moment of change.
 SETTLED: Final = timedelta(seconds=30)
 
@@ -94,11 +92,6 @@ class Evaluator:
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
         self._flooded: set[RuleOf] = set()
-
-    @property
-    def failing(self) -> set[str]:
-        """Sources that could not be asked at the last look."""
-        return self._asker.failing
 
     def evaluate(self, rules: Rules, *, now: datetime, hold: Hold) -> int:
         """One look; how many incidents have changed.
@@ -156,7 +149,7 @@ class Evaluator:
                 judged = judge(rule, watched.line, times, now.timestamp())
                 key = (watched.project, rule.name, watched.label)
                 if judged.verdict is Verdict.FIRING:
-                    look.firing[key] = (scoped, finding_of(scoped, watched, judged))
+                    look.firing[key] = (scoped, finding_of(scoped, watched, judged, now))
                 elif has_recovered(rule, judged, now.timestamp()):
                     look.well[key] = judged
 
@@ -184,7 +177,7 @@ class Evaluator:
                 fires = (now - begun).total_seconds() >= rule.when.for_seconds
                 found = look.firing if fires else look.pending
                 key = (each.project, rule.name, each.key[:MAX_KEY])
-                found[key] = (scoped, finding_of_happening(each))
+                found[key] = (scoped, replace(finding_of_happening(each), at=begun))
 
     def _open_new(
         self,
@@ -271,6 +264,9 @@ class Evaluator:
         source = find_source(rule.event)
         if source is None or not hasattr(source, "now"):
             return None
+        if source.name in self._asker.cut:
+            # It may be among those that were not told.
+            return None
         if (rule.name, scoped.project) not in look.asked or now - incident.seen_at < SETTLED:
             return None
         return Ending.WELL
@@ -310,13 +306,13 @@ def may_be_due(incident: Incident, scoped: Scoped, now: datetime) -> bool:
     return bool(every) and (now - last).total_seconds() >= every
 
 
-def finding_of(scoped: Scoped, watched: Watched, judged: Judged) -> Finding:
+def finding_of(scoped: Scoped, watched: Watched, judged: Judged, now: datetime) -> Finding:
     """What is told of a series in trouble."""
     since = judged.since
     return Finding(
         project=watched.project,
         key=watched.label,
-        at=datetime.fromtimestamp(since, UTC) if since is not None else datetime.now(UTC),
+        at=datetime.fromtimestamp(since, UTC) if since is not None else now,
         facts={"series": scoped.rule.series, "label": watched.label},
         value=judged.value,
     )

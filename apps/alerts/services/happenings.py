@@ -16,11 +16,10 @@ from typing import Final, cast
 from django.db import transaction
 
 from apps.alerts.engine.events import EventSource, Happening, find_source
-from apps.alerts.engine.rules import Scoped
+from apps.alerts.engine.rules import MOST_OPEN, Scoped
 from apps.alerts.models import Incident, SeenHappening, SourceMark
 from apps.alerts.services.asking import Asker
 from apps.alerts.services.evaluating import (
-    MOST_OPEN,
     Hold,
     Rules,
     finding_of_happening,

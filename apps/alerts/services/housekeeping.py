@@ -1,19 +1,47 @@
-"""Incidents that nobody reads any more."""
+"""Incidents that nobody reads any more, and those of projects that are deleted."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from typing import Final
 
-from apps.alerts.models import Incident, RuleMute
+from django.conf import settings
+from django.db import transaction
 
-KEEP: Final = timedelta(days=365)
+from apps.alerts.models import Incident, IncidentNote, Notice, RuleMute
+from apps.alerts.services.incidents import changed
+from apps.alerts.states import Ending, IncidentState, NoticeState, Step
+from apps.projects.models import Project
+
 AT_ONCE: Final = 1_000
 
 
 def prune_incidents(*, now: datetime) -> int:
-    """Delete incidents that ended a year ago, with their story, and mutes that are over."""
-    old = Incident.objects.filter(ended_at__lt=now - KEEP).order_by("ended_at")
+    """Delete incidents that ended ``ALERT_DAYS`` ago, with all of theirs, and mutes that are over.
+
+    Returns how many rows went; at most 1000 incidents at once.
+    """
+    since = now - timedelta(days=settings.ALERT_DAYS)
+    old = Incident.objects.filter(ended_at__lt=since).order_by("ended_at")
     ids = list(old.values_list("pk", flat=True)[:AT_ONCE])
     RuleMute.objects.filter(until__lt=now).delete()
     return Incident.objects.filter(pk__in=ids).delete()[0]
+
+
+@transaction.atomic
+def let_go_of_project(*, project: Project, now: datetime) -> None:
+    """Call it before ``project`` is deleted: its incidents end and stay, under its name.
+
+    Nobody is told any more: its channels go with it, and who deletes a project knows of it.
+    """
+    mine = Incident.objects.filter(project=project)
+    for incident in mine.open().select_for_update():
+        IncidentNote.objects.create(
+            incident=incident, at=now, what=Step.RECOVERED, detail={"why": Ending.PROJECT_GONE}
+        )
+        incident.state = IncidentState.RECOVERED
+        changed(incident)
+    mine.open().update(state=IncidentState.RECOVERED, ended_at=now, snoozed_until=None)
+    mine.update(project_name=str(project)[:200])
+    waiting = Notice.objects.filter(project=project, state=NoticeState.WAITING)
+    waiting.update(state=NoticeState.DROPPED, next_try_at=None)

@@ -21,11 +21,17 @@ from django.db.models import F, QuerySet
 from apps.access.models import User
 from apps.access.services import record
 from apps.alerts.engine.events import Fact
+from apps.alerts.engine.messages import one_line
 from apps.alerts.engine.rules import Escalation, Scoped, worst
 from apps.alerts.errors import IncidentOver, SnoozeOutOfRange
 from apps.alerts.events import INCIDENTS_CHANGED
 from apps.alerts.models import Incident, IncidentNote, RuleMute
-from apps.alerts.services.notices import channels_told, tell
+from apps.alerts.services.notices import (
+    channels_told,
+    drop_held_escalations,
+    drop_waiting,
+    tell,
+)
 from apps.alerts.states import Ending, IncidentState, NoticeKind, Step
 from apps.runtime.services import emit
 from yardkit import failpoints
@@ -157,7 +163,7 @@ def recover(
         now=now,
         not_before=until,
     )
-    _changed(row)
+    changed(row)
     return True
 
 
@@ -174,6 +180,7 @@ def acknowledge(*, incident: Incident, actor: User, now: datetime, note: str = "
     if row.acknowledged_at is None:
         row.acknowledged_at, row.acknowledged_by = now, actor
         row.save(update_fields=["acknowledged_at", "acknowledged_by"])
+        drop_held_escalations(row, now=now)
         _by_person(row, Step.ACKNOWLEDGED, actor, now, note)
     return row
 
@@ -191,6 +198,7 @@ def snooze(
     row = _open_or_refuse(incident)
     row.snoozed_until = until
     row.save(update_fields=["snoozed_until"])
+    drop_waiting(row)
     _by_person(row, Step.SNOOZED, actor, now, note, until=until.isoformat())
     return row
 
@@ -204,6 +212,7 @@ def close(*, incident: Incident, actor: User, now: datetime, note: str = "") -> 
     row = _open_or_refuse(incident)
     row.state, row.ended_at, row.snoozed_until = IncidentState.CLOSED, now, None
     row.save(update_fields=["state", "ended_at", "snoozed_until"])
+    drop_waiting(row)
     _by_person(row, Step.CLOSED, actor, now, note)
     return row
 
@@ -227,7 +236,7 @@ def _see(incident: Incident, finding: Finding, now: datetime, lasting: bool) -> 
         return
     Incident.objects.filter(pk=incident.pk, state=IncidentState.OPEN).update(**fresh)
     if not lasting:
-        _changed(incident)
+        changed(incident)
 
 
 def _just_over(scoped: Scoped, finding: Finding, now: datetime, lasting: bool) -> Incident | None:
@@ -253,9 +262,11 @@ def _open(scoped: Scoped, finding: Finding, now: datetime) -> Incident:
         condition=rule.when.shown(),
         severity=rule.severity,
         facts=dict(finding.facts),
+        advice=one_line(rule.description, 500),
         address=finding.address[:300],
         value=finding.value,
         count=finding.times,
+        began_at=min(finding.at, now),
         opened_at=now,
         seen_at=now,
     )
@@ -288,6 +299,8 @@ def _open_again(incident: Incident, scoped: Scoped, finding: Finding, now: datet
         acknowledged_by=None,
         escalated=0,
         severity=scoped.rule.severity,
+        advice=one_line(scoped.rule.description, 500),
+        began_at=min(finding.at, now),
         opened_at=now,
         told_at=None,
     )
@@ -301,7 +314,7 @@ def _open_again(incident: Incident, scoped: Scoped, finding: Finding, now: datet
 
 def _tell_opened(incident: Incident, scoped: Scoped, now: datetime) -> None:
     _tell(incident, NoticeKind.OPENED, scoped.rule.tell, scoped, now)
-    _changed(incident)
+    changed(incident)
 
 
 def _tell(
@@ -335,7 +348,7 @@ def _escalate(row: Incident, step: Escalation, scoped: Scoped, now: datetime) ->
     row.save(update_fields=["escalated", "severity", "snoozed_until"])
     _note(row, Step.ESCALATED, now, detail={"severity": row.severity, "tell": list(step.tell)})
     _tell(row, NoticeKind.ESCALATED, step.tell or scoped.rule.tell, scoped, now)
-    _changed(row)
+    changed(row)
     return NoticeKind.ESCALATED
 
 
@@ -393,7 +406,7 @@ def _by_person(
         after={"state": incident.state, **detail},
         note=note[:500],
     )
-    _changed(incident)
+    changed(incident)
 
 
 _VERBS: Final = {
@@ -403,7 +416,8 @@ _VERBS: Final = {
 }
 
 
-def _changed(incident: Incident) -> None:
+def changed(incident: Incident) -> None:
+    """Tell pages of it at the commit."""
     emit(
         INCIDENTS_CHANGED,
         project=incident.project_id,

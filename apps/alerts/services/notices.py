@@ -69,6 +69,20 @@ def channels_told(incident: Incident) -> list[str]:
     return list(heard.order_by("channel_name").values_list("channel_name", flat=True).distinct())
 
 
+def drop_waiting(incident: Incident) -> int:
+    """Do not send what waits of it: a person has it in hand; how many.
+
+    What a person has sent again stays.
+    """
+    return _drop(Notice.objects.filter(incident=incident, resent_of=None))
+
+
+def drop_held_escalations(incident: Incident, *, now: datetime) -> int:
+    """Of what quiet hours hold of it only that it began goes out: somebody has it; how many."""
+    held = Notice.objects.filter(incident=incident, kind=NoticeKind.ESCALATED, not_before__gt=now)
+    return _drop(held)
+
+
 @transaction.atomic
 def send_again(*, notice: Notice, actor: User | None, now: datetime) -> Notice:
     """Send a notice that has ended once more, as a new one. Raises ``NoticeNotEnded``."""
@@ -128,6 +142,11 @@ def forget_notices(*, now: datetime) -> int:
     return old.exclude(state=NoticeState.WAITING).delete()[0]
 
 
+def _drop(notices: NoticeQuerySet[Notice]) -> int:
+    waiting = notices.filter(state=NoticeState.WAITING)
+    return waiting.update(state=NoticeState.DROPPED, next_try_at=None)
+
+
 def _channels(project_id: int | None, names: Iterable[str]) -> dict[str, Channel]:
     """By name; what the project has goes before what the platform has."""
     own = Q(project=None) if project_id is None else Q(project=None) | Q(project=project_id)
@@ -138,8 +157,7 @@ def _channels(project_id: int | None, names: Iterable[str]) -> dict[str, Channel
 def _those_who_heard(incident: Incident, names: Sequence[str], now: datetime) -> list[str]:
     """Drop what quiet hours hold of it; the channels by which somebody may have heard."""
     told = Notice.objects.filter(incident=incident, channel_name__in=names)
-    held = told.filter(state=NoticeState.WAITING, attempts=0, next_try_at__gt=now)
-    held.update(state=NoticeState.DROPPED, next_try_at=None)
+    _drop(told.filter(attempts=0, next_try_at__gt=now))
     # One that came back may have been told of in its first days only, and of that its end, too.
     newest: dict[str, str] = dict(
         _tried(told).filter(resent_of=None).order_by("pk").values_list("channel_name", "kind")

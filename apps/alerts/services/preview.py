@@ -13,6 +13,7 @@ from apps.alerts.engine.events import (
     EventSource,
     Fact,
     Happening,
+    More,
     NotKnown,
     find_source,
 )
@@ -194,10 +195,14 @@ def _of_happenings(first: Happening, since_then: list[Happening]) -> WouldFind:
 def _of_condition(
     scoped: Scoped, source: ConditionSource, now: datetime
 ) -> tuple[list[WouldFind], int]:
+    listed: list[Happening] = []
     try:
-        listed = [each for each in source.now(now) if _watches(scoped, each)]
+        listed.extend(each for each in source.now(now) if _watches(scoped, each))
     except NotKnown:
         return [], 0
+    except More:
+        # More than anybody looks through is there already.
+        pass
     patience = scoped.rule.when.for_seconds
     since = begun({source.name: listed}, now=now)
     found = [

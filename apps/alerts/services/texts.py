@@ -81,8 +81,17 @@ def fact_texts(facts: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def when_text(source: str, condition: Mapping[str, Any]) -> str:
+    """When a rule that watches ``source`` finds trouble, and how long it must last."""
+    if not hasattr(find_source(source), "now"):
+        return condition_text(condition)
+    if not (seconds := _seconds(condition, "for_seconds")):
+        return _("as soon as it is so")
+    return _("when it has been so for %(time)s") % {"time": span_text(seconds)}
+
+
 def condition_text(condition: Mapping[str, Any]) -> str:
-    """When a rule finds trouble, as a configuration writes it under ``when``."""
+    """The same of a series or an event, as a configuration writes it under ``when``."""
     found = []
     limits = {name: _shown(value) for name, value in condition.items()}
     window = span_text(_seconds(condition, "in_seconds"))
@@ -142,8 +151,7 @@ def digest_of(notices: Sequence[Notice], channel: Channel) -> Message:
         return Message(
             id=parts[0].id,
             title=title,
-            lines=tuple(each.title for each in parts),
-            short=f"{title}: {'; '.join(each.short for each in parts)}",
+            lines=tuple(" · ".join(filter(None, (each.title, each.place))) for each in parts),
             at=parts[-1].at,
             event="incident.digest",
             links=((_("All incidents"), _absolute(INCIDENTS)),),
@@ -165,8 +173,8 @@ def _message(notice: Notice, incident: Incident, number: str) -> Message:
     return Message(
         id=number,
         title=title,
-        lines=tuple(_lines(incident, what)),
-        short=title,
+        lines=tuple(_lines(incident)),
+        place=_place(incident),
         at=_moment(notice, incident),
         event=f"incident.{notice.kind}",
         links=tuple(links),
@@ -181,7 +189,6 @@ def _test_message(notice: Notice, channel: Channel, number: str) -> Message:
         id=number,
         title=title,
         lines=(_("This is a test. If you can read it, alerts reach you by this channel."),),
-        short=title,
         at=notice.created_at,
         event="test",
         links=((_("All incidents"), _absolute(INCIDENTS)),),
@@ -199,19 +206,37 @@ def _heading(notice: Notice, incident: Incident) -> str:
     return f"[{severity}] {before}:" if before else f"[{severity}]"
 
 
-def _lines(incident: Incident, what: str) -> list[str]:
-    project = incident.project
-    where = _("the platform") if project is None else str(project)
+def advice(incident: Incident) -> str:
+    """What to do about it: by the words of its rule, else by those of what it watches."""
+    return incident.advice or str(getattr(find_source(incident.source), "advice", ""))
+
+
+def where_text(incident: Incident) -> str:
+    """Whose it is."""
+    if incident.project is not None:
+        return str(incident.project)
+    return incident.project_name or _("the platform")
+
+
+def _place(incident: Incident) -> str:
+    """Where and since when, as short as it can be."""
+    since = timezone.localtime(incident.since, timezone.get_default_timezone())
+    return f"{one_line(where_text(incident), 40)}, {since:%m-%d %H:%M}"
+
+
+def _lines(incident: Incident) -> list[str]:
+    """What the title leaves out."""
     rows = [
-        _("What: %(what)s") % {"what": what},
-        _("Where: %(where)s") % {"where": where},
+        _("Where: %(where)s") % {"where": where_text(incident)},
         _("Rule: %(rule)s") % {"rule": incident.rule},
-        _("Since: %(time)s") % {"time": time_text(incident.opened_at)},
+        _("Since: %(time)s") % {"time": time_text(incident.since)},
     ]
+    if incident.is_open and (what := advice(incident)):
+        rows.append(_("What to do: %(what)s") % {"what": what})
     if incident.count > 1:
         rows.append(_("Times: %(count)d") % {"count": incident.count})
     if incident.ended_at is not None:
-        lasted = span_text((incident.ended_at - incident.opened_at).total_seconds())
+        lasted = span_text((incident.ended_at - incident.since).total_seconds())
         values = {"time": time_text(incident.ended_at), "span": lasted}
         rows.append(_("Over: %(time)s, after %(span)s") % values)
     if incident.acknowledged_at is not None and incident.acknowledged_by is not None:
@@ -235,6 +260,7 @@ def _data(notice: Notice, incident: Incident, what: str) -> dict[str, Any]:
         "value": incident.value,
         "condition": incident.condition,
         "count": incident.count,
+        "began_at": incident.since.isoformat(),
         "opened_at": incident.opened_at.isoformat(),
         "seen_at": incident.seen_at.isoformat(),
         "ended_at": incident.ended_at.isoformat() if incident.ended_at else None,
@@ -248,7 +274,7 @@ def _series_sentence(incident: Incident) -> str:
     values = {
         "series": f"{incident.source} {incident.key}".rstrip(),
         "value": _shown(incident.value),
-        "condition": condition_text(incident.condition),
+        "condition": when_text(incident.source, incident.condition),
     }
     if incident.value is None:
         return one_line(_("%(series)s: %(condition)s") % values)

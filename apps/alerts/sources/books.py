@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from django.db.models import F, Max, Q
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import ConditionSource, Happening
+from apps.alerts.engine.events import ConditionSource, Happening, More
 from apps.alerts.sources.pages import change_page, list_page
 from apps.queuestats.models import RunCounter
 from apps.requeststore.models import ShardReport
@@ -23,7 +24,8 @@ from apps.seeds.models import SegmentReport
 EVERY_SECONDS: Final = 30.0
 # Of runs that have ended, the books of so many newest executions are looked at.
 NEWEST: Final = 2_000
-MOST: Final = 100
+# Of each kind of books.
+MOST: Final = 300
 
 
 class Unbalanced:
@@ -34,18 +36,29 @@ class Unbalanced:
     sentence: object = _(
         "the books of %(of)s do not balance: %(left)s on one side, %(right)s on the other"
     )
+    advice: object = _("Look whether a process of it died lately; tell the developers if it stays.")
     facts: tuple[str, ...] = ("of", "kind", "left", "right")
 
     def __init__(self) -> None:
         self._read_at = float("-inf")
-        self._found: tuple[Happening, ...] = ()
+        self._found: list[Happening] = []
+        self._is_cut = False
 
     def now(self, at: datetime) -> Iterator[Happening]:
         """One of each set of books."""
         if time.monotonic() - self._read_at >= EVERY_SECONDS:
-            self._found = (*_runs(at), *_seeds(at), *_routing(at), *_requests(at))
+            self._read(at)
             self._read_at = time.monotonic()
         yield from self._found
+        if self._is_cut:
+            raise More
+
+    def _read(self, at: datetime) -> None:
+        self._found, self._is_cut = [], False
+        for kind in (_runs, _seeds, _routing, _requests):
+            some = list(islice(kind(at), MOST + 1))
+            self._is_cut |= len(some) > MOST
+            self._found += some[:MOST]
 
 
 def _runs(at: datetime) -> Iterator[Happening]:
@@ -54,7 +67,7 @@ def _runs(at: datetime) -> Iterator[Happening]:
     wrong = ~Q(total=done) | ~Q(sent=F("returned") + given_up + F("out") - F("retried"))
     newest = RunCounter.objects.aggregate(pk=Max("pk"))["pk"] or 0
     rows = RunCounter.objects.filter(Q(final=False) | Q(pk__gt=newest - NEWEST)).filter(wrong)
-    for row in rows.order_by("-pk")[:MOST]:
+    for row in rows.order_by("-pk").iterator():
         run = row.owner.removeprefix("run:")
         right = row.success + row.failed + row.queued + row.in_flight
         yield _unbalanced(
@@ -66,7 +79,7 @@ def _seeds(at: datetime) -> Iterator[Happening]:
     ended = F("succeeded") + F("failed") + F("ignored") + F("forgotten")
     rows = SegmentReport.objects.exclude(added=F("pending") + F("leased") + ended)
     told = set()
-    for row in rows.select_related("frontier").order_by("frontier_id", "pk")[:MOST]:
+    for row in rows.select_related("frontier").order_by("frontier_id", "pk").iterator():
         if row.frontier_id in told:
             continue
         told.add(row.frontier_id)
@@ -84,7 +97,7 @@ def _seeds(at: datetime) -> Iterator[Happening]:
 
 def _routing(at: datetime) -> Iterator[Happening]:
     projects = RouterReport.objects.order_by("project_id").values_list("project_id", flat=True)
-    for project in projects.distinct()[:MOST]:
+    for project in projects.distinct():
         found = books(project)
         if not found.balanced:
             yield _unbalanced(

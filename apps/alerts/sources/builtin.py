@@ -103,4 +103,15 @@ RULES: Final = (
         15,
         WARNING,
     ),
+    _condition(
+        "monitor blind", "alerts.unasked", _("the monitor cannot look at something"), 60, CRITICAL
+    ),
+    _condition(
+        "too much to watch",
+        "alerts.cut",
+        _("there is more trouble than the monitor looks at"),
+        15,
+        WARNING,
+    ),
+    _condition("rule full", "alerts.full", _("a rule opens no more incidents"), 0, WARNING),
 )

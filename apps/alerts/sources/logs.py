@@ -22,6 +22,7 @@ class NewError:
     name = "log.new_error"
     title: object = _("a new kind of error in a log")
     sentence: object = _("job %(job)s has a new kind of error: %(error)s")
+    advice: object = _("Read the error; ignore its kind on the page of errors if it does no harm.")
     facts: tuple[str, ...] = ("job", "level", "source", "error", "image")
 
     def since(self, at: datetime) -> Iterator[Happening]:

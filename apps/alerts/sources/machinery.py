@@ -43,6 +43,9 @@ class DaemonSilent:
     name = "daemon.silent"
     title: object = _("a process is silent")
     sentence: object = _("%(kind)s %(name)s on %(host)s is silent; %(living)s others live")
+    advice: object = _(
+        "Start it again on its host; if it is gone for good, forget it on the page of processes."
+    )
     facts: tuple[str, ...] = ("kind", "name", "host", "living")
 
     def now(self, at: datetime) -> Iterator[Happening]:
@@ -72,6 +75,7 @@ class AgentSilent:
     name = "agent.silent"
     title: object = _("an agent is silent")
     sentence: object = _("agent %(agent)s sends no heartbeats")
+    advice: object = _("Look at its host and network; switch the agent off if it is gone for good.")
     facts: tuple[str, ...] = ("agent", "id")
 
     def now(self, at: datetime) -> Iterator[Happening]:
@@ -100,6 +104,7 @@ class HostSilent:
     name = "host.silent"
     title: object = _("a host is silent")
     sentence: object = _("host %(host)s does not report; %(running)s runs were on it")
+    advice: object = _("Start the runner again on it; switch the host off if it is gone for good.")
     facts: tuple[str, ...] = ("host", "running")
 
     def now(self, at: datetime) -> Iterator[Happening]:
@@ -124,6 +129,7 @@ class QueueUnread:
     name = "queue.unread"
     title: object = _("nobody reads a queue")
     sentence: object = _("%(ready)s messages wait in %(queue)s, and nobody reads it")
+    advice: object = _("Start the process that reads this queue; the runbook names it.")
     facts: tuple[str, ...] = ("queue", "ready")
 
     def now(self, at: datetime) -> Iterator[Happening]:
@@ -153,6 +159,9 @@ class DeadLettersHeld:
     name = "dead_letters.held"
     title: object = _("dead letters are held")
     sentence: object = _("%(count)s dead letters of %(queue)s are held; the newest: %(reason)s")
+    advice: object = _(
+        "Read the reason, mend it, and send the letters back to their queue, or drop them."
+    )
     facts: tuple[str, ...] = ("queue", "count", "reason")
 
     def now(self, at: datetime) -> Iterator[Happening]:
@@ -187,6 +196,7 @@ class OutboxStuck:
     name = "outbox.stuck"
     title: object = _("the outbox is stuck")
     sentence: object = _("%(count)s messages wait to be published (%(reason)s)")
+    advice: object = _("Look whether the broker is up, and whether the relay of the outbox runs.")
     facts: tuple[str, ...] = ("count", "reason")
 
     def now(self, at: datetime) -> Iterator[Happening]:

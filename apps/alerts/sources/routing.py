@@ -25,6 +25,7 @@ class DeadLetters:
     name = "routing.dead_letters"
     title: object = _("the router has dead letters")
     sentence: object = _("%(count)s items of the router are dead; the newest: %(reason)s")
+    advice: object = _("Mend what the reason names, then submit the items again on that page.")
     facts: tuple[str, ...] = ("count", "inbound", "outbound", "reason")
 
     def now(self, at: datetime) -> Iterator[Happening]:

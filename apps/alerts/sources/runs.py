@@ -9,7 +9,7 @@ from typing import Any, Final
 from django.db.models import CharField, OuterRef, QuerySet, Subquery
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import ConditionSource, EventSource, Happening
+from apps.alerts.engine.events import ConditionSource, EventSource, Happening, at_most
 from apps.alerts.sources.newest import oldest_to_read
 from apps.alerts.sources.pages import change_page, list_page
 from apps.jobs.models import Job, PlannedRun, Run, RunMove
@@ -18,6 +18,8 @@ from apps.jobs.states import PlanOutcome, RunState
 # Moves and planned runs are read by their ids, so many at least: times have no index there.
 NEWEST: Final = 20_000
 REASON: Final = 200
+# Runs that wait at once.
+MOST: Final = 5_000
 # A run that was not placed on a host so long after it should have been waits for something.
 WAITS: Final = timedelta(minutes=5)
 _ENDS: Final = (RunState.EXITED, RunState.FAILED, RunState.LOST)
@@ -26,6 +28,7 @@ _ENDS: Final = (RunState.EXITED, RunState.FAILED, RunState.LOST)
 class RunEnded:
     """Runs that ended badly, by the move that ended them; over when a later run succeeds."""
 
+    advice: object = _("Read the last lines of its log, mend it, and start the job again.")
     facts: tuple[str, ...] = ("job", "run", "reason")
 
     def __init__(self, name: str, title: object, sentence: object, state: RunState) -> None:
@@ -64,6 +67,9 @@ class RunEnded:
 class Planned:
     """Planned runs with this outcome; over when a later one was started in time."""
 
+    advice: object = _(
+        "Look whether an earlier run goes on and hosts have room; start it by hand if needed."
+    )
     facts: tuple[str, ...] = ("job", "planned_at", "reason")
 
     def __init__(self, name: str, title: object, sentence: object, outcome: PlanOutcome) -> None:
@@ -107,6 +113,7 @@ class RunWaits:
     name = "run.waiting"
     title: object = _("a run waits for a host")
     sentence: object = _("job %(job)s: run %(run)s waits to be started (%(reason)s)")
+    advice: object = _("Look at the hosts: one that suits must be on, and have room for it.")
     facts: tuple[str, ...] = ("job", "run", "reason")
 
     def now(self, at: datetime) -> Iterator[Happening]:
@@ -114,7 +121,7 @@ class RunWaits:
         rows = Run.objects.filter(
             state=RunState.QUEUED, waits_for=None, created_at__lt=at - WAITS
         ).exclude(not_before__gt=at - WAITS)
-        for run in rows.select_related("job").order_by("pk")[:1000]:
+        for run in at_most(rows.select_related("job").order_by("pk")[: MOST + 1], MOST):
             due = max(run.created_at, run.not_before or run.created_at)
             yield Happening(
                 id=f"run:{run.pk}",

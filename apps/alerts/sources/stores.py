@@ -8,7 +8,7 @@ from typing import Final
 
 from django.utils.translation import gettext_lazy as _
 
-from apps.alerts.engine.events import ConditionSource, Happening
+from apps.alerts.engine.events import ConditionSource, Happening, at_most
 from apps.alerts.sources.pages import list_page
 from apps.requeststore.engine.forecasting import Lateness, Outlook
 from apps.requeststore.models import QueueReport, ShardReport
@@ -18,12 +18,13 @@ from apps.requeststore.queries.outlook import standings
 REASON: Final = 200
 PAGE: Final = list_page("requeststore/queuereport")
 # Shards of one biz complain of the same; a page shows all.
-MOST: Final = 500
+MOST: Final = 5_000
 
 
 class NodeTrouble:
     """Storage nodes, or the queue server, in one of these states."""
 
+    advice: object = _("Look at the node: is its database up, has it disk and connections left?")
     facts: tuple[str, ...] = ("node", "state", "reason")
 
     def __init__(
@@ -63,12 +64,14 @@ class ShardPressed:
     name = "store.shard"
     title: object = _("a shard has a problem")
     sentence: object = _("a shard of %(biz)s on %(node)s: %(reason)s")
+    advice: object = _("Look at the node's database: disk, locks, slow statements.")
     facts: tuple[str, ...] = ("biz", "node", "reason")
 
     def now(self, at: datetime) -> Iterator[Happening]:
         """One of each biz and node."""
         told = set()
-        for row in ShardReport.objects.exclude(problem="").order_by("pk")[:MOST]:
+        rows = ShardReport.objects.exclude(problem="").order_by("pk")
+        for row in at_most(rows[: MOST + 1], MOST):
             key = f"{row.biz}:{row.node}"
             if (row.project_id, key) in told:
                 continue
@@ -89,11 +92,13 @@ class RequestQueueAway:
     name = "store.queue"
     title: object = _("a request queue has a problem")
     sentence: object = _("the queue of %(biz)s: %(reason)s")
+    advice: object = _("Look whether the queue server is up and has memory left.")
     facts: tuple[str, ...] = ("biz", "reason")
 
     def now(self, at: datetime) -> Iterator[Happening]:
         """One of each biz."""
-        for row in QueueReport.objects.exclude(problem="").order_by("pk")[:MOST]:
+        rows = QueueReport.objects.exclude(problem="").order_by("pk")
+        for row in at_most(rows[: MOST + 1], MOST):
             yield Happening(
                 id=f"queue:{row.project_id}:{row.biz}",
                 project=row.project_id,
@@ -110,6 +115,7 @@ class BizLate:
     name = "requests.late"
     title: object = _("stored requests will be late")
     sentence: object = _("%(biz)s: %(backlog)s requests wait and will be late (%(outlook)s)")
+    advice: object = _("Give it more consumers or agents, or a lower pace of new requests.")
     facts: tuple[str, ...] = ("biz", "backlog", "outlook", "lateness")
 
     def now(self, at: datetime) -> Iterator[Happening]:

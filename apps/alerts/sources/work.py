@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.db.models import CharField, Count, F, Max, OuterRef, Q, QuerySet, Subquery
@@ -41,6 +41,7 @@ class BuildFailed:
     name = "build.failed"
     title: object = _("a build failed")
     sentence: object = _("build of %(tag)s failed at %(step)s (%(reason)s)")
+    advice: object = _("Read the log of the build, mend it, and build again.")
     facts: tuple[str, ...] = ("tag", "step", "reason")
 
     def since(self, at: datetime) -> Iterator[Happening]:
@@ -74,6 +75,9 @@ class DeliveryRefused:
     name = "delivery.failed"
     title: object = _("a webhook was refused")
     sentence: object = _("a webhook from %(from)s was refused (%(reason)s)")
+    advice: object = _(
+        "Compare the secret at the git server or registry with the one of the project."
+    )
     facts: tuple[str, ...] = ("from", "code", "reason")
 
     def since(self, at: datetime) -> Iterator[Happening]:
@@ -107,6 +111,9 @@ class HarvestFailed:
     name = "harvest.failed"
     title: object = _("a harvest failed")
     sentence: object = _("source %(source)s: the harvest failed (%(reason)s)")
+    advice: object = _(
+        "Look whether the source can be reached with its credential, then harvest again."
+    )
     facts: tuple[str, ...] = ("source", "reason")
 
     def since(self, at: datetime) -> Iterator[Happening]:
@@ -126,6 +133,7 @@ class HarvestGap:
     name = "harvest.gap"
     title: object = _("a harvest has left records out")
     sentence: object = _("source %(source)s: %(gaps)s gaps were not read")
+    advice: object = _("Look at the gaps of the harvest; harvest that time again if it is needed.")
     facts: tuple[str, ...] = ("source", "gaps")
 
     def since(self, at: datetime) -> Iterator[Happening]:
@@ -142,6 +150,7 @@ class NotApplied:
     name = "config.not_applied"
     title: object = _("a configuration cannot be applied")
     sentence: object = _("%(process)s cannot apply %(kind)s: %(reason)s")
+    advice: object = _("Mend what the problem names, or activate the version before.")
     facts: tuple[str, ...] = ("kind", "process", "reason")
 
     def now(self, at: datetime) -> Iterator[Happening]:
@@ -172,6 +181,7 @@ class NotApplied:
 class RoutingAway:
     """Inbounds and outbounds that routers cannot use."""
 
+    advice: object = _("Look whether the server behind it is up; items wait until it is.")
     facts: tuple[str, ...] = ("name", "problem", "routers")
 
     def __init__(self, name: str, title: object, sentence: object, *, outbound: bool) -> None:
@@ -211,10 +221,11 @@ class PoolEmpty:
     sentence: object = _(
         "nothing of the pool %(pool)s can be had: %(leased)s leased, %(banned)s banned"
     )
+    advice: object = _("Add resources to the pool, or set banned ones free.")
     facts: tuple[str, ...] = ("pool", "leased", "banned")
 
     def now(self, at: datetime) -> Iterator[Happening]:
-        """One of each; ``at`` is when the last one was taken."""
+        """One of each, since the last one was taken."""
         free = Q(resources__state=ResourceState.FREE, resources__available_at__lte=at)
         over = Q(resources__state=ResourceState.LEASED, resources__leased_until__lt=at)
         rows = (
@@ -236,7 +247,7 @@ class PoolEmpty:
                 id=f"pool:{pool.pk}",
                 project=pool.project_id,
                 key=f"pool:{pool.pk}",
-                at=max(times, default=datetime.fromtimestamp(0, UTC)),
+                at=max(times, default=at),
                 facts={"pool": pool.name, "leased": pool.leased, "banned": pool.banned},
                 address=change_page("seeds/resourcepool", pool.pk),
             )

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from apps.alerts.engine.events import ConditionSource, Fact, Happening
 from apps.alerts.engine.rules import INFO, Rule
 from apps.alerts.models import YieldWatch
-from apps.alerts.queries.yields import brings_now, interval_of, policy_of
+from apps.alerts.queries.yields import stale_since
 from apps.alerts.sources.pages import change_page
 
 
@@ -26,6 +26,7 @@ class Unusual:
         self.title: object = title
         # What is wrong in one line, made of the facts.
         self.sentence: object = sentence
+        self.advice: object = LOOK
         self.facts: tuple[str, ...] = ("job", "run", *facts)
         self._kind = kind
         self._facts = facts
@@ -65,30 +66,34 @@ def _first_field(finding: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+LOOK: Final = _(
+    "Compare a page of the site with what the spider reads; if all is right, learn anew."
+)
+
+
 class Stale:
     """For several times the usual interval no run of a job brought anything."""
 
     name = "yield.stale"
     title: object = _("a job brings nothing new any more")
     sentence: object = _("job %(job)s: nothing new since run %(run)s")
+    advice: object = _(
+        "Look whether runs of the job are started, how they end, and what the site answers."
+    )
     facts: tuple[str, ...] = ("job", "run", "seconds", "usual_seconds")
 
     def now(self, at: datetime) -> Iterator[Happening]:
         """One of each such job; not while a run of it is under way and has items."""
         rows = YieldWatch.objects.watched().filter(stale_at__lt=at).select_related("job")
         for row in rows.order_by("pk"):
-            if row.good_at is None:
-                continue
-            # Its cron may be another one since then.
-            interval = interval_of(row.job, good_at=row.good_at, limits=policy_of(row.job).limits)
-            stale_at = interval.stale_at
-            if stale_at is None or stale_at >= at or brings_now(row.job_id):
+            interval = stale_since(row, row.job, at)
+            if interval is None or interval.stale_at is None or row.good_at is None:
                 continue
             yield Happening(
                 id=f"job:{row.job_id}",
                 project=row.project_id,
                 key=f"job:{row.job_id}",
-                at=stale_at,
+                at=interval.stale_at,
                 facts={
                     "job": row.job.name,
                     "run": row.good_run or 0,

@@ -73,7 +73,7 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
             Page(ITEM, "help", "routing-explain", _("Explain an item")),
             Page(ITEM, "receipt_long", "admin:routing_routeditem_changelist", _("Items")),
             Page(ITEM, "hourglass", "admin:routing_parked", _("Parked")),
-            Page(ITEM, "heart_broken", "admin:routing_dead_letters", _("Dead letters")),
+            Page(ITEM, "heart_broken", "admin:routing_dead_letters", _("Dead items")),
         ],
     ),
     (

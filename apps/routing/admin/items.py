@@ -63,7 +63,7 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
 
     def dead_view(self, request: HttpRequest) -> HttpResponse:
         """Items that ended without success, and for which no other stands."""
-        return self._list(request, lists.dead_letters, _("Dead letters"))
+        return self._list(request, lists.dead_letters, _("Dead items"))
 
     def parked_view(self, request: HttpRequest) -> HttpResponse:
         """Items that wait for their outbound."""

@@ -112,6 +112,8 @@ EMAIL_HOST_USER, EMAIL_HOST_PASSWORD = _mail.user, _mail.password
 EMAIL_USE_SSL, EMAIL_USE_TLS = _mail.is_ssl, _mail.is_tls
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = SERVER_EMAIL = _mail.sender
+# Incidents, with their story and their notices, are deleted so long after their end.
+ALERT_DAYS = env.int("ALERT_DAYS", default=365, minimum=1, maximum=3650)
 # Networks, as CIDR, that channels may reach besides public addresses.
 ALERTS_ALLOWED_NETWORKS = env.list("ALERTS_ALLOWED_NETWORKS", default=[])
 try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from apps.alerts.engine.quiet import QuietHours
 
@@ -53,3 +56,58 @@ def test_an_hour_that_is_skipped_by_the_clocks_does_no_harm() -> None:
     # On 2026-03-29 the clocks of Berlin go from 2:00 to 3:00.
     early = QuietHours(time(1), time(4), time_zone="Europe/Berlin")
     assert early.until(at("2026-03-29T00:30"), "info") == at("2026-03-29T02:00")
+
+
+def test_an_hour_that_comes_twice_is_quiet_twice() -> None:
+    # On 2026-10-25 the clocks of Berlin go from 3:00 back to 2:00.
+    late = QuietHours(time(22), time(2, 30), time_zone="Europe/Berlin")
+    assert late.until(at("2026-10-25T00:10"), "info") == at("2026-10-25T01:30")
+    assert late.until(at("2026-10-25T01:29"), "info") == at("2026-10-25T01:30")
+    assert late.until(at("2026-10-25T01:30"), "info") is None
+
+
+CLOCKS = st.times(max_value=time(23, 59)).map(lambda each: each.replace(second=0, microsecond=0))
+DAYS = st.frozensets(st.integers(0, 6), min_size=1)
+ZONES = ("UTC", "Asia/Shanghai", "Asia/Kolkata")
+SHIFTING = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut")
+
+
+def is_quiet(hours: QuietHours, now: datetime) -> bool:
+    """By what the clock on the wall shows, and nothing else."""
+    wall = now.astimezone(ZoneInfo(hours.time_zone))
+    clock, today = wall.time().replace(tzinfo=None), wall.weekday()
+    if hours.begin < hours.end:
+        return today in hours.days and hours.begin <= clock < hours.end
+    begun = today in hours.days and clock >= hours.begin
+    return begun or ((today - 1) % 7 in hours.days and clock < hours.end)
+
+
+@given(CLOCKS, CLOCKS, DAYS, st.sampled_from(ZONES), st.integers(0, 9 * 24 * 60))
+def test_it_is_quiet_until_the_first_minute_in_which_it_is_not(
+    begin: time, end: time, days: frozenset[int], zone: str, minute: int
+) -> None:
+    hours = QuietHours(begin, end, days, zone)
+    now = at("2026-03-01T00:00") + timedelta(minutes=minute)
+    until = hours.until(now, "info")
+    assert (until is not None) == is_quiet(hours, now)
+    if until is None:
+        return
+    assert now < until <= now + timedelta(days=8)
+    spans = (until - now) // timedelta(minutes=7)
+    assert all(is_quiet(hours, now + timedelta(minutes=7) * step) for step in range(spans))
+    assert is_quiet(hours, until - timedelta(minutes=1))
+    if hours.begin != hours.end or len(days) < 7:
+        assert not is_quiet(hours, until), "not a minute too early"
+
+
+@given(CLOCKS, CLOCKS, DAYS, st.sampled_from(SHIFTING), st.integers(0, 366 * 24 * 4))
+def test_where_clocks_are_moved_nobody_is_woken_in_quiet_hours(
+    begin: time, end: time, days: frozenset[int], zone: str, quarter: int
+) -> None:
+    hours = QuietHours(begin, end, days, zone)
+    now = at("2026-01-01T00:00") + timedelta(minutes=15 * quarter)
+    until = hours.until(now, "info")
+    if is_quiet(hours, now):
+        assert until is not None
+    if until is not None:
+        assert now < until <= now + timedelta(days=8, hours=2)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from apps.alerts.engine.channels.base import Answer, Call, Verdict, json_call, judge_code
-from apps.alerts.engine.messages import Message, cut_bytes
+from apps.alerts.engine.messages import Message
 
 MOST_BYTES: Final = 15_000
 # "send too fast, exceed 20 times per minute", under its old and its new number.
@@ -40,12 +40,13 @@ def call_of(
         url = f"{url}{'&' if '?' in url else '?'}{urlencode(signed)}"
     mobiles = list(settings.get("mobiles", []))
     # Whoever is named in the text is called by name, too.
-    text = "\n".join([message.text, " ".join(f"@{each}" for each in mobiles)]).rstrip()
+    called = " ".join(f"@{each}" for each in mobiles)
+    text = "\n".join([message.within(MOST_BYTES - len(called) - 1), called]).rstrip()
     return json_call(
         url,
         {
             "msgtype": "text",
-            "text": {"content": cut_bytes(text, MOST_BYTES)},
+            "text": {"content": text},
             "at": {"atMobiles": mobiles, "isAtAll": bool(settings.get("all"))},
         },
     )

@@ -21,7 +21,7 @@ from apps.alerts.engine.channels.base import (
     Verdict,
     judge_status,
 )
-from apps.alerts.engine.messages import Message, one_line
+from apps.alerts.engine.messages import Message
 
 NAMES: Final = ("number", "text", "id", "secret")
 DEFAULT_CHARACTERS: Final = 200
@@ -40,7 +40,7 @@ def call_of(
     """The call for one number. Raises ``ValueError`` for a body that is no JSON."""
     values = {
         "number": receiver,
-        "text": one_line(message.short, int(settings.get("characters") or DEFAULT_CHARACTERS)),
+        "text": message.short(int(settings.get("characters") or DEFAULT_CHARACTERS)),
         "id": message.id,
         "secret": secrets.get("secret", ""),
     }

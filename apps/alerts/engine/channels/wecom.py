@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from apps.alerts.engine.channels.base import Answer, Call, Verdict, json_call, judge_code
-from apps.alerts.engine.messages import Message, cut_bytes
+from apps.alerts.engine.messages import Message
 
 MOST_BYTES: Final = 2048
 # "api freq out of limit"
@@ -24,7 +24,7 @@ def call_of(
     now: datetime,
 ) -> Call:
     """One message to the group; only those of type text can name people by their numbers."""
-    text: dict[str, Any] = {"content": cut_bytes(message.text, MOST_BYTES)}
+    text: dict[str, Any] = {"content": message.within(MOST_BYTES)}
     mobiles = list(settings.get("mobiles", []))
     if settings.get("all"):
         mobiles.append("@all")

@@ -1,0 +1,93 @@
+"""What the monitor itself does not see: what it does not look at must not seem well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from django.db.models import Count, Max
+from django.utils.translation import gettext_lazy as _
+
+from apps.alerts.engine.events import ConditionSource, Happening
+from apps.alerts.engine.rules import MOST_OPEN
+from apps.alerts.models import Incident
+from apps.alerts.sources.pages import list_page
+from apps.runtime.queries import database_now, live_daemons
+
+
+class Unseen:
+    """Sources and measurements that the leading monitor names in the row of its heartbeat."""
+
+    facts: tuple[str, ...] = ("source", "monitor")
+
+    def __init__(
+        self, name: str, title: object, sentence: object, advice: object, *, said: str
+    ) -> None:
+        self.name = name
+        self.title = title
+        self.sentence = sentence
+        self.advice = advice
+        self._said = said
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each source."""
+        for monitor in live_daemons(kind="monitor", now=database_now()):
+            if not monitor.detail.get("leads"):
+                continue
+            for source in monitor.detail.get(self._said, ()):
+                yield Happening(
+                    id=source,
+                    project=None,
+                    key=source,
+                    at=at,
+                    facts={"source": source, "monitor": f"{monitor.name} @ {monitor.host}"},
+                    address="/admin/",
+                )
+
+
+class RuleFull:
+    """Rules with so many open incidents that they open no more."""
+
+    name = "alerts.full"
+    title: object = _("a rule opens no more incidents")
+    sentence: object = _(
+        "the rule %(rule)s has %(count)s open incidents: what more it finds is not opened"
+    )
+    advice: object = _("Mend what they have in common, or make the rule narrower; close the rest.")
+    facts: tuple[str, ...] = ("rule", "count")
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One of each rule and project; since its last incident opened."""
+        rows = Incident.objects.open().order_by().values("project", "rule")
+        full = rows.annotate(count=Count("pk"), newest=Max("opened_at")).filter(
+            count__gte=MOST_OPEN
+        )
+        for row in full.order_by("project", "rule"):
+            yield Happening(
+                id=f"{row['project'] or ''}:{row['rule']}",
+                project=row["project"],
+                key=row["rule"],
+                at=row["newest"],
+                facts={"rule": row["rule"], "count": row["count"]},
+                address=list_page("alerts/incident"),
+            )
+
+
+SOURCES: Final[tuple[ConditionSource, ...]] = (
+    Unseen(
+        "alerts.unasked",
+        _("the monitor cannot look at something"),
+        _("the monitor %(monitor)s cannot look at %(source)s: nothing of it is alarm or recovery"),
+        _("Read the log of the monitor: it says why."),
+        said="unasked",
+    ),
+    Unseen(
+        "alerts.cut",
+        _("there is more trouble than the monitor looks at"),
+        _("%(source)s has more to tell than the monitor %(monitor)s looks at"),
+        _("Mend what it tells already: the rest follows then."),
+        said="cut",
+    ),
+    RuleFull(),
+)
