@@ -67,7 +67,7 @@
     const gap = unit === "" || unit === "%" || unit[0] === "/" ? unit : ` ${unit}`;
     return {
       full: (value) => (unit === "%" ? fine.format(value) + " %" : fine.format(value) + gap),
-      brief: (value) => (Math.abs(value) < 1000 ? fine.format(value) : short.format(value)) + (unit === "%" ? " %" : ""),
+      brief: (value) => (Math.abs(value) < 1000 ? fine.format(value) : short.format(value)) + (unit === "%" ? " %" : unit[0] === "/" ? unit : ""),
     };
   }
 

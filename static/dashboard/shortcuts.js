@@ -42,6 +42,15 @@
     }
   });
 
+  /* The theme's scroll bars name what they scroll in English, for screen readers. */
+  window.addEventListener("load", () => {
+    const words = document.querySelector("[data-shortcuts]")?.dataset.scrollable;
+    if (!words) return;
+    for (const area of document.querySelectorAll(".simplebar-content-wrapper")) {
+      area.setAttribute("aria-label", words);
+    }
+  });
+
   document.addEventListener("DOMContentLoaded", () => {
     const box = document.querySelector("[data-single-keys]");
     if (box === null) return;

@@ -20,6 +20,7 @@ from apps.runtime.models import DeadLetter
 from apps.runtime.services import register_daemon
 from apps.seeds.models import Frontier
 from tests.agents.factories import make_agent, make_allocation
+from tests.e2e.prepared_areas import fill_areas
 from tests.jobs.factories import make_host, make_job, make_project, make_run
 from tests.queuestats.factories import center_report, report
 
@@ -60,6 +61,8 @@ def fill() -> None:
     _ended(job.project, now)
     _troubles(project, running, now)
     sample_gauges(now=now)
+    # Last: what the queues are said to hold is not what the sampling found.
+    fill_areas(project, running, root, now)
     record(
         actor=root,
         action="jobs.change_job",

@@ -12,6 +12,7 @@ from django.db import DataError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 
@@ -22,13 +23,18 @@ _ID_DIGITS = 18
 class CarefulAdmin(ModelAdmin):
     """Base of every admin: nonsense from outside is refused, it is no error of ours."""
 
-    def changelist_view(self, request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponse:
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
         """The list; without its filters where the database cannot compare with them.
 
-        Zero characters and numbers beyond 64 bits get through Django's own checks.
+        Zero characters and numbers beyond 64 bits get through Django's own checks. Its title is
+        what it lists, not "Select run to view": that is what tabs and bookmarks show.
         """
+        title = capfirst(self.model._meta.verbose_name_plural)
+        context = {"title": title} | (extra_context or {})
         try:
-            return cast(HttpResponse, super().changelist_view(request, *args, **kwargs))
+            return cast(HttpResponse, super().changelist_view(request, context))
         except (DataError, OverflowError):
             return HttpResponseRedirect(f"{request.path}?{ERROR_FLAG}=1")
 

@@ -10,8 +10,10 @@ from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
 from django.db.models import Model
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
-from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
+from unfold.forms import AdminPasswordChangeForm, UserCreationForm
+from unfold.forms import UserChangeForm as ThemeUserChangeForm
 
 from apps.access.admin.base import AuditedAdmin, ProjectScopedInline, person_of
 from apps.access.models import Membership, User
@@ -52,6 +54,18 @@ class SuperuserOnly:
         return person is not None and person.sees_everything
 
 
+class UserChangeForm(ThemeUserChangeForm):
+    """The theme's own, with a hint in every language and a link that is seen to be one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["password"].help_text = format_html(
+            '{} <a class="text-link underline" href="../password/">{}</a>',
+            _("Nobody can read a password, only set another one."),
+            _("Set another password"),
+        )
+
+
 class MembershipOfUserInline(SuperuserOnly, ProjectScopedInline):
     """The roles of one person."""
 
@@ -69,7 +83,8 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
     inlines = (MembershipOfUserInline,)
     list_display = ("username", "email", "is_active", "is_staff", "is_superuser", "last_login")
     list_filter = ("is_active", "is_staff", "is_superuser", "memberships__project")
-    filter_horizontal = ("groups",)
+    # Django's pair of lists has no words for screen readers, and few in Chinese.
+    filter_horizontal = ()
     readonly_fields = ("last_login", "date_joined")
     fieldsets = (
         (None, {"fields": ("username", "password", "must_change_password")}),
@@ -124,3 +139,5 @@ admin.site.unregister(Group)
 @admin.register(Group)
 class GroupAdmin(SuperuserOnly, DjangoGroupAdmin, AuditedAdmin):  # type: ignore[misc]
     """Groups of Django permissions, for pages that belong to no project."""
+
+    filter_horizontal = ()

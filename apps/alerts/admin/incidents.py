@@ -122,7 +122,7 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
 
     # --- the list -------------------------------------------------------------------------------
 
-    @display(description=_("what"))
+    @display(description=_("incident"))
     def what(self, incident: Incident) -> SafeString:
         """In one line."""
         return format_html('<span class="cy-strong">{}</span>', sentence(incident))

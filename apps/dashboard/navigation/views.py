@@ -8,6 +8,7 @@ from typing import Any
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
+from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.translation import gettext as _
 
@@ -18,6 +19,11 @@ from apps.dashboard.navigation.shortcuts import HERE, places
 def global_context(request: HttpRequest) -> dict[str, Any]:
     """What every page of the admin has beside its own; the admin theme calls it."""
     return {"shortcut_places": SimpleLazyObject(lambda: places(request))}
+
+
+def time_zone(request: HttpRequest) -> list[str]:
+    """Which zone the times of every page are in, as a label; the admin theme calls it."""
+    return [timezone.get_current_timezone_name(), ""]
 
 
 def search_view(request: HttpRequest) -> HttpResponse:

@@ -22,6 +22,8 @@ def admin_theme(static: str) -> dict[str, Any]:
         "SHOW_HISTORY": "apps.access.services.may_read_trail",
         "SHOW_VIEW_ON_SITE": False,
         "DASHBOARD_CALLBACK": "apps.dashboard.pages.home",
+        # Beside the title of every page: which zone its times are in.
+        "ENVIRONMENT": "apps.dashboard.navigation.time_zone",
         "GLOBAL_CALLBACK": "apps.dashboard.navigation.global_context",
         "STYLES": [f"{static}dashboard/dashboard.css", f"{static}access/access.css"],
         "SCRIPTS": [f"{static}dashboard/shortcuts.js"],
