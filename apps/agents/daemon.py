@@ -50,8 +50,10 @@ from apps.agents.services import (
 )
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Outgoing, Subscription
+from yardkit.broker.gateway import flaw_of_sender
 from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
+from yardkit.declaring import declare_shared
 from yardkit.protocol import (
     Allocate,
     Allocated,
@@ -146,7 +148,7 @@ class CenterDaemon:
 
     def setup(self) -> None:
         """Declare, subscribe, start dispatching."""
-        self.broker.declare(*topology.SHARED)
+        declare_shared(self.broker)
         self.workers.declare()
         self.liveness.restore(last_heard(self.clock.now()))
         # Before the first batch: the dispatch must not look up each run by itself.
@@ -294,6 +296,10 @@ class CenterDaemon:
             raise MessageRefused(f"{type(message).__name__} is no control message")
         if not verify_run_token(settings.SECRET_KEY, message.run, message.token):
             raise MessageRefused(f"the token is not that of run {message.run}")
+        reply_to = message.reply_to if isinstance(message, Allocate) else ""
+        flaw = flaw_of_sender(delivery, run=message.run, reply_to=reply_to)
+        if flaw:
+            raise MessageRefused(flaw)
         if isinstance(message, Release):
             released = release(owner=owner_of(message.run), now=self.clock.now())
             self.gate.drop(message.run)

@@ -13,4 +13,4 @@ class JobsConfig(AppConfig):
 
     def ready(self) -> None:
         """Listen to what other parts of the platform do; register what can be measured."""
-        from apps.jobs import gauges, receivers  # noqa: F401
+        from apps.jobs import checks, gauges, receivers  # noqa: F401

@@ -22,8 +22,17 @@ from apps.runtime.services import (
 )
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription
+from yardkit.broker.gateway import flaw_of_sender, sender_of
 from yardkit.clock import Clock
-from yardkit.protocol import CenterCounters, ProtocolError, RunCounters, Samples, decode
+from yardkit.declaring import declare_shared
+from yardkit.protocol import (
+    AnyMessage,
+    CenterCounters,
+    ProtocolError,
+    RunCounters,
+    Samples,
+    decode,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +61,7 @@ class StatisticsDaemon:
         """Subscribe to the statistics and to the dead letters."""
         # It is tried again: a subscription left behind would keep its deliveries for ever.
         self.teardown()
-        self.broker.declare(*topology.SHARED)
+        declare_shared(self.broker)
         self._statistics = self.broker.subscribe(topology.STATISTICS.name, prefetch=2 * BATCH)
         self._subscriptions.append(self._statistics)
         self._dead = subscribe_dead_letters(self.broker)
@@ -126,7 +135,10 @@ class StatisticsDaemon:
             except ProtocolError as error:
                 self._refuse(delivery, str(error))
                 continue
-            if isinstance(message, RunCounters | CenterCounters | Samples):
+            flaw = _flaw(delivery, message)
+            if flaw:
+                self._refuse(delivery, flaw)
+            elif isinstance(message, RunCounters | CenterCounters | Samples):
                 accepted.append((delivery, message))
             else:
                 self._refuse(delivery, f"{type(message).__name__} counts nothing")
@@ -152,3 +164,11 @@ class StatisticsDaemon:
     def _refuse(self, delivery: Delivery, reason: str) -> None:
         logger.warning("refused a message of %s: %s", delivery.queue, reason)
         self._statistics.dead_letter(delivery, reason)
+
+
+def _flaw(delivery: Delivery, message: AnyMessage) -> str:
+    """A run counts for itself alone."""
+    if isinstance(message, RunCounters):
+        return flaw_of_sender(delivery, run=message.run, boot=message.boot)
+    sender = sender_of(delivery)
+    return f"{sender} sends {type(message).__name__}" if sender else ""

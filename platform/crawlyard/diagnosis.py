@@ -23,6 +23,7 @@ from apps.configcenter.models import Configuration
 from apps.joblogs.stores.base import StoreUnavailable as LogsAway
 from apps.joblogs.stores.opening import BadAddress, open_log_store
 from apps.jobs.models import Schedule
+from apps.jobs.runners.accounts import BrokerAccounts
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
 from apps.requeststore.engine.biz import DEFAULT_NODE
@@ -75,6 +76,7 @@ def diagnose() -> list[Finding]:
         *(partial(_requests, name) for name in settings.REQUESTS_NODES),
         _logs,
         _runner,
+        _accounts,
         _celery,
         _routers,
         _fetchers,
@@ -242,6 +244,22 @@ def _runner() -> Finding:
             how="set BROKER_URL to an amqp:// URL, and RUN_BROKER_URL to one that containers reach",
         )
     return Finding("RUNNER_URL", url, ok=True, detail=f"{engine}, network {settings.RUN_NETWORK}")
+
+
+def _accounts() -> Finding:
+    """Whether a spider can use queues that are not its own."""
+    name, url = "BROKER_MANAGEMENT_URL", settings.BROKER_MANAGEMENT_URL
+    if not url:
+        return Finding(
+            name, "", ok=True, detail="not set: runs share the broker with the platform, as trusted"
+        )
+    try:
+        accounts = BrokerAccounts(url, settings.RUN_BROKER_URL, installation="")
+        who = accounts.check()
+    except (ValueError, RunnerAway) as error:
+        how = "http://user:password@host:15672 of a RabbitMQ user with the tag administrator"
+        return Finding(name, masked(url), ok=False, detail=str(error), how=how)
+    return Finding(name, masked(url), ok=True, detail=f"{who} makes each run an account of its own")
 
 
 def _celery() -> Finding:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from urllib.parse import quote
 
-from yardkit.broker.base import QueueSpec
+from yardkit.broker.base import DEAD_QUEUE, QueueSpec
 
 # An agent is alive while its last heartbeat is younger than this (seed S1.38).
 AGENT_ALIVE_SECONDS = 11.0
@@ -43,6 +43,15 @@ SHARED = (
     LIFECYCLE_ANSWERS,
     LOGS,
     SEEDS,
+)
+# What runs may send to, see ``yardkit.broker.gateway``; besides the reports of each center.
+FOR_RUNS = (
+    CENTER_CONTROL,
+    CENTER_REQUESTS,
+    STATISTICS,
+    LIFECYCLE_ANSWERS,
+    SEEDS,
+    QueueSpec(DEAD_QUEUE),
 )
 # AMQP limits a routing key to 255 bytes; a longer name ends in a digest of itself.
 _TOPIC_CHARACTERS = 180

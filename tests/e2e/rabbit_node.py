@@ -28,8 +28,10 @@ START_SECONDS = 90.0
 class RabbitNode:
     """Own ports, own epmd, own data; what is durable outlives a stop, as on any server."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, management: bool = False) -> None:
+        """``management``: with its HTTP API, which takes a second longer to start."""
         self.folder = folder
+        self.management_port = free_port() if management else 0
         self.port, self._epmd, self._distribution = free_port(), free_port(), free_port()
         for name in ("home", "log", "mnesia"):
             (folder / name).mkdir(parents=True, exist_ok=True)
@@ -42,8 +44,13 @@ class RabbitNode:
             "vm_memory_high_watermark.absolute = 1GB",
             "disk_free_limit.absolute = 100MB",
         ]
+        if management:
+            settings += [
+                "management.tcp.ip = 127.0.0.1",
+                f"management.tcp.port = {self.management_port}",
+            ]
         (folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
-        (folder / "enabled_plugins").write_text("[].")
+        (folder / "enabled_plugins").write_text("[rabbitmq_management]." if management else "[].")
         self._environment = os.environ | {
             "HOME": str(folder / "home"),
             "RABBITMQ_NODENAME": f"crawlyard{self.port}@localhost",
@@ -66,6 +73,10 @@ class RabbitNode:
     def url(self) -> str:
         return self.url_by(self.port)
 
+    @property
+    def management_url(self) -> str:
+        return f"http://guest:guest@127.0.0.1:{self.management_port}"
+
     def url_by(self, port: int) -> str:
         """Its URL by way of a proxy that listens on ``port``."""
         return f"amqp://guest:guest@127.0.0.1:{port}/%2F"
@@ -83,18 +94,11 @@ class RabbitNode:
                 start_new_session=True,
             )
         deadline = time.monotonic() + START_SECONDS
-        while not self._listens():
+        while not all(map(_listens, filter(None, (self.port, self.management_port)))):
             said = (self.folder / "output.txt").read_text(errors="replace")[-2000:]
             assert self._process.poll() is None, said
             assert time.monotonic() < deadline, said
             time.sleep(0.05)
-
-    def _listens(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-        except OSError:
-            return False
-        return True
 
     def stop(self) -> None:
         """In good order. Returns when nothing of it is left, or its ports would still be taken."""
@@ -120,3 +124,11 @@ class RabbitNode:
             if done.returncode == 0:
                 return
             time.sleep(0.1)
+
+
+def _listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

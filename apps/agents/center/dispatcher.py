@@ -12,6 +12,7 @@ from apps.agents.center.gate import Gate
 from apps.agents.center.runs import RunEntry, RunTable
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerClosed, Delivery, Outgoing, Subscription
+from yardkit.broker.gateway import flaw_of_sender
 from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
 from yardkit.protocol import (
@@ -82,6 +83,10 @@ class Dispatcher:
             check_name("a queue", message.reply_to)
         except ValueError as error:
             self._refuse(delivery, f"reply_to: {error}")
+            return None
+        flaw = flaw_of_sender(delivery, run=message.run, reply_to=message.reply_to)
+        if flaw:
+            self._refuse(delivery, flaw)
             return None
         # Checking a signature costs; the same token again is the same answer.
         known = self.runs.get(message.run)

@@ -25,6 +25,7 @@ from apps.agents.center.politeness.shares import Answer, Ask
 from apps.agents.center.runs import RunEntry, RunTable
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerClosed, Delivery, Outgoing, Subscription, Unroutable
+from yardkit.broker.gateway import flaw_of_sender, open_gateway, sender_of
 from yardkit.clock import Clock
 from yardkit.protocol import (
     Dispatched,
@@ -92,6 +93,7 @@ class Gate:
     def open(self) -> None:
         """Start to listen to the agents' reports."""
         self.broker.declare(self._reports)
+        open_gateway(self.broker, self._reports)
         self._subscription = self.broker.subscribe(
             self._reports.name, prefetch=TAKE, on_ready=self._woken.set
         )
@@ -203,6 +205,8 @@ class Gate:
             message = decode(delivery.body)
         except ProtocolError as error:
             return self._refuse(delivery, str(error))
+        if sender_of(delivery) and not isinstance(message, Withdraw):
+            return self._refuse(delivery, f"a run sends {type(message).__name__}, as agents do")
         if isinstance(message, DownloadsFinished):
             self._engine.finished(message.run, message.hosts, now)
         elif isinstance(message, DownloadResults):
@@ -216,6 +220,9 @@ class Gate:
 
     def _withdraw(self, delivery: Delivery, message: Withdraw) -> bool:
         """Give a run back what is held of it; of a run that nothing is held of there is nothing."""
+        flaw = flaw_of_sender(delivery, run=message.run)
+        if flaw:
+            return self._refuse(delivery, flaw)
         entry = self.runs.get(message.run)
         if entry is not None and entry.token != message.token:
             return self._refuse(delivery, f"the token is not that of run {message.run}")

@@ -42,6 +42,7 @@ class Ender:
                 continue
             failpoints.hit("jobs.exit_seen")
             here.runner.sweep(run=pk, boot=handle.boot)
+            here.close_account(pk, handle.boot)
             here.shipper.finish(run=pk)
             run = Run.objects.select_related("job__project").filter(pk=pk).first()
             if run is not None and run.boot == handle.boot:
@@ -71,6 +72,7 @@ class Ender:
 
     def fail(self, run: Run, reason: str) -> None:
         """It could not be started."""
+        self._here.close_account(run.pk, run.boot)
         finish_run(run=run, state=RunState.FAILED, reason=reason, now=self._here.now())
 
     def _verdict(self, run: Run, result: Exit, leaving: bool) -> tuple[RunState, str]:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from apps.jobs.models import Run
+from apps.jobs.runners.accounts import BrokerAccounts
 from apps.jobs.runners.base import Handle, Runner, RunnerAway
 from apps.jobs.runners.log_shipping import LogShipper
 from apps.runtime.services import database_now
@@ -27,6 +28,7 @@ class Here:
         handles: what runs here, by run.
         claimed: ours, and not started yet.
         unrecorded: started, which the rows do not say yet.
+        accounts: makes the broker accounts of runs; None: they use the platform's own.
         problem: why the engine starts nothing just now, "" when it does.
     """
 
@@ -35,6 +37,7 @@ class Here:
     runner: Runner
     folder: Path
     shipper: LogShipper
+    accounts: BrokerAccounts | None = None
     handles: dict[int, Handle] = field(default_factory=dict)
     claimed: deque[Run] = field(default_factory=deque)
     unrecorded: dict[int, Run] = field(default_factory=dict)
@@ -68,6 +71,15 @@ class Here:
         """Ship the log of one execution from its beginning."""
         source = self.runner.log(run=run, boot=boot, folder=self.folder_of(run))
         self.shipper.follow(run=run, boot=boot, source=source)
+
+    def close_account(self, run: int, boot: str) -> None:
+        """An execution is over: it may no longer speak to the broker."""
+        if self.accounts is not None and boot:
+            try:
+                self.accounts.close(run, boot)
+            except RunnerAway as error:
+                # Tidying finds it again.
+                logger.warning("the broker account of run %s stays for now: %s", run, error)
 
     @contextlib.contextmanager
     def engine_may_be_away(self) -> Iterator[None]:

@@ -8,6 +8,7 @@ from apps.jobs.daemon.here import Here
 from apps.jobs.services import acknowledge
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Delivery, Subscription
+from yardkit.broker.gateway import flaw_of_sender
 from yardkit.protocol import LifecycleAnswer, ProtocolError, decode
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,10 @@ class Listener:
             return
         if not isinstance(message, LifecycleAnswer):
             answers.dead_letter(delivery, f"{type(message).__name__} is no answer of a run")
+            return
+        flaw = flaw_of_sender(delivery, run=message.run, boot=message.boot)
+        if flaw:
+            answers.dead_letter(delivery, flaw)
             return
         acknowledge(message=message, now=self._here.now())
         failpoints.hit("jobs.acknowledged")

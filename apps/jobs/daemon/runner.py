@@ -14,7 +14,7 @@ from apps.jobs.daemon.ending import Ender
 from apps.jobs.daemon.here import Here
 from apps.jobs.daemon.keeping import Keeper
 from apps.jobs.daemon.listening import Listener
-from apps.jobs.daemon.specs import installation
+from apps.jobs.daemon.specs import accounts_for, installation
 from apps.jobs.daemon.starting import Starter
 from apps.jobs.daemon.watching import Watcher
 from apps.jobs.engine.vitals import About
@@ -25,6 +25,7 @@ from apps.jobs.runners.log_shipping import LogShipper
 from yardkit import topology
 from yardkit.broker import Broker, Subscription
 from yardkit.clock import Clock
+from yardkit.declaring import declare_shared
 from yardkit.stop import Stop
 
 logger = logging.getLogger(__name__)
@@ -64,7 +65,14 @@ class RunnerDaemon:
             network=settings.RUN_NETWORK,
         )
         shipper = LogShipper(broker, folder / SHIPPING_FOLDER)
-        self.here = Here(host=host, clock=clock, runner=self.runner, folder=folder, shipper=shipper)
+        self.here = Here(
+            host=host,
+            clock=clock,
+            runner=self.runner,
+            folder=folder,
+            shipper=shipper,
+            accounts=accounts_for(self.runner.kind),
+        )
         self._stop = stop
         self._endings = Endings(self.runner, self.here.handles)
         about = About(
@@ -100,8 +108,8 @@ class RunnerDaemon:
         self._close()
         self.here.forget()
         own = topology.runner_wakeups(self.here.host)
-        self.broker.declare(*topology.SHARED, own)
-        self.broker.declare_exchange(topology.LIFECYCLE, "topic")
+        declare_shared(self.broker)
+        self.broker.declare(own)
         self._wakeups = [
             self.broker.subscribe(name, prefetch=100) for name in (own.name, topology.RUNNERS.name)
         ]

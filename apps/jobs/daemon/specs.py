@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import msgspec
 from django.conf import settings
 
 from apps.jobs.models import Job, Run
+from apps.jobs.runners.accounts import BrokerAccounts
 from apps.jobs.runners.base import CannotRun, Limits, Registry, RunSpec
 from yardkit.secretbox import SecretError
 from yardkit.tokens import frontier_scope, pools_scope, sign_run_token, sign_scope
@@ -31,7 +33,11 @@ def spec_of(run: Run, folder: Path) -> RunSpec:
         boot=run.boot,
         folder=folder,
         # What the platform says comes last: no job can take another run's place.
-        environment={**_texts(job.environment), **_secrets(job), **_platform(run, in_container)},
+        environment={
+            **_texts(job.environment),
+            **_secrets(job),
+            **_platform(run, in_container),
+        },
         spider=job.spider,
         command=tuple(str(each) for each in job.command),
         python_path=settings.SPIDER_PYTHON_PATH,
@@ -53,6 +59,25 @@ def installation() -> str:
     """The same on every host of this installation, and on no other one's."""
     key = settings.SECRET_KEY.encode()
     return hmac.new(key, b"crawlyard installation", hashlib.sha256).hexdigest()[:16]
+
+
+def accounts_for(kind: str) -> BrokerAccounts | None:
+    """What makes broker accounts for runs of a runner of this kind, if anything does."""
+    if not settings.BROKER_MANAGEMENT_URL:
+        return None
+    return BrokerAccounts(
+        settings.BROKER_MANAGEMENT_URL,
+        settings.RUN_BROKER_URL if kind == "docker" else settings.BROKER_URL,
+        installation=installation(),
+    )
+
+
+def with_account(spec: RunSpec, run: Run, accounts: BrokerAccounts | None) -> RunSpec:
+    """The same with a broker account of its own. Raises ``RunnerAway`` when it cannot be made."""
+    if accounts is None:
+        return spec
+    url = accounts.open(run.pk, run.boot, run.topic)
+    return replace(spec, environment={**spec.environment, "BROKER_URL": url})
 
 
 def _platform(run: Run, in_container: bool) -> dict[str, str]:

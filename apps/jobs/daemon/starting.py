@@ -7,7 +7,7 @@ import logging
 from apps.jobs.daemon import timing
 from apps.jobs.daemon.ending import Ender
 from apps.jobs.daemon.here import Here
-from apps.jobs.daemon.specs import spec_of
+from apps.jobs.daemon.specs import spec_of, with_account
 from apps.jobs.models import Run
 from apps.jobs.runners.base import CannotRun, Exit, Handle, RunnerAway
 from apps.jobs.services import claim_runs, mark_running, place_runs
@@ -79,6 +79,7 @@ class Starter:
             spec = spec_of(run, here.folder_of(run.pk))
             if not here.runner.ready(spec):
                 return None, True
+            spec = with_account(spec, run, here.accounts)
             return here.runner.start(spec), False
         except RunnerAway:
             raise

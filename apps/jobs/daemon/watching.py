@@ -21,7 +21,7 @@ from apps.jobs.services import (
     remind_runs,
     watch_runs,
 )
-from apps.jobs.states import RunState
+from apps.jobs.states import FINAL, RunState
 
 logger = logging.getLogger(__name__)
 
@@ -92,10 +92,24 @@ class Watcher:
         gone = here.runner.tidy(now=here.clock.now(), known=known)
         if gone:
             logger.info("%d ended containers removed", gone)
+        self._close_accounts()
         gone = remove_old_folders(here, days=settings.LOG_DAYS)
         if gone:
             logger.info("the folders of %d old runs removed", gone)
         self._tidied = monotonic
+
+    def _close_accounts(self) -> None:
+        """Those of runs whose runner was gone when they ended, of this host and of any other."""
+        accounts = self._here.accounts
+        if accounts is None:
+            return
+        # First the accounts: one that is made meanwhile belongs to a row that is there already.
+        made = accounts.made()
+        if made:
+            rows = Run.objects.filter(pk__in={run for run, _boot in made}).exclude(state__in=FINAL)
+            gone = accounts.keep_only(set(rows.values_list("pk", "boot")), made)
+            if gone:
+                logger.info("the broker accounts of %d ended runs removed", gone)
 
     def _reconcile(self, run: Run) -> None:
         here = self._here
@@ -110,6 +124,7 @@ class Watcher:
             self._note(run, _("taken over by the runner of %(host)s before it began"))
         else:
             here.runner.sweep(run=run.pk, boot=run.boot)
+            here.close_account(run.pk, run.boot)
             here.follow(run.pk, run.boot)
             here.shipper.finish(run=run.pk)
             self._note(run, _("its end was found by the runner of %(host)s"))

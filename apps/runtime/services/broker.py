@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from django.conf import settings
 
-from yardkit import topology
 from yardkit.broker import Broker, BrokerError, BrokerUnavailable, connect
+from yardkit.declaring import declare_shared
 
 logger = logging.getLogger(__name__)
 
@@ -116,10 +116,7 @@ def _open(url: str, *, timeout: float, name: str) -> Broker:
         url, name=name or f"crawlyard {socket.gethostname()} {os.getpid()}", timeout=timeout
     )
     try:
-        broker.declare(*topology.SHARED)
-        for exchange in (topology.EVENTS, topology.HEARTBEATS):
-            broker.declare_exchange(exchange, "fanout")
-        broker.declare_exchange(topology.LIFECYCLE, "topic")
+        declare_shared(broker)
     except BaseException:
         broker.close(0.0)
         raise

@@ -16,6 +16,7 @@ from apps.seeds.engine.errors import SeedError, StoreUnavailable
 from apps.seeds.stores.base import SeedStore
 from yardkit import failpoints
 from yardkit.broker import Delivery
+from yardkit.broker.gateway import belongs_to, sender_of
 from yardkit.clock import Clock
 from yardkit.protocol import (
     AddSeeds,
@@ -96,6 +97,11 @@ class Calls:
             self._add(adds)
 
     def _read(self, delivery: Delivery) -> AnyMessage | None:
+        sender = sender_of(delivery)
+        if sender and not belongs_to(delivery.reply_to, sender):
+            # Nobody is told: whoever owns that queue has asked for nothing.
+            self._out.set_aside(delivery, f"{sender} wants its answer in another's queue")
+            return None
         try:
             call = decode(delivery.body)
         except ProtocolError as error:

@@ -50,10 +50,14 @@ class Replies:
 
     def dead_letter(self, delivery: Delivery, reason: str, *, code: str = "bad_call") -> None:
         """What no service can answer; who asks is told, too."""
-        logger.warning("refused a message of %s: %s", delivery.queue, reason)
         if delivery.reply_to:
             answer = SeedsRefused(code=code, text=reason.encode("utf-8", "replace").decode())
             self._broker.publish([reply_message(delivery, encode(answer))])
+        self.set_aside(delivery, reason)
+
+    def set_aside(self, delivery: Delivery, reason: str) -> None:
+        """A dead letter, without a word to anybody."""
+        logger.warning("refused a message of %s: %s", delivery.queue, reason)
         if self.subscription is not None:
             self.subscription.dead_letter(delivery, reason)
 

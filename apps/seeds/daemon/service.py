@@ -33,6 +33,7 @@ from yardkit import failpoints, topology
 from yardkit.broker import Broker, Delivery, Subscription
 from yardkit.clock import Clock
 from yardkit.daemon import CannotStart
+from yardkit.declaring import declare_shared
 from yardkit.protocol import (
     AnyMessage,
     ManageSeeds,
@@ -127,7 +128,7 @@ class SeedDaemon:
                 aside=self._put_aside,
                 on_failure=self._note_failure,
             )
-        self.broker.declare(*topology.SHARED)
+        declare_shared(self.broker)
         self._subscription = self._out.subscription = self.broker.subscribe(
             topology.SEEDS.name, prefetch=PREFETCH, on_ready=self._news.set
         )

@@ -183,6 +183,9 @@ BUILD_MEMORY_BYTES = env.int("BUILD_MEMORY_BYTES", default=2 * 1024**3, minimum=
 
 # The broker as runs reach it: inside a container 127.0.0.1 is the container itself.
 RUN_BROKER_URL = env.secret("RUN_BROKER_URL", default=BROKER_URL)
+# RabbitMQ's management API as an administrator: with it each run gets an account of its own.
+# Only runners need it.
+BROKER_MANAGEMENT_URL = env.secret("BROKER_MANAGEMENT_URL", default="")
 # Network of the containers of runs: bridge, host, none or a name.
 RUN_NETWORK = env.str("RUN_NETWORK", default="bridge")
 # Limits of a container whose job names none.

@@ -23,6 +23,7 @@ from yardkit.broker.base import (
     Subscription,
 )
 from yardkit.broker.declared import Binding
+from yardkit.broker.gateway import belongs_to
 from yardkit.broker.outgoing import check, check_exchange, check_spec
 from yardkit.broker.rabbitmq_control import bind, count, declare_exchange, declare_queue
 from yardkit.broker.rabbitmq_control import delete as delete_queue
@@ -49,9 +50,10 @@ class RabbitBroker:
         """
         address = parse_rabbitmq_url(url)
         self._url = address.url
+        self._own = address.own
         self._process = os.getpid()
         self._core = Core(address, name)
-        self._replies = Replies(self, name, self._discard)
+        self._replies = Replies(self, name, self._discard, own=address.own)
         self._core.start(timeout)
 
     @property
@@ -67,11 +69,16 @@ class RabbitBroker:
         check_spec(*queues)
         declared = self._core.declared.queues
         for spec in queues:
+            # Others' queues a limited account can only hope to find there.
+            if self._own and not belongs_to(spec.name, self._own):
+                continue
             self._core.ask(declare_queue(spec), partial(declared.__setitem__, spec.name, spec))
 
     def declare_exchange(self, name: str, kind: Literal["fanout", "topic"]) -> None:
         self._same_process()
         check_exchange(name, kind)
+        if self._own:
+            return
         declared = self._core.declared.exchanges
         self._core.ask(declare_exchange(name, kind), partial(declared.__setitem__, name, kind))
 

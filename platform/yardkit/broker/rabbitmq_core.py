@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ import pika
 
 from yardkit.broker.base import BrokerClosed, BrokerError, BrokerUnavailable
 from yardkit.broker.declared import Declared
+from yardkit.broker.gateway import GATEWAY, gateway_key
 from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_control import PATIENCE_SECONDS, Control, Request, find_exchange
 from yardkit.broker.rabbitmq_link import Link
@@ -34,7 +36,7 @@ class Core:
     """One thread, one connection for consuming and control, one for publishing."""
 
     def __init__(self, address: Address, name: str) -> None:
-        self.declared = Declared()
+        self.declared = Declared() if not address.own else Declared(queues={})
         self.loop = Loop(name, self._start_over)
         self.control = Control(self.loop, self.declared, self._restored)
         self._name = name
@@ -152,8 +154,16 @@ class Core:
         if not self._publishes:
             self._publishes = True
             self._publishing_link.connect()
+        own = self._address.own
+        if own:
+            batch.messages = tuple(
+                message
+                if message.exchange
+                else replace(message, exchange=GATEWAY, key=gateway_key(message.key, own))
+                for message in batch.messages
+            )
         unknown = {message.exchange for message in batch.messages} - self._known_exchanges
-        unknown -= self.declared.exchanges.keys() | {""}
+        unknown -= self.declared.exchanges.keys() | {"", GATEWAY if own else ""}
         if not unknown:
             self._publisher.submit(batch)
             return

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from yardkit.broker.base import BadBrokerURL
+from yardkit.broker.gateway import is_own
 
 _FORM = "use amqp://user:password@host:5672/vhost"
 _PORTS = {"amqp": 5672, "amqps": 5671}
@@ -13,7 +14,11 @@ _PORTS = {"amqp": 5672, "amqps": 5671}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where RabbitMQ is and how to log in. ``repr`` and ``url`` keep the password to themselves."""
+    """Where RabbitMQ is and how to log in. ``repr`` and ``url`` keep the password to themselves.
+
+    Attributes:
+        own: the account may use no queue but those of this name; "": any.
+    """
 
     scheme: str
     host: str
@@ -21,6 +26,7 @@ class Address:
     vhost: str
     user: str
     password: str = field(repr=False)
+    own: str = ""
 
     @property
     def url(self) -> str:
@@ -34,7 +40,7 @@ def parse_rabbitmq_url(url: str) -> Address:
     """Read an ``amqp://`` or ``amqps://`` URL; without a path the vhost is "/".
 
     Raises:
-        BadBrokerURL: no host, a port that is none, or options after the vhost.
+        BadBrokerURL: no host, a port that is none, or an option that there is none of.
     """
     parts = urlsplit(url)
     try:
@@ -49,8 +55,12 @@ def parse_rabbitmq_url(url: str) -> Address:
         raise BadBrokerURL(f"the broker URL names no host; {_FORM}")
     if port == 0:
         raise BadBrokerURL(f"the port of the broker URL is 0; {_FORM}")
-    if parts.query or parts.fragment:
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    own = options.pop("own", "")
+    if options or parts.fragment:
         raise BadBrokerURL(f"the broker URL has options after the vhost, there are none; {_FORM}")
+    if "own=" in parts.query and not is_own(own):
+        raise BadBrokerURL(f"own={own!r} in the broker URL is not run.<run>.<boot>")
     vhost = parts.path[1:]
     if "/" in vhost:
         raise BadBrokerURL(f"the vhost {vhost!r} has a slash; write it as %2F, or {_FORM}")
@@ -61,4 +71,5 @@ def parse_rabbitmq_url(url: str) -> Address:
         vhost=unquote(vhost) or "/",
         user="guest" if parts.username is None else unquote(parts.username),
         password="guest" if parts.password is None else unquote(parts.password),
+        own=own,
     )

@@ -17,6 +17,7 @@ from yardkit.broker.base import (
     QueueSpec,
     Subscription,
 )
+from yardkit.broker.gateway import belongs_to, sender_of
 
 # Long enough for a reconnect, short enough that the queue of a killed asker does not stay.
 REPLY_QUEUE_EXPIRES_SECONDS = 60.0
@@ -32,11 +33,16 @@ class Replies:
     sent while the asker reconnects still arrives.
     """
 
-    def __init__(self, broker: Broker, name: str, discard: Callable[[str], None]) -> None:
-        """``discard`` takes a queue away without waiting for it."""
+    def __init__(
+        self, broker: Broker, name: str, discard: Callable[[str], None], *, own: str = ""
+    ) -> None:
+        """``discard`` takes a queue away without waiting for it.
+
+        ``own``: the limited account that asks, which may have no queue of another name.
+        """
         self._broker = broker
         self._discard = discard
-        self._queue = f"reply.{name[:100]}.{uuid.uuid4().hex}"
+        self._queue = f"{own or 'reply'}.{name[:100]}.{uuid.uuid4().hex}"
         self._lock = threading.Lock()
         self._subscription: Subscription | None = None
         self._asked: dict[str, Future[Delivery]] = {}
@@ -108,9 +114,15 @@ class Replies:
 
 
 def reply_message(to: Delivery, body: bytes) -> Outgoing:
-    """The answer to ``to``; raises ``ValueError`` when nobody asked for one."""
+    """The answer to ``to``.
+
+    Raises ``ValueError`` when nobody asked for one, or somebody for one into another's queue.
+    """
     if not to.reply_to:
         raise ValueError("this message asks for no reply")
+    sender = sender_of(to)
+    if sender and not belongs_to(to.reply_to, sender):
+        raise ValueError(f"{sender} asks for a reply to {to.reply_to[:100]!r}")
     return Outgoing(
         body,
         key=to.reply_to,

@@ -1,0 +1,33 @@
+"""What is wrong with the settings of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
+
+from apps.jobs.runners.accounts import BrokerAccounts
+from apps.runtime.checks import START_TAG
+
+
+@register(START_TAG)
+def broker_management(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Accounts for runs need a RabbitMQ and the address of its management."""
+    url = settings.BROKER_MANAGEMENT_URL
+    if not url:
+        return []
+    if not settings.BROKER_URL.startswith(("amqp://", "amqps://")):
+        return [
+            Error(
+                "BROKER_MANAGEMENT_URL is set, but BROKER_URL is no RabbitMQ.",
+                hint="The embedded broker knows no accounts: whoever opens its file may do all.",
+                id="jobs.E001",
+            )
+        ]
+    try:
+        BrokerAccounts(url, settings.RUN_BROKER_URL, installation="")
+    except ValueError as error:
+        return [Error(f"BROKER_MANAGEMENT_URL: {error}", id="jobs.E002")]
+    return []
