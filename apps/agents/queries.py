@@ -272,8 +272,3 @@ def run_owners(runs: Iterable[int]) -> dict[int, OwnerFacts]:
 def host_rules() -> Rules:
     """How hosts are to be spared: the settings, and what people have decided. One query."""
     return Rules.of(default_limits(), load_rules())
-
-
-def agent_views(now: datetime) -> list[AgentView]:
-    """Every agent with its liveness (seed S1.15)."""
-    return [AgentView(agent, is_alive(agent.heartbeat_at, now)) for agent in Agent.objects.all()]

@@ -18,6 +18,11 @@ class AgentQuerySet(models.QuerySet[M_co], Generic[M_co]):
         """Heard of within the last 11 s."""
         return self.filter(heartbeat_at__gt=now - ALIVE_FOR)
 
+    def silent(self, now: datetime) -> Self:
+        """All others."""
+        since = now - ALIVE_FOR
+        return self.filter(models.Q(heartbeat_at__lte=since) | models.Q(heartbeat_at__isnull=True))
+
     def in_service(self) -> Self:
         """Those that may be sent requests: not disabled."""
         return self.exclude(mode=AgentMode.DISABLED)

@@ -25,10 +25,9 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, FieldTextFilter
 from unfold.decorators import display
-from unfold.views import ChangeList
 
 from apps.access.admin.base import person_of
-from apps.access.admin.lists import CarefulAdmin
+from apps.access.admin.lists import BoundedList, CarefulAdmin
 from apps.access.admin.read_only import ReadOnly
 from apps.access.services import mask, record
 from apps.runtime.engine.preview import preview, printable
@@ -253,7 +252,7 @@ def _actor(request: HttpRequest) -> str:
     return person.get_username() if person is not None else ""
 
 
-class _DaemonList(ChangeList):
+class _DaemonList(BoundedList):
     """The list of processes, all judged at one moment by the database's clock."""
 
     result_list: Any

@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from apps.jobs.models import Host, Run, Schedule
-from apps.jobs.states import ACTIVE, RunState
+from apps.jobs.states import RunState
 from apps.runtime.services.depths import BrokerQueue, watch_queues
 from yardkit import metrics, topology
 from yardkit.metrics import Reading
@@ -20,7 +20,7 @@ WATCHED: Final = timedelta(hours=1)
 
 
 def _active() -> Reading:
-    rows = Run.objects.filter(state__in=ACTIVE).order_by()
+    rows = Run.objects.active().order_by()
     found = rows.values_list("job__project", "state").annotate(Count("pk"))
     return {(str(project), state): float(count) for project, state, count in found}
 

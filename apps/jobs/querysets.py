@@ -9,7 +9,7 @@ from django.db import connections
 from django.db.models import BooleanField, F, Func, Value
 
 from apps.access.querysets import M_co, VisibleQuerySet
-from apps.jobs.states import ACTIVE, ON_A_HOST, RunState
+from apps.jobs.states import ON_A_HOST, RunState
 
 
 class JobQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
@@ -41,8 +41,8 @@ class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     project_path = "job__project"
 
     def active(self) -> Self:
-        """Not ended yet."""
-        return self.filter(state__in=ACTIVE)
+        """Not ended yet; said by their end, by which they are found among millions."""
+        return self.filter(ended_at__isnull=True)
 
     def ended(self) -> Self:
         """In a final state; said by their end, by which the newest are found."""

@@ -16,6 +16,7 @@ from django_celery_beat.models import (
 )
 
 from apps.access.admin.lists import CarefulAdmin
+from apps.access.admin.people import SuperuserOnly
 from apps.access.admin.read_only import ReadOnly
 
 for _model in (ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule):
@@ -24,7 +25,7 @@ for _model in (ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask,
 
 
 @admin.register(PeriodicTask)
-class PeriodicTaskAdmin(ReadOnly, CarefulAdmin):
+class PeriodicTaskAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
     """What beat sends, and when it last did; for superusers."""
 
     list_display = ("name", "task", "scheduler", "enabled", "last_run_at", "total_run_count")

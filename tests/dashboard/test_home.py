@@ -13,6 +13,7 @@ from apps.access.states import Role
 from apps.alerts.models import Incident
 from apps.dashboard import pages
 from apps.dashboard.backlog import Backlog
+from apps.dashboard.queries import home
 from apps.jobs.models import PlannedRun, Schedule
 from apps.jobs.states import RunState
 from apps.projects.models import Project
@@ -146,3 +147,32 @@ def test_charts_are_of_what_one_sees() -> None:
     assert "/api/v1/series/points?name=queue.ready&amp;label=logs" in html.replace(
         "\\u0026", "&amp;"
     )
+
+
+def test_few_queries_bring_all_of_it(django_assert_max_num_queries: Any) -> None:
+    """Also where everything needs a person; a page opens on a platform with a lot of it."""
+    project, now = make_project(), timezone.now()
+    member = make_user(roles={project: Role.VIEWER})
+    for _ in range(13):
+        job = make_job(project=project)
+        make_run(job=job, state=RunState.FAILED, ended_at=now)
+        make_run(job=job)
+        make_agent()
+        make_agent(silent_seconds=3600)
+    opened(project, key="logs")
+    for person, most in ((make_superuser(), 12), (member, 12)):
+        client = enter(person)
+        client.get("/admin/")
+        with django_assert_max_num_queries(most):
+            html = client.get("/admin/").content.decode()
+        assert "13 failed or lost runs in the last 24 hours" in html
+        assert "13 agents are silent" in html
+
+
+def test_of_many_agents_some_are_shown_and_all_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "SHOWN_ALIVE", 2)
+    for number in range(4):
+        make_agent(name=f"agent-{number}")
+    html = live(make_superuser())
+    assert re.findall(r">(agent-\d)<", html) == ["agent-0", "agent-1"]
+    assert 'Agents alive <span class="cy-count">4</span>' in html

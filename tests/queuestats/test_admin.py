@@ -12,6 +12,7 @@ from django.urls import reverse
 from apps.access.models import AuditRecord, User
 from apps.access.states import Role
 from apps.jobs.states import RunState
+from apps.queuestats.admin import runs
 from apps.queuestats.models import FailedRequest
 from tests.access.factories import make_superuser, make_user
 from tests.jobs.factories import make_job, make_project, make_run
@@ -231,8 +232,9 @@ def test_an_address_cannot_become_markup() -> None:
 def test_runs_are_found_by_job_number_person_and_the_reason_of_a_bad_end() -> None:
     news = make_job(name="Evening news")
     mine = make_run(job=news, requested_by="ann")
-    failed = make_run(state=RunState.FAILED, reason="exit status 1: no such table")
-    fine = make_run(state=RunState.EXITED, reason="no such worry")
+    bad, good = make_job(name="bad"), make_job(name="good")
+    failed = make_run(job=bad, state=RunState.FAILED, reason="exit: no such table")
+    fine = make_run(job=good, state=RunState.EXITED, reason="no such worry")
     client = logged_in(make_superuser())
 
     def found(term: str) -> set[int]:
@@ -247,3 +249,32 @@ def test_runs_are_found_by_job_number_person_and_the_reason_of_a_bad_end() -> No
     assert found("morning news") == set()
     assert found("9" * 30) == set()
     assert found(" ") == {mine.pk, failed.pk, fine.pk}
+
+
+def test_reasons_are_searched_among_the_newest(
+    monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
+) -> None:
+    job = make_job(name="others")
+    old = make_run(job=job, state=RunState.FAILED, reason="no room on the disk")
+    new = make_run(job=job, state=RunState.LOST, reason="The DISK is gone")
+    make_run(job=job, state=RunState.EXITED)
+    client = logged_in(make_superuser())
+
+    def found(words: str) -> set[int]:
+        with django_assert_max_num_queries(12):
+            page = client.get(LIST, {"q": words}).context["cl"]
+        return {run.pk for run in page.result_list}
+
+    assert found("disk") == {old.pk, new.pk}
+    assert found("9" * 30) == set()
+    monkeypatch.setattr(runs, "SEARCHED_REASONS", 1)
+    assert found("disk") == {new.pk}
+
+
+def test_a_member_finds_nothing_of_other_projects() -> None:
+    mine, others = make_project(), make_project()
+    theirs = make_job(project=others, name="disk")
+    for fields in ({}, {"state": RunState.FAILED, "reason": "disk"}, {"requested_by": "disk"}):
+        make_run(job=theirs, **fields)
+    member = make_user(roles={mine: Role.VIEWER})
+    assert not logged_in(member).get(LIST, {"q": "disk"}).context["cl"].result_list

@@ -2,26 +2,69 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.views.main import ERROR_FLAG
+from django.core.paginator import Paginator
 from django.db import DataError
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.functional import cached_property
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
+from unfold.views import ChangeList
 
 # As many digits as every 64-bit id may have.
 _ID_DIGITS = 18
+# More rows are not counted: of a million it would take longer than all the rest of the page.
+MOST_COUNTED: Final = 10_000
+
+
+class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # generic only in the stubs
+    """Counts and turns pages up to a bound; who looks for what lies behind it narrows the list."""
+
+    template_name = "access/pagination.html"
+
+    @cached_property
+    def count(self) -> int:
+        """How many rows there are; one more than the bound for all that are more. One query."""
+        rows = cast("QuerySet[Any]", self.object_list)
+        return rows.order_by()[: MOST_COUNTED + 1].count()
+
+    @property
+    def is_more(self) -> bool:
+        """Whether there are more than are counted."""
+        return self.count > MOST_COUNTED
+
+    @property
+    def shown_count(self) -> int:
+        """For people, who are told when there are more."""
+        return min(self.count, MOST_COUNTED)
+
+
+class BoundedList(ChangeList):
+    """The bottom of the list says how many there are; the header would say it of the bound."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        """The rows of this page."""
+        super().get_results(request)
+        if self.paginator.is_more:
+            self.full_result_count = self.result_count
 
 
 class CarefulAdmin(ModelAdmin):
     """Base of every admin: nonsense from outside is refused, it is no error of ours."""
+
+    paginator = BoundedPaginator
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        """The list that knows a bound."""
+        return BoundedList
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -40,11 +83,19 @@ class CarefulAdmin(ModelAdmin):
 
     def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Run a bulk action; None when what is selected are no ids."""
+        if request.POST.get("select_across") == "1" and self._is_more(request, queryset):
+            text = _("Nothing was done: these are more than %(most)s. Narrow the list first.")
+            messages.warning(request, text % {"most": f"{MOST_COUNTED:,}"})
+            return None
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
         if all(each.isascii() and each.isdigit() and len(each) <= _ID_DIGITS for each in chosen):
             return cast("HttpResponse | None", super().response_action(request, queryset))
         messages.warning(request, _("Nothing was done: the selection is not valid."))
         return None
+
+    def _is_more(self, request: HttpRequest, queryset: QuerySet[Any]) -> bool:
+        found = self.get_paginator(request, queryset, self.list_per_page)
+        return isinstance(found, BoundedPaginator) and found.is_more
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -19,10 +19,10 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_POST
 from unfold.decorators import action, display
-from unfold.views import ChangeList
 
 from apps.access.admin import AuditedAdmin
 from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.lists import BoundedList
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
@@ -38,7 +38,7 @@ PER_PAGE = 100
 MOST_REASON = 200
 
 
-class AgentList(ChangeList):
+class AgentList(BoundedList):
     """The list, with the cells of its page: all judged at one moment, sparklines in one query."""
 
     result_list: Any

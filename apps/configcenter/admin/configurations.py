@@ -18,10 +18,10 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 from unfold.contrib.filters.admin import FieldTextFilter
 from unfold.decorators import display
-from unfold.views import ChangeList
 
 from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
 from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.admin.lists import BoundedList
 from apps.access.errors import DomainError
 from apps.access.models import User
 from apps.access.states import Role
@@ -43,7 +43,7 @@ from apps.configcenter.services.activating import ANY
 LATEST = 20
 
 
-class ConfigurationList(ChangeList):
+class ConfigurationList(BoundedList):
     """Counts the processes of all its rows at once."""
 
     def get_results(self, request: HttpRequest) -> None:

@@ -17,10 +17,10 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 from unfold.contrib.filters.admin import FieldTextFilter
 from unfold.decorators import display
-from unfold.views import ChangeList
 
 from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
 from apps.access.admin.filters import VisibleRelatedFilter
+from apps.access.admin.lists import BoundedList
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
@@ -34,7 +34,7 @@ SHOWN_NOTE = 80
 MOST_CHOICES = 100
 
 
-class VersionList(ChangeList):
+class VersionList(BoundedList):
     """Counts the processes of all its rows at once."""
 
     def get_results(self, request: HttpRequest) -> None:

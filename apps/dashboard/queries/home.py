@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
+
+from django.db.models import IntegerField, QuerySet, Subquery, Value
 
 from apps.access.models import User
-from apps.agents.queries import AgentView, agent_views
-from apps.agents.states import AgentMode
+from apps.agents.models import Agent
+from apps.agents.queries import AgentView
 from apps.alerts.models import Incident
 from apps.alerts.queries import open_incidents
 from apps.jobs.models import Job, PlannedRun, Run, Schedule
@@ -19,6 +21,7 @@ from apps.routing.queries import ProjectTrouble, projects_in_trouble
 from apps.runtime.models import Daemon, DeadLetter
 from apps.runtime.queries import stale_daemons
 from apps.runtime.states import DeadLetterState
+from apps.seeds.models import Frontier
 from apps.seeds.queries import SeedsHome, seeds_home
 
 TROUBLE_FOR: Final = timedelta(hours=24)
@@ -26,6 +29,9 @@ SHOWN_RUNS: Final = 50
 SHOWN_TROUBLES: Final = 10
 SHOWN_ENDED: Final = 8
 SHOWN_MISSED: Final = 5
+# Of thousands of agents the page shows so many that are alive, and so many that are silent.
+SHOWN_ALIVE: Final = 50
+SHOWN_SILENT: Final = 10
 # More are told as "100 or more".
 MOST_COUNTED: Final = 100
 # Beat decides within seconds, and a host takes a run within seconds.
@@ -50,6 +56,7 @@ class HomeView:
     troubles: list[Run] = field(default_factory=list)
     trouble_count: int = 0
     silent: list[AgentView] = field(default_factory=list)
+    silent_count: int = 0
     late: list[Daemon] = field(default_factory=list)
     dead_letters: int = 0
     # Planned times of the last day that nobody started a run for, and those past and undecided.
@@ -63,6 +70,7 @@ class HomeView:
     active_count: int = 0
     ended: list[RunRow] = field(default_factory=list)
     alive: list[AgentView] = field(default_factory=list)
+    alive_count: int = 0
     has_jobs: bool = False
     # None: nobody has seeds.
     seeds: SeedsHome | None = None
@@ -85,70 +93,136 @@ class HomeView:
 
 
 def home_view(user: User, now: datetime) -> HomeView:
-    """The home page of ``user``: their projects' runs, and the machinery all share."""
-    runs = Run.objects.visible_to(user).select_related("job__project")
+    """The home page of ``user``: their projects' runs, and the machinery all share.
+
+    Seven queries, and one more for each of these that there are: missed times, overdue ones,
+    silent processes; three for seeds.
+    """
     incidents = open_incidents(user, limit=MOST_COUNTED)
     # What an incident on this page says already is not said a second time.
     said = incidents[:SHOWN_TROUBLES]
     keys = {each.key for each in said}
-    broken_runs = [
-        each.facts["run"]
-        for each in said
-        if each.source in ("run.failed", "run.lost") and isinstance(each.facts.get("run"), int)
-    ]
-    troubles = (
-        runs.filter(state__in=[RunState.FAILED, RunState.LOST], ended_at__gte=now - TROUBLE_FOR)
-        .exclude(pk__in=broken_runs)
-        .order_by("-ended_at")
+    visible = Run.objects.visible_to(user)
+    troubles = visible.filter(
+        state__in=[RunState.FAILED, RunState.LOST], ended_at__gte=now - TROUBLE_FOR
+    ).exclude(pk__in=_runs_of(said))
+    silent = (
+        Agent.objects.in_service()
+        .silent(now)
+        .exclude(agent_id__in=[key[6:] for key in keys if key.startswith("agent:")])
     )
-    active = list(runs.active()[: SHOWN_RUNS + 1])
-    ended = list(runs.ended().order_by("-ended_at")[:SHOWN_ENDED])
+    alive = Agent.objects.alive(now)
+    # Judged by the database's clock, which also wrote their heartbeats.
+    late = stale_daemons()
+    missed, overdue = _missed(user, now), _overdue(user, now)
+    counts = _counts(
+        user,
+        troubles=troubles,
+        active=visible.active(),
+        jobs=Job.objects.visible_to(user),
+        silent=silent,
+        alive=alive,
+        late=late,
+        dead_letters=_dead_letters(user),
+        missed=missed,
+        overdue=overdue,
+        frontiers=Frontier.objects.visible_to(user),
+    )
+    rows = _together(
+        Run.objects.select_related("job__project"),
+        active=visible.active().order_by("-id")[:SHOWN_RUNS],
+        ended=visible.ended().order_by("-ended_at")[:SHOWN_ENDED],
+        troubles=troubles.order_by("-ended_at")[:SHOWN_TROUBLES],
+    )
+    active = sorted(rows["active"], key=lambda run: run.pk, reverse=True)
+    ended, broken = (
+        sorted(rows[name], key=lambda run: run.ended_at, reverse=True)
+        for name in ("ended", "troubles")
+    )
     books = books_of(run.owner for run in (*active, *ended))
-    agents = agent_views(now)
-    broken = list(troubles[: SHOWN_TROUBLES + 1])
-    missed = _missed(user, now)
+    agents = _together(Agent.objects.all(), alive=alive[:SHOWN_ALIVE], silent=silent[:SHOWN_SILENT])
     return HomeView(
         incidents=said,
         incident_count=len(incidents),
-        troubles=broken[:SHOWN_TROUBLES],
-        trouble_count=troubles.count() if len(broken) > SHOWN_TROUBLES else len(broken),
-        silent=[
-            view
-            for view in agents
-            if view.agent.mode != AgentMode.DISABLED
-            and not view.alive
-            and f"agent:{view.agent.agent_id}" not in keys
-        ],
-        # Judged by the database's clock, which also wrote their heartbeats.
-        late=[each for each in stale_daemons() if f"daemon:{each.kind}:{each.name}" not in keys],
-        dead_letters=_dead_letters(user),
-        missed=missed[:SHOWN_MISSED],
-        missed_count=len(missed),
-        overdue=_overdue(user, now),
+        troubles=broken,
+        trouble_count=counts["troubles"],
+        silent=_views(agents["silent"], alive=False),
+        silent_count=counts["silent"],
+        late=[each for each in late if f"daemon:{each.kind}:{each.name}" not in keys]
+        if counts["late"]
+        else [],
+        dead_letters=counts["dead_letters"],
+        missed=list(missed[:SHOWN_MISSED]) if counts["missed"] else [],
+        missed_count=counts["missed"],
+        overdue=list(overdue[:SHOWN_MISSED]) if counts["overdue"] else [],
         stuck=[run for run in active if _is_stuck(run, now)][:SHOWN_TROUBLES],
         routing=projects_in_trouble(user, now),
-        active=[RunRow(run, books[run.owner]) for run in active[:SHOWN_RUNS]],
-        active_count=runs.active().count() if len(active) > SHOWN_RUNS else len(active),
+        active=[RunRow(run, books[run.owner]) for run in active],
+        active_count=counts["active"],
         ended=[RunRow(run, books[run.owner]) for run in ended],
-        alive=[view for view in agents if view.alive],
-        has_jobs=bool(active or ended) or Job.objects.visible_to(user).exists(),
-        seeds=seeds_home(user, now),
+        alive=_views(agents["alive"], alive=True),
+        alive_count=counts["alive"],
+        has_jobs=bool(counts["jobs"]),
+        seeds=seeds_home(user, now) if counts["frontiers"] else None,
     )
 
 
-def _missed(user: User, now: datetime) -> list[PlannedRun]:
+class _CountOf(Subquery):
+    """How many rows a question has, as a column of another one."""
+
+    template = "(SELECT COUNT(*) FROM (%(subquery)s) counted)"
+    output_field = IntegerField()
+
+
+def _counts(user: User, **questions: QuerySet[Any, Any]) -> dict[str, int]:
+    """How many rows each of them has. One query: that of the person's own row."""
+    columns = [_CountOf(rows.order_by().values("pk")) for rows in questions.values()]
+    found = User.objects.filter(pk=user.pk).values_list(*columns).get()
+    # A question that nothing can answer is no number.
+    return {name: number or 0 for name, number in zip(questions, found, strict=True)}
+
+
+def _together(rows: QuerySet[Any, Any], **parts: QuerySet[Any, Any]) -> dict[str, list[Any]]:
+    """The rows of several short lists of one model, in no order. One query."""
+    arms = [
+        rows.order_by().filter(pk__in=part.values("pk")).annotate(part=Value(name))
+        for name, part in parts.items()
+    ]
+    found: dict[str, list[Any]] = {name: [] for name in parts}
+    for row in arms[0].union(*arms[1:], all=True):
+        found[row.part].append(row)
+    return found
+
+
+def _runs_of(incidents: list[Incident]) -> list[int]:
+    """The runs that incidents of failed and lost ones are about."""
+    return [
+        each.facts["run"]
+        for each in incidents
+        if each.source in ("run.failed", "run.lost") and isinstance(each.facts.get("run"), int)
+    ]
+
+
+def _views(agents: list[Agent], *, alive: bool) -> list[AgentView]:
+    return [
+        AgentView(each, alive)
+        for each in sorted(agents, key=lambda each: (each.name, each.agent_id))
+    ]
+
+
+def _missed(user: User, now: datetime) -> QuerySet[PlannedRun]:
     """Planned times of the last day that passed without a run, the newest first."""
     rows = PlannedRun.objects.visible_to(user).filter(
         outcome=PlanOutcome.MISSED, decided_at__gte=now - TROUBLE_FOR
     )
-    return list(rows.select_related("schedule__job").order_by("-planned_at")[:MOST_COUNTED])
+    return rows.select_related("schedule__job").order_by("-planned_at")
 
 
-def _overdue(user: User, now: datetime) -> list[Schedule]:
+def _overdue(user: User, now: datetime) -> QuerySet[Schedule]:
     """Schedules whose time is past and undecided: nobody looks at them."""
     mine = Project.objects.visible_to(user)
     rows = Schedule.objects.filter(next_at__lt=now - OVERDUE_AFTER, job__project__in=mine)
-    return list(rows.select_related("job").order_by("next_at")[:SHOWN_MISSED])
+    return rows.select_related("job").order_by("next_at")
 
 
 def _is_stuck(run: Run, now: datetime) -> bool:
@@ -158,8 +232,7 @@ def _is_stuck(run: Run, now: datetime) -> bool:
     return now - max(run.created_at, run.not_before or run.created_at) > STUCK_AFTER
 
 
-def _dead_letters(user: User) -> int:
+def _dead_letters(user: User) -> QuerySet[DeadLetter]:
     """Dead letters may carry anything, so only those who see everything are told of them."""
-    if not user.sees_everything:
-        return 0
-    return DeadLetter.objects.filter(state=DeadLetterState.HELD).count()
+    rows = DeadLetter.objects.order_by()
+    return rows.filter(state=DeadLetterState.HELD) if user.sees_everything else rows.none()

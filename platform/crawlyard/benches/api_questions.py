@@ -97,6 +97,10 @@ def _of_runs(jobs: list[Job], whole: int, rows: int) -> Iterator[Question]:
         "runs", "list, of a job", lambda n: f"{pages}?job__id__exact={job(n)}", page=True
     )
     yield Question("runs", "list, searched", lambda n: f"{pages}?q=job+{n % 10}", page=True)
+    yield Question(
+        "runs", "list, a number", lambda n: f"{pages}?q={1 + n * 7919 % rows}", page=True
+    )
+    yield Question("runs", "list, searched", lambda n: f"{pages}?q=job+{n % 10}", MEMBER, page=True)
     yield Question("runs", "home", lambda _n: "/admin/", page=True)
     yield Question("runs", "home", lambda _n: "/admin/", MEMBER, page=True)
     yield Question("runs", "one run", lambda n: f"/runs/{1 + n * 7919 % rows}", page=True)
@@ -132,6 +136,9 @@ def _of_requests(jobs: list[Job], whole: int, rows: int) -> Iterator[Question]:
     yield Question("requests", "deep page", lambda n: _rest("requests", after=behind(n)))
     yield Question(
         "requests", "page of queues", lambda _n: "/admin/requeststore/queuereport/", page=True
+    )
+    yield Question(
+        "runs", "page of all queues", lambda _n: "/admin/queuestats/queuestate/", page=True
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from typing import Any
 
 import uvicorn
@@ -10,6 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 from crawlyard.web import check_port
+from yardkit.collecting import spare_the_collector
 from yardkit.stop import die_with_parent_if_told
 
 
@@ -27,6 +29,10 @@ class Command(BaseCommand):
         """Serve until a signal comes."""
         die_with_parent_if_told(os.environ)
         check_port(options["host"], options["port"])
+        # Every page and call, before what is there now is set apart: else one page in thirty waits
+        # 0.1 s longer, while Python goes over all of the code.
+        import_module(settings.ROOT_URLCONF)
+        spare_the_collector()
         uvicorn.run(
             "crawlyard.asgi:application",
             host=options["host"],
