@@ -19,12 +19,23 @@ if TYPE_CHECKING:
 
 
 class User(AbstractUser):
-    """A person. A superuser is admin of every project; all others by ``Membership``."""
+    """A person. A superuser is admin of every project, an auditor viewer of every project and
+    of the whole audit trail; all others by ``Membership``.
+    """
 
     must_change_password = models.BooleanField(
         _("must change the password"),
         default=False,
         help_text=_("After logging in, nothing is shown but the page that changes the password."),
+    )
+
+    is_auditor = models.BooleanField(
+        _("auditor"),
+        default=False,
+        help_text=_(
+            "Reads everything of every project, the whole audit trail included, and changes "
+            "nothing: roles above viewer have no effect."
+        ),
     )
 
     # Set by token authentication for the length of a request: the person acts through a
@@ -34,6 +45,13 @@ class User(AbstractUser):
     class Meta:
         verbose_name = _("user")
         verbose_name_plural = _("users")
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(is_auditor=False) | Q(is_superuser=False),
+                name="access_user_auditor_or_superuser",
+                violation_error_message=_("An auditor changes nothing, a superuser everything."),
+            ),
+        ]
 
     def set_password(self, raw_password: str | None) -> None:
         """Set the password; one that was chosen need not be changed again."""
@@ -42,8 +60,26 @@ class User(AbstractUser):
 
     @property
     def sees_everything(self) -> bool:
-        """Whether no project limits this person (and the token in use, if any)."""
-        return self.is_active and self.is_superuser and self._token_project_id is None
+        """Whether no project limits what this person (by the token in use, if any) reads."""
+        reads_all = self.is_superuser or self.is_auditor
+        return self.is_active and reads_all and self._token_project_id is None
+
+    @property
+    def rules_everything(self) -> bool:
+        """Whether no project limits what this person changes, either."""
+        return self.sees_everything and not self.is_auditor
+
+    def has_perm(self, perm: str, obj: Any = None) -> bool:
+        """Django's permissions, for pages of no project: an auditor may view each."""
+        if self.is_auditor:
+            return self.sees_everything and perm.partition(".")[2].startswith("view_")
+        return super().has_perm(perm, obj)
+
+    def has_module_perms(self, app_label: str) -> bool:
+        """The same for whole apps."""
+        if self.is_auditor:
+            return self.sees_everything
+        return super().has_module_perms(app_label)
 
     @property
     def _token_project_id(self) -> int | None:
@@ -51,10 +87,12 @@ class User(AbstractUser):
 
     def project_q(self, path: str, *, at_least: Role = Role.VIEWER) -> Q:
         """The condition on ``path`` (to a project) that keeps those where the role is held."""
+        if self.is_auditor and at_least != Role.VIEWER:
+            return Q(pk__in=[])
         if self.sees_everything:
             return Q()
         condition = Q()
-        if not self.is_superuser:
+        if not (self.is_superuser or self.is_auditor):
             held = Membership.objects.filter(user_id=self.pk, role__in=Role.at_least(at_least))
             condition = Q(**{f"{path}__in": held.values("project_id")})
         if self._token_project_id is not None:

@@ -38,6 +38,11 @@ def make_superuser(**fields: Any) -> User:
     return make_user(is_superuser=True, **fields)
 
 
+def make_auditor(**fields: Any) -> User:
+    """Somebody who reads everything and changes nothing."""
+    return make_user(is_auditor=True, **fields)
+
+
 def make_token(
     user: User,
     *,

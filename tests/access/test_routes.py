@@ -23,7 +23,14 @@ from apps.jobs.models import JobLink, PlannedRun, Schedule
 from apps.projects.models import Delivery, Project
 from apps.seeds.services import calling
 from apps.sources.models import Credential, Harvest
-from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
+from tests.access.factories import (
+    Api,
+    make_auditor,
+    make_project,
+    make_superuser,
+    make_token,
+    make_user,
+)
 from tests.access.routes import Route, all_routes
 from tests.agents.factories import make_agent, make_allocation
 from tests.alerts.factories import make_channel, make_incident, make_notice
@@ -271,6 +278,20 @@ def test_viewers_read_and_write_nothing(route: Route, world: World) -> None:
             assert response.status_code in (403, 404), response.content
         else:
             assert response.status_code == answered(route), response.content
+
+
+@pytest.mark.parametrize("route", [r for r in ROUTES if not r.path.startswith(OWN)], ids=str)
+def test_auditors_read_everything_and_write_nothing(route: Route, world: World) -> None:
+    # A role above viewer changes nothing of that.
+    auditor = Api(make_auditor(roles={world.project: Role.ADMIN}))
+    path = path_of(route, world) if route.names else route.at()
+    for method in calls(route):
+        response = send(auditor, method, path)
+        if method not in SAFE and route.path not in ASKING:
+            assert response.status_code == 403, (method, response.content)
+            assert response.json()["code"] == "role_required"
+        else:
+            assert response.status_code == answered(route, sees_everything=True), response.content
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)

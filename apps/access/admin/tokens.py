@@ -125,11 +125,11 @@ class ApiTokenAdmin(AuditedAdmin):
         return False
 
     def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Whoever sees it may end it."""
+        """One's own; superusers may end everybody's."""
         if object_id is None:
             return self.has_view_permission(request)
         token = cast("ApiToken | None", self.get_object(request, object_id))
-        return token is not None and token.revoked_at is None
+        return token is not None and token.revoked_at is None and _may_end(request, token)
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
         """The form when adding, else what there is to see."""
@@ -197,9 +197,14 @@ class ApiTokenAdmin(AuditedAdmin):
     @action(description=_("Revoke selected tokens"), permissions=["revoke"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
         """End the selected tokens; those that ended before are left alone."""
-        active = list(queryset.filter(revoked_at=None))
+        active = [each for each in queryset.filter(revoked_at=None) if _may_end(request, each)]
         for token in active:
             revoke_token(actor=person_of(request), token=token)
         count = len(active)
         text = ngettext("%(count)d token revoked.", "%(count)d tokens revoked.", count)
         messages.success(request, text % {"count": count})
+
+
+def _may_end(request: HttpRequest, token: ApiToken) -> bool:
+    person = person_of(request)
+    return person is not None and (person.rules_everything or token.user_id == person.pk)

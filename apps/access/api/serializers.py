@@ -105,7 +105,7 @@ class MeSerializer(serializers.ModelSerializer[User]):
     """Who calls, and what they may do."""
 
     is_superuser = serializers.BooleanField(
-        source="sees_everything", help_text=_("Admin of every project.")
+        source="rules_everything", help_text=_("Admin of every project.")
     )
     # Not as the model has it: most people have no address, and "" is none.
     email = serializers.CharField(read_only=True)
@@ -121,6 +121,7 @@ class MeSerializer(serializers.ModelSerializer[User]):
             "last_name",
             "email",
             "is_superuser",
+            "is_auditor",
             "roles",
             "token",
         )

@@ -23,6 +23,7 @@ from apps.access.services.roles import (
     project_ids,
     projects_by_role,
     require_role,
+    role_to_read,
 )
 from apps.access.services.tokens import (
     NewToken,
@@ -62,6 +63,7 @@ __all__ = [
     "request_id_scope",
     "require_role",
     "revoke_token",
+    "role_to_read",
     "save_filter",
     "set_role",
     "snapshot",

@@ -279,9 +279,9 @@ class ProjectAdmin(ProjectScopedAdmin):
     # --- who may what ---------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """A new project is nobody's yet, so only who sees everything may make one."""
+        """A new project is nobody's yet, so only who rules everything may make one."""
         person = person_of(request)
-        return person is not None and person.sees_everything
+        return person is not None and person.rules_everything
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Like making one."""

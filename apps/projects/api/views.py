@@ -50,7 +50,7 @@ class ProjectViewSet(WriteViewSet[Project]):
 
     def check_role_for_input(self, serializer: BaseSerializer[Project]) -> None:
         """A new project is nobody's yet."""
-        if not self.person.sees_everything:
+        if not self.person.rules_everything:
             raise RoleRequired
 
     def project_of_input(self, values: Any) -> int | None:
@@ -66,8 +66,8 @@ class ProjectViewSet(WriteViewSet[Project]):
         return change_project(actor=self.person, project=obj, values=values)
 
     def delete_object(self, obj: Project) -> None:
-        """By the service; like making one, for those who see everything."""
-        if not self.person.sees_everything:
+        """By the service; like making one, for superusers."""
+        if not self.person.rules_everything:
             raise RoleRequired
         delete_project(actor=self.person, project=obj)
 
