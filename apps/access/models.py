@@ -153,8 +153,22 @@ class ApiToken(models.Model):
     prefix = models.CharField(_("prefix"), max_length=16, unique=True, editable=False)
     digest = models.CharField(_("SHA-256 of the secret"), max_length=64, editable=False)
     scopes = models.JSONField(_("scopes"), default=list)
+    allowed_networks = models.JSONField(
+        _("allowed networks"),
+        default=list,
+        blank=True,
+        help_text=_("Networks such as 10.20.0.0/16 that it works from; none: from everywhere."),
+    )
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
+    # After a rotation the old secret may be good for a while.
+    previous_digest = models.CharField(max_length=64, blank=True, default="", editable=False)
+    previous_until = models.DateTimeField(
+        _("the old secret works until"), null=True, editable=False
+    )
     last_used_at = models.DateTimeField(_("last used at"), null=True, editable=False)
+    last_used_from = models.CharField(
+        _("last used from"), max_length=45, blank=True, default="", editable=False
+    )
     revoked_at = models.DateTimeField(_("revoked at"), null=True, editable=False)
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
 

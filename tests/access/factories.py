@@ -49,10 +49,17 @@ def make_token(
     scopes: tuple[str, ...] = ("*:write",),
     project: Project | None = None,
     expires_at: datetime | None = None,
+    allowed_networks: tuple[str, ...] = (),
 ) -> NewToken:
     """A token of ``user``, made by themselves."""
     return create_token(
-        actor=user, user=user, name="test", scopes=scopes, project=project, expires_at=expires_at
+        actor=user,
+        user=user,
+        name="test",
+        scopes=scopes,
+        project=project,
+        expires_at=expires_at,
+        allowed_networks=allowed_networks,
     )
 
 

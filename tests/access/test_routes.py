@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from drf_spectacular.generators import SchemaGenerator
 
 from apps.access.api.base import ApiView
 from apps.access.models import Membership, User
-from apps.access.services import record, save_filter
+from apps.access.services import known_areas, record, revoke_token, save_filter
 from apps.access.states import Role
 from apps.agents.models import HostRule, HostState
 from apps.alerts.models import Channel
@@ -292,6 +293,28 @@ def test_auditors_read_everything_and_write_nothing(route: Route, world: World) 
             assert response.json()["code"] == "role_required"
         else:
             assert response.status_code == answered(route, sees_everything=True), response.content
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_tokens_that_are_no_good_are_refused(route: Route, world: World) -> None:
+    """Expired, revoked, for another network, for another area: 401 or 403 and nothing else."""
+    owner, path = world.owner, path_of(route, world) if route.names else route.at()
+    expired = Api(owner, expires_at=timezone.now() - timedelta(seconds=1))
+    revoked = Api(owner)
+    assert revoked.token is not None
+    revoke_token(actor=owner, token=revoked.token)
+    elsewhere = Api(owner, allowed_networks=("10.20.0.0/16",))
+    area = next(each for each in known_areas()[1:] if each != route.view.area)
+    narrow = Api(owner, scopes=(f"{area}:write",))
+    for method in calls(route):
+        for api, status, code in (
+            (expired, 401, "token_expired"),
+            (revoked, 401, "token_revoked"),
+            (elsewhere, 403, "network_not_allowed"),
+            (narrow, 403, "scope_missing"),
+        ):
+            response = send(api, method, path)
+            assert (response.status_code, response.json()["code"]) == (status, code), method
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)

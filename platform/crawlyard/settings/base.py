@@ -362,6 +362,11 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 BEHIND_TLS = env.bool("BEHIND_TLS", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+# Whose X-Forwarded-For and X-Forwarded-Proto are believed; of all others the address counts.
+TRUSTED_PROXIES = networks(
+    "TRUSTED_PROXIES",
+    env.list("TRUSTED_PROXIES", default=["127.0.0.1", "::1"] if BEHIND_TLS else []),
+)
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
