@@ -100,6 +100,13 @@ class TokenRevoked(AccessError):
     detail = _("This token has already been revoked.")
 
 
+class NotDeleted(AccessError):
+    """Something was to be restored that is there."""
+
+    code = "not_deleted"
+    detail = _("This is not deleted.")
+
+
 class LastAdmin(AccessError):
     """The only active superuser would lose the right."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.db.models import Q
@@ -11,7 +13,11 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from apps.access.errors import AuditIsAppendOnly
-from apps.access.querysets import AuditQuerySet, OwnQuerySet, ProjectOwnedQuerySet
+from apps.access.querysets import (
+    AuditQuerySet,
+    MembershipQuerySet,
+    OwnQuerySet,
+)
 from apps.access.states import Role
 
 if TYPE_CHECKING:
@@ -93,7 +99,9 @@ class User(AbstractUser):
             return Q()
         condition = Q()
         if not (self.is_superuser or self.is_auditor):
-            held = Membership.objects.filter(user_id=self.pk, role__in=Role.at_least(at_least))
+            held = Membership.objects.living().filter(
+                user_id=self.pk, role__in=Role.at_least(at_least)
+            )
             condition = Q(**{f"{path}__in": held.values("project_id")})
         if self._token_project_id is not None:
             condition &= Q(**{path: self._token_project_id})
@@ -114,7 +122,7 @@ class Membership(models.Model):
     )
     role = models.CharField(_("role"), max_length=16, choices=Role, default=Role.VIEWER)
 
-    objects = ProjectOwnedQuerySet["Membership"].as_manager()
+    objects = MembershipQuerySet["Membership"].as_manager()
 
     class Meta:
         verbose_name = _("membership")
@@ -251,6 +259,29 @@ class AuditRecord(models.Model):
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """Refused."""
         raise AuditIsAppendOnly
+
+
+class Restorable(models.Model):
+    """What is only hidden when it is deleted, and can be restored until it is deleted for good.
+
+    The model's ``objects`` is a ``LivingManager``, its ``all_objects`` knows every row.
+    """
+
+    deleted_at = models.DateTimeField(_("deleted at"), null=True, editable=False, db_index=True)
+    # A name, not a person: it is to be read for as long as the row is.
+    deleted_by = models.CharField(
+        _("deleted by"), max_length=150, blank=True, default="", editable=False
+    )
+
+    class Meta:
+        abstract = True
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When it is deleted for good; None while it is not deleted."""
+        if self.deleted_at is None:
+            return None
+        return self.deleted_at + timedelta(days=settings.DELETED_DAYS)
 
 
 class SavedFilter(models.Model):

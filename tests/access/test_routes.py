@@ -356,6 +356,7 @@ def test_a_reading_token_writes_nothing(route: Route, world: World) -> None:
         ("api/v1/jobs", "post", Role.EDITOR),
         ("api/v1/jobs/{pk}", "patch", Role.EDITOR),
         ("api/v1/jobs/{pk}/start", "post", Role.OPERATOR),
+        ("api/v1/jobs/{pk}/restore", "post", Role.EDITOR),
         ("api/v1/runs/{pk}/stop", "post", Role.OPERATOR),
         ("api/v1/projects/{pk}", "patch", Role.ADMIN),
         ("api/v1/projects/{pk}/test-connection", "post", Role.EDITOR),

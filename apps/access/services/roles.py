@@ -37,7 +37,7 @@ def project_ids(user: object, *, at_least: Role = Role.VIEWER) -> frozenset[int]
     limit = user.acting_token.project_id if user.acting_token is not None else None
     if user.is_superuser or user.is_auditor:
         return frozenset() if limit is None else frozenset({limit})
-    held = Membership.objects.filter(user_id=user.pk, role__in=Role.at_least(at_least))
+    held = Membership.objects.living().filter(user_id=user.pk, role__in=Role.at_least(at_least))
     if limit is not None:
         held = held.filter(project_id=limit)
     return frozenset(held.values_list("project_id", flat=True))
@@ -48,7 +48,7 @@ def projects_by_role(user: object) -> dict[Role, frozenset[int] | AllProjects]:
     if not isinstance(user, User) or user.is_superuser or user.is_auditor or not user.is_active:
         return {role: project_ids(user, at_least=role) for role in Role}
     limit = user.acting_token.project_id if user.acting_token is not None else None
-    held = Membership.objects.filter(user_id=user.pk)
+    held = Membership.objects.living().filter(user_id=user.pk)
     if limit is not None:
         held = held.filter(project_id=limit)
     rows = list(held.values_list("project_id", "role"))
@@ -74,9 +74,11 @@ def has_role(user: object, project_id: int | None, role: Role) -> bool:
         return False
     if user.is_superuser or user.is_auditor:
         return True
-    return Membership.objects.filter(
-        user_id=user.pk, project_id=project_id, role__in=Role.at_least(role)
-    ).exists()
+    return (
+        Membership.objects.living()
+        .filter(user_id=user.pk, project_id=project_id, role__in=Role.at_least(role))
+        .exists()
+    )
 
 
 def role_to_read(user: object, role: Role) -> Role:

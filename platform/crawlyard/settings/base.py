@@ -161,6 +161,11 @@ if METRICS_TOKEN and len(METRICS_TOKEN) < 16:
 # Networks whose clients may scrape it without any.
 METRICS_FROM = networks("METRICS_FROM", env.list("METRICS_FROM", default=[]))
 
+# --- deletion ---------------------------------------------------------------------------------
+
+# Deleted projects and jobs can be restored for so long.
+DELETED_DAYS = env.int("DELETED_DAYS", default=30, minimum=1, maximum=3650)
+
 # --- projects, webhooks, builds ---------------------------------------------------------------
 
 # As git servers reach this installation; what the pages show as the address of a webhook.
