@@ -78,11 +78,33 @@ class ScopeTooWide(AccessError):
     detail = _("A token cannot make a token that may do more than itself.")
 
 
+class InvalidNetworks(AccessError):
+    """A token was asked for with networks that are none."""
+
+    code = "invalid_networks"
+    status = 422
+    detail = _("These networks are not valid.")
+
+
+class TokenExpired(AccessError):
+    """The token has ended by itself."""
+
+    code = "token_expired"
+    detail = _("This token has expired: make a new one.")
+
+
 class TokenRevoked(AccessError):
     """The token was revoked before."""
 
     code = "token_revoked"
     detail = _("This token has already been revoked.")
+
+
+class NotDeleted(AccessError):
+    """Something was to be restored that is there."""
+
+    code = "not_deleted"
+    detail = _("This is not deleted.")
 
 
 class LastAdmin(AccessError):

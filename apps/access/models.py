@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from django.conf import settings
 from django.contrib.auth.models import AbstractUser
 from django.db import models
 from django.db.models import Q
@@ -11,7 +13,11 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from apps.access.errors import AuditIsAppendOnly
-from apps.access.querysets import AuditQuerySet, OwnQuerySet, ProjectOwnedQuerySet
+from apps.access.querysets import (
+    AuditQuerySet,
+    MembershipQuerySet,
+    OwnQuerySet,
+)
 from apps.access.states import Role
 
 if TYPE_CHECKING:
@@ -19,12 +25,23 @@ if TYPE_CHECKING:
 
 
 class User(AbstractUser):
-    """A person. A superuser is admin of every project; all others by ``Membership``."""
+    """A person. A superuser is admin of every project, an auditor viewer of every project and
+    of the whole audit trail; all others by ``Membership``.
+    """
 
     must_change_password = models.BooleanField(
         _("must change the password"),
         default=False,
         help_text=_("After logging in, nothing is shown but the page that changes the password."),
+    )
+
+    is_auditor = models.BooleanField(
+        _("auditor"),
+        default=False,
+        help_text=_(
+            "Reads everything of every project, the whole audit trail included, and changes "
+            "nothing: roles above viewer have no effect."
+        ),
     )
 
     # Set by token authentication for the length of a request: the person acts through a
@@ -34,6 +51,13 @@ class User(AbstractUser):
     class Meta:
         verbose_name = _("user")
         verbose_name_plural = _("users")
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(is_auditor=False) | Q(is_superuser=False),
+                name="access_user_auditor_or_superuser",
+                violation_error_message=_("An auditor changes nothing, a superuser everything."),
+            ),
+        ]
 
     def set_password(self, raw_password: str | None) -> None:
         """Set the password; one that was chosen need not be changed again."""
@@ -42,8 +66,26 @@ class User(AbstractUser):
 
     @property
     def sees_everything(self) -> bool:
-        """Whether no project limits this person (and the token in use, if any)."""
-        return self.is_active and self.is_superuser and self._token_project_id is None
+        """Whether no project limits what this person (by the token in use, if any) reads."""
+        reads_all = self.is_superuser or self.is_auditor
+        return self.is_active and reads_all and self._token_project_id is None
+
+    @property
+    def rules_everything(self) -> bool:
+        """Whether no project limits what this person changes, either."""
+        return self.sees_everything and not self.is_auditor
+
+    def has_perm(self, perm: str, obj: Any = None) -> bool:
+        """Django's permissions, for pages of no project: an auditor may view each."""
+        if self.is_auditor:
+            return self.sees_everything and perm.partition(".")[2].startswith("view_")
+        return super().has_perm(perm, obj)
+
+    def has_module_perms(self, app_label: str) -> bool:
+        """The same for whole apps."""
+        if self.is_auditor:
+            return self.sees_everything
+        return super().has_module_perms(app_label)
 
     @property
     def _token_project_id(self) -> int | None:
@@ -51,11 +93,15 @@ class User(AbstractUser):
 
     def project_q(self, path: str, *, at_least: Role = Role.VIEWER) -> Q:
         """The condition on ``path`` (to a project) that keeps those where the role is held."""
+        if self.is_auditor and at_least != Role.VIEWER:
+            return Q(pk__in=[])
         if self.sees_everything:
             return Q()
         condition = Q()
-        if not self.is_superuser:
-            held = Membership.objects.filter(user_id=self.pk, role__in=Role.at_least(at_least))
+        if not (self.is_superuser or self.is_auditor):
+            held = Membership.objects.living().filter(
+                user_id=self.pk, role__in=Role.at_least(at_least)
+            )
             condition = Q(**{f"{path}__in": held.values("project_id")})
         if self._token_project_id is not None:
             condition &= Q(**{path: self._token_project_id})
@@ -76,7 +122,7 @@ class Membership(models.Model):
     )
     role = models.CharField(_("role"), max_length=16, choices=Role, default=Role.VIEWER)
 
-    objects = ProjectOwnedQuerySet["Membership"].as_manager()
+    objects = MembershipQuerySet["Membership"].as_manager()
 
     class Meta:
         verbose_name = _("membership")
@@ -115,8 +161,22 @@ class ApiToken(models.Model):
     prefix = models.CharField(_("prefix"), max_length=16, unique=True, editable=False)
     digest = models.CharField(_("SHA-256 of the secret"), max_length=64, editable=False)
     scopes = models.JSONField(_("scopes"), default=list)
+    allowed_networks = models.JSONField(
+        _("allowed networks"),
+        default=list,
+        blank=True,
+        help_text=_("Networks such as 10.20.0.0/16 that it works from; none: from everywhere."),
+    )
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
+    # After a rotation the old secret may be good for a while.
+    previous_digest = models.CharField(max_length=64, blank=True, default="", editable=False)
+    previous_until = models.DateTimeField(
+        _("the old secret works until"), null=True, editable=False
+    )
     last_used_at = models.DateTimeField(_("last used at"), null=True, editable=False)
+    last_used_from = models.CharField(
+        _("last used from"), max_length=45, blank=True, default="", editable=False
+    )
     revoked_at = models.DateTimeField(_("revoked at"), null=True, editable=False)
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
 
@@ -199,6 +259,29 @@ class AuditRecord(models.Model):
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """Refused."""
         raise AuditIsAppendOnly
+
+
+class Restorable(models.Model):
+    """What is only hidden when it is deleted, and can be restored until it is deleted for good.
+
+    The model's ``objects`` is a ``LivingManager``, its ``all_objects`` knows every row.
+    """
+
+    deleted_at = models.DateTimeField(_("deleted at"), null=True, editable=False, db_index=True)
+    # A name, not a person: it is to be read for as long as the row is.
+    deleted_by = models.CharField(
+        _("deleted by"), max_length=150, blank=True, default="", editable=False
+    )
+
+    class Meta:
+        abstract = True
+
+    @property
+    def ends_at(self) -> datetime | None:
+        """When it is deleted for good; None while it is not deleted."""
+        if self.deleted_at is None:
+            return None
+        return self.deleted_at + timedelta(days=settings.DELETED_DAYS)
 
 
 class SavedFilter(models.Model):

@@ -35,6 +35,8 @@ class VisibleQuerySet(models.QuerySet[M_co], Generic[M_co]):
     """
 
     project_path: str = "project"
+    # Foreign keys to what can be deleted and restored: rows are hidden together with it.
+    hidden_with: tuple[str, ...] = ()
 
     def visible_to(self, user: object, at_least: Role = Role.VIEWER) -> Self:
         """Rows of projects where ``user`` has the role or a higher one; none for strangers.
@@ -47,11 +49,48 @@ class VisibleQuerySet(models.QuerySet[M_co], Generic[M_co]):
         person = cast(SeesProjects, user)
         if not person.is_active:
             return self.none()
-        return self.filter(person.project_q(self.project_path, at_least=at_least))
+        rows = self.filter(person.project_q(self.project_path, at_least=at_least))
+        return rows.exclude(self._hidden())
+
+    def _hidden(self) -> Q:
+        """What belongs to something deleted; subqueries, for a join would cost every list more."""
+        condition = Q()
+        for path in (self.project_path, *self.hidden_with):
+            # Of a project itself, and of a job, the manager says which rows are hidden.
+            if path != "pk":
+                condition |= Q(**{f"{path}__in": deleted_rows(self.model, path)})
+        return condition or Q(pk__in=[])
+
+
+class LivingManager(models.Manager[M_co], Generic[M_co]):
+    """Without what was deleted and may be restored; made with ``from_queryset``."""
+
+    def get_queryset(self) -> Any:
+        """Rows that are not deleted."""
+        return super().get_queryset().filter(deleted_at=None)
+
+
+def deleted_rows(model: type[models.Model], path: str) -> models.QuerySet[Any]:
+    """Keys of what ``path`` leads to from ``model``, of those that are deleted."""
+    target: Any = model
+    for step in path.split("__"):
+        target = target._meta.get_field(step).remote_field.model
+    return cast(
+        "models.QuerySet[Any]",
+        target._base_manager.filter(deleted_at__isnull=False).order_by().values("pk"),
+    )
 
 
 class ProjectOwnedQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """``VisibleQuerySet`` for models with a plain ``project`` foreign key; also for access."""
+
+
+class MembershipQuerySet(ProjectOwnedQuerySet[M_co], Generic[M_co]):
+    """Roles of people in projects."""
+
+    def living(self) -> Self:
+        """In projects that are not deleted."""
+        return self.filter(project__deleted_at=None)
 
 
 class OwnQuerySet(models.QuerySet[M_co], Generic[M_co]):
@@ -69,6 +108,10 @@ class OwnQuerySet(models.QuerySet[M_co], Generic[M_co]):
 
 class AuditQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """The audit trail only grows: bulk changes are refused here, single ones by the model."""
+
+    def _hidden(self) -> Q:
+        # What was done to something stays on record when it is deleted.
+        return Q(pk__in=[])
 
     def update(self, **kwargs: Any) -> NoReturn:
         """Refused."""

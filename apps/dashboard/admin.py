@@ -56,13 +56,18 @@ class _Machinery(ReadOnly, CarefulAdmin):
     list_per_page = 50
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Superusers, not narrowed to a project."""
+        """Superusers and auditors, not narrowed to a project."""
         person = person_of(request)
         return person is not None and person.is_staff and person.sees_everything
 
     def has_module_permission(self, request: HttpRequest) -> bool:
         """The same."""
         return self.has_view_permission(request)
+
+    def has_decide_permission(self, request: HttpRequest) -> bool:
+        """What is here is sent back or dropped by superusers; auditors only look."""
+        person = person_of(request)
+        return person is not None and person.is_staff and person.rules_everything
 
 
 def _json(value: object) -> SafeString:
@@ -163,7 +168,7 @@ class DeadLetterAdmin(_Machinery):
         """What can be read of the body."""
         return _body(letter.body)
 
-    @admin.action(description=_("Requeue"), permissions=["view"])
+    @admin.action(description=_("Requeue"), permissions=["decide"])
     def requeue_selected(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> None:
         """Send all selected back to their queues."""
         done = self._each(request, queryset, self._requeue)
@@ -171,7 +176,7 @@ class DeadLetterAdmin(_Machinery):
             text = ngettext("%(n)d message was sent back.", "%(n)d messages were sent back.", done)
             messages.success(request, text % {"n": done})
 
-    @admin.action(description=_("Drop"), permissions=["view"])
+    @admin.action(description=_("Drop"), permissions=["decide"])
     def drop_selected(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> None:
         """Give up all selected."""
         done = self._each(request, queryset, self._drop)
@@ -195,7 +200,7 @@ class DeadLetterAdmin(_Machinery):
         done: str,
     ) -> HttpResponse:
         letter = DeadLetter.objects.filter(pk=pk).first()
-        if letter is None or not self.has_view_permission(request, letter):
+        if letter is None or not self.has_decide_permission(request):
             raise Http404
         try:
             decide(request, letter)
@@ -328,7 +333,7 @@ class DaemonAdmin(_Machinery):
         """What its heartbeat says beside."""
         return _json(mask(daemon.detail))
 
-    @admin.action(description=_("Forget the silent and ended ones"), permissions=["view"])
+    @admin.action(description=_("Forget the silent and ended ones"), permissions=["decide"])
     def forget_selected(self, request: HttpRequest, queryset: QuerySet[Daemon]) -> None:
         """Remove the rows of processes that will not come back."""
         done = kept = 0

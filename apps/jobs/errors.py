@@ -36,9 +36,16 @@ class TooManyWaiting(JobsError):
 
 
 class JobHasRuns(JobsError):
-    """A job with runs cannot be deleted."""
+    """A job with runs that have not ended cannot be deleted."""
 
     code = "job_has_runs"
+
+
+class JobDeleted(JobsError):
+    """Somebody has deleted the job meanwhile."""
+
+    code = "job_deleted"
+    detail = _("This job has been deleted.")
 
 
 class RunNotActive(JobsError):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Generic, Self
+from typing import Any, Generic, Self
 
 from django.db import connections
 from django.db.models import BooleanField, F, Func, Value
 
-from apps.access.querysets import M_co, VisibleQuerySet
+from apps.access.querysets import LivingManager, M_co, VisibleQuerySet, deleted_rows
 from apps.jobs.states import ON_A_HOST, RunState
 
 
@@ -27,6 +27,16 @@ class JobQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         return self.filter(_ListHolds(F("tags"), Value(tag)))
 
 
+class JobManager(LivingManager[M_co].from_queryset(JobQuerySet), Generic[M_co]):  # type: ignore[misc]
+    """Without deleted jobs, and without those of deleted projects."""
+
+    def get_queryset(self) -> Any:
+        """Rows that may run."""
+        # A subquery: who locks a job must not lock the project that a join would bring in.
+        rows = super().get_queryset()
+        return rows.exclude(project__in=deleted_rows(self.model, "project"))
+
+
 class _ListHolds(Func):
     """Whether a JSON list has this text, where the database (SQLite) knows no such question."""
 
@@ -39,6 +49,7 @@ class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Runs."""
 
     project_path = "job__project"
+    hidden_with = ("job",)
 
     def active(self) -> Self:
         """Not ended yet; said by their end, by which they are found among millions."""
@@ -67,9 +78,11 @@ class JobLinkQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Links between jobs belong to the project of the job that follows."""
 
     project_path = "job__project"
+    hidden_with = ("job", "after")
 
 
 class PlannedRunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Planned runs."""
 
     project_path = "schedule__job__project"
+    hidden_with = ("schedule__job",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from django.db import transaction
@@ -9,6 +10,8 @@ from django.db.models.signals import post_delete
 from django.dispatch import receiver
 
 from apps.jobs.models import Schedule
+from apps.projects.events import project_deleted, project_restored
+from apps.projects.models import Project
 
 
 @receiver(post_delete, sender=Schedule, dispatch_uid="jobs.forget_wake_up")
@@ -20,3 +23,19 @@ def schedule_was_deleted(sender: object, instance: Schedule, **kwargs: Any) -> N
     task_id = instance.periodic_task_id
     if task_id is not None:
         transaction.on_commit(lambda: forget_wake_up(task_id), robust=True)
+
+
+@receiver(project_deleted, dispatch_uid="jobs.project_deleted")
+def project_was_deleted(sender: object, project: Project, now: datetime, **kwargs: Any) -> None:
+    """Its schedules stop; it stays when a run of it goes on."""
+    from apps.jobs.services.deleting import project_goes
+
+    project_goes(project, now)
+
+
+@receiver(project_restored, dispatch_uid="jobs.project_restored")
+def project_was_restored(sender: object, project: Project, now: datetime, **kwargs: Any) -> None:
+    """Its schedules go on."""
+    from apps.jobs.services.deleting import project_comes_back
+
+    project_comes_back(project, now)

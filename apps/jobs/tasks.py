@@ -7,7 +7,7 @@ from typing import Any
 
 from celery import shared_task
 
-from apps.jobs.services import reap_when_steady
+from apps.jobs.services import purge_jobs, reap_when_steady
 from apps.jobs.services.planning import forget_planned_runs, plan_due
 from apps.jobs.services.wakeups import PLAN_TASK, mend_wake_ups
 from apps.runtime.queries import database_now
@@ -44,3 +44,11 @@ def reap_lost(**_later: Any) -> None:
     lost = reap_when_steady(now=database_now())
     if lost:
         logger.warning("%d runs of silent hosts are lost", lost)
+
+
+@shared_task(name="jobs.purge")
+def purge(**_later: Any) -> None:
+    """Delete for good the jobs that were deleted long ago, with their runs."""
+    purged = purge_jobs(now=database_now())
+    if purged:
+        logger.info("%d deleted jobs are gone for good", purged)

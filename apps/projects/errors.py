@@ -21,10 +21,17 @@ class DefaultProjectStays(ProjectError):
 
 
 class ProjectInUse(ProjectError):
-    """Other things still belong to the project."""
+    """Something goes on in the project."""
 
     code = "project_in_use"
-    detail = _("Other things still belong to this project; delete them first.")
+    detail = _("Builds or runs of this project have not ended: stop them first.")
+
+
+class ProjectNameTaken(ProjectError):
+    """A project cannot come back: another one has its name or slug by now."""
+
+    code = "project_name_taken"
+    detail = _("Another project has this name or slug by now: rename that one first.")
 
 
 class BuildsDisabled(ProjectError):

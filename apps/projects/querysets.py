@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Generic, Self
 
-from apps.access.querysets import M_co, VisibleQuerySet
+from apps.access.querysets import LivingManager, M_co, VisibleQuerySet
 from apps.projects.states import BUILD_ACTIVE, BuildState
 
 
@@ -13,6 +13,9 @@ class ProjectQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     """Projects are their own project."""
 
     project_path = "pk"
+
+
+ProjectManager = LivingManager.from_queryset(ProjectQuerySet)
 
 
 class DeliveryQuerySet(VisibleQuerySet[M_co], Generic[M_co]):

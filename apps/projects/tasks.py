@@ -8,6 +8,7 @@ from celery import shared_task
 
 from apps.projects.services.build_states import reap_builds, wake_builds
 from apps.projects.services.building import work_on_build
+from apps.projects.services.deleting import purge_projects
 from apps.projects.services.deliveries import forget_deliveries
 from apps.runtime.services import database_now
 
@@ -32,3 +33,9 @@ def sweep_builds(**_unknown: Any) -> None:
 def forget_old_deliveries(**_unknown: Any) -> None:
     """Delete the deliveries of long ago."""
     forget_deliveries(now=database_now())
+
+
+@shared_task(name="projects.purge")
+def purge(**_unknown: Any) -> None:
+    """Delete for good the projects that were deleted long ago."""
+    purge_projects(now=database_now())

@@ -22,14 +22,17 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 
 from crawlyard.body_limit import BodyLimit
 from crawlyard.lifespan import Lifespan
+from crawlyard.proxies import behind_proxies
 from crawlyard.same_origin import SameOrigin
 from crawlyard.websockets import websocket_urlpatterns
 
 http_application = BodyLimit(django_application)
-application = ProtocolTypeRouter(
-    {
-        "http": http_application,
-        "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
-        "lifespan": Lifespan(http_application),
-    }
+application = behind_proxies(
+    ProtocolTypeRouter(
+        {
+            "http": http_application,
+            "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+            "lifespan": Lifespan(http_application),
+        }
+    )
 )

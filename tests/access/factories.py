@@ -38,16 +38,28 @@ def make_superuser(**fields: Any) -> User:
     return make_user(is_superuser=True, **fields)
 
 
+def make_auditor(**fields: Any) -> User:
+    """Somebody who reads everything and changes nothing."""
+    return make_user(is_auditor=True, **fields)
+
+
 def make_token(
     user: User,
     *,
     scopes: tuple[str, ...] = ("*:write",),
     project: Project | None = None,
     expires_at: datetime | None = None,
+    allowed_networks: tuple[str, ...] = (),
 ) -> NewToken:
     """A token of ``user``, made by themselves."""
     return create_token(
-        actor=user, user=user, name="test", scopes=scopes, project=project, expires_at=expires_at
+        actor=user,
+        user=user,
+        name="test",
+        scopes=scopes,
+        project=project,
+        expires_at=expires_at,
+        allowed_networks=allowed_networks,
     )
 
 

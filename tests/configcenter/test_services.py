@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ from apps.configcenter.services import (
     revert,
     save_version,
 )
-from apps.projects.errors import ProjectInUse
-from apps.projects.services import delete_project
+from apps.projects.models import Project
+from apps.projects.services import delete_project, purge_projects
 from tests.access.factories import make_project, make_user
 from tests.configcenter.factories import KIND, NOW, SampleKind, fresh, make_process, save
 
@@ -152,8 +153,10 @@ def test_history_cannot_be_changed() -> None:
         assert not rows.filter(note="forged").exists()
     with pytest.raises(ProtectedError):
         project.delete()
-    with pytest.raises(ProjectInUse):
-        delete_project(actor=None, project=project)
+    # Deleted it may be, but never for good.
+    delete_project(actor=None, project=project, now=NOW)
+    assert purge_projects(now=NOW + timedelta(days=31)) == 0
+    assert Project.all_objects.filter(pk=project.pk).exists()
 
 
 def test_a_copy_of_the_data_cannot_change_it() -> None:

@@ -14,7 +14,7 @@ from apps.access.states import Role
 from apps.dashboard import consumers
 from apps.dashboard.relay import spread
 from apps.jobs.models import Run
-from tests.access.factories import make_superuser, make_user
+from tests.access.factories import make_auditor, make_superuser, make_user
 from tests.dashboard.sockets import Socket, cookie_of
 from tests.jobs.factories import make_job, make_project, make_run
 from yardkit.protocol import Event
@@ -67,6 +67,23 @@ async def test_strangers_and_other_peoples_runs_are_refused() -> None:
     assert await is_refused("/ws/home")
     assert await is_refused("/ws/elsewhere", outsider)
     assert await is_refused("/", outsider)
+
+
+async def test_an_auditor_hears_of_every_project_until_no_longer_one() -> None:
+    run = await watched_run()
+    auditor = await sync_to_async(make_auditor)()
+    session = await sync_to_async(cookie_of)(auditor)
+    socket, home = Socket(f"/ws/runs/{run.pk}", session), Socket("/ws/home", session)
+    assert await socket.connect()
+    assert await home.connect()
+    await spread([counters(run, 1)])
+    payload = {"run": run.pk, "success": 1}
+    for each in (socket, home):
+        assert await each.events() == [{"kind": "run.counters", "payload": payload}]
+        await each.disconnect()
+    await sync_to_async(User.objects.filter(pk=auditor.pk).update)(is_auditor=False)
+    assert await is_refused(f"/ws/runs/{run.pk}", session)
+    assert await is_refused("/ws/home", session)
 
 
 async def test_another_site_cannot_open_a_socket_with_the_users_cookie() -> None:

@@ -10,7 +10,7 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.projects.services import default_project
 from tests.access.factories import Api, make_project, make_superuser, make_user
-from tests.jobs.factories import make_job
+from tests.jobs.factories import make_run
 
 pytestmark = pytest.mark.django_db
 
@@ -60,7 +60,7 @@ def test_bad_input(changed: dict[str, Any], fields: set[str]) -> None:
 
 def test_a_project_in_use_stays() -> None:
     api = Api(make_superuser())
-    used = api.delete(f"projects/{make_job().project.pk}")
+    used = api.delete(f"projects/{make_run().job.project.pk}")
     assert (used.status_code, used.json()["code"]) == (409, "project_in_use")
     default = api.delete(f"projects/{default_project().pk}")
     assert (default.status_code, default.json()["code"]) == (409, "default_project_stays")

@@ -18,7 +18,7 @@ from apps.projects.services import (
     delete_project,
 )
 from tests.access.factories import make_project, make_superuser, make_user
-from tests.jobs.factories import make_job
+from tests.jobs.factories import make_run
 
 pytestmark = pytest.mark.django_db
 
@@ -107,7 +107,7 @@ def test_what_cannot_be_deleted() -> None:
     actor = make_superuser()
     with pytest.raises(DefaultProjectStays):
         delete_project(actor=actor, project=default_project())
-    used = make_job().project
+    used = make_run().job.project
     with pytest.raises(ProjectInUse):
         delete_project(actor=actor, project=used)
     assert Project.objects.filter(pk=used.pk).exists()

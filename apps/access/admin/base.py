@@ -32,6 +32,7 @@ from apps.access.services import (
     project_id_of,
     projects_of,
     record,
+    role_to_read,
     snapshot,
 )
 from apps.access.states import Role
@@ -200,7 +201,7 @@ class _ScopedMixin:
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """The view role in the object's project; without an object, in any."""
-        return self._may(request, self.view_role, obj)
+        return self._may(request, role_to_read(request.user, self.view_role), obj)
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """The change role in the object's project; without an object, in any."""
@@ -249,7 +250,9 @@ class ProjectScopedAdmin(_ScopedMixin, AuditedAdmin):
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
         """Rows of the projects where the person has the view role."""
         rows = super().get_queryset(request)
-        return cast(VisibleQuerySet[Model], rows).visible_to(request.user, self.view_role)
+        return cast(VisibleQuerySet[Model], rows).visible_to(
+            request.user, role_to_read(request.user, self.view_role)
+        )
 
     def save_model(self, request: HttpRequest, obj: Model, form: ModelForm, change: bool) -> None:
         """Refuse an object that would end up in a project where the role is missing."""

@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
 
 class SuperuserOnly:
-    """Permissions of pages that are about no project."""
+    """Permissions of pages that are about no project; auditors look."""
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """Superusers."""
-        return self._is_superuser(request)
+        """As to see any."""
+        return self.has_view_permission(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Superusers."""
-        return self._is_superuser(request)
+        """Those who see everything."""
+        person = person_of(request)
+        return person is not None and person.is_staff and person.sees_everything
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Superusers."""
@@ -51,7 +52,7 @@ class SuperuserOnly:
     @staticmethod
     def _is_superuser(request: HttpRequest) -> bool:
         person = person_of(request)
-        return person is not None and person.sees_everything
+        return person is not None and person.rules_everything
 
 
 class UserChangeForm(ThemeUserChangeForm):
@@ -81,15 +82,26 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     inlines = (MembershipOfUserInline,)
-    list_display = ("username", "email", "is_active", "is_staff", "is_superuser", "last_login")
-    list_filter = ("is_active", "is_staff", "is_superuser", "memberships__project")
+    list_display = (
+        "username",
+        "email",
+        "is_active",
+        "is_staff",
+        "is_auditor",
+        "is_superuser",
+        "last_login",
+    )
+    list_filter = ("is_active", "is_staff", "is_auditor", "is_superuser", "memberships__project")
     # Django's pair of lists has no words for screen readers, and few in Chinese.
     filter_horizontal = ()
     readonly_fields = ("last_login", "date_joined")
     fieldsets = (
         (None, {"fields": ("username", "password", "must_change_password")}),
         (_("Person"), {"fields": ("first_name", "last_name", "email")}),
-        (_("Rights"), {"fields": ("is_active", "is_staff", "is_superuser", "groups")}),
+        (
+            _("Rights"),
+            {"fields": ("is_active", "is_staff", "is_auditor", "is_superuser", "groups")},
+        ),
         (_("Dates"), {"fields": ("last_login", "date_joined")}),
     )
     add_fieldsets = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from django import forms
 from django.contrib import admin, messages
@@ -15,13 +16,24 @@ from django.utils.translation import gettext as _now
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 from unfold.decorators import action, display
-from unfold.widgets import UnfoldAdminCheckboxSelectMultipleWidget
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminSelectWidget,
+    UnfoldAdminTextareaWidget,
+)
 
 from apps.access.admin.base import AuditedAdmin, person_of, shows_refusals
 from apps.access.admin.confirm import confirmed
+from apps.access.errors import DomainError
 from apps.access.models import ApiToken, User
 from apps.access.querysets import VisibleQuerySet
-from apps.access.services import create_token, known_areas, revoke_token
+from apps.access.services import (
+    checked_networks,
+    create_token,
+    known_areas,
+    revoke_token,
+    rotate_token,
+)
 from apps.access.states import Access
 
 if TYPE_CHECKING:
@@ -41,8 +53,37 @@ def scope_choices() -> list[tuple[str, str]]:
     return choices
 
 
+LIFETIMES: Final = {
+    "7": _("7 days"),
+    "30": _("30 days"),
+    "90": _("90 days"),
+    "365": _("a year"),
+    "": _("as said below, or without end"),
+}
+OVERLAPS: Final = {
+    "0": _("ends at once"),
+    "3600": _("works for one more hour"),
+    "86400": _("works for one more day"),
+    "604800": _("works for one more week"),
+}
+
+
 class TokenForm(_ModelForm):
-    """Scopes as check boxes."""
+    """Scopes as check boxes, networks by lines, the end by the usual spans."""
+
+    lifetime = forms.ChoiceField(
+        label=_("Expires after"),
+        choices=list(LIFETIMES.items()),
+        required=False,
+        initial="90",
+        widget=UnfoldAdminSelectWidget,
+    )
+    allowed_networks = forms.CharField(
+        label=_("Allowed networks"),
+        required=False,
+        widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}),
+        help_text=_("One a line, such as 10.20.0.0/16; the token works from there only."),
+    )
 
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"),
@@ -54,7 +95,21 @@ class TokenForm(_ModelForm):
 
     class Meta:
         model = ApiToken
-        fields = ("name", "project", "scopes", "expires_at")
+        fields = ("name", "project", "scopes", "allowed_networks", "expires_at")
+
+    def clean_allowed_networks(self) -> list[str]:
+        """Networks, else which of them is none."""
+        try:
+            return checked_networks(self.cleaned_data["allowed_networks"].replace(",", " ").split())
+        except DomainError as error:
+            raise forms.ValidationError(error.fields["allowed_networks"]) from error
+
+    def clean(self) -> dict[str, Any]:
+        """One end: the time that was given, else the span."""
+        data: dict[str, Any] = super().clean() or self.cleaned_data
+        if data.get("lifetime") and data.get("expires_at") is None:
+            data["expires_at"] = timezone.now() + timedelta(days=int(data["lifetime"]))
+        return data
 
     def clean_expires_at(self) -> Any:
         """Only a time to come."""
@@ -64,16 +119,35 @@ class TokenForm(_ModelForm):
         return expires_at
 
 
+class RotateForm(forms.Form):
+    """What becomes of the old secret."""
+
+    overlap = forms.ChoiceField(
+        label=_("The old secret"),
+        choices=list(OVERLAPS.items()),
+        widget=UnfoldAdminSelectWidget,
+    )
+
+
 @admin.register(ApiToken)
 class ApiTokenAdmin(AuditedAdmin):
     """One's own tokens; superusers see and revoke everybody's."""
 
     form = TokenForm
-    list_display = ("name", "prefix", "user", "project", "state", "expires_at", "last_used_at")
+    list_display = (
+        "name",
+        "prefix",
+        "user",
+        "project",
+        "state",
+        "expires_at",
+        "last_used_at",
+        "last_used_from",
+    )
     list_select_related = ("user", "project")
     search_fields = ("name", "prefix", "user__username")
     actions = ("revoke_selected",)
-    actions_detail: ClassVar[list[str]] = ["revoke"]
+    actions_detail: ClassVar[list[str]] = ["rotate", "revoke"]
     show_full_result_count = False
 
     @display(
@@ -125,18 +199,20 @@ class ApiTokenAdmin(AuditedAdmin):
         return False
 
     def has_revoke_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
-        """Whoever sees it may end it."""
+        """One's own; superusers may end everybody's."""
         if object_id is None:
             return self.has_view_permission(request)
         token = cast("ApiToken | None", self.get_object(request, object_id))
-        return token is not None and token.revoked_at is None
+        return token is not None and token.revoked_at is None and _may_end(request, token)
 
     def get_fieldsets(self, request: HttpRequest, obj: Model | None = None) -> Any:
         """The form when adding, else what there is to see."""
         if obj is None:
-            return ((None, {"fields": ("name", "project", "scopes", "expires_at")}),)
-        shown = ("name", "prefix", "user", "project", "scopes", "created_at", "expires_at")
-        return ((None, {"fields": (*shown, "last_used_at", "revoked_at")}),)
+            asked = ("name", "project", "scopes", "allowed_networks", "lifetime", "expires_at")
+            return ((None, {"fields": asked}),)
+        shown = ("name", "prefix", "user", "project", "scopes", "allowed_networks", "created_at")
+        times = ("expires_at", "last_used_at", "last_used_from", "previous_until", "revoked_at")
+        return ((None, {"fields": (*shown, *times)}),)
 
     def formfield_for_foreignkey(
         self, db_field: ForeignKey[Any, Any], request: HttpRequest, **kwargs: Any
@@ -160,6 +236,7 @@ class ApiTokenAdmin(AuditedAdmin):
             scopes=data["scopes"],
             project=data["project"],
             expires_at=data["expires_at"],
+            allowed_networks=data["allowed_networks"],
         )
         obj.__dict__.update(made.token.__dict__)
         request._new_secret = made.secret  # type: ignore[attr-defined]
@@ -171,16 +248,48 @@ class ApiTokenAdmin(AuditedAdmin):
         self, request: HttpRequest, obj: Model, post_url_continue: str | None = None
     ) -> HttpResponse:
         """The secret, in this answer only: not in the session, not in a message cookie."""
+        secret = request._new_secret  # type: ignore[attr-defined]
+        return self._shown_once(request, cast(ApiToken, obj), secret)
+
+    def _shown_once(self, request: HttpRequest, token: ApiToken, secret: str) -> HttpResponse:
         context = {
             **self.admin_site.each_context(request),
             "title": _("Your new API token"),
-            "token": obj,
-            "secret": request._new_secret,  # type: ignore[attr-defined]
+            "token": token,
+            "secret": secret,
             "opts": self.opts,
         }
         response = TemplateResponse(request, "admin/access/apitoken/created.html", context)
         response.headers["Cache-Control"] = "no-store"
         return response
+
+    def has_rotate_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """One's own, while it works: the new secret acts for its person."""
+        person = person_of(request)
+        if object_id is None or person is None:
+            return False
+        token = cast("ApiToken | None", self.get_object(request, object_id))
+        return token is not None and token.user_id == person.pk and token.usable(timezone.now())
+
+    @action(description=_("New secret"), permissions=["rotate"], url_path="rotate")
+    @shows_refusals
+    def rotate(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Ask what becomes of the old secret, then show the new one."""
+        token = self.get_queryset(request).get(pk=object_id)
+        form = RotateForm(request.POST or None)
+        if request.method == "POST" and form.is_valid():
+            overlap = timedelta(seconds=int(form.cleaned_data["overlap"]))
+            made = rotate_token(actor=cast(User, person_of(request)), token=token, overlap=overlap)
+            return self._shown_once(request, made.token, made.secret)
+        context = {
+            **self.admin_site.each_context(request),
+            "title": _("New secret"),
+            "token": token,
+            "form": form,
+            "back": reverse("admin:access_apitoken_change", args=[object_id]),
+            "opts": self.opts,
+        }
+        return TemplateResponse(request, "admin/access/apitoken/rotate.html", context)
 
     @action(description=_("Revoke"), permissions=["revoke"], url_path="revoke")
     @confirmed(
@@ -197,9 +306,14 @@ class ApiTokenAdmin(AuditedAdmin):
     @action(description=_("Revoke selected tokens"), permissions=["revoke"])
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
         """End the selected tokens; those that ended before are left alone."""
-        active = list(queryset.filter(revoked_at=None))
+        active = [each for each in queryset.filter(revoked_at=None) if _may_end(request, each)]
         for token in active:
             revoke_token(actor=person_of(request), token=token)
         count = len(active)
         text = ngettext("%(count)d token revoked.", "%(count)d tokens revoked.", count)
         messages.success(request, text % {"count": count})
+
+
+def _may_end(request: HttpRequest, token: ApiToken) -> bool:
+    person = person_of(request)
+    return person is not None and (person.rules_everything or token.user_id == person.pk)

@@ -7,11 +7,11 @@ from typing import Final
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
-from rest_framework.exceptions import AuthenticationFailed
+from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
 from rest_framework.request import Request
 
 from apps.access.models import ApiToken, User
-from apps.access.services import find_token, touch_token
+from apps.access.services import client_address, find_token, stands_in, touch_token
 
 SCHEMES: Final = frozenset({b"bearer", b"token"})
 
@@ -20,7 +20,8 @@ class TokenAuthentication(BaseAuthentication):
     """The token's user, acting through the token (``user.acting_token``)."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """None without such a header, so that a session may be tried; 401 for a bad token.
+        """None without such a header, so that a session may be tried; 401 for a bad token, 403
+        for a good one that is not for the network where the call came from.
 
         Whoever does not know the secret gets one answer whatever is wrong; that a token has
         expired is told only to who knows its secret.
@@ -38,7 +39,11 @@ class TokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed(_("The token has been revoked."), code="token_revoked")
         if not token.usable(now):
             raise AuthenticationFailed(_("The token has expired."), code="token_expired")
-        touch_token(token, now=now)
+        address = client_address(request)
+        if token.allowed_networks and not stands_in(address, token.allowed_networks):
+            text = _("This token is not accepted from %(address)s.") % {"address": address}
+            raise PermissionDenied(text, code="network_not_allowed")
+        touch_token(token, now=now, address=address)
         user = token.user
         user.acting_token = token
         return user, token

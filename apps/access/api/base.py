@@ -43,7 +43,7 @@ from apps.access.api.throttles import PerUserThrottle
 from apps.access.errors import RoleRequired
 from apps.access.models import User
 from apps.access.querysets import VisibleQuerySet
-from apps.access.services import has_role
+from apps.access.services import has_role, role_to_read
 from apps.access.states import Role
 
 M = TypeVar("M", bound=Model)
@@ -123,7 +123,10 @@ class ReadViewSet(ApiView, mixins.ListModelMixin, viewsets.GenericViewSet[M], Ge
             return rows
         if not isinstance(rows, VisibleQuerySet):
             raise TypeError(f"{type(self).__name__}: the queryset has no visible_to")
-        return cast("QuerySet[M]", rows.visible_to(self.request.user, self.visible_at_least))
+        role = self.visible_at_least
+        if self.request.method in SAFE_METHODS:
+            role = role_to_read(self.request.user, role)
+        return cast("QuerySet[M]", rows.visible_to(self.request.user, role))
 
     def list(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """A page."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
-
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from rest_framework.authentication import BaseAuthentication
@@ -12,11 +10,7 @@ from rest_framework.views import APIView
 
 from apps.access.api.permissions import InsideScopes
 from apps.access.api.throttles import PerUserThrottle
-
-
-def client_address(request: Request) -> str:
-    """Of the client, as the server in front says it; headers are not asked again."""
-    return str(request.META.get("REMOTE_ADDR") or "")
+from apps.access.services import client_address, stands_in
 
 
 class Guest(AnonymousUser):
@@ -31,15 +25,8 @@ class NetworkAuthentication(BaseAuthentication):
 
     def authenticate(self, request: Request) -> tuple[Guest, None] | None:
         """None for clients of any other network."""
-        try:
-            address = ipaddress.ip_address(client_address(request).partition("%")[0])
-        except ValueError:
-            return None
-        # A dual-stack socket writes IPv4 clients as ::ffff:10.8.0.1.
-        address = getattr(address, "ipv4_mapped", None) or address
-        if any(address in network for network in settings.COMPAT_ANONYMOUS_FROM):
-            return Guest(), None
-        return None
+        inside = stands_in(client_address(request), settings.COMPAT_ANONYMOUS_FROM)
+        return (Guest(), None) if inside else None
 
 
 class InsideScopesOrNetwork(InsideScopes):

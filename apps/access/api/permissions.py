@@ -10,7 +10,7 @@ from rest_framework.request import Request
 
 from apps.access.errors import RoleRequired
 from apps.access.models import ApiToken, User
-from apps.access.services import has_role, has_role_somewhere, project_id_of
+from apps.access.services import has_role, has_role_somewhere, project_id_of, role_to_read
 from apps.access.states import Access, Role, scopes_allow
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class RoleForAction(BasePermission):
         """Lists are filtered and objects checked later; the rest needs the role somewhere."""
         scoped = cast("ReadViewSet[Any]", view)
         role = scoped.role_for_action()
+        if request.method in SAFE_METHODS:
+            role = role_to_read(request.user, role)
         if role == Role.VIEWER or has_role_somewhere(request.user, role):
             return True
         raise RoleRequired
@@ -53,13 +55,15 @@ class RoleForAction(BasePermission):
     def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
         """In the project of the object."""
         role = cast("ReadViewSet[Any]", view).role_for_action()
+        if request.method in SAFE_METHODS:
+            role = role_to_read(request.user, role)
         if has_role(request.user, project_id_of(obj), role):
             return True
         raise RoleRequired
 
 
-class SuperuserOnly(BasePermission):
-    """For what belongs to no project."""
+class SeesEverything(BasePermission):
+    """For what belongs to no project and is only read."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Sees everything, also through the token in use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, ClassVar
 
 from django.apps import apps
@@ -13,6 +14,7 @@ from rest_framework import serializers
 from apps.access.api.fields import VisibleRelatedField
 from apps.access.models import ApiToken, AuditRecord, Membership, SavedFilter, User
 from apps.access.queries import changed_fields
+from apps.access.services import MAX_NETWORKS, MAX_OVERLAP
 from apps.access.states import MAX_SCOPES, Role
 
 
@@ -63,6 +65,19 @@ class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
     scopes = serializers.ListField(
         child=serializers.CharField(max_length=60), min_length=1, max_length=MAX_SCOPES
     )
+    allowed_networks = serializers.ListField(
+        child=serializers.CharField(max_length=60),
+        required=False,
+        max_length=MAX_NETWORKS,
+        help_text=_("Networks such as 10.20.0.0/16 that it works from; none: from everywhere."),
+    )
+    expires_in_days = serializers.IntegerField(
+        write_only=True,
+        required=False,
+        min_value=1,
+        max_value=3650,
+        help_text=_("Instead of expires_at."),
+    )
 
     class Meta:
         model = ApiToken
@@ -72,12 +87,23 @@ class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
             "prefix",
             "project",
             "scopes",
+            "allowed_networks",
             "expires_at",
+            "expires_in_days",
+            "previous_until",
             "last_used_at",
+            "last_used_from",
             "revoked_at",
             "created_at",
         )
-        read_only_fields = ("prefix", "last_used_at", "revoked_at", "created_at")
+        read_only_fields = (
+            "prefix",
+            "previous_until",
+            "last_used_at",
+            "last_used_from",
+            "revoked_at",
+            "created_at",
+        )
 
     def get_fields(self) -> dict[str, Any]:
         """The projects come from the app above."""
@@ -91,6 +117,17 @@ class ApiTokenSerializer(serializers.ModelSerializer[ApiToken]):
             raise serializers.ValidationError(_("This time has passed."))
         return value
 
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """One end, however it is said."""
+        days = attrs.pop("expires_in_days", None)
+        if days is not None and attrs.get("expires_at") is not None:
+            raise serializers.ValidationError(
+                {"expires_in_days": _("Give one of expires_at and expires_in_days.")}
+            )
+        if days is not None:
+            attrs["expires_at"] = timezone.now() + timedelta(days=days)
+        return attrs
+
 
 class NewTokenSerializer(ApiTokenSerializer):
     """A token just made, with its secret; null when the answer is a repeat."""
@@ -101,11 +138,23 @@ class NewTokenSerializer(ApiTokenSerializer):
         fields = (*ApiTokenSerializer.Meta.fields, "secret")  # type: ignore[assignment]
 
 
+class RotationSerializer(serializers.Serializer[Any]):
+    """How long the old secret shall work beside the new one."""
+
+    overlap_seconds = serializers.IntegerField(
+        required=False,
+        default=0,
+        min_value=0,
+        max_value=int(MAX_OVERLAP.total_seconds()),
+        help_text=_("The old secret works for so long; 0 ends it at once."),
+    )
+
+
 class MeSerializer(serializers.ModelSerializer[User]):
     """Who calls, and what they may do."""
 
     is_superuser = serializers.BooleanField(
-        source="sees_everything", help_text=_("Admin of every project.")
+        source="rules_everything", help_text=_("Admin of every project.")
     )
     # Not as the model has it: most people have no address, and "" is none.
     email = serializers.CharField(read_only=True)
@@ -121,6 +170,7 @@ class MeSerializer(serializers.ModelSerializer[User]):
             "last_name",
             "email",
             "is_superuser",
+            "is_auditor",
             "roles",
             "token",
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, cast
 
 from django.db.models import Model, QuerySet
@@ -23,15 +24,18 @@ from apps.access.api.serializers import (
     MembershipSerializer,
     MeSerializer,
     NewTokenSerializer,
+    RotationSerializer,
     SavedFilterSerializer,
 )
 from apps.access.errors import RoleRequired
 from apps.access.models import ApiToken, AuditRecord, Membership, SavedFilter
 from apps.access.services import (
+    NewToken,
     create_token,
     delete_filter,
     rename_filter,
     revoke_token,
+    rotate_token,
     save_filter,
     set_role,
 )
@@ -91,10 +95,30 @@ class TokenViewSet(ReadViewSet[ApiToken]):
             scopes=values["scopes"],
             project=values["project"],
             expires_at=values.get("expires_at"),
+            allowed_networks=values.get("allowed_networks", []),
         )
+        return self._shown_once(made, status.HTTP_201_CREATED)
+
+    @extend_schema(
+        summary="Give a token a new secret",
+        description="The secret is in this answer only. The old one works for the overlap.",
+        request=RotationSerializer,
+        responses=NewTokenSerializer,
+    )
+    @action(detail=True, methods=["post"])
+    @idempotent
+    def rotate(self, request: Request, pk: str) -> Response:
+        """The token and its new secret; 409 when the token has ended."""
+        token = self.get_object()
+        asked = RotationSerializer(data=request.data)
+        asked.is_valid(raise_exception=True)
+        overlap = timedelta(seconds=asked.validated_data["overlap_seconds"])
+        made = rotate_token(actor=self.person, token=token, overlap=overlap)
+        return self._shown_once(made, status.HTTP_200_OK)
+
+    def _shown_once(self, made: NewToken, http_status: int) -> Response:
         data = {**self.get_serializer(made.token).data, "secret": made.secret}
-        headers = {"Cache-Control": "no-store"}
-        return Response(data, status=status.HTTP_201_CREATED, headers=headers)
+        return Response(data, status=http_status, headers={"Cache-Control": "no-store"})
 
     @extend_schema(summary="Revoke a token", request=None, responses=ApiTokenSerializer)
     @action(detail=True, methods=["post"])

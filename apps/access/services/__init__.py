@@ -1,6 +1,7 @@
 """What this app does for all others: the audit trail, roles, tokens, the first admin."""
 
 from apps.access.services.audit import changes, mask, record, snapshot
+from apps.access.services.clients import client_address, parsed_address, stands_in
 from apps.access.services.filters import (
     clean_query,
     delete_filter,
@@ -23,23 +24,32 @@ from apps.access.services.roles import (
     project_ids,
     projects_by_role,
     require_role,
+    role_to_read,
 )
 from apps.access.services.tokens import (
+    MAX_NETWORKS,
+    MAX_OVERLAP,
     NewToken,
+    checked_networks,
     create_token,
     find_token,
     known_areas,
     revoke_token,
+    rotate_token,
     touch_token,
 )
 from apps.access.services.viewing import may_read_trail, person_of, projects_of
 
 __all__ = [
     "ALL",
+    "MAX_NETWORKS",
+    "MAX_OVERLAP",
     "AllProjects",
     "NewToken",
     "changes",
+    "checked_networks",
     "clean_query",
+    "client_address",
     "create_token",
     "current_request_id",
     "delete_filter",
@@ -51,6 +61,7 @@ __all__ = [
     "known_areas",
     "mask",
     "may_read_trail",
+    "parsed_address",
     "password_was_set",
     "person_of",
     "project_id_of",
@@ -62,9 +73,12 @@ __all__ = [
     "request_id_scope",
     "require_role",
     "revoke_token",
+    "role_to_read",
+    "rotate_token",
     "save_filter",
     "set_role",
     "snapshot",
+    "stands_in",
     "touch_token",
     "usable_request_id",
 ]

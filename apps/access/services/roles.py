@@ -30,14 +30,14 @@ ALL: Final = AllProjects()
 
 def project_ids(user: object, *, at_least: Role = Role.VIEWER) -> frozenset[int] | AllProjects:
     """Ids of the projects where ``user`` has the role or a higher one. One query, or none."""
-    if not isinstance(user, User) or not user.is_active:
+    if not isinstance(user, User) or not user.is_active or _is_beyond(user, at_least):
         return frozenset()
     if user.sees_everything:
         return ALL
     limit = user.acting_token.project_id if user.acting_token is not None else None
-    if user.is_superuser:
+    if user.is_superuser or user.is_auditor:
         return frozenset() if limit is None else frozenset({limit})
-    held = Membership.objects.filter(user_id=user.pk, role__in=Role.at_least(at_least))
+    held = Membership.objects.living().filter(user_id=user.pk, role__in=Role.at_least(at_least))
     if limit is not None:
         held = held.filter(project_id=limit)
     return frozenset(held.values_list("project_id", flat=True))
@@ -45,10 +45,10 @@ def project_ids(user: object, *, at_least: Role = Role.VIEWER) -> frozenset[int]
 
 def projects_by_role(user: object) -> dict[Role, frozenset[int] | AllProjects]:
     """``project_ids`` for every role. One query, or none."""
-    if not isinstance(user, User) or user.is_superuser or not user.is_active:
+    if not isinstance(user, User) or user.is_superuser or user.is_auditor or not user.is_active:
         return {role: project_ids(user, at_least=role) for role in Role}
     limit = user.acting_token.project_id if user.acting_token is not None else None
-    held = Membership.objects.filter(user_id=user.pk)
+    held = Membership.objects.living().filter(user_id=user.pk)
     if limit is not None:
         held = held.filter(project_id=limit)
     rows = list(held.values_list("project_id", "role"))
@@ -63,7 +63,7 @@ def has_role(user: object, project_id: int | None, role: Role) -> bool:
 
     What belongs to no project is for those who see everything.
     """
-    if not isinstance(user, User) or not user.is_active:
+    if not isinstance(user, User) or not user.is_active or _is_beyond(user, role):
         return False
     if user.sees_everything:
         return True
@@ -72,16 +72,27 @@ def has_role(user: object, project_id: int | None, role: Role) -> bool:
     limit = user.acting_token.project_id if user.acting_token is not None else None
     if limit is not None and limit != project_id:
         return False
-    if user.is_superuser:
+    if user.is_superuser or user.is_auditor:
         return True
-    return Membership.objects.filter(
-        user_id=user.pk, project_id=project_id, role__in=Role.at_least(role)
-    ).exists()
+    return (
+        Membership.objects.living()
+        .filter(user_id=user.pk, project_id=project_id, role__in=Role.at_least(role))
+        .exists()
+    )
+
+
+def role_to_read(user: object, role: Role) -> Role:
+    """``role``, which reading something asks for; of auditors nothing above viewer is asked."""
+    return Role.VIEWER if isinstance(user, User) and user.is_auditor else role
 
 
 def has_role_somewhere(user: object, role: Role) -> bool:
     """Whether there is any project where ``user`` has ``role`` or a higher one."""
     return bool(project_ids(user, at_least=role))
+
+
+def _is_beyond(user: User, role: Role) -> bool:
+    return user.is_auditor and role != Role.VIEWER
 
 
 def require_role(user: object, project_id: int | None, role: Role) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import ipaddress
 import secrets
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -15,7 +16,14 @@ from django.db.models import Model, Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from apps.access.errors import InvalidScopes, ScopeTooWide, TokenRevoked
+from apps.access.errors import (
+    InvalidNetworks,
+    InvalidScopes,
+    RoleRequired,
+    ScopeTooWide,
+    TokenExpired,
+    TokenRevoked,
+)
 from apps.access.models import ApiToken, User
 from apps.access.services.audit import record
 from apps.access.states import MAX_SCOPES, SCOPE_PATTERN, scopes_within
@@ -25,6 +33,9 @@ _PREFIX_ALPHABET: Final = "abcdefghijkmnpqrstuvwxyz23456789"
 _PREFIX_LENGTH: Final = 10
 # How stale last_used_at may be; writing it at every call would make each read a write.
 USE_RESOLUTION: Final = timedelta(minutes=1)
+# A rotation that leaves the old secret good for longer would be none.
+MAX_OVERLAP: Final = timedelta(days=30)
+MAX_NETWORKS: Final = 64
 _NO_DIGEST: Final = hashlib.sha256(b"").hexdigest()
 
 
@@ -50,15 +61,24 @@ def create_token(
     scopes: Sequence[str],
     project: Model | None = None,
     expires_at: datetime | None = None,
+    allowed_networks: Sequence[str] = (),
 ) -> NewToken:
     """Make a token for ``user``; the secret ``cy_<prefix>_<secret>`` is returned only now.
 
     ``scopes`` are ``"<area>:read"`` or ``"<area>:write"`` (see ``known_areas``; write includes
-    read). Raises ``InvalidScopes``, and ``ScopeTooWide`` when the actor itself acts through a
-    token that may do less.
+    read). ``allowed_networks`` is where it works from, as CIDR; none means everywhere. Raises
+    ``InvalidScopes``, ``InvalidNetworks``, and ``ScopeTooWide`` when the actor itself acts
+    through a token that may do less.
     """
     checked = _checked_scopes(scopes)
-    _refuse_wider(actor, scopes=checked, project=project, expires_at=expires_at)
+    networks = checked_networks(allowed_networks)
+    wanted = ApiToken(
+        scopes=checked,
+        project_id=None if project is None else project.pk,
+        expires_at=expires_at,
+        allowed_networks=networks,
+    )
+    _refuse_wider(actor, wanted)
     prefix = "".join(secrets.choice(_PREFIX_ALPHABET) for _position in range(_PREFIX_LENGTH))
     secret = secrets.token_urlsafe(32)
     token = ApiToken.objects.create(
@@ -69,15 +89,56 @@ def create_token(
         digest=_digest(secret),
         scopes=checked,
         expires_at=expires_at,
+        allowed_networks=networks,
     )
     record(
         actor=actor,
         action="access.create_token",
         obj=token,
         project=project,
-        after={"name": name, "user_id": user.pk, "scopes": checked, "expires_at": expires_at},
+        after={
+            "name": name,
+            "user_id": user.pk,
+            "scopes": checked,
+            "expires_at": expires_at,
+            "allowed_networks": networks,
+        },
     )
     return NewToken(token, f"cy_{prefix}_{secret}")
+
+
+@transaction.atomic
+def rotate_token(
+    *, actor: User, token: ApiToken, overlap: timedelta = timedelta(0), now: datetime | None = None
+) -> NewToken:
+    """Give the token a new secret; the old one works for ``overlap`` more, at most 30 days.
+
+    Only its own person may: the secret acts for them. Raises ``RoleRequired``, ``TokenRevoked``,
+    ``TokenExpired``, and ``ScopeTooWide`` as ``create_token`` does.
+    """
+    at = now or timezone.now()
+    locked = ApiToken.objects.select_for_update().get(pk=token.pk)
+    if locked.user_id != actor.pk:
+        raise RoleRequired
+    if locked.revoked_at is not None:
+        raise TokenRevoked
+    if not locked.usable(at):
+        raise TokenExpired
+    _refuse_wider(actor, locked)
+    overlap = min(max(overlap, timedelta(0)), MAX_OVERLAP)
+    secret = secrets.token_urlsafe(32)
+    locked.previous_digest = locked.digest if overlap else ""
+    locked.previous_until = at + overlap if overlap else None
+    locked.digest = _digest(secret)
+    locked.save(update_fields=["digest", "previous_digest", "previous_until"])
+    record(
+        actor=actor,
+        action="access.rotate_token",
+        obj=locked,
+        project=locked.project_id,
+        after={"previous_until": locked.previous_until},
+    )
+    return NewToken(locked, f"cy_{locked.prefix}_{secret}")
 
 
 @transaction.atomic
@@ -90,8 +151,10 @@ def revoke_token(*, actor: User | None, token: ApiToken, now: datetime | None = 
     record(actor=actor, action="access.revoke_token", obj=token, project=token.project_id)
 
 
-def find_token(presented: str) -> ApiToken | None:
+def find_token(presented: str, *, now: datetime | None = None) -> ApiToken | None:
     """The token whose secret was presented, whether still usable or not; None for a wrong one.
+
+    A secret from before the last rotation is wrong once its time is over.
 
     Takes the same steps for an unknown prefix as for a wrong secret, so that the time of the
     answer does not tell them apart.
@@ -102,15 +165,40 @@ def find_token(presented: str) -> ApiToken | None:
     if kind == "cy" and len(prefix) <= 16 and prefix.isascii() and prefix.isalnum():
         token = ApiToken.objects.select_related("user").filter(prefix=prefix).first()
     expected = token.digest if token is not None else _NO_DIGEST
-    matches = hmac.compare_digest(expected, _digest(secret))
-    return token if matches and secret else None
+    before = (token.previous_digest if token is not None else "") or _NO_DIGEST
+    given = _digest(secret)
+    matches = hmac.compare_digest(expected, given)
+    matches_before = hmac.compare_digest(before, given)
+    if token is None or not secret:
+        return None
+    until = token.previous_until
+    lives = until is not None and (now or timezone.now()) < until
+    return token if matches or (matches_before and lives) else None
 
 
-def touch_token(token: ApiToken, *, now: datetime) -> None:
-    """Note that the token was used, to the minute."""
+def touch_token(token: ApiToken, *, now: datetime, address: str = "") -> None:
+    """Note that the token was used, and from where; at most once a minute."""
     stale = Q(last_used_at=None) | Q(last_used_at__lt=now - USE_RESOLUTION)
     if token.last_used_at is None or token.last_used_at < now - USE_RESOLUTION:
-        ApiToken.objects.filter(stale, pk=token.pk).update(last_used_at=now)
+        used = {"last_used_at": now, "last_used_from": address[:45]}
+        ApiToken.objects.filter(stale, pk=token.pk).update(**used)
+
+
+def checked_networks(networks: Sequence[str]) -> list[str]:
+    """As they are stored, each once. Raises ``InvalidNetworks``."""
+    if len(networks) > MAX_NETWORKS:
+        raise InvalidNetworks(fields={"allowed_networks": [_("These are too many networks.")]})
+    checked, wrong = [], []
+    for text in networks:
+        try:
+            checked.append(str(ipaddress.ip_network(text)))
+        except ValueError:
+            wrong.append(text[:60])
+    if wrong:
+        message = _("No networks: %(networks)s. Write them as 10.20.0.0/16.")
+        text = message % {"networks": ", ".join(wrong)}
+        raise InvalidNetworks(fields={"allowed_networks": [text]})
+    return list(dict.fromkeys(checked))
 
 
 def _digest(secret: str) -> str:
@@ -134,15 +222,26 @@ def _checked_scopes(scopes: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(scopes))
 
 
-def _refuse_wider(
-    actor: User, *, scopes: list[str], project: Model | None, expires_at: datetime | None
-) -> None:
+def _refuse_wider(actor: User, wanted: ApiToken) -> None:
     holder = actor.acting_token
     if holder is None:
         return
-    if not scopes_within(scopes, holder.scopes):
+    if not scopes_within(wanted.scopes, holder.scopes):
         raise ScopeTooWide
-    if holder.project_id is not None and (project is None or project.pk != holder.project_id):
+    if holder.project_id is not None and wanted.project_id != holder.project_id:
         raise ScopeTooWide
-    if holder.expires_at is not None and (expires_at is None or expires_at > holder.expires_at):
+    end = wanted.expires_at
+    if holder.expires_at is not None and (end is None or end > holder.expires_at):
         raise ScopeTooWide
+    if holder.allowed_networks and not _networks_within(wanted, holder):
+        raise ScopeTooWide
+
+
+def _networks_within(wanted: ApiToken, holder: ApiToken) -> bool:
+    outer = [ipaddress.ip_network(each) for each in holder.allowed_networks]
+    inner = [ipaddress.ip_network(each) for each in wanted.allowed_networks]
+    # Of two versions none lies within the other, and Python refuses the question.
+    return bool(inner) and all(
+        any(each.version == one.version and each.subnet_of(one) for one in outer)  # type: ignore[arg-type]
+        for each in inner
+    )

@@ -7,7 +7,7 @@ from typing import cast
 from django.http import HttpRequest
 
 from apps.access.models import User
-from apps.access.services.roles import AllProjects, projects_by_role
+from apps.access.services.roles import AllProjects, projects_by_role, role_to_read
 from apps.access.states import Role
 
 _ROLES = "_projects_by_role"
@@ -32,4 +32,4 @@ def may_read_trail(request: HttpRequest) -> bool:
     person = person_of(request)
     if person is None or not person.is_active or not person.is_staff:
         return False
-    return bool(projects_of(request, Role.ADMIN))
+    return bool(projects_of(request, role_to_read(person, Role.ADMIN)))

@@ -1,7 +1,12 @@
 """Every write of this app, and what daemons follow it with."""
 
 from apps.configcenter.engine.kinds import Found, Kind, Problem, Unreadable, all_kinds, register
-from apps.configcenter.services.activating import activate, deactivate, revert
+from apps.configcenter.services.activating import (
+    activate,
+    deactivate,
+    revert,
+    tell_all_followers,
+)
 from apps.configcenter.services.following import PLATFORM, Active, Follower
 from apps.configcenter.services.kinds import (
     errors_of,
@@ -42,5 +47,6 @@ __all__ = [
     "revert",
     "save_version",
     "shown_by",
+    "tell_all_followers",
     "try_data",
 ]

@@ -179,6 +179,11 @@ def _switch(
     return activation
 
 
+def tell_all_followers() -> None:
+    """A project was deleted or restored: whoever follows configurations looks at them again."""
+    KindSerial.objects.update(serial=F("serial") + 1)
+
+
 def _raise_serial(kind: str) -> None:
     if not KindSerial.objects.filter(kind=kind).update(serial=F("serial") + 1):
         KindSerial.objects.get_or_create(kind=kind)

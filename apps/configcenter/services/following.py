@@ -173,7 +173,10 @@ class Follower:
         if self._project_id is not None:
             rows = rows.filter(project_id=self._project_id)
         wanted = dict[int, tuple[int, int | None]]()
-        for pk, owner, active_id in rows.values_list("pk", "project_id", "active_id"):
+        names = ("pk", "project_id", "active_id", "project__deleted_at")
+        for pk, owner, active, deleted_at in rows.values_list(*names):
+            # Of a deleted project nothing runs; once it is restored, all runs as before.
+            active_id = active if deleted_at is None else None
             project_id = owner or PLATFORM
             state = self._states.get(project_id)
             if active_id != (state.tried if state is not None else None):

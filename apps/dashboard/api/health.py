@@ -11,7 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
-from apps.access.api.permissions import InsideScopes, SuperuserOnly
+from apps.access.api.permissions import InsideScopes, SeesEverything
 from apps.dashboard.backlog import backlog
 from apps.dashboard.failures import FailureView, Part, State, failure_view
 from apps.dashboard.probes import probe
@@ -74,7 +74,7 @@ class PartsSerializer(serializers.Serializer[Any]):
 class PartsView(ApiView):
     """How every server and process is, and what hangs on it."""
 
-    permission_classes = (InsideScopes, SuperuserOnly)
+    permission_classes = (InsideScopes, SeesEverything)
 
     @extend_schema(operation_id="health_parts_retrieve", responses=PartsSerializer)
     def get(self, request: Request) -> Response:

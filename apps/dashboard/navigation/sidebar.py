@@ -44,6 +44,7 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
             ("jobs.Run", "directions_run"),
             ("jobs.PlannedRun", "event"),
             ("jobs.Host", "storage"),
+            ("jobs.DeletedJob", "delete"),
             ("queuestats.FailedRequest", "report"),
             ("queuestats.QueueState", "stacks"),
         ],
@@ -117,6 +118,7 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
             ("projects.Build", "construction"),
             ("projects.Image", "deployed_code"),
             ("projects.Delivery", "webhook"),
+            ("projects.DeletedProject", "folder_delete"),
         ],
     ),
     (

@@ -20,6 +20,7 @@ from unfold.decorators import display
 
 from apps.access.admin import ProjectScopedAdmin
 from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.deleted import RestorableAdmin
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.errors import DomainError
 from apps.access.states import Role
@@ -102,7 +103,7 @@ FIELDSETS = (
 
 
 @admin.register(Job)
-class JobAdmin(JobActions, ProjectScopedAdmin):
+class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     """What to run. Editors change it, operators start it."""
 
     form = JobForm

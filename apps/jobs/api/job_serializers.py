@@ -25,7 +25,7 @@ from apps.jobs.api.job_fields import (
 from apps.jobs.api.serializers import ArgumentsField
 from apps.jobs.engine.retry import validate_retry_rules
 from apps.jobs.errors import JobNameTaken
-from apps.jobs.models import OPTIONS, Job, job_contradictions
+from apps.jobs.models import OPTIONS, DeletedJob, Job, job_contradictions
 from apps.jobs.models.execution_rules import (
     validate_command,
     validate_environment,
@@ -208,3 +208,14 @@ class CloneSerializer(serializers.Serializer[Any]):
         validators=[validate_line],
         help_text=_("Without it the job's own with (copy), (copy 2) and so on."),
     )
+
+
+class DeletedJobSerializer(serializers.ModelSerializer[DeletedJob]):
+    """A deleted job, and how long it can be restored."""
+
+    ends_at = serializers.DateTimeField(read_only=True, help_text=_("When it is deleted for good."))
+
+    class Meta:
+        model = DeletedJob
+        fields = ("id", "project", "name", "deleted_at", "deleted_by", "ends_at")
+        read_only_fields = fields

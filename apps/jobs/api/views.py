@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework import status
@@ -17,9 +18,13 @@ from apps.access.states import Role
 from apps.jobs import services
 from apps.jobs.api.filters import JobFilter
 from apps.jobs.api.job_files import JobFilesMixin
-from apps.jobs.api.job_serializers import CloneSerializer, JobSerializer
+from apps.jobs.api.job_serializers import (
+    CloneSerializer,
+    DeletedJobSerializer,
+    JobSerializer,
+)
 from apps.jobs.api.runs import JobRunsMixin
-from apps.jobs.models import Job
+from apps.jobs.models import DeletedJob, Job
 
 
 class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
@@ -34,6 +39,7 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
         "resume": Role.OPERATOR,
         "stop": Role.OPERATOR,
         "clone": Role.EDITOR,
+        "restore": Role.EDITOR,
         "import_file": Role.EDITOR,
     }
 
@@ -46,8 +52,29 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
         return services.update_job(job=obj, values=values, actor=self.person)
 
     def delete_object(self, obj: Job) -> None:
-        """One call; a job that has runs stays, with 409."""
+        """One call; a job with a run that has not ended stays, with 409."""
         services.delete_job(job=obj, actor=self.person)
+
+    def get_queryset(self) -> QuerySet[Job]:
+        """Jobs; where one is restored, the deleted ones too."""
+        if self.action == "restore":
+            self.queryset = Job.all_objects.select_related("project", "image")
+        if self.action == "deleted":
+            self.queryset = DeletedJob.objects.filter(deleted_at__isnull=False)
+        return super().get_queryset()
+
+    @extend_schema(summary="Deleted jobs", responses=DeletedJobSerializer(many=True))
+    @action(detail=False, methods=["get"], filterset_class=None)
+    def deleted(self, request: Request) -> Response:
+        """The newest first, until they are deleted for good."""
+        page = self.paginate_queryset(self.get_queryset())
+        return self.get_paginated_response(DeletedJobSerializer(page, many=True).data)
+
+    @extend_schema(request=None, responses=JobSerializer)
+    @action(detail=True, methods=["post"])
+    def restore(self, request: Request, pk: str | None = None) -> Response:
+        """A deleted job is there again, its schedule begins anew. 409 when its name is taken."""
+        return self.answer(services.restore_job(job=self.get_object(), actor=self.person))
 
     @extend_schema(request=CloneSerializer, responses={201: JobSerializer})
     @action(detail=True, methods=["post"])

@@ -1,7 +1,14 @@
 """Jobs, their schedules and links, their runs, and the hosts of runs."""
 
 from apps.jobs.models.host import Host
-from apps.jobs.models.job import MAX_CONCURRENCY, MAX_SPEED, Job, JobLink, job_contradictions
+from apps.jobs.models.job import (
+    MAX_CONCURRENCY,
+    MAX_SPEED,
+    DeletedJob,
+    Job,
+    JobLink,
+    job_contradictions,
+)
 from apps.jobs.models.options import OPTIONS, DownloaderKind, DownloadPolicy, contradictions
 from apps.jobs.models.run import Run, RunCommand, RunMove
 from apps.jobs.models.timing import PlannedRun, Schedule
@@ -11,6 +18,7 @@ __all__ = [
     "MAX_CONCURRENCY",
     "MAX_SPEED",
     "OPTIONS",
+    "DeletedJob",
     "DownloadPolicy",
     "DownloaderKind",
     "Host",

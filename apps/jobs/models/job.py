@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 from django.core.exceptions import ValidationError
@@ -18,6 +18,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import pgettext_lazy
 
+from apps.access.models import Restorable
 from apps.jobs.arguments import check_arguments
 from apps.jobs.models.execution import ExecutionOptions
 from apps.jobs.models.execution_rules import (
@@ -34,7 +35,7 @@ from apps.jobs.models.options import (
     contradictions,
 )
 from apps.jobs.models.timing import TimingOptions
-from apps.jobs.querysets import JobLinkQuerySet, JobQuerySet
+from apps.jobs.querysets import JobLinkQuerySet, JobManager, JobQuerySet
 from apps.jobs.states import Condition, MisfirePolicy, OverlapPolicy
 from apps.projects.models import Project
 from yardkit.protocol import DownloaderSettings
@@ -49,7 +50,7 @@ SPIDER_SETTINGS: Final = {
 }
 
 
-class Job(TimingOptions, ExecutionOptions, DownloadOptions):
+class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
     """What to run, with which arguments, and how its pages are fetched."""
 
     project = models.ForeignKey(
@@ -101,7 +102,8 @@ class Job(TimingOptions, ExecutionOptions, DownloadOptions):
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)
     updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
-    objects = JobQuerySet.as_manager()
+    objects: ClassVar = JobManager["Job"]()
+    all_objects = JobQuerySet["Job"].as_manager()
 
     class Meta:
         verbose_name = _("job")
@@ -110,6 +112,8 @@ class Job(TimingOptions, ExecutionOptions, DownloadOptions):
         constraints = [
             models.UniqueConstraint(
                 fields=["project", "name"],
+                # What is deleted and may be restored does not keep its name from others.
+                condition=Q(deleted_at=None),
                 name="jobs_job_name_once_per_project",
                 violation_error_message=_("A job of this name already exists in the project."),
             ),
@@ -136,6 +140,11 @@ class Job(TimingOptions, ExecutionOptions, DownloadOptions):
         super().clean()
         if errors := job_contradictions(self.judged()):
             raise ValidationError(errors)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is deleted, or its project is: nothing of it starts."""
+        return self.deleted_at is not None or self.project.deleted_at is not None
 
     def judged(self) -> dict[str, Any]:
         """What ``job_contradictions`` looks at."""
@@ -170,6 +179,18 @@ class Job(TimingOptions, ExecutionOptions, DownloadOptions):
 def job_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
     """What is wrong with several fields together, by the field to change."""
     return {**contradictions(values), **execution_contradictions(values)}
+
+
+class DeletedJob(Job):
+    """The deleted jobs, as a list of its own; those of deleted projects come back with these."""
+
+    objects = JobQuerySet["DeletedJob"].as_manager()  # type: ignore[assignment]
+
+    class Meta:
+        proxy = True
+        verbose_name = _("deleted job")
+        verbose_name_plural = _("deleted jobs")
+        ordering = ["-deleted_at", "-id"]
 
 
 class JobLink(models.Model):

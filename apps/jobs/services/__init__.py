@@ -1,7 +1,8 @@
 """Every write of this app."""
 
+from apps.jobs.services.deleting import delete_job, purge_jobs, restore_job
 from apps.jobs.services.hosts import beat_host, forget_host, register_host, switch_host
-from apps.jobs.services.jobs import clone_job, create_job, delete_job, update_job
+from apps.jobs.services.jobs import clone_job, create_job, update_job
 from apps.jobs.services.lifecycle import (
     acknowledge,
     freeze_run,
@@ -71,6 +72,7 @@ __all__ = [
     "pause_run",
     "place_runs",
     "plan_due",
+    "purge_jobs",
     "queue_run",
     "reap_lost_runs",
     "reap_when_steady",
@@ -79,6 +81,7 @@ __all__ = [
     "remove_link",
     "restart_here",
     "restart_run",
+    "restore_job",
     "resume_job",
     "resume_run",
     "retry_if_wanted",

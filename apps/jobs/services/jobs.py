@@ -10,19 +10,20 @@ from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
-from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.access.services import changes, has_role, record, snapshot
 from apps.access.states import Role
-from apps.jobs.errors import JobHasRuns, JobNameTaken, SecretsUnreadable
+from apps.jobs.errors import JobNameTaken, SecretsUnreadable
 from apps.jobs.models import Job
 from apps.jobs.services.links import add_link
 from apps.jobs.services.schedules import sync_schedule
 from yardkit.secretbox import SecretError
 
 # A clone has its own.
-_OWN: Final = frozenset({"id", "name", "enabled", "created_at", "updated_at"})
+_OWN: Final = frozenset(
+    {"id", "name", "enabled", "created_at", "updated_at", "deleted_at", "deleted_by"}
+)
 _COPY = re.compile(r" \(copy(?: [0-9]{1,6})?\)$")
 _MOST_COPIES: Final = 1000
 
@@ -123,19 +124,6 @@ def free_name(name: str, taken: set[str]) -> str:
         if offered not in taken:
             return offered
     raise JobNameTaken
-
-
-@transaction.atomic
-def delete_job(*, job: Job, actor: User | None) -> None:
-    """Delete a job that never ran.
-
-    Raises:
-        JobHasRuns: it has runs, which are the record of what was done.
-    """
-    if job.runs.exists():
-        raise JobHasRuns(_("Job %(name)s has runs; disable it instead.") % {"name": job.name})
-    record(actor=actor, action="jobs.delete_job", obj=job, before=snapshot(job))
-    job.delete()
 
 
 def _scheduled(job: Job, now: datetime | None) -> None:

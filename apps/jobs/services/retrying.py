@@ -25,7 +25,7 @@ def retry_if_wanted(run: Run, *, now: datetime) -> Run | None:
     job = run.job
     if run.state not in (RunState.FAILED, RunState.LOST, RunState.CANCELLED):
         return None
-    if not job.retry_rules or not job.enabled or run.host == "":
+    if not job.retry_rules or not job.enabled or job.is_gone or run.host == "":
         return None
     try:
         rules = read_rules(job.retry_rules)

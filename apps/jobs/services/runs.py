@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.jobs.errors import JobDisabled, MoveRefused, RunNotActive
+from apps.jobs.errors import JobDeleted, JobDisabled, MoveRefused, RunNotActive
 from apps.jobs.models import Job, Run, RunMove
 from apps.jobs.services.asking import ask
 from apps.jobs.services.moves import move
@@ -47,13 +47,17 @@ def start_run(
     instead of the job's own. ``reason``: noted with the run's first move.
 
     Raises:
+        JobDeleted: somebody has deleted it meanwhile.
         JobDisabled: the job is switched off.
         JobRunning: a run of it is active, and only one may be (seed S1.13).
         TooManyWaiting: it would be queued, and as many as may wait do so already.
     """
     # Two starts at once must not both find the job idle. Runs may be added under this lock, by the
     # end of one of its runs: else that would wait for us here, and we for its run below.
-    job.refresh_from_db(from_queryset=Job.objects.select_for_update(no_key=True))
+    try:
+        job.refresh_from_db(from_queryset=Job.objects.select_for_update(no_key=True))
+    except Job.DoesNotExist as error:
+        raise JobDeleted from error
     if not job.enabled:
         raise JobDisabled(_("Job %(name)s is disabled.") % {"name": job.name})
     run = queue_run(

@@ -27,7 +27,7 @@ def sync_schedule(*, job: Job, now: datetime) -> Schedule | None:
         schedule, _created = Schedule.objects.select_for_update().get_or_create(
             job=job, defaults={"cron": "", "time_zone": job.time_zone, "planned_through": now}
         )
-    runs = bool(job.cron) and job.enabled
+    runs = bool(job.cron) and job.enabled and not job.is_gone
     asleep = schedule.next_at is None
     if runs is not asleep and (schedule.cron, schedule.time_zone) == (job.cron, job.time_zone):
         return schedule

@@ -25,6 +25,7 @@ from apps.access.admin.base import (
     projects_of,
 )
 from apps.access.admin.confirm import confirmed
+from apps.access.admin.deleted import RestorableAdmin
 from apps.access.errors import DomainError
 from apps.access.models import Membership
 from apps.access.states import Role
@@ -34,8 +35,8 @@ from apps.projects.admin.webhook import webhook_page
 from apps.projects.engine.signatures import new_secret
 from apps.projects.models import Project
 from apps.projects.services import (
+    delete_project,
     refresh_images,
-    refuse_default,
     reveal_webhook_secret,
     rotate_webhook_secret,
 )
@@ -57,7 +58,7 @@ class MemberInline(ProjectScopedInline):
 
 
 @admin.register(Project)
-class ProjectAdmin(ProjectScopedAdmin):
+class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
     """Made and deleted by superusers, kept by the project's admins."""
 
     form = ProjectForm
@@ -279,9 +280,9 @@ class ProjectAdmin(ProjectScopedAdmin):
     # --- who may what ---------------------------------------------------------------------------
 
     def has_add_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """A new project is nobody's yet, so only who sees everything may make one."""
+        """A new project is nobody's yet, so only who rules everything may make one."""
         person = person_of(request)
-        return person is not None and person.sees_everything
+        return person is not None and person.rules_everything
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Like making one."""
@@ -296,6 +297,5 @@ class ProjectAdmin(ProjectScopedAdmin):
         return dict(self.prepopulated_fields)
 
     def delete_model(self, request: HttpRequest, obj: Model) -> None:
-        """Not the default project."""
-        refuse_default(obj)
-        super().delete_model(request, obj)
+        """By the service; not the default project."""
+        delete_project(actor=person_of(request), project=cast(Project, obj))

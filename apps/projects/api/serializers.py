@@ -7,7 +7,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
-from apps.projects.models import Project, validate_networks
+from apps.projects.models import DeletedProject, Project, validate_networks
 from apps.projects.models.validators import validate_webhook_secret
 from apps.projects.services.webhook_setup import webhook_address
 from apps.runtime.api import SecretCharField
@@ -67,6 +67,22 @@ class ProjectSerializer(serializers.ModelSerializer[Project]):
         )
         read_only_fields = ("created_at", "updated_at")
         extra_kwargs = {"build_script": {"trim_whitespace": False}}
+
+    def validate_name(self, value: str) -> str:
+        """Of no other project; deleted ones have left theirs free."""
+        return self._free("name", value)
+
+    def validate_slug(self, value: str) -> str:
+        """The same."""
+        return self._free("slug", value)
+
+    def _free(self, name: str, value: str) -> str:
+        others = Project.objects.filter(**{name: value})
+        if isinstance(self.instance, Project):
+            others = others.exclude(pk=self.instance.pk)
+        if others.exists():
+            raise serializers.ValidationError(_("Another project has this already."), "unique")
+        return value
 
     def get_git_password_set(self, project: Project) -> bool:
         """Without opening it."""
@@ -146,3 +162,14 @@ class RefreshedSerializer(serializers.Serializer[Any]):
     differ = serializers.ListField(
         child=serializers.CharField(), help_text=_("listed with another digest, so not followed")
     )
+
+
+class DeletedProjectSerializer(serializers.ModelSerializer[DeletedProject]):
+    """A deleted project, and how long it can be restored."""
+
+    ends_at = serializers.DateTimeField(read_only=True, help_text=_("When it is deleted for good."))
+
+    class Meta:
+        model = DeletedProject
+        fields = ("id", "name", "slug", "deleted_at", "deleted_by", "ends_at")
+        read_only_fields = fields

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
@@ -17,14 +18,20 @@ from apps.access.states import Role
 from apps.projects import services
 from apps.projects.api.serializers import (
     ConnectionSerializer,
+    DeletedProjectSerializer,
     ProjectSerializer,
     RefreshedSerializer,
     TagPreviewSerializer,
     TagQuestionSerializer,
     WebhookSerializer,
 )
-from apps.projects.models import Project
-from apps.projects.services import change_project, create_project, delete_project
+from apps.projects.models import DeletedProject, Project
+from apps.projects.services import (
+    change_project,
+    create_project,
+    delete_project,
+    restore_project,
+)
 from apps.projects.services.webhook_setup import setup_texts, webhook_address
 
 
@@ -35,7 +42,7 @@ class ProjectViewSet(WriteViewSet[Project]):
     serializer_class = ProjectSerializer
     filterset_fields = ("slug", "name")
     required_roles = {
-        **dict.fromkeys(("create", "update", "partial_update", "destroy"), Role.ADMIN),
+        **dict.fromkeys(("create", "update", "partial_update", "destroy", "restore"), Role.ADMIN),
         "preview_tag": Role.VIEWER,
         "refresh_images": Role.OPERATOR,
         "test_connection": Role.EDITOR,
@@ -50,7 +57,7 @@ class ProjectViewSet(WriteViewSet[Project]):
 
     def check_role_for_input(self, serializer: BaseSerializer[Project]) -> None:
         """A new project is nobody's yet."""
-        if not self.person.sees_everything:
+        if not self.person.rules_everything:
             raise RoleRequired
 
     def project_of_input(self, values: Any) -> int | None:
@@ -66,10 +73,35 @@ class ProjectViewSet(WriteViewSet[Project]):
         return change_project(actor=self.person, project=obj, values=values)
 
     def delete_object(self, obj: Project) -> None:
-        """By the service; like making one, for those who see everything."""
-        if not self.person.sees_everything:
+        """By the service; like making one, for superusers."""
+        if not self.person.rules_everything:
             raise RoleRequired
         delete_project(actor=self.person, project=obj)
+
+    def get_queryset(self) -> QuerySet[Project]:
+        """Projects; where one is restored, the deleted ones too."""
+        if self.action == "restore":
+            self.queryset = Project.all_objects.all()
+        if self.action == "deleted":
+            self.queryset = DeletedProject.objects.filter(deleted_at__isnull=False)
+        return super().get_queryset()
+
+    @extend_schema(summary="Deleted projects", responses=DeletedProjectSerializer(many=True))
+    @action(detail=False, methods=["get"], filterset_fields=())
+    def deleted(self, request: Request) -> Response:
+        """The newest first, until they are deleted for good; for those who see everything."""
+        page = self.paginate_queryset(self.get_queryset())
+        return self.get_paginated_response(DeletedProjectSerializer(page, many=True).data)
+
+    @extend_schema(request=None, responses=ProjectSerializer)
+    @action(detail=True, methods=["post"])
+    def restore(self, request: Request, pk: str | None = None) -> Response:
+        """A deleted project is there again with all that is in it. 409 when its name is taken."""
+        project = self.get_object()
+        if not self.person.rules_everything:
+            raise RoleRequired
+        restore_project(actor=self.person, project=project)
+        return self.answer(Project.objects.get(pk=project.pk))
 
     @extend_schema(request=None, responses=ConnectionSerializer)
     @action(detail=True, methods=["post"], url_path="test-connection")

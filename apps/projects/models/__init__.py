@@ -4,6 +4,7 @@ from apps.projects.models.build import Build, Delivery, Image
 from apps.projects.models.project import (
     DEFAULT_SLUG,
     DEFAULT_TAG_TEMPLATE,
+    DeletedProject,
     Project,
     validate_networks,
 )
@@ -12,6 +13,7 @@ __all__ = [
     "DEFAULT_SLUG",
     "DEFAULT_TAG_TEMPLATE",
     "Build",
+    "DeletedProject",
     "Delivery",
     "Image",
     "Project",

@@ -8,9 +8,11 @@ from typing import ClassVar, Final
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from apps.access.models import Restorable
 from apps.projects.models.validators import (
     validate_branch,
     validate_build_arguments,
@@ -21,7 +23,7 @@ from apps.projects.models.validators import (
     validate_tag_template,
     validate_username,
 )
-from apps.projects.querysets import ProjectQuerySet
+from apps.projects.querysets import ProjectManager, ProjectQuerySet
 from apps.runtime.fields import SecretTextField
 
 DEFAULT_SLUG = "default"
@@ -163,14 +165,13 @@ class BuildOptions(models.Model):
         abstract = True
 
 
-class Project(GitOptions, BuildOptions):
+class Project(Restorable, GitOptions, BuildOptions):
     """A body of crawling work with its own members, code and images (seed S1.1)."""
 
-    name = models.CharField(_("name"), max_length=100, unique=True)
+    name = models.CharField(_("name"), max_length=100)
     slug = models.SlugField(
         _("slug"),
         max_length=50,
-        unique=True,
         help_text=_("Short name for addresses and queues: letters, digits, hyphens."),
     )
     description = models.TextField(_("description"), blank=True, default="", max_length=10_000)
@@ -187,15 +188,43 @@ class Project(GitOptions, BuildOptions):
     created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
     updated_at = models.DateTimeField(_("updated at"), auto_now=True)
 
-    objects = ProjectQuerySet.as_manager()
+    objects: ClassVar = ProjectManager["Project"]()
+    all_objects = ProjectQuerySet["Project"].as_manager()
 
     class Meta:
         verbose_name = _("project")
         verbose_name_plural = _("projects")
         ordering: ClassVar = ["name"]
+        constraints: ClassVar = [
+            # What is deleted and may be restored does not keep its names from others.
+            models.UniqueConstraint(
+                fields=["name"],
+                condition=Q(deleted_at=None),
+                name="projects_project_name_once",
+                violation_error_message=_("A project of this name already exists."),
+            ),
+            models.UniqueConstraint(
+                fields=["slug"],
+                condition=Q(deleted_at=None),
+                name="projects_project_slug_once",
+                violation_error_message=_("A project of this slug already exists."),
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name
+
+    def clean(self) -> None:
+        """Names that other projects have; deleted ones have left theirs free."""
+        super().clean()
+        others = Project.objects.exclude(pk=self.pk)
+        errors = {
+            name: _("Another project has this already.")
+            for name in ("name", "slug")
+            if others.filter(**{name: getattr(self, name)}).exists()
+        }
+        if errors:
+            raise ValidationError(errors)
 
     def has_secret(self, name: str) -> bool:
         """Whether the secret field ``name`` is set, without opening it."""
@@ -205,3 +234,15 @@ class Project(GitOptions, BuildOptions):
     def networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
         """``allowed_networks`` parsed."""
         return [ipaddress.ip_network(entry) for entry in self.allowed_networks]
+
+
+class DeletedProject(Project):
+    """The deleted projects, as a list of its own."""
+
+    objects = ProjectQuerySet["DeletedProject"].as_manager()  # type: ignore[assignment]
+
+    class Meta:
+        proxy = True
+        verbose_name = _("deleted project")
+        verbose_name_plural = _("deleted projects")
+        ordering: ClassVar = ["-deleted_at", "-id"]

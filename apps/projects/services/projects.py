@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Model, ProtectedError
+from django.db.models import Model
 
 from apps.access.models import User
 from apps.access.services import changes, record, snapshot
 from apps.projects.engine.signatures import new_secret
-from apps.projects.errors import DefaultProjectStays, ProjectInUse
+from apps.projects.errors import DefaultProjectStays
 from apps.projects.models import DEFAULT_SLUG, Project
 
 
@@ -42,20 +42,6 @@ def change_project(*, actor: User | None, project: Project, values: Mapping[str,
         project.save(update_fields=[*values, "updated_at"])
         record(actor=actor, action="projects.change_project", obj=project, before=old, after=new)
     return project
-
-
-@transaction.atomic
-def delete_project(*, actor: User | None, project: Project) -> None:
-    """Delete an empty project.
-
-    Raises ``DefaultProjectStays``, or ``ProjectInUse`` when something still belongs to it.
-    """
-    refuse_default(project)
-    record(actor=actor, action="projects.delete_project", obj=project, before=snapshot(project))
-    try:
-        project.delete()
-    except ProtectedError as error:
-        raise ProjectInUse from error
 
 
 @transaction.atomic

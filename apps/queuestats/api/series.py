@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
-from apps.access.api.permissions import InsideScopes, SuperuserOnly
+from apps.access.api.permissions import InsideScopes, SeesEverything
 from apps.access.models import User
 from apps.projects.models import Project
 from apps.queuestats.models import LABEL_CHARACTERS, SeriesKind
@@ -128,7 +128,7 @@ class PointsView(ApiView):
 class PlatformSeriesView(ApiView):
     """What is counted and measured of the platform: queues, daemons, agents, hosts."""
 
-    permission_classes = (InsideScopes, SuperuserOnly)
+    permission_classes = (InsideScopes, SeesEverything)
 
     @extend_schema(operation_id="series_retrieve", responses=SeriesListSerializer)
     def get(self, request: Request) -> Response:
@@ -139,7 +139,7 @@ class PlatformSeriesView(ApiView):
 class PlatformPointsView(ApiView):
     """A series of the platform over time, for a chart."""
 
-    permission_classes = (InsideScopes, SuperuserOnly)
+    permission_classes = (InsideScopes, SeesEverything)
 
     @extend_schema(
         operation_id="series_points_retrieve",

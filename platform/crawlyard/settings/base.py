@@ -163,6 +163,11 @@ if METRICS_TOKEN and len(METRICS_TOKEN) < 16:
 # Networks whose clients may scrape it without any.
 METRICS_FROM = networks("METRICS_FROM", env.list("METRICS_FROM", default=[]))
 
+# --- deletion ---------------------------------------------------------------------------------
+
+# Deleted projects and jobs can be restored for so long.
+DELETED_DAYS = env.int("DELETED_DAYS", default=30, minimum=1, maximum=3650)
+
 # --- projects, webhooks, builds ---------------------------------------------------------------
 
 # As git servers reach this installation; what the pages show as the address of a webhook.
@@ -367,6 +372,11 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 X_FRAME_OPTIONS = "DENY"
 BEHIND_TLS = env.bool("BEHIND_TLS", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_TLS
+# Whose X-Forwarded-For and X-Forwarded-Proto are believed; of all others the address counts.
+TRUSTED_PROXIES = networks(
+    "TRUSTED_PROXIES",
+    env.list("TRUSTED_PROXIES", default=["127.0.0.1", "::1"] if BEHIND_TLS else []),
+)
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 

@@ -40,7 +40,8 @@ class Command(BaseCommand):
             log_config=None,
             log_level=settings.LOG_LEVEL.lower(),
             access_log=False,
-            proxy_headers=settings.BEHIND_TLS,
+            # The application asks TRUSTED_PROXIES itself, whichever server runs it.
+            proxy_headers=False,
             # Open websockets must not hold up the end: pages reconnect by themselves.
             timeout_graceful_shutdown=1,
             server_header=False,

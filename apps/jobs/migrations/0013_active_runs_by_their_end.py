@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('jobs', '0011_runs_of_persons_and_ends'),
+        ('jobs', '0012_restorable'),
         ('projects', '0005_validators'),
     ]
 

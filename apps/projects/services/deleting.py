@@ -1,0 +1,96 @@
+"""Projects are deleted, restored for a while, and then deleted for good."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+from django.utils import timezone
+
+from apps.access.errors import NotDeleted
+from apps.access.models import User
+from apps.access.services import record, snapshot
+from apps.configcenter.services import tell_all_followers
+from apps.projects.errors import ProjectInUse, ProjectNameTaken
+from apps.projects.events import project_deleted, project_restored
+from apps.projects.models import Build, Delivery, Image, Project
+from apps.projects.services.projects import refuse_default
+
+logger = logging.getLogger(__name__)
+
+
+@transaction.atomic
+def delete_project(*, actor: User | None, project: Project, now: datetime | None = None) -> None:
+    """Hide a project and all that is in it, and stop what goes on there by itself.
+
+    It can be restored for ``DELETED_DAYS``. Raises ``DefaultProjectStays``, and ``ProjectInUse``
+    while a build or a run has not ended.
+    """
+    refuse_default(project)
+    at = now or timezone.now()
+    if Build.objects.active().filter(project=project).exists():
+        raise ProjectInUse
+    by = actor.get_username() if actor is not None else ""
+    if not Project.objects.filter(pk=project.pk).update(deleted_at=at, deleted_by=by):
+        return
+    before = snapshot(project)
+    project.deleted_at, project.deleted_by = at, by
+    project_deleted.send(sender=Project, project=project, now=at)
+    tell_all_followers()
+    record(actor=actor, action="projects.delete_project", obj=project, before=before)
+
+
+@transaction.atomic
+def restore_project(*, actor: User | None, project: Project, now: datetime | None = None) -> None:
+    """Show a project again, with all that is in it, and let its schedules and rules go on.
+
+    Raises ``NotDeleted``, and ``ProjectNameTaken`` when another has its name or slug by now.
+    """
+    at = now or timezone.now()
+    try:
+        with transaction.atomic():
+            deleted = Project.all_objects.filter(pk=project.pk, deleted_at__isnull=False)
+            restored = deleted.update(deleted_at=None, deleted_by="")
+    except IntegrityError as error:
+        raise ProjectNameTaken from error
+    if not restored:
+        raise NotDeleted
+    found = Project.objects.get(pk=project.pk)
+    project_restored.send(sender=Project, project=found, now=at)
+    tell_all_followers()
+    record(actor=actor, action="projects.restore_project", obj=found)
+
+
+def purge_projects(*, now: datetime) -> int:
+    """Delete for good what was deleted longer than ``DELETED_DAYS`` ago; how many projects.
+
+    A project that other apps still keep something of stays hidden, and the log says of what: what
+    was collected is not thrown away unasked.
+    """
+    old = Project.all_objects.filter(deleted_at__lt=now - timedelta(days=settings.DELETED_DAYS))
+    purged = 0
+    for project in old.order_by("pk"):
+        try:
+            _purge(project)
+        except ProtectedError as error:
+            held = Counter(type(each)._meta.label for each in error.protected_objects)
+            what = ", ".join(f"{count} {label}" for label, count in sorted(held.items()))
+            logger.warning("deleted project %s is kept: it still has %s", project.slug, what)
+        except IntegrityError:
+            logger.warning("deleted project %s is kept: it still has rows", project.slug)
+        else:
+            purged += 1
+    return purged
+
+
+@transaction.atomic
+def _purge(project: Project) -> None:
+    Delivery.objects.filter(project=project).delete()
+    Image.objects.filter(project=project).delete()
+    Build.objects.filter(project=project).delete()
+    record(actor=None, action="projects.purge_project", obj=project, before={"slug": project.slug})
+    project.delete()
