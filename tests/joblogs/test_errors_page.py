@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from apps.access.states import Role
 from apps.joblogs.models import ErrorGroup
+from apps.joblogs.queries import sees_stream
 from apps.joblogs.services import close_log_store
 from apps.jobs.models import Run
 from tests.access.factories import enter, make_superuser, make_user
@@ -140,3 +141,15 @@ def test_a_log_has_a_page_that_leads_to_whose_it_is(run: Run) -> None:
         assert client.get(f"/logs/{stream}").status_code == 404
     stranger = enter(make_user(roles={make_job().project: Role.ADMIN}))
     assert stranger.get(f"/logs/run:{run.pk}").status_code == 404
+
+
+def test_a_run_that_goes_while_its_log_is_opened_is_not_found(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seen_and_gone(user: object, stream: str) -> bool:
+        seen = sees_stream(user, stream)
+        run.delete()
+        return seen
+
+    monkeypatch.setattr("apps.joblogs.pages.log.sees_stream", seen_and_gone)
+    assert enter(make_superuser()).get(f"/logs/{run.stream}").status_code == 404

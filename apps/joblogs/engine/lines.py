@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
 from apps.joblogs.engine.fingerprints import fingerprint
+from apps.joblogs.engine.moments import microseconds, moment_of
 from yardkit.log_lines import one_line
 from yardkit.protocol import LogRecord
 
@@ -57,12 +58,22 @@ class Line(NamedTuple):
     """A line as it is stored."""
 
     seq: int
-    at: datetime
+    # Since 1970. Lines come by the thousand, and a datetime costs as much as all the rest of one.
+    micros: int
     level: str
     source: str
     text: str
     # Of errors: what is alike in all of their kind; else "".
     fingerprint: str = ""
+
+    @property
+    def at(self) -> datetime:
+        """When it was written."""
+        return moment_of(self.micros)
+
+
+# What a named tuple does itself, without its own function for each of them.
+_line: Final[Callable[[tuple[int, int, str, str, str, str]], Line]] = partial(tuple.__new__, Line)
 
 
 class BadLines(ValueError):
@@ -99,10 +110,9 @@ def read_lines(records: Sequence[LogRecord], now: datetime) -> list[Line]:
             and oldest <= seconds <= newest
             and 1 <= seq <= BIGGEST_SEQ
         ):
-            source = _source(record.source)
+            source = _source(record.source[:SOURCE_CHARACTERS])
             kind = fingerprint(source, text) if level in ERRORS else ""
-            at = datetime.fromtimestamp(seconds, UTC)
-            found.append(Line(seq, at, level, source, text, kind))
+            found.append(_line((seq, round(1e6 * seconds), level, source, text, kind)))
         else:
             found.append(read_line(record, now))
     return found
@@ -113,13 +123,13 @@ def read_line(record: LogRecord, now: datetime) -> Line:
     if not 1 <= record.seq <= BIGGEST_SEQ:
         raise BadLines(f"line {record.seq}: lines count from 1")
     text = record.text[:SHIPPED_LONGEST]
-    at, source = moment(record.at, now), record.source
+    micros, source = moment(record.at, now), record.source
     level = known_level(record.level)
     if not level:
         whole = _WHOLE.fullmatch(text)
         own = _own_time(whole, now) if whole is not None else None
         if whole is not None and own is not None:
-            at, source, text = own, whole["source"], whole["text"]
+            micros, source, text = microseconds(own), whole["source"], whole["text"]
         beginning = whole or _BEGINNING.match(text)
         if beginning is not None:
             level = known_level(beginning["level"])
@@ -128,9 +138,9 @@ def read_line(record: LogRecord, now: datetime) -> Line:
     text = harmless(text)
     if len(text) > LONGEST_TEXT or len(record.text) > SHIPPED_LONGEST:
         text = text[:LONGEST_TEXT] + CUT_MARK
-    source = _source(source)
+    source = _source(source[:SOURCE_CHARACTERS])
     kind = fingerprint(source, text) if level in ERRORS else ""
-    return Line(record.seq, at, level, source, text, kind)
+    return Line(record.seq, micros, level, source, text, kind)
 
 
 def harmless(text: str) -> str:
@@ -146,7 +156,7 @@ def harmless(text: str) -> str:
 
 @lru_cache(1000)
 def _source(text: str) -> str:
-    """Few of them come with most lines."""
+    """Few of them come with most lines. Given cut: a thousand long ones would be remembered."""
     return harmless(text)[:SOURCE_CHARACTERS]
 
 
@@ -159,10 +169,10 @@ def known_level(word: str) -> str:
     return upper if upper in LEVELS else ""
 
 
-def moment(seconds: float, now: datetime) -> datetime:
-    """Unix seconds as a time; ``now`` for what no clock says."""
+def moment(seconds: float, now: datetime) -> int:
+    """Unix seconds as microseconds; those of ``now`` for what no clock says."""
     oldest, newest = _limits(now)
-    return datetime.fromtimestamp(seconds, UTC) if oldest <= seconds <= newest else now
+    return round(1e6 * seconds) if oldest <= seconds <= newest else microseconds(now)
 
 
 @lru_cache(4)

@@ -18,7 +18,10 @@ def log_page(request: HttpRequest, stream: str) -> HttpResponse:
     if not sees_stream(request.user, stream):
         raise Http404
     kind, pk = owner_of(stream)
-    owner = owners_of([stream])[stream]
+    owner = owners_of([stream]).get(stream)
+    if owner is None:
+        # Deleted this very moment.
+        raise Http404
     job = Job.objects.filter(pk=owner.job).first() if owner.job else None
     if kind == "run":
         back = reverse("dashboard:run", args=[pk])

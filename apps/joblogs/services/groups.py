@@ -37,9 +37,9 @@ class Sightings:
         """One error."""
         kind = (owner.project, owner.job, line.fingerprint)
         first, last = self.first.get(kind), self.last.get(kind)
-        if first is None or line.at < first[0].at:
+        if first is None or line.micros < first[0].micros:
             self.first[kind] = line, owner
-        if last is None or line.at >= last[0].at:
+        if last is None or line.micros >= last[0].micros:
             self.last[kind] = line, owner
 
 

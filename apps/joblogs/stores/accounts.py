@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Final
@@ -15,9 +15,7 @@ from apps.joblogs.engine.lines import BIGGEST_SEQ, LEVELS, Line, harmless
 from apps.joblogs.engine.spans import Spans
 from apps.joblogs.stores.base import GAP_SECONDS, Batch
 
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 DAY: Final = 86_400_000_000
-MICROSECOND: Final = timedelta(microseconds=1)
 # As levels are stored; 0 says nothing of itself.
 LEVEL_NAMES: Final = ("", *LEVELS)
 LEVEL_NUMBERS: Final = {name: number for number, name in enumerate(LEVEL_NAMES)}
@@ -31,16 +29,6 @@ _MOST_FRESH: Final = 100
 _GAP: Final = int(GAP_SECONDS * 1_000_000)
 # Gaps seen so close to each other are waited for as one, where there are very many.
 _SLOT: Final = _GAP // 20
-
-
-def microseconds(at: datetime) -> int:
-    """Since 1970."""
-    return (at - EPOCH) // MICROSECOND
-
-
-def moment_of(micros: int) -> datetime:
-    """The reverse of ``microseconds``."""
-    return EPOCH + timedelta(microseconds=micros)
 
 
 def level_numbers(levels: Collection[str]) -> list[int]:
@@ -75,8 +63,7 @@ class Held:
         """
         if not lines:
             return
-        since = [line.at - EPOCH for line in lines]
-        ats = [(one.days * 86_400 + one.seconds) * 1_000_000 + one.microseconds for one in since]
+        ats = [line.micros for line in lines]
         to += zip(ats, repeat(self._execution), lines)
         self.first_at, self.last_at = min(ats), max(ats)
         by_level: dict[str, list[tuple[int, str]]] = defaultdict(list)

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from apps.configcenter.services import activate, save_version
 from apps.joblogs.engine.lines import Line
+from apps.joblogs.engine.moments import microseconds
 from apps.joblogs.services import log_store
 from apps.joblogs.stores.base import Batch
 from apps.jobs.models import Job, Run
@@ -215,7 +216,7 @@ def _lines_of(jobs: list[Job], start: int, whole: int) -> Batch:
     dice = random.Random(start)  # noqa: S311 - figures to look at
     lines = []
     for seq, at in enumerate(times(LINES_A_RUN, start, whole), 1):
-        lines.append(_line(seq, at, dice))
+        lines.append(_line(seq, microseconds(at), dice))
     return Batch(
         project=job.project_id,
         job=job.pk,
@@ -226,15 +227,15 @@ def _lines_of(jobs: list[Job], start: int, whole: int) -> Batch:
     )
 
 
-def _line(seq: int, at: datetime, dice: random.Random) -> Line:
+def _line(seq: int, micros: int, dice: random.Random) -> Line:
     page = dice.randrange(1_000_000)
     part = dice.random()
     if part < 0.02:
         text = f"cannot read the price of https://shop.example/item-{page}.html: KeyError: 'price'"
-        return Line(seq, at, "ERROR", "spider", text, f"{page % 500:016x}")
+        return Line(seq, micros, "ERROR", "spider", text, f"{page % 500:016x}")
     if part < 0.08:
-        return Line(seq, at, "WARNING", "spider", f"页面 {page} 没有价格, 稍后重试")
+        return Line(seq, micros, "WARNING", "spider", f"页面 {page} 没有价格, 稍后重试")
     text = (
         f"GET https://shop.example/item-{page}.html 200 in {page % 900} ms, 商品 {page % 97} 已保存"
     )
-    return Line(seq, at, "INFO", "yardspider", text)
+    return Line(seq, micros, "INFO", "yardspider", text)

@@ -7,7 +7,6 @@ figures. Between two portions the peer writes what the first has stored.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import random
@@ -81,13 +80,14 @@ def measure(task: Task) -> dict[str, Any]:
     """Portion by portion: ours, then the peer with the same rows."""
     from apps.joblogs.services import close_log_store, log_store, store_lines
     from crawlyard.benches.logs_peer import open_peer
+    from yardkit.collecting import spare_the_collector
     from yardkit.protocol import LogBatch, decode
 
     runs = _prepare()
     log_store()
     peer: Peer | None = open_peer(task.peer) if task.peer else None
-    gc.collect()
-    gc.freeze()
+    # As the ingester does.
+    spare_the_collector()
     ours, copied = Side(), Side()
     for bodies in _portions(runs, task.lines):
 

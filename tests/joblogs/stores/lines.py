@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from apps.joblogs.engine.lines import Line
+from apps.joblogs.engine.moments import microseconds
 from apps.joblogs.stores.base import Batch, LogStore, Search, StoredLine
 
 # Long enough ago that nobody waits for lines that have been overtaken.
@@ -26,7 +27,7 @@ def line(
 ) -> Line:
     """By default written ``seq`` seconds after ``LONG_AGO``."""
     at = LONG_AGO + seq * SECOND if at is None else at
-    return Line(seq, at, level, source, text or f"line {seq}", fingerprint)
+    return Line(seq, microseconds(at), level, source, text or f"line {seq}", fingerprint)
 
 
 def batch(

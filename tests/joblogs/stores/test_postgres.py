@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Iterator
 
@@ -95,6 +96,29 @@ def test_a_word_is_found_however_many_lines_have_it(
     assert seqs(more.lines) == [52, 51, 50]
     until = LONG_AGO + 10 * SECOND
     assert found(store, "morning", until=until) == list(range(9, 0, -1))
+
+
+def test_housekeeping_readies_what_was_written_for_searches(
+    stores: list[PostgresLogStore], logs_database: str
+) -> None:
+    store, dice = stores[0], random.Random(7)
+    store.setup()
+    # Each day holds more than 8 MB.
+    for day in range(2):
+        lines = [
+            line(n, " ".join(f"{dice.getrandbits(32):08x}" for _ in range(100)), at=at)
+            for n, at in enumerate((LONG_AGO + day * DAY + n * SECOND for n in range(6000)), 1)
+        ]
+        store.write([batch(lines, boot=f"b{day}")], now=LONG_AGO)
+    store.prune(now=LONG_AGO)
+    with psycopg.connect(logs_database, autocommit=True) as connection:
+        for name in ("lines_20261120", "lines_20261121"):
+            known = "SELECT reltuples FROM pg_class WHERE oid = %s::regclass"
+            assert connection.execute(known, (f"{SCHEMA}.{name}",)).fetchone() == (6000,)
+            # Nothing is left for it to do.
+            waiting = "SELECT gin_clean_pending_list(%s)"
+            assert connection.execute(waiting, (f"{SCHEMA}.{name}_words",)).fetchone() == (0,)
+    assert found(store, lines[4000].text.split()[50]) == [4001]
 
 
 def test_a_server_that_is_away_is_said_to_be_without_its_password() -> None:

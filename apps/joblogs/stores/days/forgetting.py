@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from apps.joblogs.stores.accounts import DAY, SILENT, moment_of
+from apps.joblogs.engine.moments import moment_of
+from apps.joblogs.stores.accounts import DAY, SILENT
 from apps.joblogs.stores.base import Usage
 from apps.joblogs.stores.days.session import SHIFT, Session, table
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
+from apps.joblogs.engine.moments import moment_of
 from apps.joblogs.engine.spans import Spans
 from apps.joblogs.stores.accounts import (
     DAY,
@@ -13,7 +14,6 @@ from apps.joblogs.stores.accounts import (
     MOST_MISSING,
     Progress,
     level_numbers,
-    moment_of,
 )
 from apps.joblogs.stores.base import GAP_SECONDS, Ref, StoredLine, StreamState
 from apps.joblogs.stores.days.session import SHIFT, Row, Session, table

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from apps.joblogs.engine.moments import microseconds, moment_of
 from apps.joblogs.engine.words import Phrase, phrases_of
-from apps.joblogs.stores.accounts import DAY, microseconds, moment_of
+from apps.joblogs.stores.accounts import DAY
 from apps.joblogs.stores.base import BadQuery, Found, Group, Search, StoredLine
 from apps.joblogs.stores.days.reading import Execution, line_of
 from apps.joblogs.stores.days.session import SHIFT, Row, Session, table

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import TypeVar
 
-from apps.joblogs.stores.accounts import level_numbers, microseconds
+from apps.joblogs.engine.moments import microseconds
+from apps.joblogs.stores.accounts import level_numbers
 from apps.joblogs.stores.base import Found, Group, Ref, Search, StoredLine, StreamState, Usage
 from apps.joblogs.stores.days import forgetting, reading, searching
 from apps.joblogs.stores.days.forgetting import PORTION

@@ -7,7 +7,6 @@ from typing import Any
 
 from apps.joblogs.engine.lines import Line
 from apps.joblogs.engine.words import words_of
-from apps.joblogs.stores.accounts import microseconds
 from apps.joblogs.stores.base import Ref, StoredLine
 from apps.joblogs.stores.elastic.connection import Answer, Operation
 from apps.joblogs.stores.elastic.ledger import Execution, Ledger, size_of
@@ -22,7 +21,7 @@ def create_line(index: str, ledger: Ledger, execution: Execution, line: Line) ->
     """The operation that stores a line unless it is there."""
     document: dict[str, Any] = {
         "@timestamp": line.at.isoformat(),
-        "at": microseconds(line.at),
+        "at": line.micros,
         "project": ledger.project,
         "job": ledger.job,
         "stream": ledger.stream,

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from elasticsearch.dsl import A, Q, Search
 
-from apps.joblogs.stores.accounts import SILENT, microseconds, moment_of
+from apps.joblogs.engine.moments import microseconds, moment_of
+from apps.joblogs.stores.accounts import SILENT
 from apps.joblogs.stores.base import Usage
 from apps.joblogs.stores.elastic.connection import OK, Answer, Connection, Operation
 from apps.joblogs.stores.elastic.ledger import Ledger, day_of

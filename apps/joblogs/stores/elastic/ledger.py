@@ -17,7 +17,8 @@ from itertools import groupby
 from typing import Any, Final
 
 from apps.joblogs.engine.lines import Line
-from apps.joblogs.stores.accounts import MOST_MISSING, Incoming, microseconds, moment_of
+from apps.joblogs.engine.moments import microseconds, moment_of
+from apps.joblogs.stores.accounts import MOST_MISSING, Incoming
 from apps.joblogs.stores.base import GAP_SECONDS, Ref, StreamState
 from apps.joblogs.stores.elastic import spans
 from apps.joblogs.stores.elastic.spans import Span
@@ -160,7 +161,7 @@ class Ledger:
     def _count(self, lines: Sequence[Line]) -> None:
         self.lines += len(lines)
         self.bytes += sum(size_of(line) for line in lines)
-        times = [microseconds(line.at) for line in lines]
+        times = [line.micros for line in lines]
         first, last = min(times), max(times)
         self.first_at = first if self.first_at is None else min(first, self.first_at)
         self.last_at = last if self.last_at is None else max(last, self.last_at)

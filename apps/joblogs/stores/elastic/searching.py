@@ -11,8 +11,9 @@ import msgspec
 from elasticsearch.dsl import A, Q
 from elasticsearch.dsl import Search as Query
 
+from apps.joblogs.engine.moments import microseconds, moment_of
 from apps.joblogs.engine.words import Phrase, phrases_of
-from apps.joblogs.stores.accounts import as_stored, microseconds, moment_of
+from apps.joblogs.stores.accounts import as_stored
 from apps.joblogs.stores.base import BadQuery, Found, Group, Search, StoredLine
 from apps.joblogs.stores.elastic.connection import Answer, Connection
 from apps.joblogs.stores.elastic.documents import stored_line

@@ -259,6 +259,8 @@ class _Day:
                 found += sorted((pk for (pk,) in rows), reverse=True)
         self.session.execute("SET LOCAL enable_bitmapscan = off")
         self.session.execute("SET LOCAL enable_indexscan = on")
+        if not found:
+            return []
         return self._joined(
             f"SELECT {_LINE} FROM lines_{self.name} l WHERE l.id = ANY(?)",  # noqa: S608 - names of our own
             [found[:limit]],

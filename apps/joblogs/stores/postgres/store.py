@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from apps.joblogs.stores.accounts import gathered, microseconds
+from apps.joblogs.engine.moments import microseconds
+from apps.joblogs.stores.accounts import gathered
 from apps.joblogs.stores.base import Batch
 from apps.joblogs.stores.days.session import Session
 from apps.joblogs.stores.days.store import DayStore
-from apps.joblogs.stores.postgres import writing
+from apps.joblogs.stores.postgres import tidying, writing
 from apps.joblogs.stores.postgres.pool import WAIT_SECONDS, Cursor, Pool
 from apps.joblogs.stores.postgres.schema import SETUP_LOCK, TABLES
 from apps.joblogs.stores.postgres.session import PostgresSession
@@ -24,8 +25,6 @@ class PostgresLogStore(DayStore):
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
         self._pool = Pool(url, wait_seconds=wait_seconds)
         self._numbers = writing.Numbers()
-        # Lines written since it was looked at how much the server knows of its tables.
-        self._unknown = 0
 
     def setup(self) -> None:
         """See ``LogStore.setup``."""
@@ -56,6 +55,11 @@ class PostgresLogStore(DayStore):
         """See ``LogStore.write``."""
         incoming, micros = gathered(batches), microseconds(now)
         return self._pool.run(lambda cursor: writing.write(cursor, incoming, micros, self._numbers))
+
+    def prune(self, *, now: datetime) -> None:
+        """See ``LogStore.prune``."""
+        super().prune(now=now)
+        self._pool.run(tidying.tidy)
 
     def _reading(self, work: Callable[[Session], T]) -> T:
         return self._pool.run(lambda cursor: work(PostgresSession(cursor)), reading=True)

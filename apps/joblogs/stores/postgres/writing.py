@@ -18,7 +18,7 @@ from apps.joblogs.stores.accounts import (
 )
 from apps.joblogs.stores.days.session import MASK, SHIFT, table
 from apps.joblogs.stores.postgres.pool import Cursor
-from apps.joblogs.stores.postgres.schema import NUMBERS, SCHEMA, SETUP_LOCK, of_day
+from apps.joblogs.stores.postgres.schema import NUMBERS, SETUP_LOCK, of_day
 
 # Rows are locked in this order, so that two who write do not wait for each other.
 _KNOWN: Final = """
@@ -47,16 +47,6 @@ _HOLD: Final = """
         first_at = least(holdings.first_at, excluded.first_at)
 """
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-
-# So many lines may be new to the server.
-MANY: Final = 20_000
-_PAGE: Final = 8192
-# Tables of days that have doubled, by 8 MB at least, since they were last looked at.
-_UNKNOWN: Final = """
-    SELECT relname FROM pg_class
-    WHERE relnamespace = %s::regnamespace AND relkind = 'r' AND relname LIKE 'lines_%%'
-      AND pg_relation_size(oid) > %s + 2 * %s::bigint * greatest(relpages, 0)
-"""
 
 # Lines of one block of COPY: the server stores it while the next one is made.
 _BLOCK: Final = 500
@@ -106,15 +96,6 @@ def write(cursor: Cursor, incoming: Sequence[Incoming], now: int, numbers: Numbe
         _copy(cursor, lines, lanes, numbers)
         cursor.executemany(_HOLD, sorted(rows))
     return len(lines)
-
-
-def make_known(cursor: Cursor) -> None:
-    """Have the server count tables that have grown: it chooses its ways by what it knows.
-
-    Its own watch over them comes too late for a table that is filled within minutes.
-    """
-    for (name,) in cursor.execute(_UNKNOWN, (SCHEMA, 8 * 1024 * 1024, _PAGE)).fetchall():
-        cursor.execute(f"ANALYZE (SKIP_LOCKED) {name}")
 
 
 def _executions(

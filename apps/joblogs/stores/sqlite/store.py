@@ -8,7 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from apps.joblogs.stores.accounts import gathered, microseconds
+from apps.joblogs.engine.moments import microseconds
+from apps.joblogs.stores.accounts import gathered
 from apps.joblogs.stores.base import Batch
 from apps.joblogs.stores.days.session import Session
 from apps.joblogs.stores.days.store import DayStore
