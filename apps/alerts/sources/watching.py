@@ -48,7 +48,7 @@ class Unseen:
 
 
 class NobodyWatches:
-    """No monitor lives: a worker finds it (``services.unwatched``), and the next monitor ends it."""
+    """No monitor lives: workers find it (``services.unwatched``), and the next monitor ends it."""
 
     name = "alerts.unwatched"
     title: object = _("no monitor lives")
