@@ -9,6 +9,7 @@ from celery import shared_task
 
 from apps.alerts.services.delivering import send_notices
 from apps.alerts.services.notices import SEND_TASK, forget_notices, wake_senders
+from apps.alerts.services.unwatched import open_if_unwatched
 from apps.runtime.queries import database_now
 
 logger = logging.getLogger(__name__)
@@ -22,8 +23,9 @@ def send(channel: int, **_later: Any) -> None:
 
 @shared_task(name="alerts.sweep_notices")
 def sweep_notices(**_later: Any) -> None:
-    """Wake a worker for each channel with notices that are due."""
+    """Wake a worker for each channel with notices that are due; see whether a monitor lives."""
     wake_senders(now=database_now())
+    open_if_unwatched(now=database_now())
 
 
 @shared_task(name="alerts.forget_notices")

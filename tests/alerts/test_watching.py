@@ -12,11 +12,12 @@ from django.utils import timezone
 from apps.alerts.engine.events import Happening, More, at_most
 from apps.alerts.models import Incident
 from apps.alerts.services import evaluating
+from apps.alerts.services.unwatched import open_if_unwatched
 from apps.alerts.sources import books, watching
 from apps.runtime.models import Daemon
 from tests.access.factories import make_project
-from tests.alerts.factories import make_incident
-from tests.alerts.rig import Conditions, Rig, use_rules, with_source
+from tests.alerts.factories import make_channel, make_incident
+from tests.alerts.rig import Conditions, Rig, told, use_rules, with_source
 from tests.jobs.factories import make_job
 from yardkit.clock import ManualClock
 
@@ -133,7 +134,42 @@ def test_more_runs_wait_than_are_told(
     now = timezone.now()
     for _number in range(3):
         Run.objects.create(job=make_job(), state="queued", created_at=now - timedelta(hours=1))
-    told: list[str] = []
+    found: list[str] = []
     with pytest.raises(More):
-        told.extend(each.id for each in runs.RunWaits().now(now))
-    assert len(told) == 2
+        found.extend(each.id for each in runs.RunWaits().now(now))
+    assert len(found) == 2
+
+
+def test_that_nobody_watches_is_found_by_a_worker_and_over_with_the_next_monitor() -> None:
+    make_channel(name="ops")
+    use_rules(builtin=True, defaults={"tell": ["ops"]})
+    now = timezone.now()
+    assert open_if_unwatched(now=now) == 0
+    assert open_if_unwatched(now=now + timedelta(seconds=55)) == 0
+    assert open_if_unwatched(now=now + timedelta(seconds=65)) == 0, "there never was a monitor"
+    row = Daemon.objects.create(
+        kind="monitor", name="one", boot="1", host="h", pid=1, beat_at=now - timedelta(seconds=5)
+    )
+    assert open_if_unwatched(now=now + timedelta(seconds=70)) == 0, "it lives"
+    Daemon.objects.update(beat_at=now - timedelta(seconds=30))
+    assert open_if_unwatched(now=now + timedelta(seconds=25)) == 0, "not for a minute"
+    for later in (75, 80):
+        open_if_unwatched(now=now + timedelta(seconds=later))
+    assert keys("nobody watches") == ["monitor"]
+    assert told() == [("opened", "ops")]
+    Daemon.objects.filter(pk=row.pk).update(beat_at=timezone.now())
+    rig = Rig(clock=ManualClock(now + timedelta(seconds=120)))
+    rig.run(60)
+    assert keys("nobody watches") == []
+    assert told() == [("opened", "ops"), ("recovered", "ops")]
+
+
+def test_after_an_outage_a_worker_waits_before_it_calls_monitors_dead() -> None:
+    use_rules(builtin=True)
+    now = timezone.now()
+    Daemon.objects.create(
+        kind="monitor", name="one", boot="1", host="h", pid=1, beat_at=now - timedelta(hours=1)
+    )
+    for later in (0, 30, 55):
+        assert open_if_unwatched(now=now + timedelta(seconds=later)) == 0
+    assert open_if_unwatched(now=now + timedelta(seconds=60)) == 1

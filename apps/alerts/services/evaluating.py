@@ -228,6 +228,9 @@ class Evaluator:
         else:
             why = self._ending(incident, scoped, look, gone, now)
         if why is None:
+            if scoped is not None and self._is_missed(incident, scoped, look):
+                # It may be over in a moment: nobody is told that it goes on.
+                return 0
             return self._follow(incident, scoped, now, hold)
         judged = look.well.get(_key_of(incident))
         with transaction.atomic():
@@ -261,15 +264,17 @@ class Evaluator:
             if key in look.well:
                 return Ending.WELL
             return Ending.GONE if key in gone else None
-        source = find_source(rule.event)
-        if source is None or not hasattr(source, "now"):
-            return None
-        if source.name in self._asker.cut:
-            # It may be among those that were not told.
-            return None
-        if (rule.name, scoped.project) not in look.asked or now - incident.seen_at < SETTLED:
+        if not self._is_missed(incident, scoped, look) or now - incident.seen_at < SETTLED:
             return None
         return Ending.WELL
+
+    def _is_missed(self, incident: Incident, scoped: Scoped, look: Look) -> bool:
+        """Whether it is a condition that its source would have listed at this look, and has not."""
+        key, rule = _key_of(incident), scoped.rule
+        if not rule.event or key in look.firing or key in look.pending:
+            return False
+        # Events are never asked for here; what is cut may be among those that were not told.
+        return (rule.name, scoped.project) in look.asked and rule.event not in self._asker.cut
 
     def _follow(self, incident: Incident, scoped: Scoped | None, now: datetime, hold: Hold) -> int:
         if scoped is None or not may_be_due(incident, scoped, now):

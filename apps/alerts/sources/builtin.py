@@ -106,6 +106,7 @@ RULES: Final = (
     _condition(
         "monitor blind", "alerts.unasked", _("the monitor cannot look at something"), 60, CRITICAL
     ),
+    _condition("nobody watches", "alerts.unwatched", _("no monitor lives"), 60, CRITICAL),
     _condition(
         "too much to watch",
         "alerts.cut",

@@ -13,6 +13,7 @@ from apps.alerts.engine.events import ConditionSource, Happening
 from apps.alerts.engine.rules import MOST_OPEN
 from apps.alerts.models import Incident
 from apps.alerts.sources.pages import list_page
+from apps.runtime.models import Daemon
 from apps.runtime.queries import database_now, live_daemons
 
 
@@ -44,6 +45,31 @@ class Unseen:
                     facts={"source": source, "monitor": f"{monitor.name} @ {monitor.host}"},
                     address="/admin/",
                 )
+
+
+class NobodyWatches:
+    """No monitor lives: workers find it (``services.unwatched``), and the next monitor ends it."""
+
+    name = "alerts.unwatched"
+    title: object = _("no monitor lives")
+    sentence: object = _("nobody watches: %(monitor)s was the last monitor that lived")
+    advice: object = _("Start run_monitor again; until then nothing else is found and nobody told.")
+    facts: tuple[str, ...] = ("monitor",)
+
+    def now(self, at: datetime) -> Iterator[Happening]:
+        """One, where there was a monitor once."""
+        if live_daemons(kind="monitor", now=database_now()).exists():
+            return
+        last = Daemon.objects.filter(kind="monitor").order_by("-beat_at").first()
+        if last is not None:
+            yield Happening(
+                id="monitor",
+                project=None,
+                key="monitor",
+                at=last.beat_at,
+                facts={"monitor": f"{last.name} @ {last.host}"},
+                address="/admin/",
+            )
 
 
 class RuleFull:
@@ -89,5 +115,6 @@ SOURCES: Final[tuple[ConditionSource, ...]] = (
         _("Mend what it tells already: the rest follows then."),
         said="cut",
     ),
+    NobodyWatches(),
     RuleFull(),
 )

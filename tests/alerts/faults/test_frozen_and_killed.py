@@ -11,11 +11,20 @@ from typing import Any
 
 import pytest
 
-from tests.alerts.faults.test_kills import AS_DAEMON, NEXT_LOOK, RULES, TROUBLE, Alone, done
+from tests.alerts.faults.test_kills import (
+    AS_DAEMON,
+    BOTH,
+    NEXT_LOOK,
+    RULES,
+    TROUBLE,
+    done,
+    place_on,
+    seconds_unwatched,
+)
 from tests.alerts.servers import json_reply, serving
 from tests.runtime.processes import Place, wait_for
 
-pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 
 # Longer than a lease.
 FROZEN_SECONDS = 12.0
@@ -69,13 +78,9 @@ def said(place: Place, code: str) -> Any:
     return json.loads(done(place.python(code)).splitlines()[-1])
 
 
-@pytest.fixture
-def place(tmp_path: Path, postgres_database: str) -> Place:
-    return Alone(
-        database_url=postgres_database,
-        broker_url=f"sqlite:///{tmp_path / 'broker.sqlite3'}",
-        folder=tmp_path,
-    )
+@pytest.fixture(params=BOTH)
+def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
+    return place_on(request.param, tmp_path, request)
 
 
 # Between two looks, and in a transaction that has the row of the lease.
@@ -94,9 +99,11 @@ def test_a_frozen_leader_and_another_tell_everything_once(place: Place, failpoin
         done(place.python(TROUBLE.format(number=0)))
         if not failpoint:
             os.kill(first.pid, signal.SIGSTOP)
+            stopped_at = time.time()
             done(place.python(TROUBLE.format(number=1)))
             time.sleep(FROZEN_SECONDS)
             wait_for(lambda: len(said(place, TOLD)) == 4, "the second evaluates")
+            print(f"{seconds_unwatched(place, stopped_at):.1f} s unwatched")
             os.kill(first.pid, signal.SIGCONT)
         else:
             time.sleep(FROZEN_SECONDS + 5)
