@@ -8,7 +8,6 @@ from django.conf import settings
 
 from apps.agents.center.gate import Gate
 from apps.agents.center.politeness.limits import Defaults, Rule, Rules
-from apps.agents.center.politeness.redis_shares import RedisShares
 from apps.agents.center.politeness.shares import HostShares
 from apps.agents.hosts.services import (
     forget_states,
@@ -35,6 +34,9 @@ def default_limits() -> Defaults:
 def host_shares() -> HostShares:
     """The store through which the centers share hosts."""
     if settings.REDIS_URL:
+        # Only here: every process reads this module, and the client takes a tenth of its start.
+        from apps.agents.center.politeness.redis_shares import RedisShares
+
         return RedisShares(settings.REDIS_URL, settings.REDIS_PREFIX)
     return DatabaseShares()
 

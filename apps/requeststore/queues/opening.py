@@ -8,8 +8,6 @@ from typing import Final
 from apps.requeststore.queues.base import RequestQueue
 from apps.requeststore.queues.broker_queue import BrokerQueue
 from apps.requeststore.queues.burying import BuryInBroker
-from apps.requeststore.queues.redis_list import RedisListQueue
-from apps.requeststore.queues.redis_server import shared_server
 from yardkit.broker.base import Broker
 
 # As ``engine.sharding.queue_of`` makes them: whose project the dead letters are.
@@ -41,6 +39,10 @@ def open_queue(
     connected before it is used. Raises ``BadSetting``.
     """
     if redis_url:
+        # Only here: its client takes a while to load, and many have no Redis.
+        from apps.requeststore.queues.redis_list import RedisListQueue
+        from apps.requeststore.queues.redis_server import shared_server
+
         bury = None
         if broker is not None:
             of_project = _OF_PROJECT.match(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from django.db import transaction
@@ -18,8 +18,10 @@ from apps.requeststore.errors import BadSample, NotFetched, TooManySamples
 from apps.requeststore.extraction import Page
 from apps.requeststore.extraction.page import absolute
 from apps.requeststore.models import SamplePage
-from yardkit.fetching import Fetched, Fetcher
 from yardkit.protocol import DownloaderSettings, DownloadRequest
+
+if TYPE_CHECKING:
+    from yardkit.fetching import Fetched
 
 MAX_BODY_BYTES: Final = 1024 * 1024
 MAX_SAMPLES: Final = 50
@@ -117,6 +119,9 @@ def fetch_page(*, project: Project, biz: Biz, url: str) -> Page:
 
 
 async def _fetched(settings: DownloaderSettings, url: str, headers: dict[str, str]) -> Fetched:
+    # Only here: it takes a quarter of a second, and every web process reads this module.
+    from yardkit.fetching import Fetcher
+
     fetcher = Fetcher(settings)
     try:
         return await fetcher.fetch(DownloadRequest(url=url, headers=headers))

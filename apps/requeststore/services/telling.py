@@ -13,7 +13,7 @@ import json
 import logging
 import uuid
 from datetime import datetime, timedelta
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from django.conf import settings
 from django.core.serializers.json import DjangoJSONEncoder
@@ -21,9 +21,11 @@ from django.db.models import F, Q
 
 from apps.requeststore.models import ScaleState
 from apps.requeststore.services.scaling import Advice
-from yardkit.fetching import Fetched, Fetcher
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 from yardkit.standard_webhooks import signed_headers
+
+if TYPE_CHECKING:
+    from yardkit.fetching import Fetched
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +91,9 @@ def _post(url: str, advice: Advice) -> str:
 
 
 async def _send(request: DownloadRequest) -> Fetched:
+    # Only here: it takes a quarter of a second, and every web process reads this module.
+    from yardkit.fetching import Fetcher
+
     fetcher = Fetcher(
         DownloaderSettings(
             concurrency=1,

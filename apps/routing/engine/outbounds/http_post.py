@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from apps.routing.engine.outbounds.base import (
     CLOSED,
@@ -24,8 +24,10 @@ from apps.routing.engine.outbounds.base import (
 )
 from apps.routing.engine.outbounds.parameters import Parameter, between, read, url_of
 from apps.routing.engine.rules import Outbound as Rule
-from yardkit.fetching import Fetched, Fetcher
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
+
+if TYPE_CHECKING:
+    from yardkit.fetching import Fetched, Fetcher
 
 IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 # They speak of the address, the login or the moment, and not of the message: what is wrong there
@@ -135,6 +137,9 @@ class HttpOutbound:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _send(self, work: Batch) -> list[Outcome]:
+        # Only here: it takes a quarter of a second, and every web process reads this module.
+        from yardkit.fetching import Fetcher
+
         # Made here, because it belongs to the loop of its thread.
         fetcher = self._fetcher = self._fetcher or Fetcher(self._downloader)
         waiting = list(reversed(self._groups(work.ready)))

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,9 +20,11 @@ import msgspec
 from apps.sources.engine.clients.base import BadAnswer
 from apps.sources.engine.errors import ApiFailed
 from apps.sources.engine.pacing import Pacer
-from yardkit.fetching import Fetched, Fetcher
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 from yardkit.spread import spread
+
+if TYPE_CHECKING:
+    from yardkit.fetching import Fetched
 
 T = TypeVar("T")
 
@@ -76,6 +78,9 @@ class Asker:
         patience: Patience,
         user_agent: str,
     ) -> None:
+        # Only here: it takes a quarter of a second, and every web process reads this module.
+        from yardkit.fetching import Fetcher
+
         self.account = account
         self.latency = 0.1
         self._rate = rate
