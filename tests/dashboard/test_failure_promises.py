@@ -108,7 +108,7 @@ def test_it_counts_what_hangs_on_a_process(
     part = next(each for each in parts if each.key == key)
     assert {fact.key: fact.number for fact in part.facts} == expected
     # None of its processes is there, and somebody needs it.
-    assert part.is_bad
+    assert part.state.is_bad
 
 
 def test_a_report_that_never_came_is_in_the_next_one() -> None:
