@@ -28,7 +28,7 @@ class Agent(models.Model):
 
     agent_id = models.CharField(_("agent id"), max_length=64, unique=True)
     name = models.CharField(_("name"), max_length=100, blank=True)
-    boot = models.CharField(max_length=32, blank=True)
+    boot = models.CharField(_("boot id"), max_length=32, blank=True)
     labels = models.JSONField(_("labels"), default=dict, blank=True)
     version = models.CharField(_("version"), max_length=40, blank=True)
     mode = models.CharField(
@@ -111,7 +111,9 @@ class Allocation(models.Model):
     secrets: they lie sealed in ``cookies``, as JSON.
     """
 
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="allocations")
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="allocations", verbose_name=_("project")
+    )
     owner = models.CharField(_("owner"), max_length=100)
     reply_to = models.CharField(max_length=200)
     policy = models.CharField(_("policy"), max_length=10)

@@ -120,7 +120,9 @@ class CenterCounter(models.Model):
 class FailedRequest(models.Model):
     """A request that failed for good, and why."""
 
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="+", verbose_name=_("project")
+    )
     owner = models.CharField(_("owner"), max_length=100)
     boot = models.CharField(max_length=32)
     seq = models.BigIntegerField()

@@ -29,7 +29,9 @@ from apps.sources.states import HarvestState, Reason, SourceActivity
 class Credential(models.Model):
     """What a record API asks of its callers; sources name it, and it is never shown again."""
 
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="+", verbose_name=_("project")
+    )
     name = models.CharField(_("name"), max_length=64, validators=[RegexValidator(rf"^{NAME}\Z")])
     username = SecretTextField(_("user name"))
     password = SecretTextField(_("password"))
@@ -61,7 +63,9 @@ class SourceState(models.Model):
     until ``leased_until``, and each of its writes names its ``generation``.
     """
 
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="+", verbose_name=_("project")
+    )
     name = models.CharField(_("source"), max_length=64)
     activity = models.CharField(
         _("activity"),
@@ -124,7 +128,9 @@ class Harvest(models.Model):
     ``bad_dates`` counts those among them whose date could not be read or lies in the future.
     """
 
-    project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
+    project = models.ForeignKey(
+        Project, on_delete=models.PROTECT, related_name="+", verbose_name=_("project")
+    )
     source = models.CharField(_("source"), max_length=64)
     state = models.CharField(
         _("state"), max_length=16, choices=HarvestState.choices, default=HarvestState.RUNNING

@@ -223,6 +223,9 @@ def texts_of(key: str) -> str:
         ("runner", run_services.WATCH_LEASE_SECONDS),
         ("runner", run_services.REAP_AFTER_SECONDS),
         ("router", LEASE_SECONDS),
+        # A second one notices that the first is silent.
+        ("beat", LIVE_SECONDS),
+        ("monitor", LIVE_SECONDS),
     ],
 )
 def test_the_seconds_of_the_texts_are_those_of_the_programs(part: str, seconds: float) -> None:

@@ -27,7 +27,7 @@ BOTH: Final = (
     " agents_hostrule agents_hoststate alerts_channel alerts_incident alerts_notice"
     " configcenter_configuration configcenter_configversion django_celery_beat_periodictask"
     " jobs_host jobs_job jobs_plannedrun joblogs_logpolicy projects_build projects_delivery"
-    " projects_image projects_project queuestats_failedrequest routing_routeditem"
+    " projects_image projects_project routing_routeditem"
     " runtime_daemon runtime_deadletter runtime_outboxmessage seeds_frontier seeds_resource"
     " seeds_resourcepool sources_credential sources_harvest"
 )
@@ -46,6 +46,7 @@ PAGES: Final = {
     "password_change",
     "projects_project_tags",
     "projects_project_webhook",
+    "queuestats_failedrequest_changelist",
     "queuestats_queue",
     "queuestats_queuestate_changelist",
     "requeststore_biz",
