@@ -8,15 +8,18 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 from django.test import Client
+from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from apps.access.states import Role
 from apps.jobs.states import RunState
+from apps.queuestats import gauges
 from apps.queuestats.api import scraping
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import register_daemon
 from tests.access.factories import bearer, make_project, make_token, make_user
 from tests.jobs.factories import make_job, make_run
+from tests.queuestats.factories import report
 from yardkit import metrics
 
 pytestmark = pytest.mark.django_db
@@ -141,3 +144,35 @@ def test_names_are_those_of_prometheus() -> None:
     names = [scraping.exposed_name(each.name) for each in metrics.described()]
     assert len(names) == len(set(names))
     assert all(name.replace("_", "").isalnum() and name.islower() for name in names)
+
+
+def test_whatever_names_hold_it_stays_readable(settings: Any) -> None:
+    settings.METRICS_TOKEN = TOKEN
+    names = ['"', "\\", "\n", "\\n", "a\\\nb", "价格 é", "}", 'x"} 1\ncrawlyard_up 1', "\x85 "]
+    now = timezone.now()
+    for number, name in enumerate(names):
+        DeadLetter.objects.create(
+            message_id=str(number), queue=name, body=b"", body_size=0, died_at=now
+        )
+    answer = Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    found = numbers(answer.content.decode())
+    held = {dict(labels)["queue"] for name, labels in found if "dead_letters_held" in name}
+    assert held == set(names)
+    assert "crawlyard_up" not in {name for name, _labels in found}
+
+
+def test_of_many_runs_some_are_told_one_by_one_and_all_are_counted(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
+) -> None:
+    settings.METRICS_TOKEN = TOKEN
+    monkeypatch.setattr(gauges, "MOST_RUNS", 3)
+    job = make_job()
+    for _ in range(5):
+        report(make_run(job=job, state=RunState.RUNNING), total=1, success=1)
+    with django_assert_max_num_queries(60):
+        answer = Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    found = numbers(answer.content.decode())
+    each = [labels for name, labels in found if name == "crawlyard_run_total"]
+    assert len(each) == 3
+    key = (("project", str(job.project_id)), ("state", "running"))
+    assert found["crawlyard_runs_active", key] == 5.0

@@ -58,3 +58,22 @@ def test_rates_and_points_of_a_project() -> None:
     assert viewer.get(f"projects/{other.pk}/series/points").status_code == 404
     wrong = viewer.get(f"projects/{project.pk}/series/points?since={until}&until={since}")
     assert wrong.status_code == 400
+
+
+@pytest.mark.parametrize("step", [0, 1, 7, 3600])
+@pytest.mark.parametrize(
+    "seconds", [10, 299, 300, 301, 3600, 3601, 7 * 86_400, 8 * 86_400, 366 * 86_400]
+)
+def test_no_span_has_more_than_300_points(seconds: int, step: int) -> None:
+    project, now = make_project(), timezone.now()
+    note = SampleNote(int(now.timestamp()) - 5, 1, "requests.created", project.pk, "news", 10.0)
+    report = Samples(sender="w", boot="b", seq=1, sent_at=now.timestamp(), samples=[note])
+    store_samples(messages=[report], now=now)
+    record_gauges({("queue.waiting", project.pk, "news"): 7.0}, now=now)
+    viewer = Api(make_user(roles={project: Role.VIEWER}))
+    for name in ("requests.created", "queue.waiting"):
+        query = f"name={name}&label=news&seconds={seconds}&step={step}"
+        answer = viewer.get(f"projects/{project.pk}/series/points?{query}").json()
+        assert 0 <= len(answer["points"]) <= 300
+        assert answer["step"] >= max(step, 1)
+        assert answer["step"] * (len(answer["points"]) + 2) >= min(seconds, 290) - 5
