@@ -75,6 +75,24 @@ spider-image: $(VENV)/.installed ## The image that spiders build on: make spider
 	@$(PIP) wheel --constraint $(DIST)/spider/constraints.txt --wheel-dir $(DIST)/spider/wheels './platform[local]'
 	@docker build --build-arg BASE_IMAGE=$(BASE_IMAGE) -t $(TAG) -f deploy/spider/Dockerfile $(ARGS) $(DIST)/spider
 
+# --- the image of the product ----------------------------------------------------------------
+
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+IMAGE   ?= crawlyard:$(VERSION)
+# Extras that it has: elasticsearch, kafka, impersonate.
+EXTRAS  ?= elasticsearch
+PINS    := requirements.txt $(EXTRAS:%=requirements-%.txt)
+# The runbook is shown on a page.
+SHIPPED := apps platform templates static locale docs/runbook.md manage.py
+
+.PHONY: image
+image: $(VENV)/.installed ## The image of every process: make image BASE_IMAGE=python:3.12-slim IMAGE=me/crawlyard:1
+	@rm -rf $(DIST)/image/source && mkdir -p $(DIST)/image/source $(DIST)/image/wheels
+	@git ls-files -z $(SHIPPED) | tar --null --files-from - -c | tar -x -C $(DIST)/image/source
+	@rm -f $(DIST)/image/*.txt && cp $(PINS) .dockerignore $(DIST)/image/
+	@$(PIP) download --no-deps --only-binary :all: --require-hashes $(PINS:%=-r %) -d $(DIST)/image/wheels
+	@docker build --build-arg BASE_IMAGE=$(BASE_IMAGE) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) -t $(IMAGE) -f deploy/docker/Dockerfile $(ARGS) $(DIST)/image
+
 # --- check ---------------------------------------------------------------------------------
 
 # All of them are shared by processes, file by file; see tests/plugins/groups.py.

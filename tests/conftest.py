@@ -24,6 +24,7 @@ pytest_plugins = [
     "tests.plugins.log_store",
     "tests.plugins.engines",
     "tests.plugins.spider_image",
+    "tests.plugins.product_image",
     "tests.plugins.kafka_cluster",
     "tests.plugins.mongodb_server",
 ]

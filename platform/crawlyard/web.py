@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import socket
 
+import uvicorn
+
 from yardkit.env import EnvError
+from yardkit.life import Life
 
 
 def check_port(host: str, port: int) -> None:
@@ -29,3 +32,27 @@ def check_port(host: str, port: int) -> None:
                 "stop it or give another --port"
             ) from error
         raise EnvError(f"--host {host} --port {port}: {error.strerror or error}") from error
+
+
+class Server(uvicorn.Server):
+    """uvicorn's, which tells its supervisor that it listens and that its loop turns."""
+
+    def __init__(self, config: uvicorn.Config, life: Life) -> None:
+        super().__init__(config)
+        self._life = life
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and say so."""
+        await super().startup(sockets)
+        if self.started:
+            self._life.ready()
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        self._life.feed()
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Say so, and end."""
+        self._life.stopping()
+        await super().shutdown(sockets)

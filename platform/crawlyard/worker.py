@@ -15,6 +15,7 @@ from celery import signals
 from celery.platforms import SecurityWarning
 from celery.worker import state
 
+from yardkit.life import FEED_SECONDS, Life
 from yardkit.stop import Stop
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Worker:
         self, app: Any, *, name: str, queues: Sequence[str], concurrency: int, stop: Stop
     ) -> None:
         self.name = name
+        self._life = Life.take(name, os.environ)
         self._stop = stop
         self._ended = threading.Event()
         # Whether a worker may be root is for whoever starts it; messages are plain JSON.
@@ -62,6 +64,7 @@ class Worker:
         done = itertools.count(1)
 
         def ready(**_kwargs: Any) -> None:
+            self._life.ready()
             on_tasks(0)
 
         def ended(**_kwargs: Any) -> None:
@@ -87,8 +90,11 @@ class Worker:
         self._stop.request()
 
     def _guard(self, last_words: Callable[[], None]) -> None:
-        while not self._stop.wait(3600.0):
-            pass
+        # Celery's own loop waits long for a broker that is away: that is no death, so the signs of
+        # life come from here.
+        while not self._stop.wait(FEED_SECONDS):
+            self._life.feed()
+        self._life.stopping()
         # Also for a stop that came before Celery listened to signals, or from our own code.
         state.should_stop = 0
         give_up_at = time.monotonic() + GRACE_SECONDS

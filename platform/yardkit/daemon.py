@@ -24,6 +24,7 @@ from yardkit import failpoints
 from yardkit.broker.base import BadBrokerURL, BrokerError
 from yardkit.env import EnvError
 from yardkit.heartbeat import Beat, read_beat, write_beat
+from yardkit.life import Life
 from yardkit.spread import spread
 from yardkit.stop import Stop
 
@@ -148,6 +149,7 @@ class _Loop:
         self._options = options
         self._beat = beat
         self._stop = stop
+        self._life = Life.take(options.name, os.environ)
         self._boot = uuid.uuid4().hex
         self._started = time.monotonic()
         self._next_beat = 0.0
@@ -169,6 +171,7 @@ class _Loop:
             status = self._work()
         finally:
             self._change("stopping")
+            self._life.stopping()
             self._teardown()
             self._change("stopped")
             guard.release()
@@ -196,6 +199,7 @@ class _Loop:
                 if not ready:
                     self._daemon.setup()
                     ready = True
+                    self._life.ready()
                     logger.info("%s is running", self._options.name)
                 busy = self._daemon.step()
             except (EnvError, BadBrokerURL, CannotStart) as error:
@@ -267,6 +271,9 @@ class _Loop:
     def _heartbeat(self, *, now: bool = False) -> None:
         if not now and time.monotonic() < self._next_beat:
             return
+        # From this thread alone, which does the work: one that hangs in a step tells nobody.
+        if self._state not in ("stopping", "stopped"):
+            self._life.feed(self._state, self._error, now=True)
         self._next_beat = time.monotonic() + self._options.heartbeat_seconds
         beat = Beat(
             name=self._options.name,

@@ -19,6 +19,7 @@ from yardkit.bridge import in_daemon_thread
 from yardkit.broker import BadBrokerURL, Broker, BrokerError, connect
 from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, EXIT_OK, back_off
 from yardkit.env import Env, EnvError
+from yardkit.life import FEED_SECONDS, Life
 from yardkit.log_lines import OneLineFormatter
 from yardkit.stop import die_with_parent_if_told, stop_event
 
@@ -56,6 +57,8 @@ async def serve(url: str, identity: Identity, options: AgentOptions) -> int:
     """Connect, serve, leave. Raises ``BadBrokerURL``."""
     stop = stop_event()
     limit = asyncio.ensure_future(_limit_stop(stop))
+    life = Life.take(f"agent {identity.name}", os.environ)
+    telling = asyncio.ensure_future(_tell(life))
     broker = await _connect(url, identity, options, stop)
     try:
         if broker is not None:
@@ -64,6 +67,8 @@ async def serve(url: str, identity: Identity, options: AgentOptions) -> int:
         logger.error("the agent cannot go on: %s", error)
         return EXIT_FAILED
     finally:
+        telling.cancel()
+        life.stopping()
         if broker is not None:
             await in_daemon_thread(broker.close, CLOSE_SECONDS)
         limit.cancel()
@@ -101,6 +106,14 @@ async def _connect(
         return None
     finally:
         stopping.cancel()
+
+
+async def _tell(life: Life) -> None:
+    """Signs of life of the event loop. Ready at once: a broker that is away is waited for."""
+    life.ready()
+    while True:
+        await asyncio.sleep(FEED_SECONDS)
+        life.feed(now=True)
 
 
 async def _limit_stop(stop: asyncio.Event) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from importlib import import_module
 from typing import Any
 
@@ -10,8 +12,10 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from crawlyard.web import check_port
+from crawlyard.web import Server, check_port
 from yardkit.collecting import spare_the_collector
+from yardkit.daemon import EXIT_FAILED
+from yardkit.life import Life
 from yardkit.stop import die_with_parent_if_told
 
 
@@ -33,7 +37,7 @@ class Command(BaseCommand):
         # 0.1 s longer, while Python goes over all of the code.
         import_module(settings.ROOT_URLCONF)
         spare_the_collector()
-        uvicorn.run(
+        config = uvicorn.Config(
             "crawlyard.asgi:application",
             host=options["host"],
             port=options["port"],
@@ -46,3 +50,9 @@ class Command(BaseCommand):
             timeout_graceful_shutdown=1,
             server_header=False,
         )
+        server = Server(config, Life.take("web", os.environ))
+        # After its shutdown uvicorn raises the signal anew.
+        with contextlib.suppress(KeyboardInterrupt):
+            server.run()
+        if not server.started:
+            sys.exit(EXIT_FAILED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from django.conf import settings
@@ -13,6 +14,7 @@ from crawlyard.supervisor import Supervisor, UnitFailed
 from crawlyard.units import box
 from crawlyard.web import check_port
 from yardkit.broker import connect
+from yardkit.life import Life
 from yardkit.stop import Stop
 
 
@@ -44,8 +46,11 @@ class Command(BaseCommand):
             lambda name, line: self._say(f"{name:<10} | {line}"),
         )
         scale = FetcherScale(supervisor, lambda line: self._say(f"{'up':<10} | {line}"))
+        # Before the children start: it is not they whom the supervisor of `up` asks.
+        life = Life.take("up", os.environ)
         with Stop() as stop:
             supervisor.start()
+            life.ready()
             if options["scale"]:
                 scale.start()
             self._say(f"http://{options['host']}:{options['port']}/  Ctrl-C stops")
@@ -53,9 +58,11 @@ class Command(BaseCommand):
                 while not stop.requested:
                     supervisor.step(0.1)
                     scale.step()
+                    life.feed()
             except UnitFailed as failure:
                 raise CommandError(str(failure), returncode=2) from failure
             finally:
+                life.stopping()
                 scale.stop()
                 supervisor.stop()
 

@@ -1,0 +1,95 @@
+"""Sealing every stored secret with the newest key, while everything else goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from django.apps import apps
+from django.db import models, transaction
+
+from apps.runtime.fields import SealedText, SecretTextField
+from yardkit.secretbox import SecretBox, SecretError
+
+# A transaction holds so many rows: short enough that nobody waits for it.
+BATCH: Final = 200
+
+
+@dataclass(slots=True)
+class Count:
+    """What became of the secrets of one field. ``lost``: keys of rows that no key opens."""
+
+    label: str
+    rotated: int = 0
+    newest: int = 0
+    lost: list[str] = field(default_factory=list)
+
+
+def secret_fields() -> Iterator[tuple[type[models.Model], SecretTextField]]:
+    """Every field that holds sealed text, of every model."""
+    for model in apps.get_models():
+        for each in model._meta.local_fields:
+            if isinstance(each, SecretTextField):
+                yield model, each
+
+
+def rotate(keys: Sequence[str], *, dry_run: bool = False) -> Iterator[Count]:
+    """Field by field. What is sealed with the first key stays as it is, so that this may be cut
+    short at any moment and begun again.
+
+    Raises ``yardkit.secretbox.BadKey``.
+    """
+    box, newest = SecretBox(keys), SecretBox(keys[:1])
+    for model, each in secret_fields():
+        count = Count(f"{model._meta.label}.{each.name}")
+        last: object = None
+        while (last := _batch(model, each, last, box, newest, count, dry_run=dry_run)) is not None:
+            pass
+        yield count
+
+
+def _batch(
+    model: type[models.Model],
+    each: SecretTextField,
+    last: object,
+    box: SecretBox,
+    newest: SecretBox,
+    count: Count,
+    *,
+    dry_run: bool,
+) -> object:
+    """Some rows after the one with the key ``last``; the key of the last of them, or None."""
+    rows = model._base_manager.order_by("pk").only("pk", each.attname)
+    if last is not None:
+        rows = rows.filter(pk__gt=last)
+    with transaction.atomic():
+        # Locked: a secret that somebody changes meanwhile must not get its old value back.
+        found = list((rows if dry_run else rows.select_for_update())[:BATCH])
+        for row in found:
+            stored = each.value_from_object(row)
+            if not isinstance(stored, SealedText):
+                continue
+            sealed = _anew(stored.sealed, box, newest)
+            if sealed is None:
+                count.lost.append(str(row.pk))
+            elif sealed == stored.sealed:
+                count.newest += 1
+            else:
+                count.rotated += 1
+                if not dry_run:
+                    change = {each.attname: SealedText(sealed)}
+                    model._base_manager.filter(pk=row.pk).update(**change)
+    return found[-1].pk if len(found) == BATCH else None
+
+
+def _anew(sealed: str, box: SecretBox, newest: SecretBox) -> str | None:
+    """The same where the newest key has sealed it; None where no key opens it."""
+    try:
+        newest.open(sealed)
+    except SecretError:
+        try:
+            return box.rotate(sealed)
+        except SecretError:
+            return None
+    return sealed

@@ -1,0 +1,1 @@
+"""What stands in deploy/ works, or is at least what it says."""
