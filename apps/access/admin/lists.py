@@ -60,7 +60,7 @@ class BoundedList(ChangeList):
 class CarefulAdmin(ModelAdmin):
     """Base of every admin: nonsense from outside is refused, it is no error of ours."""
 
-    paginator = BoundedPaginator
+    paginator: type[Paginator[Any]] = BoundedPaginator
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         """The list that knows a bound."""
