@@ -66,16 +66,14 @@ class CarefulAdmin(ModelAdmin):
         """The list that knows a bound."""
         return BoundedList
 
-    def changelist_view(
-        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
-    ) -> HttpResponse:
+    def changelist_view(self, request: HttpRequest, /, *args: Any, **kwargs: Any) -> HttpResponse:
         """The list; without its filters where the database cannot compare with them.
 
         Zero characters and numbers beyond 64 bits get through Django's own checks. Its title is
         what it lists, not "Select run to view": that is what tabs and bookmarks show.
         """
-        title = capfirst(self.model._meta.verbose_name_plural)
-        context = {"title": title} | (extra_context or {})
+        given: dict[str, Any] | None = args[0] if args else kwargs.get("extra_context")
+        context = {"title": capfirst(self.model._meta.verbose_name_plural)} | (given or {})
         try:
             return cast(HttpResponse, super().changelist_view(request, context))
         except (DataError, OverflowError):

@@ -75,7 +75,7 @@ class MembershipOfUserInline(SuperuserOnly, ProjectScopedInline):
 
 
 @admin.register(User)
-class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[type-arg]
+class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[type-arg, misc]
     """People."""
 
     form = UserChangeForm
