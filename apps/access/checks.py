@@ -12,12 +12,15 @@ from apps.access.engine.rates import limit_of
 
 @register
 def check_rest_rate(**kwargs: Any) -> list[CheckMessage]:
-    """``REST_RATE`` can be understood."""
+    """``REST_RATE`` and ``TOKEN_GUESS_RATE`` can be understood."""
     rest: Any = settings.REST_FRAMEWORK
-    rate = rest.get("DEFAULT_THROTTLE_RATES", {}).get("user")
-    try:
-        limit_of(rate)
-    except ValueError:
-        hint = "Write it as 600/minute (second, minute, hour or day); none means no limit."
-        return [Error(f"REST_RATE: {rate!r} is not understood.", hint=hint, id="access.E001")]
-    return []
+    rates = rest.get("DEFAULT_THROTTLE_RATES", {})
+    hint = "Write it as 600/minute (second, minute, hour or day); none means no limit."
+    wrong: list[CheckMessage] = []
+    for name, scope in (("REST_RATE", "user"), ("TOKEN_GUESS_RATE", "guess")):
+        try:
+            limit_of(rates.get(scope))
+        except ValueError:
+            text = f"{name}: {rates[scope]!r} is not understood."
+            wrong.append(Error(text, hint=hint, id="access.E001"))
+    return wrong

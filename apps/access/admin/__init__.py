@@ -7,11 +7,13 @@ from apps.access.admin.base import (
     shows_refusals,
 )
 from apps.access.admin.confirm import confirmed
+from apps.access.admin.lockouts import AccessAttemptAdmin
 from apps.access.admin.people import GroupAdmin, UserAdmin
 from apps.access.admin.tokens import ApiTokenAdmin
 from apps.access.admin.trail import AuditRecordAdmin
 
 __all__ = [
+    "AccessAttemptAdmin",
     "ApiTokenAdmin",
     "AuditRecordAdmin",
     "AuditedAdmin",

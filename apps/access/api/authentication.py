@@ -7,9 +7,10 @@ from typing import Final
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from rest_framework.authentication import BaseAuthentication, get_authorization_header
-from rest_framework.exceptions import AuthenticationFailed, PermissionDenied
+from rest_framework.exceptions import AuthenticationFailed, PermissionDenied, Throttled
 from rest_framework.request import Request
 
+from apps.access.api.throttles import GuessThrottle
 from apps.access.models import ApiToken, User
 from apps.access.services import client_address, find_token, stands_in, touch_token
 
@@ -20,8 +21,9 @@ class TokenAuthentication(BaseAuthentication):
     """The token's user, acting through the token (``user.acting_token``)."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """None without such a header, so that a session may be tried; 401 for a bad token, 403
-        for a good one that is not for the network where the call came from.
+        """None without such a header, so that a session may be tried; 401 for a bad token, 429
+        for too many wrong secrets of one, 403 for a good one that is not for the network where
+        the call came from.
 
         Whoever does not know the secret gets one answer whatever is wrong; that a token has
         expired is told only to who knows its secret.
@@ -31,7 +33,14 @@ class TokenAuthentication(BaseAuthentication):
             return None
         if len(words) != 2:
             raise AuthenticationFailed(_("The token is malformed."), code="invalid_token")
-        token = find_token(words[1].decode("latin-1"))
+        presented, address = words[1].decode("latin-1"), client_address(request)
+        prefix = presented.split("_")[1] if presented.count("_") >= 2 else ""
+        guesses = GuessThrottle()
+        if not guesses.may_try(address, prefix):
+            raise Throttled(guesses.wait())
+        token = find_token(presented)
+        if token is None:
+            guesses.failed(address, prefix)
         if token is None or not token.user.is_active:
             raise AuthenticationFailed(_("The token is not valid."), code="invalid_token")
         now = timezone.now()
@@ -39,7 +48,6 @@ class TokenAuthentication(BaseAuthentication):
             raise AuthenticationFailed(_("The token has been revoked."), code="token_revoked")
         if not token.usable(now):
             raise AuthenticationFailed(_("The token has expired."), code="token_expired")
-        address = client_address(request)
         if token.allowed_networks and not stands_in(address, token.allowed_networks):
             text = _("This token is not accepted from %(address)s.") % {"address": address}
             raise PermissionDenied(text, code="network_not_allowed")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import sys
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from django.core.cache import cache
@@ -45,15 +47,17 @@ class PerUserThrottle(BaseThrottle):
 
         Without its cache the limit is lifted: it protects, it must not become the outage.
         """
+        return self._counted(self._who(request), self._count)
+
+    def _counted(self, who: str, count: Callable[[str, int], int]) -> bool:
         limit, period = self._limit()
         if limit is None or period is None:
             return True
         now = self.clock()
         window = int(now // period)
         self._wait_seconds = (window + 1) * period - now
-        key = f"rest-rate:{self._who(request)}:{period}:{window}"
         try:
-            return self._count(key, period) <= limit
+            return count(f"rest-rate:{who}:{period}:{window}", period) <= limit
         except _cache_errors() as error:
             logger.warning("no request limits: the cache does not answer: %s", error)
             return True
@@ -83,3 +87,23 @@ class PerUserThrottle(BaseThrottle):
         except ValueError:
             # It fell out of the cache between the two calls: this is the first again.
             return 1
+
+
+class GuessThrottle(PerUserThrottle):
+    """Wrong secrets for one token (its prefix) from one address: more are not even looked at."""
+
+    scope = "guess"
+
+    def may_try(self, address: str, prefix: str) -> bool:
+        """Whether another secret is looked at. Right ones are not counted."""
+        return self._counted(self._of(address, prefix), lambda key, _period: cache.get(key, 0) + 1)
+
+    def failed(self, address: str, prefix: str) -> None:
+        """Count a wrong one."""
+        self._counted(self._of(address, prefix), self._count)
+
+    @staticmethod
+    def _of(address: str, prefix: str) -> str:
+        # What strangers wrote becomes part of no key as it is.
+        digest = hashlib.sha256(f"{address} {prefix}".encode("utf-8", "replace")).hexdigest()
+        return f"guess-{digest[:32]}"

@@ -143,6 +143,7 @@ GROUPS: Final[list[tuple[Promise, list[tuple[str, str] | Page]]]] = [
             ("access.User", "person"),
             ("auth.Group", "group"),
             ("access.ApiToken", "key"),
+            ("axes.AccessAttempt", "lock_clock"),
             ("access.AuditRecord", "history"),
         ],
     ),

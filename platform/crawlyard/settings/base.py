@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import dj_database_url
 
+from crawlyard.settings.login import login_limits
 from crawlyard.settings.logs import logs_url
 from crawlyard.settings.mail import mail
 from crawlyard.settings.paths import (
@@ -20,6 +21,7 @@ from crawlyard.settings.paths import (
 from crawlyard.settings.placeholders import read_placeholders
 from crawlyard.settings.requests import request_nodes, request_prefix, scale_webhook
 from crawlyard.settings.routing import anonymous_networks, networks, routing_servers
+from crawlyard.settings.schema import SPECTACULAR_SETTINGS as SPECTACULAR_SETTINGS
 from crawlyard.settings.tasks import HOUSEKEEPING, celery_broker
 from crawlyard.settings.theme import admin_theme
 from yardkit import topology
@@ -282,6 +284,7 @@ INSTALLED_APPS = [
     "drf_spectacular_sidecar",
     "channels",
     "django_celery_beat",
+    "axes",
     "crawlyard",
     "apps.dashboard",
     "apps.alerts",
@@ -309,14 +312,22 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "apps.access.middleware.PasswordChangeMiddleware",
+    "apps.access.middleware.SecondFactorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
 ]
 ROOT_URLCONF = "crawlyard.urls"
 ASGI_APPLICATION = "crawlyard.asgi.application"
 # REST paths have no trailing slash and accept one; see apps.access.api.urls.
 APPEND_SLASH = True
 AUTH_USER_MODEL = "access.User"
+# Superusers see nothing before they have set up a second factor.
+ADMIN_TOTP = env.bool("ADMIN_TOTP", default=False)
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",
+    "django.contrib.auth.backends.ModelBackend",
+]
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"
 AUTH_PASSWORD_VALIDATORS = [
@@ -380,6 +391,16 @@ TRUSTED_PROXIES = networks(
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
+AXES_FAILURE_LIMIT, AXES_COOLOFF_TIME = login_limits(env)
+# Both together: else a stranger could keep somebody out from anywhere.
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+# Guesses during the wait do not make it longer.
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = AXES_DISABLE_ACCESS_LOG = True
+AXES_CLIENT_IP_CALLABLE = "apps.access.services.clients.client_address"
+AXES_LOCKOUT_CALLABLE = "apps.access.pages.locked_out"
+AXES_ENABLE_ADMIN = AXES_VERBOSE = False
+
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
         "apps.access.api.authentication.TokenAuthentication",
@@ -392,45 +413,13 @@ REST_FRAMEWORK = {
     "DEFAULT_PAGINATION_CLASS": "apps.access.api.pagination.KeysetPagination",
     "DEFAULT_SCHEMA_CLASS": "apps.access.api.schema.ApiSchema",
     # Requests of one person; "none" means no limit.
-    "DEFAULT_THROTTLE_RATES": {"user": env.str("REST_RATE", default="6000/minute")},
+    "DEFAULT_THROTTLE_RATES": {
+        "user": env.str("REST_RATE", default="6000/minute"),
+        # Wrong secrets for one token from one address.
+        "guess": env.str("TOKEN_GUESS_RATE", default="20/minute"),
+    },
     "EXCEPTION_HANDLER": "apps.access.api.errors.exception_handler",
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
-}
-SPECTACULAR_SETTINGS = {
-    "TITLE": "Crawlyard",
-    "DESCRIPTION": "Everything a page can do, over REST.",
-    "VERSION": "1",
-    "SERVE_INCLUDE_SCHEMA": False,
-    "SWAGGER_UI_DIST": "SIDECAR",
-    "REDOC_DIST": "SIDECAR",
-    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
-    "SCHEMA_PATH_PREFIX": r"/api/v1",
-    # Closed at first: to draw hundreds of operations takes a browser many seconds.
-    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True},
-    # Several fields share these choices; without a name of their own each gets a made-up one.
-    "ENUM_NAME_OVERRIDES": {
-        "RunStateEnum": "apps.jobs.states.RunState",
-        "AskEnum": "apps.jobs.states.Ask",
-        "BuildStateEnum": "apps.projects.states.BuildState",
-        "BuildStepEnum": "apps.projects.states.BuildStep",
-        "DeliverySourceEnum": "apps.projects.states.Source",
-        "ImageSourceEnum": "apps.projects.states.ImageSource",
-        "DownloaderKindEnum": "apps.jobs.models.DownloaderKind",
-        "DownloadPolicyEnum": "apps.jobs.models.DownloadPolicy",
-        "AgentModeEnum": "apps.agents.states.AgentMode",
-        "ImportModeEnum": "apps.jobs.services.portable.Mode",
-        "ItemStateEnum": "apps.routing.states.ItemState",
-        "SeedStateEnum": "apps.seeds.api.call_serializers.STATES",
-        "HarvestStateEnum": "apps.sources.states.HarvestState",
-        "IncidentStateEnum": "apps.alerts.states.IncidentState",
-        "SeverityEnum": "apps.alerts.states.Severity",
-        "ChannelKindEnum": "apps.alerts.states.ChannelKind",
-        "NoticeKindEnum": "apps.alerts.states.NoticeKind",
-        "NoticeStateEnum": "apps.alerts.states.NoticeState",
-        "NoticeProblemEnum": "apps.alerts.states.NoticeProblem",
-        "SeriesKindEnum": "apps.queuestats.models.SeriesKind",
-    },
-    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
 }
 
 UNFOLD = admin_theme(STATIC_URL)

@@ -23,6 +23,7 @@ _PAGES_ONLY = {
     "drf_spectacular",
     "drf_spectacular_sidecar",
     "channels",
+    "axes",
     # With its models comes Celery, which only the worker and beat need.
     "django_celery_beat",
 }

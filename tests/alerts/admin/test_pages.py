@@ -27,7 +27,7 @@ from apps.alerts.states import (
     Step,
 )
 from apps.projects.models import Project
-from tests.access.factories import PASSWORD, make_project, make_superuser, make_user
+from tests.access.factories import make_project, make_superuser, make_user
 from tests.alerts.factories import NOW, make_channel, make_incident, make_notice
 
 pytestmark = pytest.mark.django_db
@@ -43,7 +43,7 @@ def project() -> Project:
 
 def login(user: Any) -> Client:
     client = Client()
-    assert client.login(username=user.username, password=PASSWORD)
+    client.force_login(user)
     return client
 
 

@@ -19,7 +19,7 @@ from apps.projects.models import Project
 from apps.runtime.daemon import Identity
 from apps.runtime.services import register_daemon
 from apps.sources.models import Credential, Harvest, SourceState
-from tests.access.factories import PASSWORD, make_project, make_user
+from tests.access.factories import make_project, make_user
 from tests.sources.octoparse_double import OctoparseDouble
 from tests.sources.records import API, broker_at, publish, sourced
 
@@ -37,7 +37,7 @@ def project(sqlite_broker_url: str) -> Iterator[Project]:
 def person(project: Project, role: Role) -> Client:
     client = Client()
     user = make_user(roles={project: role})
-    assert client.login(username=user.username, password=PASSWORD)
+    client.force_login(user)
     return client
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, cast
 
+from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth.views import PasswordChangeView
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
 from django.urls import reverse_lazy
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
@@ -44,6 +47,21 @@ class OwnPasswordChange(PasswordChangeView):
         password_was_set(actor=user, user=user)
         messages.success(self.request, _("Your password has been changed."))
         return response
+
+
+def locked_out(request: HttpRequest, *_given: Any) -> HttpResponse:
+    """Instead of the answer to a login after too many wrong passwords; django-axes calls it."""
+    wait: timedelta = settings.AXES_COOLOFF_TIME
+    minutes = max(1, round(wait.total_seconds() / 60))
+    context = {
+        **admin.site.each_context(request),
+        "title": _("Too many wrong passwords"),
+        "minutes": minutes,
+    }
+    headers = {"Retry-After": str(minutes * 60), "Cache-Control": "no-store"}
+    return TemplateResponse(
+        request, "access/locked_out.html", context, status=429, headers=headers
+    ).render()
 
 
 @require_POST

@@ -1,0 +1,30 @@
+"""Lets somebody log in again who gave too many wrong passwords."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from apps.access.services.lockouts import unlock
+
+
+class Command(BaseCommand):
+    """``manage.py unlock_login NAME``."""
+
+    help = "Let somebody log in again who gave too many wrong passwords."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Who, and from where."""
+        parser.add_argument("username", help="the name that was typed")
+        parser.add_argument("--address", help="only from this address (default: from everywhere)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Say how many addresses may try again."""
+        removed = unlock(
+            actor=None,
+            username=options["username"],
+            address=options["address"],
+            actor_label="manage.py",
+        )
+        self.stdout.write(f"forgotten: wrong passwords from {removed} addresses")

@@ -1,0 +1,42 @@
+"""What drf-spectacular is told of the OpenAPI schema and its viewers."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+SPECTACULAR_SETTINGS: Final[dict[str, Any]] = {
+    "TITLE": "Crawlyard",
+    "DESCRIPTION": "Everything a page can do, over REST.",
+    "VERSION": "1",
+    "SERVE_INCLUDE_SCHEMA": False,
+    "SWAGGER_UI_DIST": "SIDECAR",
+    "REDOC_DIST": "SIDECAR",
+    "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
+    "SCHEMA_PATH_PREFIX": r"/api/v1",
+    # Closed at first: to draw hundreds of operations takes a browser many seconds.
+    "SWAGGER_UI_SETTINGS": {"deepLinking": True, "docExpansion": "none", "filter": True},
+    # Several fields share these choices; without a name of their own each gets a made-up one.
+    "ENUM_NAME_OVERRIDES": {
+        "RunStateEnum": "apps.jobs.states.RunState",
+        "AskEnum": "apps.jobs.states.Ask",
+        "BuildStateEnum": "apps.projects.states.BuildState",
+        "BuildStepEnum": "apps.projects.states.BuildStep",
+        "DeliverySourceEnum": "apps.projects.states.Source",
+        "ImageSourceEnum": "apps.projects.states.ImageSource",
+        "DownloaderKindEnum": "apps.jobs.models.DownloaderKind",
+        "DownloadPolicyEnum": "apps.jobs.models.DownloadPolicy",
+        "AgentModeEnum": "apps.agents.states.AgentMode",
+        "ImportModeEnum": "apps.jobs.services.portable.Mode",
+        "ItemStateEnum": "apps.routing.states.ItemState",
+        "SeedStateEnum": "apps.seeds.api.call_serializers.STATES",
+        "HarvestStateEnum": "apps.sources.states.HarvestState",
+        "IncidentStateEnum": "apps.alerts.states.IncidentState",
+        "SeverityEnum": "apps.alerts.states.Severity",
+        "ChannelKindEnum": "apps.alerts.states.ChannelKind",
+        "NoticeKindEnum": "apps.alerts.states.NoticeKind",
+        "NoticeStateEnum": "apps.alerts.states.NoticeState",
+        "NoticeProblemEnum": "apps.alerts.states.NoticeProblem",
+        "SeriesKindEnum": "apps.queuestats.models.SeriesKind",
+    },
+    "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],
+}
