@@ -60,7 +60,7 @@ class ApiSchema(AutoSchema):
         # The framework forgets of a choice that is only read whether it may be empty.
         if isinstance(field, serializers.ChoiceField) and field.read_only and _may_be_blank(field):
             field.allow_blank = True
-        return super()._map_serializer_field(field, direction, bypass_extensions)
+        return super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)

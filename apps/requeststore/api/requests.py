@@ -114,7 +114,7 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
 
     @extend_schema(
         parameters=[RequestFilterSerializer],
-        responses=forced_singular_serializer(RequestPageSerializer),
+        responses=forced_singular_serializer(RequestPageSerializer),  # type: ignore[no-untyped-call]
     )
     def list(self, request: Request) -> Response:
         """Requests of a biz, or of all that the caller sees, the newest first.
