@@ -111,6 +111,10 @@ test-mongodb: $(VENV)/.installed-test $(VENV)/.installed-bench ## The tests and 
 test-elasticsearch: $(VENV)/.installed-test ## The tests of logs in Elasticsearch on a real one: LOGS_URL=https://... make test-elasticsearch
 	@url="$${LOGS_URL:?name an Elasticsearch}"; env -u LOGS_URL CRAWLYARD_TEST_ELASTIC_URL="$$url" $(BIN)/python -m pytest tests/joblogs/stores -k "elastic and not test_elastic" $(ARGS)
 
+.PHONY: test-api
+test-api: $(VENV)/.installed-test ## More than 20,000 REST calls made up from the schema, as each role: ARGS="-k viewer-"
+	@CRAWLYARD_API_CALLS=full $(BIN)/python -m pytest tests/rest $(ARGS)
+
 .PHONY: test-faults
 test-faults: $(VENV)/.installed-test ## The tests of faults at their full size: 10,000 items, outages of 30 s
 	@CRAWLYARD_FAULTS=full $(BIN)/python -m pytest -m fault $(ARGS)

@@ -31,6 +31,8 @@ DOCUMENTS = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
 
 # Of the operating system and of Django: they are not ours to explain.
 FOREIGN_SETTINGS = {"PATH", "HOME", "PYTHONPATH", "LANG", "TZ", "DJANGO_SETTINGS_MODULE"} | {
+    "TERM",
+    "XDG_CONFIG_HOME",
     "CELERY_SKIP_CHECKS",
     "GIT_PYTHON_REFRESH",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.core.exceptions import FieldDoesNotExist
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter
@@ -53,6 +54,14 @@ class ApiSchema(AutoSchema):
             headers.append(_header("If-Match", "An ETag: 412 when the object has changed."))
         return headers
 
+    def _map_serializer_field(
+        self, field: Any, direction: Any, bypass_extensions: bool = False
+    ) -> Any:
+        # The framework forgets of a choice that is only read whether it may be empty.
+        if isinstance(field, serializers.ChoiceField) and field.read_only and _may_be_blank(field):
+            field.allow_blank = True
+        return super()._map_serializer_field(field, direction, bypass_extensions)  # type: ignore[no-untyped-call]
+
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
         bodies: dict[str, Any] = super()._get_response_bodies(direction)
         error: dict[str, Any] = self._get_response_for_code(  # type: ignore[no-untyped-call]
@@ -63,6 +72,14 @@ class ApiSchema(AutoSchema):
         if getattr(self.view, "action", None) == "retrieve":
             bodies["304"] = {"description": "If-None-Match names the current state: no body."}
         return bodies
+
+
+def _may_be_blank(field: serializers.ChoiceField) -> bool:
+    model = getattr(getattr(field.parent, "Meta", None), "model", None)
+    try:
+        return model is not None and bool(model._meta.get_field(field.source).blank)
+    except FieldDoesNotExist:
+        return False
 
 
 def _header(name: str, description: str) -> OpenApiParameter:

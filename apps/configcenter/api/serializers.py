@@ -8,6 +8,7 @@ from django.apps import apps
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
+from rest_framework.request import Request
 
 from apps.access.api.fields import VisibleRelatedField
 from apps.access.services import has_role
@@ -123,11 +124,21 @@ class ConfigVersionDetailSerializer(ConfigVersionSerializer):
 
     def get_data(self, version: ConfigVersion) -> dict[str, Any]:
         """By the role of whoever asks."""
-        request = self.context.get("request")
-        project = version.configuration.project_id
-        if request is not None and has_role(request.user, project, Role.EDITOR):
-            return version.data
-        return shown_by(version.configuration.kind).public(version.data)
+        return data_for(self.context.get("request"), version)
+
+
+class ConfigFileSerializer(serializers.Serializer[Any]):
+    """A version as a file of its kind, which can be saved again as ``text``."""
+
+    text = serializers.CharField()
+
+
+def data_for(request: Request | None, version: ConfigVersion) -> dict[str, Any]:
+    """The data of a version; what is secret in it is for those who may edit."""
+    project = version.configuration.project_id
+    if request is not None and has_role(request.user, project, Role.EDITOR):
+        return version.data
+    return shown_by(version.configuration.kind).public(version.data)
 
 
 class ConfigSavedSerializer(serializers.Serializer[Any]):

@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.utils import timezone
 from drf_spectacular.types import OpenApiTypes
-from drf_spectacular.utils import OpenApiParameter, extend_schema
+from drf_spectacular.utils import OpenApiExample, OpenApiParameter, extend_schema
 from rest_framework import status
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -27,6 +27,7 @@ from apps.configcenter.api.serializers import (
     ConfigActivationSerializer,
     ConfigCheckedSerializer,
     ConfigDiffSerializer,
+    ConfigFileSerializer,
     ConfigKindSerializer,
     ConfigRevertSerializer,
     ConfigRunnerSerializer,
@@ -37,6 +38,7 @@ from apps.configcenter.api.serializers import (
     ConfigurationSerializer,
     ConfigVersionDetailSerializer,
     ConfigVersionSerializer,
+    data_for,
 )
 from apps.configcenter.models import Activation, Configuration, ConfigVersion
 from apps.configcenter.queries import tallies_of
@@ -142,6 +144,20 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
     @extend_schema(
         request=ConfigSaveSerializer,
         responses={200: ConfigSavedSerializer, 201: ConfigSavedSerializer},
+        examples=[
+            OpenApiExample(
+                "Saved and activated, if nobody was faster",
+                value={
+                    "kind": "biz",
+                    "project": 1,
+                    "data": {"bizzes": {"news": {"rules": {"page": {"fields": {"title": "h1"}}}}}},
+                    "note": "titles of news pages",
+                    "based_on": 3,
+                    "activate": True,
+                },
+                request_only=True,
+            )
+        ],
     )
     @idempotent
     def create(self, request: Request) -> Response:
@@ -200,6 +216,14 @@ class VersionViewSet(ReadViewSet[ConfigVersion]):
         changes = kind.diff(old.data if old is not None else {}, new.data)
         body = {"old": int(asked), "new": new.number, "changes": changes}
         return Response(ConfigDiffSerializer(body).data)
+
+    @extend_schema(responses=ConfigFileSerializer, filters=False)
+    @action(detail=True, methods=["get"], pagination_class=None)
+    def file(self, request: Request, pk: str | None = None) -> Response:
+        """The version as a file of its kind, to be changed and saved as `text` again."""
+        version = self.get_object()
+        text = services.shown_by(version.configuration.kind).write(data_for(request, version))
+        return Response({"text": text})
 
     @extend_schema(request=ConfigSwitchSerializer, responses=ConfigActivationSerializer)
     @action(detail=True, methods=["post"])

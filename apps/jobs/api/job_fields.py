@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
@@ -23,8 +23,6 @@ from apps.jobs.models.execution_rules import (
     validate_environment,
 )
 from apps.jobs.models.validators import MAX_RULES
-
-_VARIABLE: Final = "^(?!CRAWLYARD_)[A-Za-z_][A-Za-z0-9_]*$"
 
 
 class FiniteField(serializers.FloatField):
@@ -86,7 +84,7 @@ class CommandField(serializers.JSONField):
     {
         "type": "object",
         "maxProperties": MAX_VARIABLES,
-        "propertyNames": {"pattern": _VARIABLE},
+        # OpenAPI 3.0 has no word for what names must be like; the validator says it.
         "additionalProperties": {"type": "string", "maxLength": MAX_VALUE_CHARACTERS},
     }
 )
@@ -98,9 +96,10 @@ class EnvironmentField(serializers.JSONField):
     {
         "type": "object",
         "maxProperties": MAX_VARIABLES,
-        "propertyNames": {"pattern": _VARIABLE},
+        # OpenAPI 3.0 has no word for what names must be like; the validator says it.
         "additionalProperties": {
-            "type": ["string", "null"],
+            "type": "string",
+            "nullable": True,
             "maxLength": MAX_VALUE_CHARACTERS,
         },
     }

@@ -174,7 +174,7 @@ class JobFilesMixin:
     @extend_schema(
         parameters=[_EXPORT],
         responses={
-            (200, "application/yaml"): OpenApiTypes.STR,
+            (200, "application/yaml"): OpenApiTypes.OBJECT,
             (200, "text/csv"): OpenApiTypes.STR,
         },
     )

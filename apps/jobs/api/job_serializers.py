@@ -143,7 +143,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         # That a name is taken is said of the name, below.
         validators: list[Any] = []
 
-    @extend_schema_field({"type": ["string", "null"]})
+    @extend_schema_field({"type": "string", "nullable": True})
     def get_image_reference(self, job: Job) -> str | None:
         """As the engine names it."""
         return job.image.reference if job.image else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.utils import timezone
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework import status
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -32,7 +32,14 @@ from apps.jobs.states import Ask
 class JobRunsMixin:
     """What is done with the runs of a job: start one, or ask all that are active."""
 
-    @extend_schema(request=StartSerializer, responses={201: RunSerializer})
+    @extend_schema(
+        request=StartSerializer,
+        responses={201: RunSerializer},
+        examples=[
+            OpenApiExample("As the job says", value={}, request_only=True),
+            OpenApiExample("With arguments", value={"arguments": {"pages": 3}}, request_only=True),
+        ],
+    )
     @action(detail=True, methods=["post"])
     @idempotent
     def start(self: Any, request: Request, pk: str | None = None) -> Response:

@@ -49,7 +49,11 @@ class RunSerializer(serializers.ModelSerializer[Run]):
     )
     arguments = ArgumentsField(read_only=True)
     planned_at = serializers.DateTimeField(
-        source="plan.planned_at", read_only=True, default=None, help_text=_("By its schedule.")
+        source="plan.planned_at",
+        read_only=True,
+        allow_null=True,
+        default=None,
+        help_text=_("By its schedule."),
     )
 
     class Meta:

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
-from drf_spectacular.utils import extend_schema, extend_schema_field
+from drf_spectacular.utils import OpenApiExample, extend_schema, extend_schema_field
 from rest_framework import serializers, status
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -146,7 +146,15 @@ class BuildViewSet(ReadViewSet[Build]):
     filterset_class = BuildFilter
     required_roles = dict.fromkeys(("create", "cancel", "rebuild"), Role.OPERATOR)
 
-    @extend_schema(request=BuildRequestSerializer, responses={201: BuildSerializer})
+    @extend_schema(
+        request=BuildRequestSerializer,
+        responses={201: BuildSerializer},
+        examples=[
+            OpenApiExample(
+                "A tag", value={"project": 1, "tag": "release-v1.4.0"}, request_only=True
+            )
+        ],
+    )
     @idempotent
     def create(self, request: Request, *args: Any, **kwargs: Any) -> Response:
         """Build a tag. 409 when it is being built or has been, 422 when it does not fit."""

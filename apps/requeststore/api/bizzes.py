@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from drf_spectacular.helpers import forced_singular_serializer
 from drf_spectacular.utils import extend_schema
 from rest_framework import status, viewsets
 from rest_framework.decorators import action
@@ -43,7 +44,9 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
         """Whether the action honours Idempotency-Key (for the schema)."""
         return hasattr(getattr(self, action or "", None), "honours_idempotency_key")
 
-    @extend_schema(responses=BizPageSerializer)
+    @extend_schema(
+        responses=forced_singular_serializer(BizPageSerializer)  # type: ignore[no-untyped-call]
+    )
     def list(self, request: Request) -> Response:
         """All bizzes of the caller's projects, by project and name; in one page."""
         bizzes = seen_bizzes(request.user)

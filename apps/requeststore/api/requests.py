@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 from django.http import Http404
 from django.utils.translation import gettext as _
+from drf_spectacular.helpers import forced_singular_serializer
 from drf_spectacular.utils import OpenApiExample, extend_schema
 from rest_framework import status, viewsets
 from rest_framework.exceptions import ValidationError
@@ -111,7 +112,10 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
         }
         return Response(RequestsSubmittedSerializer(answer).data, status=status.HTTP_201_CREATED)
 
-    @extend_schema(parameters=[RequestFilterSerializer], responses=RequestPageSerializer)
+    @extend_schema(
+        parameters=[RequestFilterSerializer],
+        responses=forced_singular_serializer(RequestPageSerializer),  # type: ignore[no-untyped-call]
+    )
     def list(self, request: Request) -> Response:
         """Requests of a biz, or of all that the caller sees, the newest first.
 

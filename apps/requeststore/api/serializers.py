@@ -195,7 +195,7 @@ class RebalanceSerializer(serializers.ModelSerializer[Rebalance]):
         )
         read_only_fields = fields
 
-    @extend_schema_field(OpenApiTypes.INT)
+    @extend_schema_field({"type": "integer", "nullable": True})
     def get_total(self, row: Rebalance) -> int | None:
         """Of the cursor."""
         total = cursor_of(row).total

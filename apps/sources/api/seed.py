@@ -26,7 +26,7 @@ from apps.access.api.network import (
 from apps.access.models import User
 from apps.access.states import Role
 from apps.sources.api.callers import Sourced, sourced_project
-from apps.sources.api.shown import source_shown
+from apps.sources.api.shown import named_by, source_shown
 from apps.sources.queries import statuses
 from apps.sources.services import start, stop
 from apps.sources.services.asking import Asked
@@ -128,7 +128,8 @@ class CrawlStartView(SeedView):
     def post(self, request: Request, slug: str | None = None) -> Response:
         """Start one source, or every enabled one."""
         sourced = self.sourced(request, slug)
-        found = start(project_id=sourced.project, **self.asked(request))
+        with named_by("source"):
+            found = start(project_id=sourced.project, **self.asked(request))
         return _told(sourced, found)
 
 
@@ -140,7 +141,8 @@ class CrawlStopView(SeedView):
     def post(self, request: Request, slug: str | None = None) -> Response:
         """Stop one source, or all, after the batch in hand."""
         sourced = self.sourced(request, slug)
-        found = stop(project_id=sourced.project, **self.asked(request))
+        with named_by("source"):
+            found = stop(project_id=sourced.project, **self.asked(request))
         return _told(sourced, found)
 
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from apps.sources.errors import NoSuchSource, SourceSwitchedOff
 from apps.sources.models import Harvest, SourceState
 from apps.sources.queries import SourceStatus, progress_of
 from apps.sources.states import SourceActivity
+
+
+@contextmanager
+def named_by(field: str) -> Iterator[None]:
+    """A refusal of a source says so under the input by which this call names sources."""
+    try:
+        yield
+    except (NoSuchSource, SourceSwitchedOff) as error:
+        error.fields = {field: [f"{name}: {error}" for name in error.fields.pop("name", ())]}
+        raise
 
 
 def source_shown(status: SourceStatus) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from apps.sources.api.serializers import (
     SourceSerializer,
     TakeSerializer,
 )
-from apps.sources.api.shown import source_shown
+from apps.sources.api.shown import named_by, source_shown
 from apps.sources.models import Credential, Harvest, RecordQueue
 from apps.sources.queries import KIND, status, statuses
 from apps.sources.services import delete_credential, save_credential, set_marker, start, stop
@@ -188,12 +188,13 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
     def _ask(self, request: Request, service: Any) -> Response:
         project = self.get_object().home_id
         values = _valid(NamesSerializer(data=request.data))
-        found = service(
-            project_id=project,
-            names=values.get("sources"),
-            actor=self.person,
-            now=timezone.now(),
-        )
+        with named_by("sources"):
+            found = service(
+                project_id=project,
+                names=values.get("sources"),
+                actor=self.person,
+                now=timezone.now(),
+            )
         return Response([{"name": each.name, "became": each.became.value} for each in found])
 
     def _end(self, request: Request, service: Any) -> Response:

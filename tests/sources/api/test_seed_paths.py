@@ -81,6 +81,7 @@ def test_start_and_stop_one_source_or_all(project: Project) -> None:
     assert (off.status_code, off.json()["code"]) == (409, "source_disabled")
     missing = post("/crawl/start?source=nothing", mine)
     assert (missing.status_code, missing.json()["code"]) == (404, "unknown_source")
+    assert missing.json()["fields"] == {"source": ["nothing: This project has no such source."]}
     stopped = post("/crawl/stop", mine).json()["sources"]
     assert {each["name"]: each["became"] for each in stopped} == {
         "news": "stopped",

@@ -1,0 +1,64 @@
+"""What ends a command early, and with which exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+
+
+class Exits(IntEnum):
+    """What scripts can rely on; docs/cli.md says the same."""
+
+    OK = 0
+    NEGATIVE = 1
+    """A run that failed, a seed that is not new, an item that no rule takes."""
+    USAGE = 2
+    """Wrong arguments or input, whoever noticed."""
+    AUTH = 3
+    NOT_FOUND = 4
+    UNREACHABLE = 5
+    """No answer, or a fault of the server."""
+    REFUSED = 6
+    """It conflicts with how things stand."""
+    INTERRUPTED = 130
+
+
+_BY_STATUS = {
+    401: Exits.AUTH,
+    403: Exits.AUTH,
+    404: Exits.NOT_FOUND,
+    409: Exits.REFUSED,
+    412: Exits.REFUSED,
+    423: Exits.REFUSED,
+    428: Exits.REFUSED,
+    429: Exits.UNREACHABLE,
+}
+
+
+class CommandFailed(Exception):
+    """``text`` is for people; ``more`` are lines behind it."""
+
+    def __init__(self, exit_code: Exits, text: str, *more: str) -> None:
+        super().__init__(text)
+        self.exit_code = exit_code
+        self.more = more
+
+
+class Refused(CommandFailed):
+    """An answer of the server that is an error, in its own words."""
+
+    def __init__(
+        self, status: int, code: str, detail: str, fields: Mapping[str, Sequence[str]], request: str
+    ) -> None:
+        exit_code = _BY_STATUS.get(status, Exits.UNREACHABLE if status >= 500 else Exits.USAGE)
+        more = [f"  {name}: {' '.join(map(str, texts))}" for name, texts in fields.items()]
+        if request:
+            more.append(f"  request id: {request}")
+        super().__init__(exit_code, f"{detail} ({status} {code})", *more)
+        self.status = status
+        self.code = code
+
+
+def usage(text: str, *more: str) -> CommandFailed:
+    """Wrong arguments or input."""
+    return CommandFailed(Exits.USAGE, text, *more)

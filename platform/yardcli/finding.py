@@ -1,0 +1,112 @@
+"""Things by what people call them: a name, ``project/name``, or the id of the row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yardcli.client import Client
+from yardcli.errors import CommandFailed, Exits
+
+# More of the same name than these are not told one by one.
+_MOST_TOLD = 10
+
+
+def project_id(api: Client, text: str | None) -> int | None:
+    """Of a project by slug, name or id; None for None."""
+    return None if text is None else int(find_project(api, text)["id"])
+
+
+def find_project(api: Client, text: str) -> dict[str, Any]:
+    """A project by slug, name or id. Raises ``CommandFailed``."""
+    if _is_id(text):
+        found: dict[str, Any] = api.get(f"projects/{text}")
+        return found
+    by_slug = list(api.rows("projects", 2, slug=text))
+    if len(by_slug) == 1:
+        return by_slug[0]
+    return _only("project", text, _called(api, "projects", "name", text, None))
+
+
+def find_job(api: Client, text: str, project: str | None = None) -> dict[str, Any]:
+    """A job."""
+    return _find(api, "job", "jobs", "name", text, project)
+
+
+def find_frontier(api: Client, text: str, project: str | None = None) -> dict[str, Any]:
+    """A frontier of seeds."""
+    return _find(api, "frontier", "frontiers", "name", text, project)
+
+
+def find_agent(api: Client, text: str) -> dict[str, Any]:
+    """An agent by its own name, by its id among agents, or by the id of the row."""
+    if _is_id(text):
+        found: dict[str, Any] = api.get(f"agents/{text}")
+        return found
+    rows = list(api.rows("agents", None))
+    return _only("agent", text, [each for each in rows if text in (each["agent_id"], each["name"])])
+
+
+def find_configuration(api: Client, kind: str, project: str | None) -> dict[str, Any]:
+    """What is configured of a kind, for a project or the platform."""
+    query = {"platform": "true"} if project is None else {"project": project_id(api, project)}
+    rows = list(api.rows("config", 2, kind=kind, **query))
+    if not rows:
+        whose = "the platform" if project is None else project
+        raise CommandFailed(Exits.NOT_FOUND, f"nothing of kind {kind} is configured for {whose}")
+    return rows[0]
+
+
+def find_version(api: Client, configuration: dict[str, Any], number: int) -> dict[str, Any]:
+    """A version of a configuration by its number."""
+    whose = configuration["project"]
+    query = {"platform": "true"} if whose is None else {"project": whose}
+    rows = list(api.rows("config/versions", 2, kind=configuration["kind"], number=number, **query))
+    if not rows:
+        raise CommandFailed(Exits.NOT_FOUND, f"there is no version {number}")
+    return rows[0]
+
+
+def _find(
+    api: Client, kind: str, path: str, field: str, text: str, project: str | None
+) -> dict[str, Any]:
+    if _is_id(text):
+        found: dict[str, Any] = api.get(f"{path}/{text}")
+        return found
+    holder, separator, name = text.rpartition("/")
+    if separator and project is None:
+        try:
+            rows = _called(api, path, field, name, project_id(api, holder))
+        except CommandFailed as error:
+            if error.exit_code is not Exits.NOT_FOUND:
+                raise
+            rows = []
+        if rows:
+            return _only(kind, text, rows)
+    return _only(kind, text, _called(api, path, field, text, project_id(api, project)))
+
+
+def _called(
+    api: Client, path: str, field: str, name: str, project: int | None
+) -> list[dict[str, Any]]:
+    rows = api.rows(path, None, name=name, project=project)
+    # The filters of some lists find a part of the name too.
+    return [each for each in rows if each[field] == name]
+
+
+def _only(kind: str, text: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    if not rows:
+        raise CommandFailed(Exits.NOT_FOUND, f"there is no {kind} {text}")
+    if len(rows) > 1:
+        told = ", ".join(_told(each) for each in rows[:_MOST_TOLD])
+        text = f"there are several of {kind} {text}; say the id: {told}"
+        raise CommandFailed(Exits.USAGE, text)
+    return rows[0]
+
+
+def _told(row: dict[str, Any]) -> str:
+    project = row.get("project")
+    return f"{row['id']}" if project is None else f"{row['id']} (project {project})"
+
+
+def _is_id(text: str) -> bool:
+    return text.isascii() and text.isdigit()

@@ -1,0 +1,90 @@
+"""``crawlyard agents``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from yardcli.finding import find_agent
+from yardcli.here import (
+    DEFAULT_LIMIT,
+    Everything,
+    Limit,
+    Output,
+    Profile,
+    api,
+    group,
+    one_shown,
+    rows_shown,
+)
+
+commands = group("agents", "Agents: the processes that download.")
+Agent = Annotated[str, typer.Argument(metavar="AGENT", help="Name or id.")]
+_SHOWN = ("id", "agent_id", "name", "mode", "alive", "downloaders", "qps")
+
+
+@commands.command("list")
+def list_(
+    alive: Annotated[bool | None, typer.Option("--alive/--dead")] = None,
+    mode: Annotated[str | None, typer.Option("--mode")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    everything: Everything = False,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Agents that have registered."""
+    columns: list[Any] = [
+        ("id", "id"),
+        ("agent", "agent_id"),
+        ("name", "name"),
+        ("mode", "mode"),
+        ("alive", "alive"),
+        ("downloaders", "downloaders"),
+        ("qps", "qps"),
+        ("cpu", "cpu_percent"),
+        ("version", "version"),
+    ]
+    wanted = None if alive is None else str(alive).lower()
+    rows_shown("agents", columns, limit=limit, everything=everything, alive=wanted, mode=mode)
+
+
+@commands.command()
+def show(agent: Agent, output: Output = None, profile: Profile = None) -> None:
+    """One of them."""
+    one_shown(find_agent(api(), agent))
+
+
+@commands.command()
+def drain(agent: Agent, output: Output = None, profile: Profile = None) -> None:
+    """Give it nothing new; what it has it ends."""
+    _ask(agent, "drain")
+
+
+@commands.command()
+def enable(agent: Agent, output: Output = None, profile: Profile = None) -> None:
+    """Give it work again."""
+    _ask(agent, "enable")
+
+
+@commands.command()
+def disable(agent: Agent, output: Output = None, profile: Profile = None) -> None:
+    """Take its work away at once."""
+    _ask(agent, "disable")
+
+
+@commands.command("exit")
+def exit_(
+    agent: Agent,
+    reason: Annotated[str, typer.Option("--reason", help="For its log.")] = "",
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Have its process end."""
+    _ask(agent, "exit", {"reason": reason})
+
+
+def _ask(agent: str, action: str, body: dict[str, Any] | None = None) -> None:
+    client = api()
+    found = find_agent(client, agent)
+    one_shown(client.post(f"agents/{found['id']}/{action}", body), _SHOWN)

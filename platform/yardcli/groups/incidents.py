@@ -1,0 +1,73 @@
+"""``crawlyard incidents``: what the alert rules have found."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from yardcli.finding import project_id
+from yardcli.here import (
+    DEFAULT_LIMIT,
+    Everything,
+    Limit,
+    Output,
+    Profile,
+    ProjectOption,
+    api,
+    group,
+    one_shown,
+    rows_shown,
+)
+
+commands = group("incidents", "Incidents: what alert rules have found.")
+Incident = Annotated[int, typer.Argument(metavar="INCIDENT", min=1)]
+Note = Annotated[str, typer.Option("--note", help="For whoever reads it.")]
+_SHOWN = ("id", "rule", "severity", "state", "text", "acknowledged_by", "snoozed_until")
+
+
+@commands.command("list")
+def list_(
+    project: ProjectOption = None,
+    state: Annotated[list[str] | None, typer.Option("--state", "-s", help="Repeatable.")] = None,
+    severity: Annotated[str | None, typer.Option("--severity")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    everything: Everything = False,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Incidents, newest first."""
+    names = ("id", "project", "severity", "state", "rule", "key", "opened_at", "text")
+    columns: list[Any] = [(each, each) for each in names]
+    of = project_id(api(), project) if project else None
+    rows_shown(
+        "incidents",
+        columns,
+        limit=limit,
+        everything=everything,
+        project=of,
+        state=state,
+        severity=severity,
+    )
+
+
+@commands.command()
+def show(incident: Incident, output: Output = None, profile: Profile = None) -> None:
+    """One of them."""
+    one_shown(api().get(f"incidents/{incident}"))
+
+
+@commands.command()
+def ack(
+    incident: Incident, note: Note = "", output: Output = None, profile: Profile = None
+) -> None:
+    """Say that somebody sees to it."""
+    one_shown(api().post(f"incidents/{incident}/acknowledge", {"note": note}), _SHOWN)
+
+
+@commands.command()
+def close(
+    incident: Incident, note: Note = "", output: Output = None, profile: Profile = None
+) -> None:
+    """Close one that its rule does not close."""
+    one_shown(api().post(f"incidents/{incident}/close", {"note": note}), _SHOWN)

@@ -1,0 +1,119 @@
+"""``crawlyard login``, ``logout``, ``whoami`` and ``profiles``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+from urllib.parse import urlsplit
+
+import typer
+
+from yardcli.client import Client
+from yardcli.errors import CommandFailed, Exits, usage
+from yardcli.here import Output, Profile, api, list_shown, one_shown, profile_in_use
+from yardcli.output import note, say
+from yardcli.profiles import (
+    DEFAULT,
+    PROFILE,
+    TOKEN,
+    URL,
+    Login,
+    checked_server,
+    read_profiles,
+    write_profiles,
+)
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def add_to(app: typer.Typer) -> None:
+    """These are no group of their own."""
+    app.command()(login)
+    app.command()(logout)
+    app.command()(whoami)
+    app.command()(profiles)
+
+
+def login(
+    server: Annotated[
+        str | None, typer.Argument(help="Such as https://yard.example.com; asked for if missing.")
+    ] = None,
+    token_stdin: Annotated[
+        bool, typer.Option("--token-stdin", help="Read the token from standard input.")
+    ] = False,
+    profile: Profile = None,
+) -> None:
+    """Keep a server and a token, after a look whether they work.
+
+    Make the token in the browser: your name, then API tokens.
+    """
+    name = profile_in_use() or os.environ.get(PROFILE) or DEFAULT
+    if server is None:
+        if token_stdin:
+            raise usage("--token-stdin: name the server too")
+        server = typer.prompt("Server")
+    address = checked_server(server)
+    parts = urlsplit(address)
+    if parts.scheme == "http" and parts.hostname not in _LOOPBACK:
+        note("warning: over http the token can be read on its way")
+    if token_stdin:
+        token = sys.stdin.readline().strip()
+    else:
+        # Never an argument: those are seen in the list of processes.
+        token = typer.prompt("Token", hide_input=True).strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise usage("that is no token")
+    made = Login(address, token)
+    client = Client(made)
+    try:
+        me = client.get("me")
+    finally:
+        client.close()
+    found = read_profiles(os.environ)
+    found.logins[name] = made
+    found.current = name
+    path = write_profiles(os.environ, found)
+    note(f"{me['username']} at {address}, kept as {name} in {path}")
+    for variable in (URL, TOKEN):
+        if os.environ.get(variable):
+            note(f"warning: {variable} is set and goes before what is kept")
+
+
+def logout(profile: Profile = None) -> None:
+    """Forget a login. The token stays valid: revoke it where you made it."""
+    found = read_profiles(os.environ)
+    name = profile_in_use() or os.environ.get(PROFILE) or found.current
+    if found.logins.pop(name, None) is None:
+        raise CommandFailed(Exits.NOT_FOUND, f"there is no login {name}")
+    if found.current == name:
+        found.current = min(found.logins, default=DEFAULT)
+    write_profiles(os.environ, found)
+    note(f"forgotten: {name}")
+
+
+def whoami(output: Output = None, profile: Profile = None) -> None:
+    """Who the server takes you for, and what you may do."""
+    one_shown(api().get("me"))
+
+
+def profiles(
+    use: Annotated[
+        str | None, typer.Option("--use", help="Use this one from now on.", show_default=False)
+    ] = None,
+    output: Output = None,
+) -> None:
+    """The logins that are kept."""
+    found = read_profiles(os.environ)
+    if use is not None:
+        if use not in found.logins:
+            raise CommandFailed(Exits.NOT_FOUND, f"there is no login {use}")
+        found.current = use
+        write_profiles(os.environ, found)
+        say(use)
+        return
+    rows = [
+        {"profile": name, "server": one.server, "current": name == found.current}
+        for name, one in sorted(found.logins.items())
+    ]
+    list_shown(rows, [("profile", "profile"), ("server", "server"), ("current", "current")])

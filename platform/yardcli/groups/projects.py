@@ -1,0 +1,86 @@
+"""``crawlyard projects``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from yardcli.errors import Exits
+from yardcli.finding import find_project
+from yardcli.here import (
+    DEFAULT_LIMIT,
+    Everything,
+    Limit,
+    Output,
+    Profile,
+    api,
+    group,
+    list_shown,
+    one_shown,
+    rows_shown,
+)
+from yardcli.watching import outcome_of, wait
+
+commands = group("projects", "Projects: git repositories of spiders.")
+Project = Annotated[str, typer.Argument(metavar="PROJECT", help="Slug, name or id.")]
+BUILD = ("id", "project", "tag", "state", "step", "reason", "image", "created_at", "ended_at")
+
+
+@commands.command("list")
+def list_(
+    name: Annotated[str | None, typer.Option("--name")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    everything: Everything = False,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Projects that you see."""
+    columns: list[Any] = [(each, each) for each in ("id", "slug", "name", "git_url")]
+    columns.append(("builds", "builds_enabled"))
+    rows_shown("projects", columns, limit=limit, everything=everything, name=name)
+
+
+@commands.command()
+def show(project: Project, output: Output = None, profile: Profile = None) -> None:
+    """One of them."""
+    one_shown(find_project(api(), project))
+
+
+@commands.command()
+def check(project: Project, output: Output = None, profile: Profile = None) -> None:
+    """Ask whether its repository can be read."""
+    client = api()
+    found = find_project(client, project)
+    one_shown(client.post(f"projects/{found['id']}/test-connection"))
+
+
+@commands.command()
+def sync(project: Project, output: Output = None, profile: Profile = None) -> None:
+    """Read which images its registry has."""
+    client = api()
+    found = find_project(client, project)
+    answer = client.post(f"projects/{found['id']}/images/refresh")
+    if isinstance(answer, list):
+        list_shown(answer, [(each, each) for each in ("id", "name", "tag", "digest")])
+    else:
+        one_shown(answer)
+
+
+@commands.command()
+def build(
+    project: Project,
+    tag: Annotated[str, typer.Argument(help="Of its repository.")],
+    wait_for_it: Annotated[bool, typer.Option("--wait", help="Until it has ended.")] = False,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Build an image of a tag."""
+    client = api()
+    body = {"project": find_project(client, project)["id"], "tag": tag}
+    made = client.post("builds", body)
+    if wait_for_it:
+        made = wait(client, f"builds/{made['id']}")
+    one_shown(made, BUILD)
+    if wait_for_it and outcome_of(made) is not Exits.OK:
+        raise typer.Exit(Exits.NEGATIVE)

@@ -1,0 +1,123 @@
+"""``crawlyard seeds``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from yardcli.errors import Exits, usage
+from yardcli.finding import find_frontier, project_id
+from yardcli.here import (
+    DEFAULT_LIMIT,
+    Everything,
+    Limit,
+    Output,
+    Profile,
+    ProjectOption,
+    api,
+    format_in_use,
+    group,
+    list_shown,
+    one_shown,
+    rows_shown,
+)
+from yardcli.output import Format
+
+commands = group("seeds", "Seeds: what is to be crawled, each once.")
+Frontier = Annotated[str, typer.Argument(metavar="FRONTIER", help="Name, PROJECT/NAME, or id.")]
+
+
+@commands.command("list")
+def list_(
+    project: ProjectOption = None,
+    limit: Limit = DEFAULT_LIMIT,
+    everything: Everything = False,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Frontiers that you see."""
+    names = ("id", "project", "name", "segments", "is_paused", "is_frozen", "description")
+    of = project_id(api(), project) if project else None
+    columns: list[Any] = [(each.removeprefix("is_"), each) for each in names]
+    rows_shown("frontiers", columns, limit=limit, everything=everything, project=of)
+
+
+@commands.command()
+def add(
+    frontier: Frontier,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="One seed a line, or .jsonl; - is stdin.")
+    ],
+    lines: Annotated[
+        str | None, typer.Option("--lines", help="text or json, instead of by the file's name.")
+    ] = None,
+    project: ProjectOption = None,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Add the seeds of a file; known ones stay as they are. Status 1 where one is refused."""
+    if lines not in (None, "text", "json"):
+        raise usage("--lines: text or json")
+    is_json = lines == "json" or (lines is None and file.endswith((".jsonl", ".ndjson")))
+    kind = "application/x-ndjson" if is_json else "text/plain; charset=utf-8"
+    client = api()
+    address = f"frontiers/{find_frontier(client, frontier, project)['id']}/import"
+    if file == "-":
+        answer = client.upload(address, sys.stdin.buffer, kind)
+    else:
+        try:
+            with Path(file).open("rb") as opened:
+                answer = client.upload(address, opened, kind)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise usage(f"{file}: {error.strerror}") from error
+    one_shown(answer)
+    if answer["refused"]:
+        raise typer.Exit(Exits.NEGATIVE)
+
+
+@commands.command()
+def lookup(
+    frontier: Frontier,
+    seed: Annotated[str, typer.Argument(help="As it would be added, such as an address.")],
+    project: ProjectOption = None,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Would it be new, and if not, how far is it? Status 1 where it is not known."""
+    client = api()
+    found = find_frontier(client, frontier, project)
+    answer = client.get(f"frontiers/{found['id']}/look-up", data=seed)["results"][0]
+    one_shown(answer)
+    if answer["known"] is None:
+        raise typer.Exit(Exits.NEGATIVE)
+
+
+@commands.command()
+def stats(
+    frontier: Frontier,
+    project: ProjectOption = None,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Its seeds, counted by state and segment."""
+    client = api()
+    found = find_frontier(client, frontier, project)
+    answer = client.get(f"frontiers/{found['id']}/stats")
+    if format_in_use() is not Format.TABLE:
+        one_shown(answer)
+        return
+    rows = [{"segment": "all", **answer["totals"], "balances": answer["balances"]}]
+    rows += [
+        {
+            "segment": each["begins_at"] or each["segment"],
+            **each["books"],
+            "balances": each["balances"],
+        }
+        for each in answer["results"]
+    ]
+    list_shown(rows, [(name, name) for name in rows[0]])

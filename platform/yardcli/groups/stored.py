@@ -1,0 +1,120 @@
+"""``crawlyard requests``: the store of download requests."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from yardcli.errors import usage
+from yardcli.finding import find_project, project_id
+from yardcli.here import (
+    DEFAULT_LIMIT,
+    Everything,
+    Limit,
+    Output,
+    Profile,
+    ProjectOption,
+    api,
+    content_of,
+    group,
+    list_shown,
+    one_shown,
+    rows_shown,
+)
+
+commands = group("requests", "Stored requests: each one durable, each one's story known.")
+_BATCH = 1000
+
+
+@commands.command("list")
+def list_(
+    project: ProjectOption = None,
+    biz: Annotated[str | None, typer.Option("--biz", "-b")] = None,
+    flag: Annotated[int | None, typer.Option("--flag")] = None,
+    since: Annotated[str | None, typer.Option("--since")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    everything: Everything = False,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Requests, newest first."""
+    names = ("id", "project", "biz", "flag", "state", "tries", "stored_at", "finished_at")
+    of = project_id(api(), project) if project else None
+    columns: list[Any] = [(each, each) for each in names]
+    rows_shown(
+        "requests",
+        columns,
+        limit=limit,
+        everything=everything,
+        project=of,
+        biz=biz,
+        flag=flag,
+        since=since,
+    )
+
+
+@commands.command()
+def add(
+    project: Annotated[str, typer.Argument(metavar="PROJECT")],
+    biz: Annotated[str, typer.Argument(metavar="BIZ")],
+    urls: Annotated[list[str] | None, typer.Argument(metavar="[URL]...")] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", help="An address or object a line; - is stdin."),
+    ] = None,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Store requests to be fetched."""
+    asked: list[Any] = [*(urls or []), *(_lines_of(file) if file else [])]
+    if not asked:
+        raise usage("name an address, or a --file of them")
+    client = api()
+    of = find_project(client, project)["id"]
+    answers = [
+        client.post("requests", {"project": of, "biz": biz, "requests": asked[at : at + _BATCH]})
+        for at in range(0, len(asked), _BATCH)
+    ]
+    ids = [each for answer in answers for each in answer["ids"]]
+    one_shown({**answers[0], "count": len(ids), "ids": ids})
+
+
+@commands.command()
+def trace(
+    request: Annotated[int, typer.Argument(metavar="ID", min=1)],
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """Where a request stands, and everything that happened to it."""
+    one_shown(api().get(f"requests/{request}"))
+
+
+@commands.command()
+def stats(project: ProjectOption = None, output: Output = None, profile: Profile = None) -> None:
+    """Every biz, with its requests counted by state."""
+    client = api()
+    of = project_id(client, project)
+    rows = [
+        {**each, **(each["books"] or {})}
+        for each in client.rows("bizzes", None)
+        if of is None or each["project"] == of
+    ]
+    counted = list(dict.fromkeys(name for row in rows for name in row["books"] or {}))
+    names = ["id", "project", "name", "enabled", "queue", *counted]
+    list_shown(rows, [(each, each) for each in names])
+
+
+def _lines_of(path: str) -> list[Any]:
+    import json
+
+    found: list[Any] = []
+    for number, line in enumerate(content_of(path).splitlines(), 1):
+        text = line.strip()
+        if not text:
+            continue
+        try:
+            found.append(json.loads(text) if text.startswith("{") else text)
+        except ValueError as error:
+            raise usage(f"{path}:{number}: {error}") from error
+    return found

@@ -1,0 +1,98 @@
+"""``crawlyard``: everything that REST can do, for people at a terminal and for scripts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from yardcli.errors import CommandFailed
+from yardcli.groups import (
+    agents,
+    builds,
+    calling,
+    configuration,
+    incidents,
+    jobs,
+    logging_in,
+    projects,
+    routes,
+    runs,
+    seeds,
+    sources,
+    stored,
+)
+from yardcli.here import Output, Profile, forget_choices
+from yardcli.output import note
+
+app = typer.Typer(
+    name="crawlyard",
+    help="Jobs, runs, agents, routing and stored requests of a Crawlyard server, over REST.",
+    no_args_is_help=True,
+    # Rich is loaded when a terminal is written to, not for every call.
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+logging_in.add_to(app)
+calling.add_to(app)
+for _module in (
+    projects,
+    builds,
+    jobs,
+    runs,
+    agents,
+    routes,
+    seeds,
+    stored,
+    sources,
+    configuration,
+    incidents,
+):
+    app.add_typer(_module.commands)
+
+
+def _tell_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        typer.echo(f"crawlyard {version('crawlyard')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    output: Output = None,
+    profile: Profile = None,
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which.", callback=_tell_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options before a command hold for it."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command and exit with its status; see docs/cli.md."""
+    forget_choices()
+    try:
+        try:
+            app(args=None if argv is None else list(argv), prog_name="crawlyard")
+        finally:
+            forget_choices()
+            # Here and not at the very end, where nobody could say that the reader has gone.
+            sys.stdout.flush()
+    except CommandFailed as error:
+        note(f"error: {error}")
+        for line in error.more:
+            note(line)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Whoever reads us has seen enough (`| head`); nothing is left to flush either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

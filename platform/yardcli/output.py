@@ -1,0 +1,140 @@
+"""Answers as tables for people, as JSON or YAML for programs.
+
+Colours and progress only on a terminal; control characters of others never reach it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+Column = tuple[str, str | Callable[[Mapping[str, Any]], Any]]
+
+# What would move the cursor, change colours, or end a line that is not ours.
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_COLOURS: Final = {
+    "red": {"failed", "lost", "rejected", "dead", "ERROR", "CRITICAL", "critical", "no", "expired"},
+    "green": {"exited", "running", "succeeded", "yes", "processed", "active", "resolved"},
+    "yellow": {
+        "queued",
+        "starting",
+        "pausing",
+        "paused",
+        "resuming",
+        "stopping",
+        "draining",
+        "WARNING",
+        "warning",
+        "open",
+    },
+}
+
+
+class Format(StrEnum):
+    """How answers are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    YAML = "yaml"
+
+
+def inert(text: str) -> str:
+    """``text`` without anything that a terminal would obey."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], form: Format) -> None:
+    """A list: of chosen columns as a table, of everything else."""
+    found = list(rows)
+    if form is not Format.TABLE:
+        _dump(found, form)
+        return
+    lines = [[_cell(_value(row, source)) for _title, source in columns] for row in found]
+    _table([title for title, _source in columns], lines)
+
+
+def show_one(row: Mapping[str, Any], form: Format, names: Sequence[str] = ()) -> None:
+    """One thing: name and value in lines, the given names or all that say something."""
+    if form is not Format.TABLE:
+        _dump(row, form)
+        return
+    chosen = names or [name for name, value in row.items() if value not in (None, "", [], {})]
+    _table([], [[name, _cell(row.get(name))] for name in chosen])
+
+
+def _dump(value: Any, form: Format) -> None:
+    if form is Format.JSON:
+        text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    else:
+        import yaml
+
+        text = yaml.safe_dump(value, allow_unicode=True, sort_keys=False)
+    sys.stdout.write(text)
+
+
+def say(line: str) -> None:
+    """A line of an answer."""
+    sys.stdout.write(inert(line) + "\n")
+
+
+def note(line: str) -> None:
+    """A line about the work, for people: never among the answers."""
+    sys.stderr.write(inert(line) + "\n")
+
+
+def on_terminal() -> bool:
+    """Whether somebody watches: only then there is progress."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _value(row: Mapping[str, Any], source: str | Callable[[Mapping[str, Any]], Any]) -> Any:
+    return source(row) if callable(source) else row.get(source)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Mapping | list):
+        return inert(json.dumps(value, ensure_ascii=False))
+    # A row is one line, whatever somebody has called their job.
+    return inert(str(value).replace("\n", " ").replace("\t", " "))
+
+
+def _table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    if not sys.stdout.isatty():
+        _plain_table(titles, lines)
+        return
+    # A tenth of a second that pipes and scripts need not spend.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, show_header=bool(titles), header_style="bold", pad_edge=False)
+    for title in titles or ("", ""):
+        table.add_column(title, overflow="fold")
+    for line in lines:
+        table.add_row(*(Text(cell, style=_style(cell)) for cell in line))
+    Console(highlight=False).print(table)
+
+
+def _style(cell: str) -> str:
+    return next((colour for colour, words in _COLOURS.items() if cell in words), "")
+
+
+def _plain_table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
+    everything = [[each.upper() for each in titles], *lines] if titles else list(lines)
+    if not everything:
+        return
+    widths = [max(map(len, column)) for column in zip(*everything, strict=True)]
+    for line in everything:
+        padded = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+        sys.stdout.write("  ".join(padded).rstrip() + "\n")
