@@ -9,19 +9,13 @@ from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
 from django.db.models import Model
-<<<<<<< HEAD
-from django.http import HttpRequest, HttpResponse
-from django.utils.html import format_html
-from django.utils.translation import gettext_lazy as _
-from unfold.forms import AdminPasswordChangeForm, UserCreationForm
-from unfold.forms import UserChangeForm as ThemeUserChangeForm
-=======
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
-from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
->>>>>>> a0a0ecb (Ask for a code of the phone after the password, of superusers by a setting)
+from unfold.forms import AdminPasswordChangeForm, UserCreationForm
+from unfold.forms import UserChangeForm as ThemeUserChangeForm
 
 from apps.access.admin.base import (
     AuditedAdmin,

@@ -392,9 +392,8 @@ if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
 AXES_FAILURE_LIMIT, AXES_COOLOFF_TIME = login_limits(env)
-# Both together: else a stranger could keep somebody out from anywhere.
+# Both together: else a stranger could keep somebody out from anywhere. Guesses do not prolong it.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
-# Guesses during the wait do not make it longer.
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
 AXES_RESET_ON_SUCCESS = AXES_DISABLE_ACCESS_LOG = True
 AXES_CLIENT_IP_CALLABLE = "apps.access.services.clients.client_address"
