@@ -107,6 +107,36 @@ class NotDeleted(AccessError):
     detail = _("This is not deleted.")
 
 
+class FactorExists(AccessError):
+    """The person has a second factor."""
+
+    code = "second_factor_exists"
+    detail = _("You have a second factor already.")
+
+
+class NoFactor(AccessError):
+    """The person has no second factor."""
+
+    code = "no_second_factor"
+    detail = _("There is no second factor.")
+
+
+class WrongCode(AccessError):
+    """The code is not of now, or was used before."""
+
+    code = "wrong_code"
+    status = 422
+    detail = _("This code is wrong, too old, or was used before.")
+
+
+class TooManyCodes(AccessError):
+    """Five wrong codes in a row."""
+
+    code = "too_many_codes"
+    status = 429
+    detail = _("Too many wrong codes: wait five minutes.")
+
+
 class LastAdmin(AccessError):
     """The only active superuser would lose the right."""
 

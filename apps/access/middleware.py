@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.access.services import current_request_id, request_id_scope, usable_request_id
+from apps.access.services.second_factor import needs_factor
 
 HEADER = "X-Request-Id"
 POLICY_HEADER: Final = "Content-Security-Policy"
@@ -118,3 +119,39 @@ class PasswordChangeMiddleware(MiddlewareMixin):
             }
             return JsonResponse(body, status=403)
         return HttpResponseRedirect(reverse("admin:password_change"))
+
+
+class SecondFactorMiddleware(MiddlewareMixin):
+    """Between the password and everything else stands the second factor, where there is one.
+
+    Concerns sessions; an API token is proof enough of itself, and was made behind this.
+    """
+
+    allowed = PasswordChangeMiddleware.allowed | {
+        "access:second-factor",
+        "access:second-factor-add",
+    }
+
+    def process_request(self, request: HttpRequest) -> HttpResponse | None:
+        """Redirect pages to the form and refuse REST calls."""
+        user = request.user
+        if not isinstance(user, User) or not user.is_staff:
+            return None
+        missing = needs_factor(user, request.session)
+        if not missing:
+            return None
+        try:
+            if resolve(request.path_info).view_name in self.allowed:
+                return None
+        except Resolver404:
+            return None
+        if request.path_info.startswith("/api/"):
+            body = {
+                "code": "second_factor_required",
+                "detail": _("Give the code of your second factor first."),
+                "fields": {},
+                "request_id": current_request_id(),
+            }
+            return JsonResponse(body, status=403)
+        page = "access:second-factor-add" if missing == "enrol" else "access:second-factor"
+        return HttpResponseRedirect(reverse(page))

@@ -19,6 +19,7 @@ from apps.access.querysets import (
     OwnQuerySet,
 )
 from apps.access.states import Role
+from apps.runtime.fields import SecretTextField
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -259,6 +260,30 @@ class AuditRecord(models.Model):
     def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
         """Refused."""
         raise AuditIsAppendOnly
+
+
+class SecondFactor(models.Model):
+    """The secret that a person's phone makes codes of. Sealed; django-otp's own model keeps it
+    readable, so only its arithmetic is used.
+    """
+
+    user = models.OneToOneField(
+        User, verbose_name=_("user"), related_name="second_factor", on_delete=models.CASCADE
+    )
+    secret = SecretTextField(_("secret"))
+    confirmed_at = models.DateTimeField(_("confirmed at"), null=True, editable=False)
+    # The 30-second step of the newest code that was used: none is good twice.
+    last_step = models.BigIntegerField(default=-1, editable=False)
+    recovery_digests = models.JSONField(default=list, editable=False)
+    failures = models.PositiveIntegerField(default=0, editable=False)
+    paused_until = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        verbose_name = _("second factor")
+        verbose_name_plural = _("second factors")
+
+    def __str__(self) -> str:
+        return str(self.user)
 
 
 class Restorable(models.Model):

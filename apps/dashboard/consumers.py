@@ -12,6 +12,7 @@ from channels.generic.websocket import AsyncJsonWebsocketConsumer
 
 from apps.access.models import User
 from apps.access.services import has_role_somewhere
+from apps.access.services.second_factor import needs_factor
 from apps.access.states import Role
 from apps.dashboard.events import (
     AGENTS,
@@ -111,8 +112,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
         session = self.scope["session"]
         if not session.session_key or not session.exists(session.session_key):
             return ()
-        # Whoever must choose a password first sees nothing else before.
-        return () if user.must_change_password or not user.is_active else self.groups_for(user)
+        # Whoever must choose a password or give a code first sees nothing else before.
+        if user.must_change_password or not user.is_active or needs_factor(user, session):
+            return ()
+        return self.groups_for(user)
 
     def groups_for(self, user: User) -> Sequence[str]:
         """The groups of this page that ``user`` may see. Runs in a thread."""

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group
 from django.db.models import Model
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
+from unfold.decorators import action
 from unfold.forms import AdminPasswordChangeForm, UserCreationForm
 from unfold.forms import UserChangeForm as ThemeUserChangeForm
 
-from apps.access.admin.base import AuditedAdmin, ProjectScopedInline, person_of
-from apps.access.models import Membership, User
+from apps.access.admin.base import (
+    AuditedAdmin,
+    ProjectScopedInline,
+    person_of,
+    shows_refusals,
+)
+from apps.access.admin.confirm import confirmed
+from apps.access.models import Membership, SecondFactor, User
 from apps.access.services import keep_one_admin, password_was_set
+from apps.access.services.second_factor import remove_factor
 
 if TYPE_CHECKING:
     from django.forms import ModelForm as DjangoModelForm
@@ -82,6 +91,7 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     inlines = (MembershipOfUserInline,)
+    actions_detail: ClassVar[list[str]] = ["reset_factor"]
     list_display = (
         "username",
         "email",
@@ -129,6 +139,25 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
         """Not the last superuser."""
         keep_one_admin(cast(User, obj), stays=False)
         super().delete_model(request, obj)
+
+    @action(description=_("Remove the second factor"), permissions=["reset"], url_path="reset")
+    @confirmed(
+        _("Remove this person's second factor? Until a new one is set up the password is enough."),
+        verb=_("Remove"),
+    )
+    @shows_refusals
+    def reset_factor(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """For somebody who lost the phone and the codes for emergencies."""
+        user = User.objects.get(pk=object_id)
+        remove_factor(actor=cast(User, person_of(request)), user=user)
+        messages.success(request, _("The second factor has been removed."))
+        return HttpResponseRedirect(reverse("admin:access_user_change", args=[object_id]))
+
+    def has_reset_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Superusers, where there is one to remove."""
+        if object_id is None or not self._is_superuser(request):
+            return False
+        return SecondFactor.objects.filter(user_id=object_id).exists()
 
     def user_change_password(
         self,

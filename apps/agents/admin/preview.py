@@ -72,7 +72,7 @@ def _job(request: HttpRequest) -> Job | None:
         return None
     if not (asked.isascii() and asked.isdigit() and len(asked) < 19):
         raise Http404
-    job = Job.objects.visible_to(request.user).filter(pk=int(asked)).first()
+    job: Job | None = Job.objects.visible_to(request.user).filter(pk=int(asked)).first()
     if job is None:
         raise Http404
     return job

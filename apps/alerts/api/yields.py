@@ -161,7 +161,7 @@ class LearnAnewView(ApiView):
 
 
 def _visible_job(person: User, pk: int) -> Job:
-    found = Job.objects.visible_to(person).filter(pk=pk).first()
+    found: Job | None = Job.objects.visible_to(person).filter(pk=pk).first()
     if found is None:
         raise Http404
     return found

@@ -313,7 +313,8 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         return import_page(request, context)
 
     def _job(self, request: HttpRequest, pk: int, role: Role) -> Job:
-        job = Job.objects.visible_to(request.user).select_related("project").filter(pk=pk).first()
+        rows = Job.objects.visible_to(request.user).select_related("project")
+        job: Job | None = rows.filter(pk=pk).first()
         if job is None:
             raise Http404
         if job.project_id not in projects_of(request, role):

@@ -196,7 +196,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
 
     def _is_taken(self, merged: dict[str, Any], job: Job) -> bool:
         namesakes = Job.objects.filter(project=merged["project"], name=merged["name"])
-        return namesakes.exclude(pk=job.pk).exists()
+        return bool(namesakes.exclude(pk=job.pk).exists())
 
 
 class CloneSerializer(serializers.Serializer[Any]):

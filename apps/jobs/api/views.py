@@ -67,7 +67,7 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
     @action(detail=False, methods=["get"], filterset_class=None)
     def deleted(self, request: Request) -> Response:
         """The newest first, until they are deleted for good."""
-        page = self.paginate_queryset(self.get_queryset())
+        page: Any = self.paginate_queryset(self.get_queryset())
         return self.get_paginated_response(DeletedJobSerializer(page, many=True).data)
 
     @extend_schema(request=None, responses=JobSerializer)

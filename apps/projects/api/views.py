@@ -90,7 +90,7 @@ class ProjectViewSet(WriteViewSet[Project]):
     @action(detail=False, methods=["get"], filterset_fields=())
     def deleted(self, request: Request) -> Response:
         """The newest first, until they are deleted for good; for those who see everything."""
-        page = self.paginate_queryset(self.get_queryset())
+        page: Any = self.paginate_queryset(self.get_queryset())
         return self.get_paginated_response(DeletedProjectSerializer(page, many=True).data)
 
     @extend_schema(request=None, responses=ProjectSerializer)

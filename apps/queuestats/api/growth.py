@@ -103,7 +103,7 @@ class JobSeriesView(ApiView):
         return _growth(request, "job", found.project_id, found.pk)
 
     def _job(self, pk: int) -> Job:
-        found = Job.objects.visible_to(self.person).filter(pk=pk).first()
+        found: Job | None = Job.objects.visible_to(self.person).filter(pk=pk).first()
         if found is None:
             raise Http404
         return found

@@ -75,7 +75,7 @@ def times(count: int, start: int, whole: int) -> Iterator[datetime]:
 
 def _began() -> datetime:
     """Of all rows, at every start the same: when the first job was made, less the days."""
-    first = Job.objects.order_by("pk").values_list("created_at", flat=True)[0]
+    first: datetime = Job.objects.order_by("pk").values_list("created_at", flat=True)[0]
     return first - timedelta(days=DAYS)
 
 

@@ -33,6 +33,7 @@ def make_job(*, url: str, name: str) -> Job:
             "allowed_networks": ["127.0.0.0/8"],
         },
     )
+    job: Job
     job, _ = Job.objects.update_or_create(
         project=project,
         name=name,

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import dj_database_url
 
-from crawlyard.settings.login import lockout
+from crawlyard.settings.login import login_limits
 from crawlyard.settings.logs import logs_url
 from crawlyard.settings.mail import mail
 from crawlyard.settings.paths import (
@@ -312,6 +312,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "apps.access.middleware.PasswordChangeMiddleware",
+    "apps.access.middleware.SecondFactorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
@@ -321,6 +322,8 @@ ASGI_APPLICATION = "crawlyard.asgi.application"
 # REST paths have no trailing slash and accept one; see apps.access.api.urls.
 APPEND_SLASH = True
 AUTH_USER_MODEL = "access.User"
+# Superusers see nothing before they have set up a second factor.
+ADMIN_TOTP = env.bool("ADMIN_TOTP", default=False)
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
@@ -388,7 +391,14 @@ TRUSTED_PROXIES = networks(
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
 
-globals().update(lockout(env))
+AXES_FAILURE_LIMIT, AXES_COOLOFF_TIME = login_limits(env)
+# Both together: else a stranger could keep somebody out from anywhere. Guesses do not prolong it.
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
+AXES_RESET_ON_SUCCESS = AXES_DISABLE_ACCESS_LOG = True
+AXES_CLIENT_IP_CALLABLE = "apps.access.services.clients.client_address"
+AXES_LOCKOUT_CALLABLE = "apps.access.pages.locked_out"
+AXES_ENABLE_ADMIN = AXES_VERBOSE = False
 
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

@@ -1,0 +1,108 @@
+"""The pages of the second factor: set it up, give a code, end it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import segno
+from django.contrib import admin, messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from apps.access.errors import DomainError
+from apps.access.models import User
+from apps.access.services import person_of
+from apps.access.services.second_factor import (
+    SESSION_KEY,
+    address_of,
+    begin_factor,
+    confirm_factor,
+    factor_of,
+    needs_factor,
+    remove_factor,
+    verify_factor,
+)
+
+MAX_CODE = 40
+
+
+@never_cache
+def verify(request: HttpRequest) -> HttpResponse:
+    """Ask for a code after the password; the session gets a new key when it is right."""
+    person = _person(request)
+    factor = factor_of(person)
+    if factor is None or needs_factor(person, request.session) != "verify":
+        return HttpResponseRedirect(reverse("admin:index"))
+    status = 200
+    if request.method == "POST":
+        try:
+            verify_factor(user=person, code=_code(request))
+        except DomainError as error:
+            messages.error(request, error.text)
+            status = error.status
+        else:
+            request.session.cycle_key()
+            request.session[SESSION_KEY] = factor.pk
+            return HttpResponseRedirect(reverse("admin:index"))
+    return _page(request, "verify", _("Second factor"), status=status)
+
+
+@never_cache
+def add(request: HttpRequest) -> HttpResponse:
+    """Show a secret to read; once a code of it was right, the codes for emergencies."""
+    person = _person(request)
+    if (known := factor_of(person)) is not None:
+        return _page(request, "have", _("Second factor"), left=len(known.recovery_digests))
+    factor = begin_factor(user=person)
+    if request.method == "POST":
+        try:
+            codes = confirm_factor(user=person, code=_code(request))
+        except DomainError as error:
+            messages.error(request, error.text)
+        else:
+            request.session.cycle_key()
+            request.session[SESSION_KEY] = factor.pk
+            return _page(request, "codes", _("Codes for emergencies"), codes=codes)
+    drawn = segno.make(address_of(factor), error="m").svg_inline(scale=5, border=2, omitsize=True)
+    # Made here from our own text; nothing that a person wrote is in it as it is.
+    picture = mark_safe(drawn)  # noqa: S308
+    return _page(request, "add", _("Second factor"), picture=picture, secret=str(factor.secret))
+
+
+@require_POST
+def remove(request: HttpRequest) -> HttpResponse:
+    """End one's own, in a session that has given its code."""
+    person = _person(request)
+    try:
+        verify_factor(user=person, code=_code(request))
+        remove_factor(actor=person, user=person)
+    except DomainError as error:
+        messages.error(request, error.text)
+    else:
+        messages.success(request, _("The second factor has been removed."))
+    return HttpResponseRedirect(reverse("access:second-factor-add"))
+
+
+def _person(request: HttpRequest) -> User:
+    person = person_of(request)
+    if person is None:
+        raise Http404
+    return person
+
+
+def _code(request: HttpRequest) -> str:
+    return request.POST.get("code", "")[:MAX_CODE]
+
+
+def _page(
+    request: HttpRequest, part: str, title: str, *, status: int = 200, **more: Any
+) -> HttpResponse:
+    context = {**admin.site.each_context(request), "title": title, "part": part, **more}
+    # Nothing of the platform shows before the code was right.
+    context |= {"has_permission": False, "sidebar_navigation": []} if part == "verify" else {}
+    return TemplateResponse(request, "access/second_factor.html", context, status=status)

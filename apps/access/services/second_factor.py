@@ -1,0 +1,164 @@
+"""The second factor: codes of a phone, by time (RFC 6238), and codes for emergencies."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from datetime import datetime, timedelta
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+from django_otp.oath import TOTP
+
+from apps.access.errors import FactorExists, NoFactor, TooManyCodes, WrongCode
+from apps.access.models import SecondFactor, User
+from apps.access.services.audit import record
+
+SESSION_KEY: Final = "second_factor"
+RECOVERY_CODES: Final = 10
+# Clocks of phones: one step of 30 s on either side.
+TOLERANCE: Final = 1
+MAX_FAILURES: Final = 5
+PAUSE: Final = timedelta(minutes=5)
+
+
+def factor_of(user: User) -> SecondFactor | None:
+    """The factor in use; one that was begun and not confirmed is none."""
+    return SecondFactor.objects.filter(user=user, confirmed_at__isnull=False).first()
+
+
+def begin_factor(*, user: User) -> SecondFactor:
+    """Make a secret to be read by a phone; until it is confirmed nothing changes.
+
+    Raises ``FactorExists``.
+    """
+    if factor_of(user) is not None:
+        raise FactorExists
+    secret = base64.b32encode(secrets.token_bytes(20)).decode()
+    factor, _made = SecondFactor.objects.get_or_create(user=user, defaults={"secret": secret})
+    return factor
+
+
+def address_of(factor: SecondFactor) -> str:
+    """What the QR code says."""
+    label = quote(f"Crawlyard:{factor.user.get_username()}")
+    return f"otpauth://totp/{label}?{urlencode({'secret': factor.secret, 'issuer': 'Crawlyard'})}"
+
+
+@transaction.atomic
+def confirm_factor(*, user: User, code: str, now: datetime | None = None) -> list[str]:
+    """Use the factor from now on; returns the codes for emergencies, which are stored as hashes.
+
+    Raises ``NoFactor``, ``WrongCode``, ``TooManyCodes``.
+    """
+    factor = SecondFactor.objects.select_for_update().filter(user=user).first()
+    if factor is None or factor.confirmed_at is not None:
+        raise NoFactor
+    at = now or timezone.now()
+    _check(factor, code, at)
+    codes = [_recovery_code() for _each in range(RECOVERY_CODES)]
+    factor.recovery_digests = [_digest(each) for each in codes]
+    factor.confirmed_at = at
+    factor.save()
+    record(actor=user, action="access.add_second_factor", obj=user)
+    return codes
+
+
+def verify_factor(*, user: User, code: str, now: datetime | None = None) -> None:
+    """Check a code of the phone, or use up one for emergencies.
+
+    Raises ``NoFactor``, ``WrongCode``, and ``TooManyCodes`` after five wrong ones in a row.
+    """
+    at = now or timezone.now()
+    with transaction.atomic():
+        factor = SecondFactor.objects.select_for_update().filter(user=user).first()
+        if factor is None or factor.confirmed_at is None:
+            raise NoFactor
+        _refuse_paused(factor, at)
+        digest = _digest(code)
+        used = next((one for one in factor.recovery_digests if _same(one, digest)), None)
+        if used is not None:
+            factor.recovery_digests.remove(used)
+            factor.failures = 0
+            factor.save(update_fields=["recovery_digests", "failures"])
+            left = {"codes_left": len(factor.recovery_digests)}
+            record(actor=user, action="access.use_recovery_code", obj=user, after=left)
+            return
+        fits = _fits(factor, code, at)
+        _count(factor, fits, at)
+    # After the transaction: the failure has to be counted whatever is raised.
+    if not fits:
+        raise WrongCode
+
+
+@transaction.atomic
+def remove_factor(*, actor: User, user: User) -> None:
+    """End it: by its person, or by a superuser for somebody who lost the phone."""
+    if not SecondFactor.objects.filter(user=user).delete()[0]:
+        raise NoFactor
+    record(actor=actor, action="access.remove_second_factor", obj=user)
+
+
+def needs_factor(user: User, session: Any) -> str:
+    """What is missing in this session: ``"verify"``, ``"enrol"``, or ``""`` for nothing."""
+    factor = factor_of(user)
+    if factor is None:
+        return "enrol" if settings.ADMIN_TOTP and user.is_superuser else ""
+    return "" if session.get(SESSION_KEY) == factor.pk else "verify"
+
+
+def _check(factor: SecondFactor, code: str, now: datetime) -> None:
+    if not _fits(factor, code, now):
+        raise WrongCode
+
+
+def _refuse_paused(factor: SecondFactor, now: datetime) -> None:
+    if factor.paused_until is not None and now < factor.paused_until:
+        raise TooManyCodes
+
+
+def _count(factor: SecondFactor, fits: bool, now: datetime) -> None:
+    factor.failures = 0 if fits else factor.failures + 1
+    if factor.failures >= MAX_FAILURES:
+        factor.failures, factor.paused_until = 0, now + PAUSE
+    factor.save(update_fields=["failures", "paused_until", "last_step"])
+
+
+def _fits(factor: SecondFactor, code: str, now: datetime) -> bool:
+    """Whether the code is of now; each is good once."""
+    text = code.replace(" ", "")
+    if not (text.isascii() and text.isdigit() and len(text) == 6):
+        return False
+    judge = TOTP(base64.b32decode(str(factor.secret)))
+    judge.time = now.timestamp()
+    if not judge.verify(int(text), TOLERANCE, factor.last_step + 1):
+        return False
+    factor.last_step = judge.t()
+    return True
+
+
+def code_at(factor: SecondFactor, moment: float | None = None) -> str:
+    """What a phone shows at ``moment`` (seconds since 1970; default now)."""
+    judge = TOTP(base64.b32decode(str(factor.secret)))
+    judge.time = time.time() if moment is None else moment
+    return f"{judge.token():06d}"
+
+
+def _recovery_code() -> str:
+    text = secrets.token_hex(8)
+    return f"{text[:8]}-{text[8:]}"
+
+
+def _digest(code: str) -> str:
+    plain = code.strip().lower().encode("utf-8", "replace")
+    return hashlib.sha256(plain).hexdigest()
+
+
+def _same(one: str, other: str) -> bool:
+    return hmac.compare_digest(one, other)
