@@ -13,7 +13,7 @@ from apps.alerts.services.housekeeping import prune_incidents
 from apps.alerts.services.incidents import acknowledge, close, snooze
 from apps.alerts.services.texts import message_of, where_text
 from apps.alerts.states import Ending, IncidentState, NoticeKind, NoticeState
-from apps.projects.services.projects import delete_project
+from apps.projects.services import delete_project
 from tests.access.factories import make_project, make_superuser, make_user
 from tests.alerts.factories import NOW, make_channel, make_incident, make_notice
 from tests.alerts.rig import Conditions, Rig, story, use_rules, with_source
