@@ -39,6 +39,8 @@ class Command(BaseCommand):
         }
         environment["BROKER_URL"] = settings.BROKER_URL
         environment["CRAWLYARD_DATA"] = str(settings.DATA_DIR)
-        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "platform")])
+        # What is there already says where the packages are, in the image.
+        path = [str(ROOT), str(ROOT / "platform"), os.environ.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
         sys.stdout.flush()
         os.execve(sys.executable, argv, environment)  # noqa: S606 - no shell is involved
