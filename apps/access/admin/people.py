@@ -84,7 +84,7 @@ class MembershipOfUserInline(SuperuserOnly, ProjectScopedInline):
 
 
 @admin.register(User)
-class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[type-arg, misc]
+class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[type-arg]
     """People."""
 
     form = UserChangeForm

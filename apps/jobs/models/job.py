@@ -184,7 +184,7 @@ def job_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
 class DeletedJob(Job):
     """The deleted jobs, as a list of its own; those of deleted projects come back with these."""
 
-    objects = JobQuerySet["DeletedJob"].as_manager()  # type: ignore[assignment]
+    objects = JobQuerySet["DeletedJob"].as_manager()  # type: ignore[assignment, misc]
 
     class Meta:
         proxy = True

@@ -239,7 +239,7 @@ class Project(Restorable, GitOptions, BuildOptions):
 class DeletedProject(Project):
     """The deleted projects, as a list of its own."""
 
-    objects = ProjectQuerySet["DeletedProject"].as_manager()  # type: ignore[assignment]
+    objects = ProjectQuerySet["DeletedProject"].as_manager()  # type: ignore[assignment, misc]
 
     class Meta:
         proxy = True
