@@ -11,7 +11,7 @@ from importlib.metadata import packages_distributions
 
 from tools.requirement_marks import ROOT
 
-OWN = frozenset({"apps", "crawlyard", "yardkit", "yardspider", "tools"})
+OWN = frozenset({"apps", "crawlyard", "yardcli", "yardkit", "yardspider", "tools"})
 # The peers of benches, of the dependency group "bench".
 OPTIONAL = frozenset({"scrapy", "scrapy_redis", "simpleeval"})
 

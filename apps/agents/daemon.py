@@ -12,16 +12,8 @@ from typing import Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import (
-    DatabaseError,
-    DataError,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
-    close_old_connections,
-    connection,
-    connections,
-)
+from django.db import close_old_connections, connection, connections
+from django.db.utils import DataError, Error, IntegrityError, InterfaceError, OperationalError
 
 from apps.agents.center.commands import log_failure, settle, to_agent, to_run
 from apps.agents.center.politeness.shares import HostShares
@@ -444,7 +436,7 @@ def _load(run: int) -> OpenAllocation | None:
     try:
         close_old_connections()
         return open_allocation(run)
-    except (DatabaseError, InterfaceError) as error:
+    except Error as error:
         connection.close()
         raise AllocationsUnavailable(_line(error)) from error
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.utils import timezone
 
 from apps.access.models import AuditRecord
 from apps.alerts.models import Channel, Incident, Notice
@@ -13,7 +14,7 @@ from apps.alerts.services.housekeeping import prune_incidents
 from apps.alerts.services.incidents import acknowledge, close, snooze
 from apps.alerts.services.texts import message_of, where_text
 from apps.alerts.states import Ending, IncidentState, NoticeKind, NoticeState
-from apps.projects.services import delete_project
+from apps.projects.services import delete_project, purge_projects
 from tests.access.factories import make_project, make_superuser, make_user
 from tests.alerts.factories import NOW, make_channel, make_incident, make_notice
 from tests.alerts.rig import Conditions, Rig, story, use_rules, with_source
@@ -107,6 +108,10 @@ def test_a_project_that_is_deleted_leaves_its_history(source: Conditions) -> Non
     of_platform = make_incident(rule="same", key="router")
     waiting = make_notice(incident=still, channel=mine)
     delete_project(actor=actor, project=project)
+    for row in (still, waiting):
+        row.refresh_from_db()
+    assert (still.state, waiting.state) == (IncidentState.RECOVERED, NoticeState.DROPPED)
+    purge_projects(now=timezone.now() + timedelta(days=40))
     for row in (over, still, of_platform, waiting):
         row.refresh_from_db()
     assert (over.project, where_text(over), over.state) == (None, "shop", IncidentState.CLOSED)

@@ -305,7 +305,7 @@ def test_nodes_shards_and_queues_of_the_request_store() -> None:
     project = make_project()
     at = timezone.now()
     NodeReport.objects.create(name="n1", kind="sql", problem="refused")
-    NodeReport.objects.create(name="n2", kind="sql", slow=[[3.5, "UPDATE"]])
+    NodeReport.objects.create(name="n2", kind="sql", slow=[{"seconds": 3.5, "text": "UPDATE"}])
     NodeReport.objects.create(name="n3", kind="sql", reported_at=at - timedelta(hours=1))
     NodeReport.objects.create(name="n4", kind="sql")
     assert [each.facts["node"] for each in now("store.node_away")] == ["n1", "n3"]

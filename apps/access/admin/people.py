@@ -157,7 +157,8 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
         """Superusers, where there is one to remove."""
         if object_id is None or not self._is_superuser(request):
             return False
-        return SecondFactor.objects.filter(user_id=object_id).exists()
+        user = self.get_object(request, object_id)
+        return user is not None and SecondFactor.objects.filter(user=user).exists()
 
     def user_change_password(
         self,
