@@ -17,6 +17,7 @@ head -c 48 /dev/urandom | base64 -w 0 | keep secret_key
 key | keep secretbox_keys
 password | keep postgres_password
 password | keep rabbitmq_password
+password | keep rabbitmq_accounts_password
 password | keep redis_password
 password | keep mongo_admin_password
 password | keep mongo_app_password
@@ -26,6 +27,7 @@ of() { cat "secrets/$1_password"; }
 
 echo "postgresql://crawlyard:$(of postgres)@postgres:5432/crawlyard" | keep database_url
 echo "amqp://crawlyard:$(of rabbitmq)@rabbitmq:5672/crawlyard" | keep broker_url
+echo "http://accounts:$(of rabbitmq_accounts)@rabbitmq:15672" | keep broker_management_url
 echo "redis://crawlyard:$(of redis)@redis:6379/0" | keep redis_url
 echo "mongodb://crawlyard:$(of mongo_app)@mongo:27017/?replicaSet=rs0&authSource=admin" | keep requests_url
 echo "http://elastic:$(of elastic)@elasticsearch:9200" | keep logs_url
@@ -36,7 +38,8 @@ echo "http://elastic:$(of elastic)@elasticsearch:9200" | keep logs_url
 } | keep redis_acl
 cat <<JSON | keep rabbitmq_definitions
 {"vhosts": [{"name": "crawlyard"}],
- "users": [{"name": "crawlyard", "password": "$(of rabbitmq)", "tags": ""}],
+ "users": [{"name": "crawlyard", "password": "$(of rabbitmq)", "tags": ""},
+           {"name": "accounts", "password": "$(of rabbitmq_accounts)", "tags": "administrator"}],
  "permissions": [{"user": "crawlyard", "vhost": "crawlyard", "configure": ".*", "write": ".*", "read": ".*"}]}
 JSON
 if [ ! -s secrets/tls_certificate ]; then
