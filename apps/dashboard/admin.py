@@ -371,10 +371,12 @@ class OutboxMessageAdmin(_Machinery):
     search_fields = ("=message_id", "key", "error")
     ordering = ("id",)
     fields = (
-        ("message_id", "exchange", "key"),
-        ("created_at", "attempts", "next_try_at"),
+        "message_id",
+        ("exchange", "key"),
+        ("created_at", "next_try_at"),
+        ("attempts", "ttl_seconds"),
         "error",
-        ("ttl_seconds", "priority", "persistent", "mandatory"),
+        ("priority", "persistent", "mandatory"),
         "headers_text",
         "body_text",
     )
