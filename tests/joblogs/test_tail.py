@@ -43,7 +43,7 @@ runs = [start_run(job=job, now=timezone.now(), actor=None).pk for job in jobs]
 user = User.objects.create_superuser(username="ops", password="a-better-one-4711")
 session = import_module(settings.SESSION_ENGINE).SessionStore()
 session[SESSION_KEY] = str(user.pk)
-session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"
+session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
 session[HASH_SESSION_KEY] = user.get_session_auth_hash()
 session.save()
 print(*runs, session.session_key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import sys
@@ -52,6 +53,8 @@ def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _answered() -> Iterator[None]:
     """The threads of the web process share the test's database: they end before it does."""
     yield
+    # A session that nobody has closed keeps its connection, and with it the thread.
+    gc.collect()
     for thread in threading.enumerate():
         if "process_request_thread" in thread.name:
             thread.join(10.0)

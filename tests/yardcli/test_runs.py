@@ -186,7 +186,9 @@ def test_it_starts_without_what_it_does_not_need() -> None:
     assert not loaded & {"requests", "rich", "yaml", "django", "urllib3", "asyncio", "apps"}
 
 
-def test_completion_is_offered() -> None:
+def test_completion_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Else typer asks which shell has started it, and under make or CI none has.
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
     done = started("--show-completion", "bash", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     out, _err = done.communicate(timeout=SECONDS)
     assert done.returncode == 0, out

@@ -106,9 +106,12 @@ def remove_factor(*, actor: User, user: User) -> None:
 
 
 def needs_factor(user: User, session: Any) -> str:
-    """What is missing in this session: ``"verify"``, ``"enrol"``, or ``""`` for nothing."""
-    factor = factor_of(user)
-    if factor is None:
+    """What is missing in this session: ``"verify"``, ``"enrol"``, or ``""`` for nothing.
+
+    ``user``: as the session's backend has brought it, with its factor.
+    """
+    factor = getattr(user, "second_factor", None)
+    if factor is None or factor.confirmed_at is None:
         return "enrol" if settings.ADMIN_TOTP and user.is_superuser else ""
     return "" if session.get(SESSION_KEY) == factor.pk else "verify"
 

@@ -326,7 +326,7 @@ AUTH_USER_MODEL = "access.User"
 ADMIN_TOTP = env.bool("ADMIN_TOTP", default=False)
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
-    "django.contrib.auth.backends.ModelBackend",
+    "apps.access.services.signing_in.SessionBackend",
 ]
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"

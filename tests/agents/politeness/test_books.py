@@ -55,6 +55,12 @@ class Wire:
     def declare(self, *queues: object) -> None:
         """Every queue exists."""
 
+    def declare_exchange(self, name: str, kind: str) -> None:
+        """Every exchange as well."""
+
+    def bind(self, queue: str, exchange: str, key: str = "#") -> None:
+        """What is put into a queue here comes by no exchange."""
+
     def subscribe(
         self, queue: str, *, prefetch: int, on_ready: Callable[[], None] | None = None
     ) -> Consumer:

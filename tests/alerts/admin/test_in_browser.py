@@ -56,7 +56,11 @@ def busy() -> int:
         (
             (Step.OPENED, "", {"value": 10400.0}),
             (Step.ESCALATED, "", {"severity": "critical", "tell": ["oncall"]}),
-            (Step.SNOOZED, "ann", {"until": "2026-03-01T12:00:00+00:00", "note": "disk is being moved"}),
+            (
+                Step.SNOOZED,
+                "ann",
+                {"until": "2026-03-01T12:00:00+00:00", "note": "disk is being moved"},
+            ),
         )
     ):
         at = now - timedelta(minutes=40 - 12 * number)

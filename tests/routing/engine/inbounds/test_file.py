@@ -211,7 +211,8 @@ def test_a_damaged_gz_is_a_problem_after_what_is_good(folder: Folder, damage: st
         inbound.ack(handles(taken))
     assert inbound.problem.startswith("old.gz: ")
     assert found[:5000] == numbers[:5000]
-    assert len(found) < len(numbers)
+    # A flipped bit may make more lines of what follows, until the checksum tells.
+    assert found != numbers
 
 
 def test_a_line_that_is_too_long_is_cut_and_no_item(folder: Folder) -> None:
