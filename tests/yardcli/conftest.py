@@ -17,6 +17,7 @@ import pytest
 from apps.access.models import User
 from apps.access.states import Role
 from apps.projects.models import Project
+from apps.routing.queries.tracks import track_of
 from apps.seeds.services import calling
 from tests.access.factories import make_project, make_token, make_user
 from yardcli import client, watching
@@ -47,6 +48,12 @@ def _own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.05)
     monkeypatch.setattr(client, "WAITS", (0.01, 0.01))
     monkeypatch.setattr(calling, "TIMEOUT_SECONDS", 0.05)
+
+
+@pytest.fixture(autouse=True)
+def _no_track_of_another_test() -> None:
+    """Ids of rules begin anew in each test, and compiled rules are kept by them."""
+    track_of.cache_clear()
 
 
 @pytest.fixture(autouse=True)
