@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any, cast
 
 from django.contrib import admin, messages
-from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.defaultfilters import filesizeformat
@@ -27,19 +26,15 @@ from unfold.contrib.filters.admin import ChoicesDropdownFilter, FieldTextFilter
 from unfold.decorators import display
 
 from apps.access.admin.base import person_of
+from apps.access.admin.confirm import ask_first, asks_first
 from apps.access.admin.lists import BoundedList, CarefulAdmin
 from apps.access.admin.read_only import ReadOnly
-from apps.access.services import mask, record
+from apps.access.services import mask
+from apps.dashboard import services
 from apps.runtime.engine.preview import preview, printable
-from apps.runtime.errors import RuntimeRefusal
+from apps.runtime.errors import DaemonIsAlive, RuntimeRefusal
 from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
-from apps.runtime.services import (
-    database_now,
-    drop_dead_letter,
-    forget_daemon,
-    is_live,
-    requeue_dead_letter,
-)
+from apps.runtime.services import database_now, is_live
 from apps.runtime.states import DAEMON_FINAL, DeadLetterState
 
 SHOWN_REASON = 120
@@ -177,6 +172,7 @@ class DeadLetterAdmin(_Machinery):
             messages.success(request, text % {"n": done})
 
     @admin.action(description=_("Drop"), permissions=["decide"])
+    @asks_first(verb=_("Drop"), loss=_("They are given up: nobody gets what they say."))
     def drop_selected(self, request: HttpRequest, queryset: QuerySet[DeadLetter]) -> None:
         """Give up all selected."""
         done = self._each(request, queryset, self._drop)
@@ -189,8 +185,23 @@ class DeadLetterAdmin(_Machinery):
         return self._one(request, pk, self._requeue, gettext("The message was sent back."))
 
     def drop_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Give one up."""
-        return self._one(request, pk, self._drop, gettext("The message was dropped."))
+        """Give one up, after a question."""
+        letter = self._letter(request, pk)
+        asked = ask_first(
+            request,
+            verb=gettext("Drop"),
+            loss=gettext("It is given up: nobody gets what it says."),
+            ids=[pk],
+            names=[letter],
+            back=reverse("admin:runtime_deadletter_change", args=[pk]),
+        )
+        return asked or self._one(request, pk, self._drop, gettext("The message was dropped."))
+
+    def _letter(self, request: HttpRequest, pk: int) -> DeadLetter:
+        letter = DeadLetter.objects.filter(pk=pk).first()
+        if letter is None or not self.has_decide_permission(request):
+            raise Http404
+        return letter
 
     def _one(
         self,
@@ -199,9 +210,7 @@ class DeadLetterAdmin(_Machinery):
         decide: Callable[[HttpRequest, DeadLetter], None],
         done: str,
     ) -> HttpResponse:
-        letter = DeadLetter.objects.filter(pk=pk).first()
-        if letter is None or not self.has_decide_permission(request):
-            raise Http404
+        letter = self._letter(request, pk)
         try:
             decide(request, letter)
         except RuntimeRefusal as error:
@@ -231,30 +240,11 @@ class DeadLetterAdmin(_Machinery):
             messages.error(request, f"{count} × {reason}" if count > 1 else reason)
         return done
 
-    @transaction.atomic
     def _requeue(self, request: HttpRequest, letter: DeadLetter) -> None:
-        requeue_dead_letter(letter=letter, actor_label=_actor(request))
-        self._record(request, letter, "runtime.requeue_dead_letter")
+        services.requeue_dead_letter(letter=letter, actor=person_of(request))
 
-    @transaction.atomic
     def _drop(self, request: HttpRequest, letter: DeadLetter) -> None:
-        drop_dead_letter(letter=letter, actor_label=_actor(request))
-        self._record(request, letter, "runtime.drop_dead_letter")
-
-    def _record(self, request: HttpRequest, letter: DeadLetter, what: str) -> None:
-        record(
-            actor=person_of(request),
-            action=what,
-            obj=letter,
-            before={"state": DeadLetterState.HELD},
-            after={"state": letter.state, "queue": letter.queue, "size": letter.body_size},
-            note=letter.reason[:200],
-        )
-
-
-def _actor(request: HttpRequest) -> str:
-    person = person_of(request)
-    return person.get_username() if person is not None else ""
+        services.drop_dead_letter(letter=letter, actor=person_of(request))
 
 
 class _DaemonList(BoundedList):
@@ -334,13 +324,18 @@ class DaemonAdmin(_Machinery):
         return _json(mask(daemon.detail))
 
     @admin.action(description=_("Forget the silent and ended ones"), permissions=["decide"])
+    @asks_first(
+        verb=_("Forget"),
+        loss=_("What is known of those that are silent or ended goes; those alive are kept."),
+    )
     def forget_selected(self, request: HttpRequest, queryset: QuerySet[Daemon]) -> None:
         """Remove the rows of processes that will not come back."""
         done = kept = 0
         for daemon in queryset:
-            if self._forget(request, daemon):
+            try:
+                services.forget_daemon(daemon=daemon, actor=person_of(request))
                 done += 1
-            else:
+            except DaemonIsAlive:
                 kept += 1
         if done:
             text = ngettext("%(n)d process was forgotten.", "%(n)d processes were forgotten.", done)
@@ -348,14 +343,6 @@ class DaemonAdmin(_Machinery):
         if kept:
             text = ngettext("%(n)d process is alive.", "%(n)d processes are alive.", kept)
             messages.warning(request, text % {"n": kept})
-
-    @transaction.atomic
-    def _forget(self, request: HttpRequest, daemon: Daemon) -> bool:
-        before = {"state": daemon.state, "host": daemon.host, "pid": daemon.pid}
-        if not forget_daemon(daemon=daemon):
-            return False
-        record(actor=person_of(request), action="runtime.forget_daemon", obj=daemon, before=before)
-        return True
 
 
 def _seen_from(daemon: Daemon) -> datetime:

@@ -1,4 +1,4 @@
-/* Lists of items: tick all, say how many are ticked, ask before something ends. */
+/* Lists of items: tick all, say how many are ticked. */
 (function () {
   "use strict";
 
@@ -15,10 +15,6 @@
     form.addEventListener("change", (event) => {
       if (event.target === all) for (const tick of ticks) tick.checked = all.checked;
       update();
-    });
-    form.addEventListener("submit", (event) => {
-      const question = event.submitter?.dataset.ask;
-      if (question && !window.confirm(question)) event.preventDefault();
     });
     update();
   }

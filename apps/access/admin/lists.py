@@ -19,6 +19,8 @@ from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
 from unfold.views import ChangeList
 
+from apps.access.admin.confirm import delete_selected
+
 # As many digits as every 64-bit id may have.
 _ID_DIGITS = 18
 # More rows are not counted: of a million it would take longer than all the rest of the page.
@@ -94,6 +96,13 @@ class CarefulAdmin(ModelAdmin):
     def _is_more(self, request: HttpRequest, queryset: QuerySet[Any]) -> bool:
         found = self.get_paginator(request, queryset, self.list_per_page)
         return isinstance(found, BoundedPaginator) and found.is_more
+
+    def get_actions(self, request: HttpRequest) -> Any:
+        """Deleting asks in its own way."""
+        actions = super().get_actions(request)
+        if "delete_selected" in actions:
+            actions["delete_selected"] = self.get_action(delete_selected)
+        return actions
 
     def history_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from django.contrib import admin, messages
-from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.forms import Script
@@ -15,12 +14,12 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext, ngettext, ngettext_lazy
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_POST
 from unfold.decorators import action, display
 
-from apps.access.admin import AuditedAdmin
+from apps.access.admin import AuditedAdmin, ask_first, asks_first
 from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.lists import BoundedList
 from apps.access.admin.read_only import ReadOnly
@@ -36,6 +35,18 @@ from apps.agents.states import AgentMode
 
 PER_PAGE = 100
 MOST_REASON = 200
+_REASON: Final = {
+    "name": "reason",
+    "label": _("Reason, for the trail and the agent's log"),
+    "most": MOST_REASON,
+}
+_EXITS: Final = ngettext_lazy(
+    "This agent finishes what it holds and ends. Whether it comes back is up to what supervises "
+    "it on its host.",
+    "These %(count)d agents finish what they hold and end. Whether they come back is up to what "
+    "supervises them on their hosts.",
+    "count",
+)
 
 
 class AgentList(BoundedList):
@@ -259,13 +270,10 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         messages.success(request, text % {"count": count})
 
     @action(description=_("Exit: end the process"), permissions=["switch"])
-    def exit_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> HttpResponse | None:
-        """End the processes, after a question."""
-        agents = list(queryset)
-        if "confirm" not in request.POST:
-            return self._ask_exit(request, agents, selected=True)
-        self._exit_all(request, agents)
-        return None
+    @asks_first(verb=_("Exit"), loss=_EXITS, field=_REASON)
+    def exit_selected(self, request: HttpRequest, queryset: QuerySet[Agent]) -> None:
+        """End the processes."""
+        self._exit_all(request, list(queryset))
 
     def switch_view(self, request: HttpRequest, pk: int, mode: str) -> HttpResponse:
         """A button on the page of one agent."""
@@ -286,31 +294,24 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
         return HttpResponseRedirect(reverse("admin:agents_agent_change", args=[pk]))
 
     def exit_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Ask on GET, tell the agent on POST."""
+        """Ask first, then tell the agent."""
         if not self.has_switch_permission(request):
             raise PermissionDenied
         agent = _agent(pk)
-        if request.method != "POST":
-            return self._ask_exit(request, [agent], selected=False)
+        back = reverse("admin:agents_agent_change", args=[pk])
+        asked = ask_first(
+            request,
+            verb=gettext("Exit"),
+            loss=_EXITS % {"count": 1},
+            ids=[pk],
+            names=[agent],
+            back=back,
+            field=_REASON,
+        )
+        if asked is not None:
+            return asked
         self._exit_all(request, [agent])
-        return HttpResponseRedirect(reverse("admin:agents_agent_change", args=[pk]))
-
-    def _ask_exit(
-        self, request: HttpRequest, agents: list[Agent], *, selected: bool
-    ) -> TemplateResponse:
-        context = {
-            **self.admin_site.each_context(request),
-            "title": ngettext("Exit agent", "Exit agents", len(agents)),
-            "agents": agents,
-            "selected": selected,
-            "checkbox": ACTION_CHECKBOX_NAME,
-            "most": MOST_REASON,
-            "opts": self.opts,
-            "back": reverse("admin:agents_agent_changelist")
-            if selected
-            else reverse("admin:agents_agent_change", args=[agents[0].pk]),
-        }
-        return TemplateResponse(request, "admin/agents/agent/exit.html", context)
+        return HttpResponseRedirect(back)
 
     def _exit_all(self, request: HttpRequest, agents: list[Agent]) -> None:
         """Tell each; those that cannot be told are named."""

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_POST
 
-from apps.access.admin import ProjectScopedAdmin
+from apps.access.admin import ProjectScopedAdmin, ask_first
 from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
@@ -273,8 +273,19 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
         return self._done(request, do)
 
     def remove_view(self, request: HttpRequest) -> HttpResponse:
-        """Take it out of the configuration."""
+        """Take it out of the configuration, after a question."""
         project_id, name, actor = self._meant(request, Role.EDITOR)
+        asked = ask_first(
+            request,
+            verb=_("Remove the rule"),
+            loss=_("Nothing watches for it any more. The versions before still have it."),
+            ids=[f"{project_id} {name}"],
+            names=[name],
+            back=reverse("admin:alerts_rulemute_changelist"),
+            final=False,
+        )
+        if asked is not None:
+            return asked
 
         def do() -> str:
             remove_rule(project_id=project_id, name=name, actor=actor, now=timezone.now())

@@ -20,6 +20,7 @@ from unfold.contrib.filters.admin import FieldTextFilter
 from unfold.decorators import display
 
 from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.confirm import ask_first
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.lists import BoundedList
 from apps.access.errors import DomainError
@@ -195,6 +196,19 @@ class ConfigurationAdmin(ProjectScopedAdmin):
         role = Role.OPERATOR if verb == "revert" else Role.EDITOR
         if row.project_id not in projects_of(request, role):
             raise PermissionDenied
+        back = reverse("admin:configcenter_configuration_change", args=[pk])
+        if verb == "deactivate":
+            asked = ask_first(
+                request,
+                verb=gettext("Deactivate"),
+                loss=gettext("Nothing of it is in force any more, until a version is activated."),
+                ids=[pk],
+                names=[row],
+                back=back,
+                final=False,
+            )
+            if asked is not None:
+                return asked
         switch = services.revert if verb == "revert" else services.deactivate
         try:
             done = switch(
@@ -208,7 +222,7 @@ class ConfigurationAdmin(ProjectScopedAdmin):
             messages.error(request, str(error.detail))
         else:
             messages.success(request, switched_text(done.version))
-        return HttpResponseRedirect(reverse("admin:configcenter_configuration_change", args=[pk]))
+        return HttpResponseRedirect(back)
 
     # --- a new version --------------------------------------------------------------------------
 

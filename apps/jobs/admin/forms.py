@@ -6,6 +6,7 @@ import json
 from typing import Any, ClassVar
 
 from django import forms
+from django.conf import settings
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import (
@@ -75,6 +76,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
     time_zone = forms.CharField(
         label=_("Time zone"),
         max_length=50,
+        initial=lambda: settings.TIME_ZONE,
         widget=fields.TimeZoneInput(),
         help_text=_("In which the cron is read, such as Asia/Shanghai."),
     )

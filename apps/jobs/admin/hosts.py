@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_POST
 from unfold.decorators import action, display
 
-from apps.access.admin import AuditedAdmin
+from apps.access.admin import AuditedAdmin, asks_first
 from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
@@ -132,6 +132,9 @@ class HostAdmin(ReadOnly, AuditedAdmin):
         self._switch_all(request, queryset, HostMode.DISABLED)
 
     @action(description=_("Forget: delete hosts that are offline"), permissions=["switch"])
+    @asks_first(
+        verb=_("Forget"), loss=_("Those that are offline are deleted, with their mode and labels.")
+    )
     def forget_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
         """Delete the rows of those that will not come back."""
         gone = 0

@@ -14,6 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 
 from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.confirm import asks_first
 from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.jobs import services
@@ -102,6 +103,10 @@ class JobActions:
         )
 
     @action(description=_("Stop their runs"), permissions=["operate"])
+    @asks_first(
+        verb=_("Stop their runs"),
+        loss=_("Every active run of these jobs ends; what it has not downloaded yet stays undone."),
+    )
     def stop_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
         """Ask every active run to stop."""
         count = _each(request, queryset, Role.OPERATOR, _ask(request, services.stop_job))

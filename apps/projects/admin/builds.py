@@ -25,6 +25,7 @@ from unfold.contrib.filters.admin import FieldTextFilter
 from unfold.decorators import action, display
 
 from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.confirm import ask_first, asks_first
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
@@ -165,8 +166,18 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         return TemplateResponse(request, "admin/projects/build/live.html", live_context(build))
 
     def cancel_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Cancel one."""
+        """Cancel one, after a question."""
         build = self._build(request, pk, Role.OPERATOR)
+        asked = ask_first(
+            request,
+            verb=gettext("Cancel the build"),
+            loss=gettext("What it has done so far is thrown away."),
+            ids=[pk],
+            names=[build],
+            back=reverse("admin:projects_build_change", args=[pk]),
+        )
+        if asked is not None:
+            return asked
         try:
             cancel_build(build=build, now=timezone.now(), actor=person_of(request))
         except DomainError as error:
@@ -213,6 +224,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
         return bool(projects_of(request, Role.OPERATOR))
 
     @action(description=_("Cancel"), permissions=["operate"])
+    @asks_first(verb=_("Cancel the builds"), loss=_("What they have done so far is thrown away."))
     def cancel_selected(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
         """Cancel those that have not ended, and say why the others were not."""
         now, done = timezone.now(), 0

@@ -24,7 +24,7 @@ from apps.access.admin.base import (
     person_of,
     projects_of,
 )
-from apps.access.admin.confirm import confirmed
+from apps.access.admin.confirm import ask_first
 from apps.access.admin.deleted import RestorableAdmin
 from apps.access.errors import DomainError
 from apps.access.models import Membership
@@ -129,6 +129,14 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         css = {"all": ["dashboard/dashboard.css", "projects/projects.css"]}
         js = [Script("projects/copy.js", defer=True)]
 
+    def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
+        """Networks are opened by those who run the installation, as ``change_project`` says."""
+        person = person_of(request)
+        shown = super().get_readonly_fields(request, obj)
+        if person is not None and person.rules_everything:
+            return shown
+        return (*shown, "allowed_networks")
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
         """With the number of members, counted in the same query."""
         rows = super().get_queryset(request)
@@ -224,15 +232,23 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
         }
         return never_cache(webhook_page)(request, project, context, secret)
 
-    @confirmed(
-        _("Make a new secret? Deliveries signed with the old one are refused from then on."),
-        verb=_("New secret"),
-    )
     def rotate_view(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Make a new secret and show it."""
+        """Make a new secret and show it, after a question."""
         if not object_id.isascii() or not object_id.isdigit() or len(object_id) > 18:
             raise Http404
         project = self._project(request, int(object_id), Role.ADMIN)
+        asked = ask_first(
+            request,
+            verb=_("New secret"),
+            loss=_(
+                "Make a new secret? Deliveries signed with the old one are refused from then on."
+            ),
+            ids=[project.pk],
+            names=[project],
+            back=reverse("admin:projects_project_webhook", args=[project.pk]),
+        )
+        if asked is not None:
+            return asked
         secret = rotate_webhook_secret(project=project, actor=person_of(request))
         messages.success(request, gettext("There is a new secret; the old one is worth nothing."))
         context = self._context(request) | {"may_reveal": True, "may_rotate": True}

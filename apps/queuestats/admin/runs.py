@@ -23,7 +23,7 @@ from django.views.decorators.http import require_POST
 from unfold.contrib.filters.admin import ChoicesDropdownFilter, FieldTextFilter
 from unfold.decorators import action, display
 
-from apps.access.admin import ProjectScopedAdmin
+from apps.access.admin import ProjectScopedAdmin, ask_first, asks_first
 from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.lists import MOST_COUNTED, BoundedList
@@ -40,7 +40,7 @@ _N = TypeVar("_N", int, float)
 MAX_ID: Final = 2**63 - 1
 # Of these the reason is searched; one that exited has none.
 UNHAPPY: Final = (RunState.FAILED, RunState.LOST, RunState.CANCELLED)
-# Among so many of them, the newest: a text within reasons is in no index.
+# Among so many of each, the newest: a text within reasons is in no index.
 SEARCHED_REASONS: Final = 2_000
 # So many reasons are told one by one.
 MOST_REASONS: Final = 10
@@ -52,6 +52,10 @@ BUTTONS: Final = {
     "restart": Ask.RESTART,
     "freeze": Ask.FREEZE,
     "thaw": Ask.THAW,
+}
+_QUESTIONS: Final = {
+    Ask.EXIT: (_("Stop"), _("What this run has not downloaded yet stays undone.")),
+    Ask.RESTART: (_("Restart"), _("This run begins with its first page again.")),
 }
 
 
@@ -158,13 +162,14 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             names &= Q(name__icontains=word)
             reasons &= Q(reason__icontains=word)
         jobs = list(Job.objects.visible_to(request.user).filter(names).values_list("pk", flat=True))
-        unhappy = queryset.filter(state__in=UNHAPPY).order_by("-id")[:SEARCHED_REASONS]
-        theirs = queryset.filter(requested_by=term).order_by("-id")[: MOST_COUNTED + 1]
-        # Asked for once, where the list and its count would each ask again. By ids, too: where few
-        # runs are of persons, SQLite thinks that their index is of no use beside an OR.
+        # State by state, and a person's before all else: SQLite takes an index for the newest only
+        # of one value, and for values that most rows share only where it tells all that is asked.
+        unhappy = [queryset.filter(state=one).order_by("-id")[:SEARCHED_REASONS] for one in UNHAPPY]
+        theirs = Run.objects.filter(requested_by=term).order_by("-id")[: MOST_COUNTED + 1]
+        # Asked for once, where the list and its count would each ask again.
         known = Run.objects.order_by().values_list("pk", flat=True)
-        why = known.filter(reasons, pk__in=unhappy.values("pk"))
-        pks = set(why.union(known.filter(pk__in=theirs.values("pk"))))
+        why = [known.filter(reasons, pk__in=newest.values("pk")) for newest in unhappy]
+        pks = set(known.filter(pk__in=theirs.values("pk")).union(*why))
         if term.isascii() and term.isdigit() and int(term) <= MAX_ID:
             pks.add(int(term))
         found = Q(job__in=jobs) | Q(pk__in=pks)
@@ -276,6 +281,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         )
 
     @action(description=_("Restart"), permissions=["operate"])
+    @asks_first(verb=_("Restart"), loss=_("They begin with their first page again."))
     def restart_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
         """Have every selected run start anew."""
         done = self._ask_each(request, queryset, Ask.RESTART)
@@ -286,6 +292,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         )
 
     @action(description=_("Stop"), permissions=["operate"])
+    @asks_first(verb=_("Stop"), loss=_("What they have not downloaded yet stays undone."))
     def stop_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
         """Stop every selected run."""
         done = self._ask_each(request, queryset, Ask.EXIT)
@@ -321,13 +328,19 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         return len(tally.done)
 
     def ask_view(self, request: HttpRequest, pk: int, *, what: Ask) -> HttpResponse:
-        """Ask one run and show its page."""
+        """Ask one run and show its page; what cannot be undone has a question before it."""
         run = _operated(request, pk)
+        back = reverse("dashboard:run", args=[pk])
+        if what in _QUESTIONS:
+            verb, loss = _QUESTIONS[what]
+            page = ask_first(request, verb=verb, loss=loss, ids=[pk], names=[run], back=back)
+            if page is not None:
+                return page
         try:
             act_on_run(run=run, action=what, now=timezone.now(), actor=person_of(request))
         except DomainError as error:
             messages.warning(request, error.text)
-        return HttpResponseRedirect(reverse("dashboard:run", args=[pk]))
+        return HttpResponseRedirect(back)
 
     def tune_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Give one run another pace and show its page."""

@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.confirm import ask_first
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
@@ -230,11 +231,21 @@ def _dropped(request: HttpRequest, choice: _Choice, bound: BoundBiz) -> HttpResp
     number = request.POST["drop"]
     known = number.isascii() and number.isdigit() and len(number) < 19
     sample = _samples(bound).filter(pk=int(number)).first() if known else None
+    back = f"{reverse(VIEW)}?{urlencode({'biz': choice.biz_id, 'rule': choice.rule})}"
     if sample is not None:
+        page = ask_first(
+            request,
+            verb=_("Delete"),
+            loss=_("The kept page is deleted for good."),
+            ids=[sample.pk],
+            names=[sample],
+            back=back,
+        )
+        if page is not None:
+            return page
         drop_page(sample=sample, actor=person_of(request))
         messages.success(request, _("The page is deleted."))
-    asked = urlencode({"biz": choice.biz_id, "rule": choice.rule})
-    return HttpResponseRedirect(f"{reverse(VIEW)}?{asked}")
+    return HttpResponseRedirect(back)
 
 
 def _told(form: TesterForm, error: DomainError) -> None:

@@ -45,6 +45,14 @@ class Done:
         return found or [(messages.WARNING, _("Nothing was done: no item is ticked."))]
 
 
+def ticked(request: HttpRequest, choice: Choice) -> list[RoutedItem]:
+    """What the request names, of the project; without what is big."""
+    sent = [number_in(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
+    numbers = [each for each in sent if each is not None]
+    rows = RoutedItem.objects.filter(project=choice.project, pk__in=numbers)
+    return list(rows.defer("item", "steps").order_by("id"))
+
+
 def resubmit(request: HttpRequest, choice: Choice, note: str) -> Done:
     """Submit again what is ticked, each as it was."""
 
@@ -91,12 +99,9 @@ def _each(
     texts: Callable[[int], str],
 ) -> Done:
     """Each in its own transaction; what was refused is told once for each reason."""
-    sent = [number_in(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
-    ticked = [each for each in sent if each is not None]
-    rows = RoutedItem.objects.filter(project=choice.project, pk__in=ticked)
     done = Done(texts)
     actor = person_of(request)
-    for item in rows.defer("item", "steps").order_by("id"):
+    for item in ticked(request, choice):
         try:
             one(item, actor)
             done.count += 1

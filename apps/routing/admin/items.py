@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin, messages
+from django.contrib.admin.utils import model_ngettext
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
@@ -16,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_POST
 
 from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.confirm import ask_first
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
@@ -92,6 +94,18 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
     def bulk_view(self, request: HttpRequest, *, verb: str) -> HttpResponse:
         """Cancel or submit again all that are ticked."""
         choice = self._operated(request)
+        if verb == "cancel" and (ticked := bulk.ticked(request, choice)):
+            asked = ask_first(
+                request,
+                verb=gettext("End them"),
+                loss=gettext("They will not be sent any more."),
+                ids=[each.pk for each in ticked],
+                names=ticked,
+                things=model_ngettext(self.opts, len(ticked)),
+                back=_back(request),
+            )
+            if asked is not None:
+                return asked
         work = bulk.resubmit if verb == "resubmit" else bulk.cancel
         done = work(request, choice, _typed_note(request))
         for level, text in done.said():
@@ -129,8 +143,18 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
         return whole_item(self._item(request, pk))
 
     def cancel_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """End an open item."""
+        """End an open item, after a question."""
         item = self._operable(request, pk)
+        asked = ask_first(
+            request,
+            verb=gettext("End it"),
+            loss=gettext("It will not be sent any more."),
+            ids=[pk],
+            names=[item],
+            back=_address(pk),
+        )
+        if asked is not None:
+            return asked
         try:
             cancel_item(
                 item=item, actor=person_of(request), now=timezone.now(), note=_typed_note(request)

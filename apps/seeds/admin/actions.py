@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from apps.access.admin.base import person_of
+from apps.access.admin.confirm import ask_first
 from apps.access.services import record
 from apps.access.states import Role
 from apps.seeds import services
@@ -58,7 +59,19 @@ class FrontierActions(FrontierScope):
         return self._seed(request, pk, services.reopen, "reopen", _("It is crawled again."))
 
     def forget_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Take a seed away, so that its key is new again."""
+        """Take a seed away, so that its key is new again; after a question."""
+        frontier, key = self.frontier(request, pk, Role.OPERATOR), request.POST.get("key", "")
+        segment = self._segment(request.POST.get("segment", ""))
+        asked = ask_first(
+            request,
+            verb=_("Forget"),
+            loss=_("What is known of this seed goes, and its key is new again."),
+            ids=[f"{segment} {key}"],
+            names=[key],
+            back=reverse("admin:seeds_frontier_look_up", args=[frontier.pk]),
+        )
+        if asked is not None:
+            return asked
         text = _("It is forgotten: its key is new again.")
         return self._seed(request, pk, services.forget, "forget", text)
 

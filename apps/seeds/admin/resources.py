@@ -21,7 +21,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action, display
 
-from apps.access.admin import ProjectScopedAdmin, confirmed, shows_refusals
+from apps.access.admin import ProjectScopedAdmin, asks_first, confirmed, shows_refusals
 from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.errors import DomainError
@@ -312,6 +312,11 @@ class ResourceAdmin(ProjectScopedAdmin):
         return HttpResponseRedirect(reverse("admin:seeds_resource_change", args=[object_id]))
 
     @action(description=_("Ban"), permissions=["operate"])
+    @asks_first(
+        verb=_("Ban"),
+        loss=_("They are never handed out again, until somebody lifts the ban."),
+        final=False,
+    )
     def ban_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
         """Never hand them out again."""
         self._decide_all(request, queryset, _ban())
@@ -332,11 +337,18 @@ class ResourceAdmin(ProjectScopedAdmin):
         self._decide_all(request, queryset, partial(pools.enable, now=database_now()))
 
     @action(description=_("Take back"), permissions=["operate"])
+    @asks_first(
+        verb=_("Take back"),
+        loss=_("They are taken from their holders. Two may then use one at once for a while."),
+    )
     def release_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
         """End their leases."""
         self._decide_all(request, queryset, partial(pools.release, now=database_now()))
 
     @action(description=_("Reset score"), permissions=["operate"])
+    @asks_first(
+        verb=_("Reset score"), loss=_("Their failures are forgotten, and they get the best score.")
+    )
     def reset_selected(self, request: HttpRequest, queryset: QuerySet[Resource]) -> None:
         """As good as new."""
         self._decide_all(request, queryset, partial(pools.reset, now=database_now()))

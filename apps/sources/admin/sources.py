@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -265,14 +266,15 @@ def _overview(choice: Choice | None) -> dict[str, Any]:
 def _size(queue: RecordQueue) -> tuple[str, QueueSize | None, str]:
     """Asked once for all who look; a broker that is away is not asked by each of them."""
     key = f"sources.size.{queue.pk}"
-    known: tuple[QueueSize | None, str] | None = cache.get(key)
+    known: dict[str, Any] | None = cache.get(key)
     if known is None:
         try:
-            known = queue_size(queue=queue, now=timezone.now()), ""
+            known = {"size": asdict(queue_size(queue=queue, now=timezone.now())), "problem": ""}
         except DomainError as error:
-            known = None, str(error.text)
-        cache.set(key, known, _FRESH_SECONDS if known[0] is not None else _AWAY_SECONDS)
-    return queue.name, *known
+            known = {"size": None, "problem": str(error.text)}
+        cache.set(key, known, _FRESH_SECONDS if known["size"] is not None else _AWAY_SECONDS)
+    size = QueueSize(**known["size"]) if known["size"] is not None else None
+    return queue.name, size, known["problem"]
 
 
 def _line(request: HttpRequest, choice: Choice) -> SourceLine:

@@ -1,0 +1,79 @@
+"""The page that asks before something is destroyed or thrown away.
+
+Nothing happens by GET, which any foreign page could make a browser do, and nothing by a POST that
+has not seen the page: its own form carries a seal of what it named, so what is done is what was
+asked about. What cannot be undone and is more than one has to be counted by its person.
+
+Not among the names of ``services``: daemons have no pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from django.contrib import admin
+from django.http import HttpRequest, HttpResponse
+from django.template.response import TemplateResponse
+from django.utils.crypto import constant_time_compare, salted_hmac
+
+# So many are named; the others are counted.
+NAMED: Final = 10
+SEAL: Final = "confirmed"
+TYPED: Final = "typed"
+_OURS: Final = frozenset({SEAL, TYPED, "csrfmiddlewaretoken"})
+
+
+def ask_first(
+    request: HttpRequest,
+    *,
+    verb: Any,
+    loss: Any,
+    ids: Sequence[Any],
+    names: Sequence[Any],
+    things: Any = "",
+    back: str,
+    final: bool = True,
+    more: Mapping[str, int] | None = None,
+    field: Mapping[str, Any] | None = None,
+) -> HttpResponse | None:
+    """The page to show, or None when the person has seen it and means it.
+
+    ``ids`` say what it is about, ``names`` are those of the first; ``loss`` says what is lost.
+    ``final``: it cannot be undone, so of more than one the number is to be typed. ``more`` goes
+    with it, by kind; ``field`` (``name``, ``label``, ``most``) asks for a text beside.
+    """
+    count, seal = len(ids), _seal(request, ids)
+    asks_count = final and count > 1
+    given, typed = request.POST.get(SEAL, ""), request.POST.get(TYPED, "").strip()
+    is_seen = request.method == "POST" and constant_time_compare(given, seal)
+    if is_seen and (not asks_count or typed == str(count)):
+        return None
+    kept = {name for name in request.POST if name not in _OURS}
+    kept -= {field["name"]} if field else set()
+    context = {
+        **admin.site.each_context(request),
+        "title": f"{verb}: {count} {things}" if things else verb,
+        "verb": verb,
+        "loss": loss,
+        "count": count,
+        "names": [str(each) for each in names[:NAMED]],
+        "left": max(0, count - NAMED),
+        "more": dict(more or {}),
+        "final": final,
+        "asks_count": asks_count,
+        "is_wrong": is_seen,
+        "has_changed": bool(given) and not is_seen,
+        "seal": seal,
+        "kept": [(name, one) for name in sorted(kept) for one in request.POST.getlist(name)],
+        "field": field,
+        "back": back,
+    }
+    return TemplateResponse(request, "admin/access/confirm.html", context)
+
+
+def _seal(request: HttpRequest, ids: Sequence[Any]) -> str:
+    """Of who does what to which: good for nobody else, no other act and no other selection."""
+    what = [request.path, request.POST.get("action", ""), *sorted(str(each) for each in ids)]
+    value = "\n".join([str(request.user.pk), *what])
+    return salted_hmac("apps.access.admin.confirm", value, algorithm="sha256").hexdigest()
