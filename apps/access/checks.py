@@ -7,19 +7,20 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, register
 
-from apps.access.engine.rates import limit_of
+from apps.access.engine.rates import RATE_SETTINGS, limit_of
 
 
 @register
 def check_rest_rate(**kwargs: Any) -> list[CheckMessage]:
-    """``REST_RATE`` and ``TOKEN_GUESS_RATE`` can be understood."""
+    """``REST_RATE``, ``REST_TOKEN_RATE`` and ``TOKEN_GUESS_RATE`` can be understood."""
     rest: Any = settings.REST_FRAMEWORK
     rates = rest.get("DEFAULT_THROTTLE_RATES", {})
     hint = "Write it as 600/minute (second, minute, hour or day); none means no limit."
     wrong: list[CheckMessage] = []
-    for name, scope in (("REST_RATE", "user"), ("TOKEN_GUESS_RATE", "guess")):
+    for scope, name in RATE_SETTINGS.items():
         try:
-            limit_of(rates.get(scope))
+            # Empty, as that of tokens is unless it is set: it follows from another one.
+            limit_of(rates.get(scope) or None)
         except ValueError:
             text = f"{name}: {rates[scope]!r} is not understood."
             wrong.append(Error(text, hint=hint, id="access.E001"))

@@ -137,6 +137,22 @@ class TooManyCodes(AccessError):
     detail = _("Too many wrong codes: wait five minutes.")
 
 
+class WrongPassword(AccessError):
+    """Whoever asks does not know the password in use."""
+
+    code = "wrong_password"
+    status = 422
+    detail = _("This is not your password.")
+
+
+class BadPassword(AccessError):
+    """A password that is easy to guess."""
+
+    code = "bad_password"
+    status = 422
+    detail = _("This password cannot be used.")
+
+
 class LastAdmin(AccessError):
     """The only active superuser would lose the right."""
 
@@ -164,3 +180,25 @@ class TooManyFilters(AccessError):
 
     code = "too_many_filters"
     detail = _("You have many filters on this page already: delete one first.")
+
+
+class NoSuchSession(AccessError):
+    """The session is not the person's, or has ended."""
+
+    code = "no_such_session"
+    detail = _("This session has ended already.")
+
+
+class LinkNotValid(AccessError):
+    """The link was never made, was used, is too old, or is not needed any more."""
+
+    code = "link_not_valid"
+    detail = _("This link is not good: it was used before, is too old, or is not complete.")
+
+
+class BadInvitation(AccessError):
+    """A name or a password that will not do."""
+
+    code = "bad_invitation"
+    status = 422
+    detail = _("This will not do.")

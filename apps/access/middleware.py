@@ -19,6 +19,7 @@ from django.utils.translation import gettext as _
 from apps.access.models import User
 from apps.access.services import current_request_id, request_id_scope, usable_request_id
 from apps.access.services.second_factor import needs_factor
+from apps.access.services.sessions import SessionStore
 
 HEADER = "X-Request-Id"
 POLICY_HEADER: Final = "Content-Security-Policy"
@@ -97,6 +98,8 @@ class PasswordChangeMiddleware(MiddlewareMixin):
             "admin:jsi18n",
             "admin:login",
             "set_language",
+            # Who has one gives its code before, see below.
+            "access:second-factor",
         }
     )
 
@@ -124,13 +127,16 @@ class PasswordChangeMiddleware(MiddlewareMixin):
 class SecondFactorMiddleware(MiddlewareMixin):
     """Between the password and everything else stands the second factor, where there is one.
 
+    A new password is part of everything else: else who has learnt the old one, and no code, could
+    lock its person out. Who has yet to set a factor up chooses a password first.
+
     Concerns sessions; an API token is proof enough of itself, and was made behind this.
     """
 
-    allowed = PasswordChangeMiddleware.allowed | {
-        "access:second-factor",
-        "access:second-factor-add",
-    }
+    allowed = frozenset(
+        {"access:second-factor", "admin:logout", "admin:jsi18n", "admin:login", "set_language"}
+    )
+    to_enrol = PasswordChangeMiddleware.allowed | {"access:second-factor-add"}
 
     def process_request(self, request: HttpRequest) -> HttpResponse | None:
         """Redirect pages to the form and refuse REST calls."""
@@ -140,8 +146,9 @@ class SecondFactorMiddleware(MiddlewareMixin):
         missing = needs_factor(user, request.session)
         if not missing:
             return None
+        allowed = self.to_enrol if missing == "enrol" else self.allowed
         try:
-            if resolve(request.path_info).view_name in self.allowed:
+            if resolve(request.path_info).view_name in allowed:
                 return None
         except Resolver404:
             return None
@@ -155,3 +162,14 @@ class SecondFactorMiddleware(MiddlewareMixin):
             return JsonResponse(body, status=403)
         page = "access:second-factor-add" if missing == "enrol" else "access:second-factor"
         return HttpResponseRedirect(reverse(page))
+
+
+class LastSeenMiddleware(MiddlewareMixin):
+    """A session with which something is done lives on; pages that refresh themselves do nothing."""
+
+    def process_request(self, request: HttpRequest) -> None:
+        """Note it, at most once a minute."""
+        if request.headers.get("X-Requested-With") == "XMLHttpRequest":
+            return
+        if request.user.is_authenticated and isinstance(request.session, SessionStore):
+            request.session.note_seen()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser
+from django.contrib.sessions.base_session import AbstractBaseSession
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
@@ -284,6 +285,52 @@ class SecondFactor(models.Model):
 
     def __str__(self) -> str:
         return str(self.user)
+
+
+class LoginSession(AbstractBaseSession):
+    """One browser's session. ``expire_date`` is its end if nothing more is asked of it."""
+
+    user = models.ForeignKey(
+        User, verbose_name=_("user"), null=True, related_name="sessions", on_delete=models.CASCADE
+    )
+    began_at = models.DateTimeField(_("began at"), default=timezone.now, editable=False)
+    seen_at = models.DateTimeField(_("last seen at"), default=timezone.now, editable=False)
+    address = models.CharField(_("address"), max_length=45, blank=True, default="")
+    agent = models.CharField(_("browser"), max_length=200, blank=True, default="")
+
+    class Meta(AbstractBaseSession.Meta):
+        # The stubs of the base say "str", as if nobody translated.
+        verbose_name = _("session")  # type: ignore[assignment]
+        verbose_name_plural = _("sessions")  # type: ignore[assignment]
+
+
+class SetupLink(models.Model):
+    """A link by which somebody sets a name and a password, once. Its key is kept as a hash."""
+
+    digest = models.CharField(max_length=64, unique=True, editable=False)
+    # Somebody who is here already gets another password by it; else it makes a person.
+    user = models.ForeignKey(
+        User,
+        verbose_name=_("user"),
+        null=True,
+        related_name="setup_links",
+        on_delete=models.CASCADE,
+    )
+    username = models.CharField(_("name"), max_length=150, blank=True, default="")
+    is_superuser = models.BooleanField(_("superuser"), default=False)
+    is_auditor = models.BooleanField(_("auditor"), default=False)
+    # Good only while there is no superuser.
+    is_first = models.BooleanField(default=False)
+    created_at = models.DateTimeField(_("created at"), default=timezone.now, editable=False)
+    expires_at = models.DateTimeField(_("expires at"))
+    used_at = models.DateTimeField(_("used at"), null=True, editable=False)
+
+    class Meta:
+        verbose_name = _("link to set a password")
+        verbose_name_plural = _("links to set a password")
+
+    def __str__(self) -> str:
+        return self.username or str(_("link to set a password"))
 
 
 class Restorable(models.Model):

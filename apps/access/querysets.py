@@ -49,8 +49,11 @@ class VisibleQuerySet(models.QuerySet[M_co], Generic[M_co]):
         person = cast(SeesProjects, user)
         if not person.is_active:
             return self.none()
-        rows = self.filter(person.project_q(self.project_path, at_least=at_least))
-        return rows.exclude(self._hidden())
+        return self.filter(self._seen_by(person, at_least)).exclude(self._hidden())
+
+    def _seen_by(self, person: SeesProjects, at_least: Role) -> Q:
+        """What belongs to projects where the person has the role; empty for who sees all."""
+        return person.project_q(self.project_path, at_least=at_least)
 
     def _hidden(self) -> Q:
         """What belongs to something deleted; subqueries, for a join would cost every list more."""

@@ -6,12 +6,15 @@ from typing import Any
 
 from django.contrib.auth.signals import user_logged_in
 from django.dispatch import receiver
+from django.http import HttpRequest
 
 from apps.access.models import User
 from apps.access.services import record
+from apps.access.services.sessions import begin
 
 
 @receiver(user_logged_in, dispatch_uid="access.record_login")
-def record_login(sender: object, user: User, **kwargs: Any) -> None:
+def record_login(sender: object, request: HttpRequest, user: User, **kwargs: Any) -> None:
     """Somebody proved with a password who they are."""
+    begin(request)
     record(actor=user, action="access.log_in", obj=user)

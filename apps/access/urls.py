@@ -1,4 +1,4 @@
-"""Addresses of the buttons of saved filters."""
+"""Addresses of what everybody has: the own account, filters, the second factor, a first link."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from django.contrib import admin
 from django.urls import path
 
 from apps.access import pages
-from apps.access.pages import second_factor
+from apps.access.pages import account, second_factor, welcome
 
 view = admin.site.admin_view
 
 app_name = "access"
 urlpatterns = [
+    path("admin/account/", view(account.show), name="account"),
+    path("admin/account/sessions/end", view(account.end), name="session-end"),
+    path("admin/account/sessions/end-others", view(account.end_others), name="sessions-end"),
+    # For those who have no account yet, so it asks for none.
+    path("admin/welcome/", welcome.welcome, name="welcome"),
     path("admin/second-factor/", view(second_factor.verify), name="second-factor"),
     path("admin/second-factor/add", view(second_factor.add), name="second-factor-add"),
     path(

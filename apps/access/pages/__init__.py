@@ -25,6 +25,7 @@ from apps.access.services import (
     rename_filter,
     save_filter,
 )
+from apps.access.services.asking import ask_first
 
 
 class OwnPasswordChange(PasswordChangeView):
@@ -44,7 +45,7 @@ class OwnPasswordChange(PasswordChangeView):
         """Save and record."""
         response = super().form_valid(form)
         user = cast(User, form.user)
-        password_was_set(actor=user, user=user)
+        password_was_set(actor=user, user=user, but=self.request.session.session_key)
         messages.success(self.request, _("Your password has been changed."))
         return response
 
@@ -91,8 +92,18 @@ def rename_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
 
 @require_POST
 def delete_saved_filter(request: HttpRequest, pk: int) -> HttpResponse:
-    """Forget one's own filter."""
+    """Forget one's own filter, after a question."""
     saved = _own(request, pk)
+    asked = ask_first(
+        request,
+        verb=_("Delete"),
+        loss=_("This filter is not kept any more."),
+        ids=[saved.pk],
+        names=[saved],
+        back=saved.path,
+    )
+    if asked is not None:
+        return asked
     delete_filter(user=_person(request), saved=saved)
     messages.success(request, _("The filter “%(name)s” is gone.") % {"name": saved.name})
     return _back(request, request.POST.get("back", ""))

@@ -1,10 +1,22 @@
-"""Settings of logging in: who guesses passwords waits."""
+"""Settings of logging in: who guesses passwords waits, who needs a code, when sessions end."""
 
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
-from yardkit.env import Env
+from yardkit.env import Env, EnvError
+
+# What a password must not be.
+AUTH_PASSWORD_VALIDATORS: Final = [
+    {"NAME": f"django.contrib.auth.password_validation.{name}"}
+    for name in (
+        "UserAttributeSimilarityValidator",
+        "MinimumLengthValidator",
+        "CommonPasswordValidator",
+        "NumericPasswordValidator",
+    )
+]
 
 
 def login_limits(env: Env) -> tuple[int, timedelta]:
@@ -12,3 +24,21 @@ def login_limits(env: Env) -> tuple[int, timedelta]:
     attempts = env.int("LOGIN_ATTEMPTS", default=10, minimum=1, maximum=1000)
     minutes = env.int("LOGIN_LOCK_MINUTES", default=15, minimum=1, maximum=7 * 24 * 60)
     return attempts, timedelta(minutes=minutes)
+
+
+def who_needs_a_code(env: Env) -> str:
+    """ "" for nobody, ``"admins"`` or ``"everyone"``; true and false are understood as well."""
+    said = env.str("ADMIN_TOTP", default="false").lower()
+    if said in ("admins", "everyone"):
+        return said
+    try:
+        return "admins" if env.bool("ADMIN_TOTP", default=False) else ""
+    except EnvError as error:
+        raise EnvError(f"ADMIN_TOTP: {said!r} is none of true, false, admins, everyone") from error
+
+
+def session_limits(env: Env) -> tuple[int, int]:
+    """Hours that a session lasts at most, and minutes without a page after which it ends."""
+    hours = env.int("SESSION_HOURS", default=14 * 24, minimum=1, maximum=365 * 24)
+    minutes = env.int("SESSION_IDLE_MINUTES", default=24 * 60, minimum=5, maximum=365 * 24 * 60)
+    return hours, minutes
