@@ -6,7 +6,7 @@ from apps.access.admin.base import (
     ProjectScopedInline,
     shows_refusals,
 )
-from apps.access.admin.confirm import confirmed
+from apps.access.admin.confirm import ask_first, asks_first, confirmed
 from apps.access.admin.lockouts import AccessAttemptAdmin
 from apps.access.admin.people import GroupAdmin, UserAdmin
 from apps.access.admin.tokens import ApiTokenAdmin
@@ -21,6 +21,8 @@ __all__ = [
     "ProjectScopedAdmin",
     "ProjectScopedInline",
     "UserAdmin",
+    "ask_first",
+    "asks_first",
     "confirmed",
     "shows_refusals",
 ]

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
 from unfold.decorators import action
 from unfold.forms import AdminPasswordChangeForm, UserCreationForm
 from unfold.forms import UserChangeForm as ThemeUserChangeForm
@@ -27,6 +28,7 @@ from apps.access.admin.confirm import confirmed
 from apps.access.models import Membership, SecondFactor, User
 from apps.access.services import keep_one_admin, password_was_set
 from apps.access.services.second_factor import remove_factor
+from apps.access.services.sessions import end_sessions
 
 if TYPE_CHECKING:
     from django.forms import ModelForm as DjangoModelForm
@@ -91,7 +93,7 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
     inlines = (MembershipOfUserInline,)
-    actions_detail: ClassVar[list[str]] = ["reset_factor"]
+    actions_detail: ClassVar[list[str]] = ["reset_factor", "log_out"]
     list_display = (
         "username",
         "email",
@@ -134,6 +136,8 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
             # Who is added here is meant to work here; what is seen depends on the roles.
             user.is_staff = True
         super().save_model(request, obj, form, change)
+        if not user.is_active:
+            end_sessions(actor=person_of(request), user=user)
 
     def delete_model(self, request: HttpRequest, obj: Model) -> None:
         """Not the last superuser."""
@@ -153,6 +157,22 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
         messages.success(request, _("The second factor has been removed."))
         return HttpResponseRedirect(reverse("admin:access_user_change", args=[object_id]))
 
+    @action(description=_("End all sessions"), permissions=["log_out"], url_path="log-out")
+    @confirmed(_("End every session of this person? They have to log in again."), verb=_("End"))
+    @shows_refusals
+    def log_out(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Wherever this person is logged in."""
+        user = User.objects.get(pk=object_id)
+        own = request.session.session_key if person_of(request) == user else None
+        count = end_sessions(actor=person_of(request), user=user, but=own)
+        text = ngettext("%(count)d session has ended.", "%(count)d sessions have ended.", count)
+        messages.success(request, text % {"count": count})
+        return HttpResponseRedirect(reverse("admin:access_user_change", args=[object_id]))
+
+    def has_log_out_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
+        """Superusers."""
+        return self._is_superuser(request)
+
     def has_reset_permission(self, request: HttpRequest, object_id: str | None = None) -> bool:
         """Superusers, where there is one to remove."""
         if object_id is None or not self._is_superuser(request):
@@ -171,7 +191,9 @@ class UserAdmin(SuperuserOnly, DjangoUserAdmin, AuditedAdmin):  # type: ignore[t
         response = super().user_change_password(request, id, form_url)
         new = self.get_object(request, id)
         if old is not None and new is not None and new.password != old.password:
-            password_was_set(actor=person_of(request), user=new)
+            actor = person_of(request)
+            own = request.session.session_key if actor == new else None
+            password_was_set(actor=actor, user=new, but=own)
         return response
 
 

@@ -23,7 +23,7 @@ from unfold.widgets import (
 )
 
 from apps.access.admin.base import AuditedAdmin, person_of, shows_refusals
-from apps.access.admin.confirm import confirmed
+from apps.access.admin.confirm import asks_first, confirmed
 from apps.access.errors import DomainError
 from apps.access.models import ApiToken, User
 from apps.access.querysets import VisibleQuerySet
@@ -304,6 +304,9 @@ class ApiTokenAdmin(AuditedAdmin):
         return HttpResponseRedirect(reverse("admin:access_apitoken_change", args=[object_id]))
 
     @action(description=_("Revoke selected tokens"), permissions=["revoke"])
+    @asks_first(
+        verb=_("Revoke"), loss=_("Programs that use them are refused from now on, for good.")
+    )
     def revoke_selected(self, request: HttpRequest, queryset: QuerySet[ApiToken]) -> None:
         """End the selected tokens; those that ended before are left alone."""
         active = [each for each in queryset.filter(revoked_at=None) if _may_end(request, each)]

@@ -1,4 +1,4 @@
-"""What this app does for all others: the audit trail, roles, tokens, the first admin."""
+"""What this app does for all others: the audit trail, roles, tokens."""
 
 from apps.access.services.audit import changes, mask, record, snapshot
 from apps.access.services.clients import client_address, parsed_address, stands_in
@@ -9,7 +9,6 @@ from apps.access.services.filters import (
     save_filter,
 )
 from apps.access.services.people import (
-    ensure_admin,
     keep_one_admin,
     password_was_set,
     set_role,
@@ -53,7 +52,6 @@ __all__ = [
     "create_token",
     "current_request_id",
     "delete_filter",
-    "ensure_admin",
     "find_token",
     "has_role",
     "has_role_somewhere",

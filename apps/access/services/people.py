@@ -1,38 +1,14 @@
-"""People: the first admin, and who has which role where."""
+"""People: who has which role where, and what holds of their passwords."""
 
 from __future__ import annotations
 
-import secrets
-
-from django.db import IntegrityError, transaction
+from django.db import transaction
 from django.db.models import Model
 
 from apps.access.errors import LastAdmin
-from apps.access.models import Membership, User
+from apps.access.models import LoginSession, Membership, User
 from apps.access.services.audit import record
 from apps.access.states import Role
-
-
-def ensure_admin(username: str = "admin") -> str | None:
-    """Make a superuser with a one-time password if there is no user at all.
-
-    Returns the password, which is stored nowhere, or None when somebody exists already. After
-    the first login nothing is shown but the page that changes the password.
-    """
-    if User.objects.exists():
-        return None
-    password = secrets.token_urlsafe(12)
-    user = User(username=username, is_staff=True, is_superuser=True)
-    user.set_password(password)
-    user.must_change_password = True
-    try:
-        with transaction.atomic():
-            user.save(force_insert=True)
-            record(actor=None, action="access.create_admin", obj=user)
-    except IntegrityError:
-        # Another process made it in the same moment, and has the password.
-        return None
-    return password
 
 
 @transaction.atomic
@@ -79,8 +55,12 @@ def keep_one_admin(user: User, *, stays: bool) -> None:
 
 
 @transaction.atomic
-def password_was_set(*, actor: User | None, user: User) -> None:
-    """Record a new password; one that somebody else chose must be changed by its owner."""
+def password_was_set(*, actor: User | None, user: User, but: str | None = None) -> None:
+    """Record a new password; one that somebody else chose must be changed by its owner.
+
+    Every session of theirs ends, but the one with the key ``but``.
+    """
     by_owner = actor is not None and actor.pk == user.pk
     User.objects.filter(pk=user.pk).update(must_change_password=not by_owner)
+    LoginSession.objects.filter(user=user).exclude(session_key=but or "").delete()
     record(actor=actor, action="access.set_password", obj=user)

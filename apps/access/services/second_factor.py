@@ -13,12 +13,14 @@ from urllib.parse import quote, urlencode
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 from django_otp.oath import TOTP
 
 from apps.access.errors import FactorExists, NoFactor, TooManyCodes, WrongCode
-from apps.access.models import SecondFactor, User
+from apps.access.models import Membership, SecondFactor, User
 from apps.access.services.audit import record
+from apps.access.states import Role
 
 SESSION_KEY: Final = "second_factor"
 RECOVERY_CODES: Final = 10
@@ -112,8 +114,30 @@ def needs_factor(user: User, session: Any) -> str:
     """
     factor = getattr(user, "second_factor", None)
     if factor is None or factor.confirmed_at is None:
-        return "enrol" if settings.ADMIN_TOTP and user.is_superuser else ""
+        return "enrol" if must_have_factor(user) else ""
     return "" if session.get(SESSION_KEY) == factor.pk else "verify"
+
+
+def must_have_factor(user: User) -> bool:
+    """By ``ADMIN_TOTP``: nobody, superusers and whoever is admin of a project, or everyone."""
+    if not settings.ADMIN_TOTP:
+        return False
+    if settings.ADMIN_TOTP == "everyone" or user.is_superuser:
+        return True
+    # The session's backend has asked already; elsewhere it costs a query.
+    known: bool | None = getattr(user, "is_project_admin", None)
+    return _administers(user.pk).exists() if known is None else known
+
+
+def with_project_admin(people: QuerySet[User]) -> QuerySet[User]:
+    """Whether each is admin of a project as ``is_project_admin``, where that matters."""
+    if settings.ADMIN_TOTP != "admins":
+        return people
+    return people.annotate(is_project_admin=Exists(_administers(OuterRef("pk"))))
+
+
+def _administers(user: Any) -> QuerySet[Membership]:
+    return Membership.objects.filter(user=user, role=Role.ADMIN)
 
 
 def _check(factor: SecondFactor, code: str, now: datetime) -> None:

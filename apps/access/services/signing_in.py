@@ -7,6 +7,7 @@ from typing import Any
 from django.contrib.auth.backends import ModelBackend
 
 from apps.access.models import User
+from apps.access.services.second_factor import with_project_admin
 
 
 class SessionBackend(ModelBackend):
@@ -14,5 +15,6 @@ class SessionBackend(ModelBackend):
 
     def get_user(self, user_id: Any) -> User | None:
         """The person, in one query; None when there is none, or none who may log in."""
-        user = User.objects.select_related("second_factor").filter(pk=user_id).first()
+        people = with_project_admin(User.objects.select_related("second_factor"))
+        user = people.filter(pk=user_id).first()
         return user if user is not None and self.user_can_authenticate(user) else None

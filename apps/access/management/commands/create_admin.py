@@ -1,39 +1,35 @@
-"""Makes the first superuser and prints its one-time password."""
+"""Prints the link by which the first superuser sets a name and a password."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.validators import UnicodeUsernameValidator
-from django.core.exceptions import ValidationError
-from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandParser
 from django.utils.translation import gettext as _
 
-from apps.access.services import ensure_admin
+from apps.access.services.links import first_link
 
 
 class Command(BaseCommand):
-    """``manage.py create_admin``; harmless when somebody exists already."""
+    """``manage.py create_admin``; harmless when there is a superuser."""
 
-    help = "Make the first superuser, with a one-time password that is printed once."
+    help = "Print a link, good once, by which the first superuser sets a name and a password."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--username", default="admin", help="its name (default: admin)")
+        parser.add_argument("--server", default="", help="its address (default: PUBLIC_URL)")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        username: str = options["username"]
-        try:
-            UnicodeUsernameValidator()(username)
-        except ValidationError as error:
-            raise CommandError(f"--username: {error.messages[0]}", returncode=2) from error
-        password = ensure_admin(username=username)
-        if password is None:
+        made = first_link()
+        if made is None:
             self.stdout.write(
                 _(
-                    "There are users already, so none was made. A superuser sets passwords in "
-                    "the admin; without one: manage.py changepassword NAME."
+                    "There is a superuser already, so no link was made. "
+                    "For others, or for a lost password: manage.py invite NAME."
                 )
             )
             return
-        self.stdout.write(_("User: %(name)s") % {"name": username})
-        self.stdout.write(_("One-time password: %(password)s") % {"password": password})
+        text = _("First administrator (once, within %(hours)d h): %(address)s")
+        self.stdout.write(
+            text % {"hours": settings.LINK_HOURS, "address": made.address(options["server"])}
+        )

@@ -1,0 +1,39 @@
+"""Prints a link by which somebody sets a password: a new person, or one who lost theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.translation import gettext as _
+
+from apps.access.errors import BadInvitation
+from apps.access.services.links import invite
+
+
+class Command(BaseCommand):
+    """``manage.py invite NAME``; links from before for the same name end."""
+
+    help = "Print a link, good once, by which this person sets a password; a new one is made."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", help="of the person, with which they log in")
+        rights = parser.add_mutually_exclusive_group()
+        rights.add_argument("--superuser", action="store_true", help="of a new person: rules all")
+        rights.add_argument("--auditor", action="store_true", help="of a new person: reads all")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            made = invite(
+                actor=None,
+                username=options["name"],
+                is_superuser=options["superuser"],
+                is_auditor=options["auditor"],
+                actor_label="manage.py",
+            )
+        except BadInvitation as error:
+            raise CommandError(error.text, returncode=2) from error
+        text = _("%(name)s (once, within %(hours)d h): %(address)s")
+        told = {"name": made.link.username, "hours": settings.LINK_HOURS, "address": made.address()}
+        self.stdout.write(text % told)
