@@ -148,10 +148,6 @@ class ReadViewSet(ApiView, mixins.ListModelMixin, viewsets.GenericViewSet[M], Ge
         data = self.get_serializer(obj).data
         return Response(data, status=http_status, headers={"ETag": etag_of(obj, data)})
 
-    def is_idempotent(self, action: str | None) -> bool:
-        """Whether the action honours Idempotency-Key (for the schema)."""
-        return hasattr(getattr(self, action or "", None), "honours_idempotency_key")
-
 
 class WriteViewSet(ReadViewSet[M], Generic[M]):
     """Adds create, update, partial_update and destroy; each is one call of a service.

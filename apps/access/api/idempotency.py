@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, cast
 
+from django.core.files import File
 from django.db import IntegrityError, transaction
 from django.utils import timezone
+from django.utils.datastructures import MultiValueDict
 from django.utils.translation import gettext_lazy as _
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -97,33 +99,71 @@ def kept_for_repeat(view: Any) -> dict[str, Any] | None:
     return None if reservation is None else reservation.body
 
 
+def by_its_own_means(action: Action[P]) -> Action[P]:
+    """For an action that knows a repeat itself, by ``key_of``, so that its answer is not stored."""
+
+    @wraps(action)
+    def answer(view: Any, request: Request, *args: P.args, **kwargs: P.kwargs) -> Response:
+        key_of(request)
+        return action(view, request, *args, **kwargs)
+
+    # A mark on the function, read where the schema is made.
+    answer.honours_idempotency_key = True  # type: ignore[attr-defined]
+    return cast("Action[P]", answer)
+
+
+def honours_key(view: Any, action: str | None) -> bool:
+    """Whether a POST to the view, or to this action of a view set, takes an Idempotency-Key."""
+    return hasattr(getattr(view, action or "post", None), "honours_idempotency_key")
+
+
+def key_of(request: Request) -> str | None:
+    """The key that came with the call. Raises ``BadRequest`` for what cannot be one."""
+    key = request.headers.get(HEADER)
+    if key is not None and not _KEY.fullmatch(key):
+        text = _("Idempotency-Key must be 1 to 255 visible ASCII characters.")
+        raise BadRequest(text, code="bad_idempotency_key")
+    return key
+
+
 def _honouring(
     action: Action[P], together: Callable[[], AbstractContextManager[None]]
 ) -> Action[P]:
     @wraps(action)
     def answer(view: Any, request: Request, *args: P.args, **kwargs: P.kwargs) -> Response:
-        key = request.headers.get(HEADER)
-        if key is None or request.method != "POST":
+        key = key_of(request) if request.method == "POST" else None
+        if key is None:
             return action(view, request, *args, **kwargs)
-        if not _KEY.fullmatch(key):
-            text = _("Idempotency-Key must be 1 to 255 visible ASCII characters.")
-            raise BadRequest(text, code="bad_idempotency_key")
-        reservation, replay = _reserve(request, key)
-        if replay is not None:
-            return replay
-        setattr(view, _RESERVATION, reservation)
-        try:
-            with together():
-                response = action(view, request, *args, **kwargs)
-                keep = getattr(view, "stored_answer", None)
-                _store(reservation, response, keep(response.data) if keep else response.data)
-        except BaseException:
-            _free(reservation)
-            raise
-        return response
+        with _let_go(request):
+            reservation, replay = _reserve(request, key)
+            if replay is not None:
+                return replay
+            setattr(view, _RESERVATION, reservation)
+            try:
+                with together():
+                    response = action(view, request, *args, **kwargs)
+                    keep = getattr(view, "stored_answer", None)
+                    _store(reservation, response, keep(response.data) if keep else response.data)
+            # Whatever ends it: a repeat must not find the key taken for ever.
+            except BaseException:
+                _free(reservation)
+                raise
+            return response
 
+    # A mark on the function, read where the schema is made.
     answer.honours_idempotency_key = True  # type: ignore[attr-defined]
     return cast("Action[P]", answer)
+
+
+@contextmanager
+def _let_go(request: Request) -> Iterator[None]:
+    """A body that had to be kept to be compared is needed no more."""
+    try:
+        yield
+    finally:
+        close = getattr(request.data, "close", None)
+        if close is not None:
+            close()
 
 
 def _reserve(request: Request, key: str) -> tuple[IdempotencyKey, Response | None]:
@@ -191,10 +231,25 @@ def _store(reservation: IdempotencyKey, response: Response, body: Any) -> None:
 
 
 def _hash_of(request: Request) -> str:
-    body = json.dumps(request.data, sort_keys=True, separators=(",", ":"), default=str)
+    data = request.data
+    # A form: a name may come more than once.
+    told = dict(data.lists()) if isinstance(data, MultiValueDict) else data
+    body = json.dumps(told, sort_keys=True, separators=(",", ":"), default=_fingerprint)
     query = request.META.get("QUERY_STRING", "")
     # A token of one project must not be shown an answer that was given for another.
     project = getattr(request.auth, "project_id", None)
     return hashlib.sha256(
         f"{project}\n{query}\n{body}".encode("utf-8", "surrogatepass")
     ).hexdigest()
+
+
+def _fingerprint(value: Any) -> str:
+    """What stands for a part of a body that is no JSON: a file is told by all that is in it."""
+    if isinstance(value, File):
+        digest = hashlib.sha256()
+        for piece in value.chunks():
+            digest.update(piece)
+        value.seek(0)
+        return f"{value.name} {digest.hexdigest()}"
+    read = getattr(value, "fingerprint", None)
+    return str(read() if read else value)

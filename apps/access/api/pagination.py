@@ -8,13 +8,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from django.core.exceptions import ImproperlyConfigured, ValidationError
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db.models import Model, Q, QuerySet
 from django.utils.translation import gettext as _
+from rest_framework import serializers
 from rest_framework.pagination import BasePagination
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -22,7 +23,29 @@ from rest_framework.views import APIView
 
 from apps.access.api.errors import BadRequest
 
+T = TypeVar("T")
+
 MAX_CURSOR_LENGTH: Final = 2_000
+DEFAULT_LIMIT: Final = 50
+MAX_LIMIT: Final = 200
+_AFTER: Final = "The `next` of the page before."
+_LIMIT: Final = "Rows in a page; more than the maximum is taken as the maximum."
+_NEXT: Final = "Send it as `after` to get the next page; null on the last."
+
+
+class PageQuerySerializer(serializers.Serializer[Any]):
+    """For the schema of lists that answer by ``page_in``."""
+
+    after = serializers.CharField(required=False, help_text=_AFTER)
+    limit = serializers.IntegerField(
+        required=False, min_value=1, default=DEFAULT_LIMIT, help_text=_LIMIT
+    )
+
+
+class PageSerializer(serializers.Serializer[Any]):
+    """The end of a page; a subclass has its ``results``."""
+
+    next = serializers.CharField(allow_null=True, help_text=_NEXT)
 
 
 class KeysetPagination(BasePagination):
@@ -32,8 +55,6 @@ class KeysetPagination(BasePagination):
     ties.
     """
 
-    default_limit = 50
-    max_limit = 200
     limit_param = "limit"
     after_param = "after"
 
@@ -44,7 +65,7 @@ class KeysetPagination(BasePagination):
     ) -> list[Any]:
         """The rows of the page that the request asks for. Raises ``BadRequest``."""
         ordering = _with_id(getattr(view, "ordering", None) or ("-id",))
-        limit = self._limit(request)
+        limit = limit_in(request, self.limit_param)
         rows: QuerySet[Model] = queryset.order_by(*ordering)
         cursor = request.query_params.get(self.after_param)
         if cursor:
@@ -69,7 +90,7 @@ class KeysetPagination(BasePagination):
                 "next": {
                     "type": "string",
                     "nullable": True,
-                    "description": "Send it as `after` to get the next page; null on the last.",
+                    "description": _NEXT,
                 },
             },
         }
@@ -81,29 +102,52 @@ class KeysetPagination(BasePagination):
                 "name": self.after_param,
                 "in": "query",
                 "required": False,
-                "description": "The `next` of the page before.",
+                "description": _AFTER,
                 "schema": {"type": "string"},
             },
             {
                 "name": self.limit_param,
                 "in": "query",
                 "required": False,
-                "description": "Rows in a page; more than the maximum is taken as the maximum.",
+                "description": _LIMIT,
                 "schema": {
                     "type": "integer",
                     "minimum": 1,
-                    "default": self.default_limit,
+                    "default": DEFAULT_LIMIT,
                 },
             },
         ]
 
-    def _limit(self, request: Request) -> int:
-        asked = request.query_params.get(self.limit_param)
-        if asked is None or asked == "":
-            return self.default_limit
-        if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or int(asked) < 1:
-            raise BadRequest(_("limit must be a whole number of at least 1."), code="bad_limit")
-        return min(int(asked), self.max_limit)
+
+def limit_in(request: Request, name: str = "limit") -> int:
+    """How many rows a page shall have. Raises ``BadRequest``."""
+    asked = request.query_params.get(name)
+    if asked is None or asked == "":
+        return DEFAULT_LIMIT
+    if not (asked.isascii() and asked.isdigit()) or len(asked) > 9 or int(asked) < 1:
+        raise BadRequest(_("limit must be a whole number of at least 1."), code="bad_limit")
+    return min(int(asked), MAX_LIMIT)
+
+
+def page_in(
+    request: Request, rows: Iterable[T], *, key: Callable[[T], tuple[int | str, ...]]
+) -> tuple[list[T], str | None]:
+    """A page of rows that lie in no table, in the order of ``key``, and the cursor of the next.
+
+    ``key`` names a row: no two have the same, and all have numbers and texts at the same places.
+    Raises ``BadRequest``.
+    """
+    named = sorted(((key(row), row) for row in rows), key=lambda pair: pair[0])
+    if cursor := request.query_params.get("after"):
+        behind = tuple(_unpacked(cursor))
+        kinds = tuple(map(type, behind))
+        if named and kinds != tuple(map(type, named[0][0])):
+            raise _no_cursor()
+        named = [pair for pair in named if pair[0] > behind]
+    limit = limit_in(request)
+    page = named[:limit]
+    more = len(named) > limit
+    return [row for _key, row in page], _packed(page[-1][0]) if more else None
 
 
 def _with_id(ordering: Sequence[str]) -> tuple[str, ...]:
@@ -118,8 +162,29 @@ def _cursor(row: Model, ordering: Sequence[str]) -> str:
     values = [getattr(row, name.lstrip("-")) for name in ordering]
     if None in values:
         raise ImproperlyConfigured(f"keyset ordering {ordering} meets a null")
-    packed = json.dumps([list(ordering), values], cls=ExactEncoder, separators=(",", ":"))
+    return _packed([list(ordering), values])
+
+
+def _packed(value: Sequence[Any]) -> str:
+    packed = json.dumps(value, cls=ExactEncoder, separators=(",", ":"))
     return base64.urlsafe_b64encode(packed.encode()).decode().rstrip("=")
+
+
+def _unpacked(cursor: str) -> list[Any]:
+    if len(cursor) > MAX_CURSOR_LENGTH or not cursor.isascii():
+        raise _no_cursor()
+    try:
+        packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        value = json.loads(packed)
+    except (binascii.Error, ValueError, TypeError, RecursionError) as error:
+        raise _no_cursor() from error
+    if not isinstance(value, list):
+        raise _no_cursor()
+    return value
+
+
+def _no_cursor() -> BadRequest:
+    return BadRequest(_("after is not a cursor of this list."), code="bad_cursor")
 
 
 class ExactEncoder(DjangoJSONEncoder):
@@ -149,14 +214,11 @@ def _behind(model: type[Model], ordering: Sequence[str], cursor: str) -> Q:
 
 
 def _values(model: type[Model], ordering: Sequence[str], cursor: str) -> list[Any]:
-    refusal = BadRequest(_("after is not a cursor of this list."), code="bad_cursor")
-    if len(cursor) > MAX_CURSOR_LENGTH or not cursor.isascii():
+    refusal = _no_cursor()
+    unpacked = _unpacked(cursor)
+    if len(unpacked) != 2:
         raise refusal
-    try:
-        packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        order, raw = json.loads(packed)
-    except (binascii.Error, ValueError, TypeError, RecursionError) as error:
-        raise refusal from error
+    order, raw = unpacked
     if order != list(ordering) or not isinstance(raw, list) or len(raw) != len(ordering):
         raise refusal
     values = []

@@ -70,6 +70,21 @@ class SeesEverything(BasePermission):
         return isinstance(request.user, User) and request.user.sees_everything
 
 
+class RulesEverything(BasePermission):
+    """For what belongs to no project: read by who sees everything, changed by superusers."""
+
+    def has_permission(self, request: Request, view: APIView) -> bool:
+        """Also through the token in use."""
+        user = request.user
+        if not isinstance(user, User):
+            return False
+        if request.method in SAFE_METHODS:
+            return user.sees_everything
+        if not user.rules_everything:
+            raise RoleRequired
+        return True
+
+
 class RoleInAnyProject(BasePermission):
     """For what serves every project: any one's viewer sees it, any one's admin switches it."""
 

@@ -10,6 +10,8 @@ from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
+from apps.access.api.idempotency import honours_key
+
 
 class ErrorSerializer(serializers.Serializer[Any]):
     """The body of every error."""
@@ -46,7 +48,7 @@ class ApiSchema(AutoSchema):
         action = getattr(self.view, "action", None)
         method = self.method.upper()
         headers = []
-        if method == "POST" and getattr(self.view, "is_idempotent", lambda _action: False)(action):
+        if method == "POST" and honours_key(self.view, action):
             headers.append(_header("Idempotency-Key", "A repeat with the same key has no effect."))
         if action == "retrieve":
             headers.append(_header("If-None-Match", "An ETag: 304 when it is still current."))

@@ -1,4 +1,5 @@
-"""A limit per person, so that one script cannot keep the web busy alone."""
+"""Limits per token and per person, so that one script can neither keep the web busy alone nor
+keep the others of its person from working."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from rest_framework.request import Request
 from rest_framework.settings import api_settings
 from rest_framework.throttling import BaseThrottle
 
-from apps.access.engine.rates import limit_of
+from apps.access.engine.rates import RATE_SETTINGS, Rate, limit_of
+from apps.access.models import ApiToken
 
 if TYPE_CHECKING:
     from rest_framework.views import APIView
@@ -31,10 +33,10 @@ def _cache_errors() -> tuple[type[Exception], ...]:
 
 
 class PerUserThrottle(BaseThrottle):
-    """Requests of one person (all tokens and sessions together), or of one address.
+    """Requests of one token, of one person (all tokens and sessions together), or of one address.
 
-    Counts in windows of the rate's period: one number in the cache, where a list of times would
-    grow with the limit.
+    What is beyond the limit of its token does not count for the person. Counts in windows of the
+    rate's period: one number in the cache, where a list of times would grow with the limit.
     """
 
     scope = "user"
@@ -47,10 +49,15 @@ class PerUserThrottle(BaseThrottle):
 
         Without its cache the limit is lifted: it protects, it must not become the outage.
         """
-        return self._counted(self._who(request), self._count)
+        token = request.auth
+        if isinstance(token, ApiToken) and not self._counted(
+            f"token-{token.pk}", self._count, self._token_limit()
+        ):
+            return False
+        return self._counted(self._who(request), self._count, self._limit(self.scope))
 
-    def _counted(self, who: str, count: Callable[[str, int], int]) -> bool:
-        limit, period = self._limit()
+    def _counted(self, who: str, count: Callable[[str, int], int], rate: Rate) -> bool:
+        limit, period = rate
         if limit is None or period is None:
             return True
         now = self.clock()
@@ -66,12 +73,21 @@ class PerUserThrottle(BaseThrottle):
         """Seconds until the next window."""
         return self._wait_seconds
 
-    def _limit(self) -> tuple[int | None, int | None]:
+    @staticmethod
+    def _limit(scope: str) -> Rate:
         rates = cast("dict[str, str]", api_settings.DEFAULT_THROTTLE_RATES)
         try:
-            return limit_of(rates.get(self.scope))
+            return limit_of(rates.get(scope))
         except ValueError as error:
-            raise ImproperlyConfigured(f"REST_RATE: {error}") from error
+            raise ImproperlyConfigured(f"{RATE_SETTINGS[scope]}: {error}") from error
+
+    def _token_limit(self) -> Rate:
+        rates = cast("dict[str, str]", api_settings.DEFAULT_THROTTLE_RATES)
+        if rates.get("token"):
+            return self._limit("token")
+        # However low the limit of a person is: one token leaves half of it to the others.
+        limit, period = self._limit("user")
+        return (None if limit is None else max(1, limit // 2)), period
 
     def _who(self, request: Request) -> str:
         user = request.user
@@ -96,11 +112,15 @@ class GuessThrottle(PerUserThrottle):
 
     def may_try(self, address: str, prefix: str) -> bool:
         """Whether another secret is looked at. Right ones are not counted."""
-        return self._counted(self._of(address, prefix), lambda key, _period: cache.get(key, 0) + 1)
+        return self._counted(
+            self._of(address, prefix),
+            lambda key, _period: cache.get(key, 0) + 1,
+            self._limit(self.scope),
+        )
 
     def failed(self, address: str, prefix: str) -> None:
         """Count a wrong one."""
-        self._counted(self._of(address, prefix), self._count)
+        self._counted(self._of(address, prefix), self._count, self._limit(self.scope))
 
     @staticmethod
     def _of(address: str, prefix: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from apps.access.api.people import OwnPasswordView, PersonViewSet
 from apps.access.api.routers import Router, api_path
 from apps.access.api.views import (
     AuditViewSet,
@@ -13,8 +14,13 @@ from apps.access.api.views import (
 
 router = Router()
 router.register("tokens", TokenViewSet, basename="token")
+router.register("people", PersonViewSet, basename="person")
 router.register("memberships", MembershipViewSet, basename="membership")
 router.register("audit", AuditViewSet, basename="audit")
 router.register("saved-filters", SavedFilterViewSet, basename="saved-filter")
 
-urlpatterns = [api_path("me", MeView.as_view(), name="me"), *router.urls]
+urlpatterns = [
+    api_path("me", MeView.as_view(), name="me"),
+    api_path("me/password", OwnPasswordView.as_view(), name="own-password"),
+    *router.urls,
+]

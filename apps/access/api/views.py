@@ -122,6 +122,7 @@ class TokenViewSet(ReadViewSet[ApiToken]):
 
     @extend_schema(summary="Revoke a token", request=None, responses=ApiTokenSerializer)
     @action(detail=True, methods=["post"])
+    @idempotent
     def revoke(self, request: Request, pk: str) -> Response:
         """The token, which is refused from now on; 409 when it was revoked before."""
         token = self.get_object()

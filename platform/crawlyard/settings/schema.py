@@ -36,6 +36,8 @@ SPECTACULAR_SETTINGS: Final[dict[str, Any]] = {
         "NoticeKindEnum": "apps.alerts.states.NoticeKind",
         "NoticeStateEnum": "apps.alerts.states.NoticeState",
         "NoticeProblemEnum": "apps.alerts.states.NoticeProblem",
+        "DaemonStateEnum": "apps.runtime.states.DaemonState",
+        "DeadLetterStateEnum": "apps.runtime.states.DeadLetterState",
         "SeriesKindEnum": "apps.queuestats.models.SeriesKind",
     },
     "SERVE_PERMISSIONS": ["rest_framework.permissions.IsAuthenticated"],

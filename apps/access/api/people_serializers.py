@@ -1,0 +1,62 @@
+"""People and their passwords as REST takes and shows them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rest_framework import serializers
+
+from apps.access.models import SecondFactor, User
+
+
+class PersonSerializer(serializers.ModelSerializer[User]):
+    """Somebody who may log in. Roles in projects: `/memberships`."""
+
+    email = serializers.EmailField(required=False, allow_blank=True)
+    has_second_factor = serializers.SerializerMethodField()
+
+    class Meta:
+        model = User
+        fields: ClassVar[tuple[str, ...]] = (
+            "id",
+            "username",
+            "first_name",
+            "last_name",
+            "email",
+            "is_active",
+            "is_staff",
+            "is_auditor",
+            "is_superuser",
+            "must_change_password",
+            "has_second_factor",
+            "last_login",
+            "date_joined",
+        )
+        read_only_fields = ("must_change_password", "last_login", "date_joined")
+
+    def get_has_second_factor(self, user: User) -> bool:
+        """Whether a code of a phone is asked for after the password."""
+        known: bool | None = getattr(user, "has_factor", None)
+        return SecondFactor.objects.filter(user=user).exists() if known is None else known
+
+
+class NewPersonSerializer(PersonSerializer):
+    """Somebody, with a one-time password; null when the answer is a repeat."""
+
+    password = serializers.CharField(read_only=True, allow_null=True)
+
+    class Meta(PersonSerializer.Meta):
+        fields = (*PersonSerializer.Meta.fields, "password")
+
+
+class PasswordSerializer(serializers.Serializer[Any]):
+    """One's own password, and the next one."""
+
+    old_password = serializers.CharField(max_length=4096, trim_whitespace=False)
+    new_password = serializers.CharField(max_length=4096, trim_whitespace=False)
+
+
+class EndedSessionsSerializer(serializers.Serializer[Any]):
+    """How many sessions have ended."""
+
+    ended = serializers.IntegerField()
