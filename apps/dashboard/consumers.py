@@ -110,7 +110,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):
 
     def _groups_now(self, user: User) -> Sequence[str]:
         session = self.scope["session"]
-        if not session.session_key or not session.exists(session.session_key):
+        if not session.is_alive():
             return ()
         # Whoever must choose a password or give a code first sees nothing else before.
         if user.must_change_password or not user.is_active or needs_factor(user, session):

@@ -16,6 +16,7 @@ from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
 from apps.access.api.fields import VisibleRelatedField
+from apps.access.api.pagination import PageQuerySerializer, PageSerializer, page_in
 from apps.access.errors import RoleRequired
 from apps.access.services import has_role
 from apps.access.states import Role
@@ -66,8 +67,8 @@ class AlertRuleSerializer(serializers.Serializer[Any]):
         return list(row.rule.tell) if may else []
 
 
-class AlertRulesSerializer(serializers.Serializer[Any]):
-    """Every rule that the caller may know of."""
+class AlertRulesSerializer(PageSerializer):
+    """Rules that the caller may know of, by project and name; those of the platform first."""
 
     results = AlertRuleSerializer(many=True)
 
@@ -131,12 +132,21 @@ class RulePreviewSerializer(serializers.Serializer[Any]):
 class AlertRulesView(ApiView):
     """The rules that hold."""
 
-    @extend_schema(operation_id="alert_rules_list", responses=AlertRulesSerializer)
+    @extend_schema(
+        operation_id="alert_rules_list",
+        parameters=[PageQuerySerializer],
+        responses=AlertRulesSerializer,
+    )
     def get(self, request: Request) -> Response:
         """Built-in rules, those of the platform and of visible projects, with how they stand."""
-        found = rule_standings(self.person, now=timezone.now())
+        found, after = page_in(
+            request,
+            rule_standings(self.person, now=timezone.now()),
+            key=lambda each: (each.project or 0, each.rule.name, each.rule.builtin),
+        )
         context = {"person": self.person}
-        return Response(AlertRulesSerializer({"results": found}, context=context).data)
+        told = {"results": found, "next": after}
+        return Response(AlertRulesSerializer(told, context=context).data)
 
 
 class AlertSourcesView(ApiView):

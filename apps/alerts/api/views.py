@@ -57,6 +57,7 @@ class IncidentViewSet(ReadViewSet[Incident]):
         summary="Take care of it", request=NoteSerializer, responses=IncidentDetailSerializer
     )
     @action(detail=True, methods=["post"])
+    @idempotent
     def acknowledge(self, request: Request, pk: str | None = None) -> Response:
         """No repetition and no escalation from now on; 409 when it is over."""
         incident, values = self._asked(request, NoteSerializer)
@@ -69,6 +70,7 @@ class IncidentViewSet(ReadViewSet[Incident]):
         responses=IncidentDetailSerializer,
     )
     @action(detail=True, methods=["post"])
+    @idempotent
     def snooze(self, request: Request, pk: str | None = None) -> Response:
         """Nobody is told for so long, and everybody again if it is still open."""
         incident, values = self._asked(request, SnoozeSerializer)
@@ -84,6 +86,7 @@ class IncidentViewSet(ReadViewSet[Incident]):
 
     @extend_schema(summary="Close it", request=NoteSerializer, responses=IncidentDetailSerializer)
     @action(detail=True, methods=["post"])
+    @idempotent
     def close(self, request: Request, pk: str | None = None) -> Response:
         """It is over because you say so; nobody is told."""
         incident, values = self._asked(request, NoteSerializer)

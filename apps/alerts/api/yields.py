@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView, ReadViewSet
+from apps.access.api.idempotency import idempotent
 from apps.access.api.routers import api_path
 from apps.access.models import User
 from apps.access.services import require_role
@@ -152,6 +153,7 @@ class LearnAnewView(ApiView):
     @extend_schema(
         operation_id="jobs_yield_standing_learn", request=None, responses=YieldStandingSerializer
     )
+    @idempotent
     def post(self, request: Request, job: int) -> Response:
         """Runs until now are compared with nothing any more. For editors."""
         found = _visible_job(self.person, job)

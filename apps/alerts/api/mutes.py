@@ -1,0 +1,96 @@
+"""Muting rules over REST: nobody is told, incidents are opened all the same."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiResponse, extend_schema
+from rest_framework import serializers, status
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from apps.access.api.base import ApiView
+from apps.access.api.fields import VisibleRelatedField
+from apps.access.api.idempotency import idempotent
+from apps.access.errors import RoleRequired
+from apps.access.services import has_role, has_role_somewhere
+from apps.access.states import Role
+from apps.alerts.services.mutes import LONGEST, mute_rule, unmute_rule
+from apps.projects.models import Project
+
+
+class MutedRuleSerializer(serializers.Serializer[Any]):
+    """A rule by its name, and where it is muted."""
+
+    rule = serializers.CharField(max_length=100)
+    project = VisibleRelatedField(
+        queryset=Project.objects.all(),
+        allow_null=True,
+        help_text="null: in every project; for superusers.",
+    )
+
+
+class MuteSerializer(MutedRuleSerializer):
+    """For how long, and why."""
+
+    seconds = serializers.IntegerField(min_value=60, max_value=int(LONGEST.total_seconds()))
+    note = serializers.CharField(max_length=500, required=False, allow_blank=True, default="")
+
+
+class MuteShownSerializer(serializers.Serializer[Any]):
+    """A mute that holds."""
+
+    rule = serializers.CharField()
+    project = serializers.IntegerField(allow_null=True)
+    until = serializers.DateTimeField()
+    by = serializers.CharField()
+    note = serializers.CharField()
+
+
+class _ForOperators(ApiView):
+    def asked(self, request: Request, shape: type[MutedRuleSerializer]) -> dict[str, Any]:
+        """What is asked; ``RoleRequired`` unless the caller may do so there."""
+        if not has_role_somewhere(self.person, Role.OPERATOR):
+            raise RoleRequired
+        body = shape(data=request.data, context={"request": request})
+        body.is_valid(raise_exception=True)
+        values = dict(body.validated_data)
+        project = values.pop("project")
+        values["project_id"] = None if project is None else project.pk
+        if not has_role(self.person, values["project_id"], Role.OPERATOR):
+            raise RoleRequired
+        return values
+
+
+class MuteRuleView(_ForOperators):
+    """Tell nobody of a rule for a while."""
+
+    @extend_schema(
+        operation_id="alert_rules_mute", request=MuteSerializer, responses=MuteShownSerializer
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """Incidents are opened all the same. A second call changes the first."""
+        values = self.asked(request, MuteSerializer)
+        now = timezone.now()
+        until = now + timedelta(seconds=values.pop("seconds"))
+        mute = mute_rule(**values, until=until, actor=self.person, now=now)
+        told = {name: getattr(mute, name) for name in ("rule", "until", "by", "note")}
+        return Response(MuteShownSerializer({**told, "project": mute.project_id}).data)
+
+
+class UnmuteRuleView(_ForOperators):
+    """Tell of a rule again."""
+
+    @extend_schema(
+        operation_id="alert_rules_unmute",
+        request=MutedRuleSerializer,
+        responses={204: OpenApiResponse(description="It is muted no more.")},
+    )
+    @idempotent
+    def post(self, request: Request) -> Response:
+        """204, also where it was not muted."""
+        unmute_rule(**self.asked(request, MutedRuleSerializer), actor=self.person)
+        return Response(status=status.HTTP_204_NO_CONTENT)

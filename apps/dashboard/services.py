@@ -1,0 +1,87 @@
+"""What people decide about the machinery, each with its line in the audit trail.
+
+Here and not in apps.runtime, which knows neither people nor the audit trail.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from django.db import transaction
+
+from apps.access.models import User
+from apps.access.services import record
+from apps.runtime import services as runtime
+from apps.runtime.deferring import defer
+from apps.runtime.errors import DaemonIsAlive
+from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
+from apps.runtime.states import DeadLetterState
+from yardkit import topology
+
+if TYPE_CHECKING:
+    from django_celery_beat.models import PeriodicTask
+
+
+@transaction.atomic
+def requeue_dead_letter(*, letter: DeadLetter, actor: User | None) -> None:
+    """Send it back to the queue where it died. Raises as ``runtime.requeue_dead_letter``."""
+    runtime.requeue_dead_letter(letter=letter, actor_label=_label(actor))
+    _record_letter(letter, "runtime.requeue_dead_letter", actor)
+
+
+@transaction.atomic
+def drop_dead_letter(*, letter: DeadLetter, actor: User | None) -> None:
+    """Nobody will need it. Raises ``DeadLetterResolved``."""
+    runtime.drop_dead_letter(letter=letter, actor_label=_label(actor))
+    _record_letter(letter, "runtime.drop_dead_letter", actor)
+
+
+@transaction.atomic
+def retry_outbox_message(*, message: OutboxMessage, actor: User | None) -> None:
+    """Try to publish it now instead of later. Raises ``OutboxMessageGone``."""
+    runtime.retry_outbox_message(message=message)
+    _record_message(message, "runtime.retry_outbox_message", actor)
+
+
+@transaction.atomic
+def drop_outbox_message(*, message: OutboxMessage, actor: User | None) -> None:
+    """Never publish it. Raises ``OutboxMessageGone``."""
+    runtime.drop_outbox_message(message=message)
+    _record_message(message, "runtime.drop_outbox_message", actor)
+
+
+@transaction.atomic
+def forget_daemon(*, daemon: Daemon, actor: User | None) -> None:
+    """Delete the row of a process that will not come back. Raises ``DaemonIsAlive``."""
+    before = {"state": daemon.state, "host": daemon.host, "pid": daemon.pid}
+    if not runtime.forget_daemon(daemon=daemon):
+        raise DaemonIsAlive
+    record(actor=actor, action="runtime.forget_daemon", obj=daemon, before=before)
+
+
+@transaction.atomic
+def run_periodic_task(*, task: PeriodicTask, actor: User | None) -> None:
+    """Have a worker run it now, once more; its times stay as they are."""
+    defer(task.task, queue=task.queue or topology.TASKS, **json.loads(task.kwargs or "{}"))
+    record(actor=actor, action="dashboard.run_periodic_task", obj=task)
+
+
+def _label(actor: User | None) -> str:
+    return "" if actor is None else actor.get_username()
+
+
+def _record_letter(letter: DeadLetter, action: str, actor: User | None) -> None:
+    record(
+        actor=actor,
+        action=action,
+        obj=letter,
+        before={"state": DeadLetterState.HELD},
+        after={"state": letter.state, "queue": letter.queue, "size": letter.body_size},
+        note=letter.reason[:200],
+    )
+
+
+def _record_message(message: OutboxMessage, action: str, actor: User | None) -> None:
+    before = {"exchange": message.exchange, "key": message.key, "attempts": message.attempts}
+    record(actor=actor, action=action, obj=message, before=before, note=message.error[:200])
