@@ -18,7 +18,7 @@ class AgentFilter(django_filters.FilterSet):
     """``?alive=true&mode=draining&agent_id=…``."""
 
     alive = django_filters.BooleanFilter(method="filter_alive")
-    mode = django_filters.MultipleChoiceFilter(choices=AgentMode.choices)
+    mode = django_filters.MultipleChoiceFilter(choices=AgentMode.choices, distinct=False)
 
     class Meta:
         model = Agent

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ReadViewSet, WriteViewSet
+from apps.access.api.idempotency import idempotent
 from apps.access.api.permissions import InsideScopes, RoleInAnyProject
 from apps.agents.hosts.models import HostRule, HostState
 from apps.agents.hosts.services import (
@@ -102,6 +103,7 @@ class HostRuleViewSet(WriteViewSet[HostRule]):
 
     @extend_schema(request=None, responses=HostSwitchSerializer)
     @action(detail=True, methods=["post"])
+    @idempotent
     def stop(self, request: Request, pk: str) -> Response:
         """Hold everything for the host, of all runs."""
         rule = self.get_object()
@@ -110,6 +112,7 @@ class HostRuleViewSet(WriteViewSet[HostRule]):
 
     @extend_schema(request=None, responses=HostSwitchSerializer)
     @action(detail=True, methods=["post"])
+    @idempotent
     def resume(self, request: Request, pk: str) -> Response:
         """Let what is held go. A rule that says nothing else is deleted by it."""
         rule = self.get_object()

@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ReadViewSet
+from apps.access.api.idempotency import idempotent
 from apps.access.states import Role
 from apps.joblogs.api.filters import ErrorGroupFilter
 from apps.joblogs.models import ErrorGroup
@@ -108,6 +109,7 @@ class ErrorGroupViewSet(ReadViewSet[ErrorGroup]):
 
     @extend_schema(request=None, responses=ErrorGroupSerializer)
     @action(detail=True, methods=["post"])
+    @idempotent
     def ignore(self, request: Request, pk: str) -> Response:
         """Put it aside: it is counted and found, but raises no alarm. Repeatable."""
         group = self.get_object()
@@ -117,6 +119,7 @@ class ErrorGroupViewSet(ReadViewSet[ErrorGroup]):
 
     @extend_schema(request=None, responses=ErrorGroupSerializer)
     @action(detail=True, methods=["post"])
+    @idempotent
     def watch(self, request: Request, pk: str) -> Response:
         """Have it among the others again. Repeatable."""
         group = self.get_object()

@@ -43,8 +43,8 @@ class RunFilter(django_filters.FilterSet):
 
     job = IdFilter(field_name="job_id")
     project = IdFilter(field_name="job__project_id")
-    state = django_filters.MultipleChoiceFilter(choices=RunState.choices)
-    trigger = django_filters.MultipleChoiceFilter(choices=Trigger.choices)
+    state = django_filters.MultipleChoiceFilter(choices=RunState.choices, distinct=False)
+    trigger = django_filters.MultipleChoiceFilter(choices=Trigger.choices, distinct=False)
     host = django_filters.CharFilter(help_text=_("Exactly this one."))
     since = MomentFilter(method="by_since", help_text=_("Queued at this time or later."))
 
@@ -69,7 +69,7 @@ class PlannedRunFilter(django_filters.FilterSet):
 
     project = IdFilter(field_name="schedule__job__project_id")
     job = IdFilter(field_name="schedule__job_id")
-    outcome = django_filters.MultipleChoiceFilter(choices=PlanOutcome.choices)
+    outcome = django_filters.MultipleChoiceFilter(choices=PlanOutcome.choices, distinct=False)
     planned_from = django_filters.IsoDateTimeFilter(field_name="planned_at", lookup_expr="gte")
     planned_to = django_filters.IsoDateTimeFilter(field_name="planned_at", lookup_expr="lt")
 
@@ -94,7 +94,7 @@ class RunHostFilter(django_filters.FilterSet):
     """``?kind=docker&mode=draining``."""
 
     kind = django_filters.ChoiceFilter(choices=HostKind.choices)
-    mode = django_filters.MultipleChoiceFilter(choices=HostMode.choices)
+    mode = django_filters.MultipleChoiceFilter(choices=HostMode.choices, distinct=False)
 
     class Meta:
         model = Host

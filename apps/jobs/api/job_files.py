@@ -20,6 +20,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.fields import VisibleRelatedField
+from apps.access.api.idempotency import idempotent
 from apps.access.api.parsers import BodyTooLarge, StrictJSONParser
 from apps.access.states import Role
 from apps.jobs.engine.portable import CONTENT_TYPES, MAX_BYTES, MAX_JOBS, Format, format_of
@@ -214,6 +215,7 @@ class JobFilesMixin:
         url_name="import",
         parser_classes=[StrictJSONParser, MultiPartParser, CsvParser, *_YAML_PARSERS],
     )
+    @idempotent
     def import_file(self: Any, request: Request) -> Response:
         """Add and change jobs as a file says, all or nothing; 422 with every problem."""
         values = self._import_values(request)

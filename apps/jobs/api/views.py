@@ -72,6 +72,7 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
 
     @extend_schema(request=None, responses=JobSerializer)
     @action(detail=True, methods=["post"])
+    @idempotent
     def restore(self, request: Request, pk: str | None = None) -> Response:
         """A deleted job is there again, its schedule begins anew. 409 when its name is taken."""
         return self.answer(services.restore_job(job=self.get_object(), actor=self.person))

@@ -14,7 +14,7 @@ class BuildFilter(django_filters.FilterSet):
     """``?project=1&tag=prod/news/1.0&state=failed&state=lost``."""
 
     project = IdFilter(field_name="project_id")
-    state = django_filters.MultipleChoiceFilter(choices=BuildState.choices)
+    state = django_filters.MultipleChoiceFilter(choices=BuildState.choices, distinct=False)
 
     class Meta:
         model = Build

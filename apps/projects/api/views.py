@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -13,6 +13,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer
 
 from apps.access.api.base import WriteViewSet
+from apps.access.api.idempotency import idempotent, repeatable
 from apps.access.errors import RoleRequired
 from apps.access.states import Role
 from apps.projects import services
@@ -95,6 +96,7 @@ class ProjectViewSet(WriteViewSet[Project]):
 
     @extend_schema(request=None, responses=ProjectSerializer)
     @action(detail=True, methods=["post"])
+    @idempotent
     def restore(self, request: Request, pk: str | None = None) -> Response:
         """A deleted project is there again with all that is in it. 409 when its name is taken."""
         project = self.get_object()
@@ -122,6 +124,7 @@ class ProjectViewSet(WriteViewSet[Project]):
 
     @extend_schema(request=None, responses=RefreshedSerializer)
     @action(detail=True, methods=["post"], url_path="images/refresh")
+    @repeatable
     def refresh_images(self, request: Request, pk: str | None = None) -> Response:
         """List the newest images of the registry. 409 when it cannot be asked."""
         project = self.get_object()
@@ -144,11 +147,21 @@ class ProjectViewSet(WriteViewSet[Project]):
 
     @extend_schema(request=None, responses=WebhookSerializer)
     @action(detail=True, methods=["post"], url_path="webhook/rotate")
+    @idempotent
     def rotate_secret(self, request: Request, pk: str | None = None) -> Response:
-        """A new secret, shown now; the old one is worth nothing from here on."""
+        """A new secret, shown now; the old one is worth nothing from here on.
+
+        A repeat by `Idempotency-Key` shows it no more: that is what `webhook/reveal` is for.
+        """
         project = self.get_object()
         secret = services.rotate_webhook_secret(project=project, actor=self.person)
         return self._webhook(project, secret)
+
+    def stored_answer(self, data: dict[str, Any]) -> dict[str, Any]:
+        """A repeat does not get the new secret: it is stored sealed alone."""
+        if self.action != "rotate_secret":
+            return data
+        return cast("dict[str, Any]", self._webhook(self.get_object(), None).data)
 
     def _webhook(self, project: Project, secret: str | None) -> Response:
         found = {

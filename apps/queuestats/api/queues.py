@@ -11,6 +11,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
+from apps.access.api.pagination import PageQuerySerializer, PageSerializer, page_in
 from apps.queuestats.queries.queues import QueueLine, Standing, queues_of
 from yardkit.queues import Way
 
@@ -43,8 +44,8 @@ class QueueSerializer(serializers.Serializer[Any]):
     at = serializers.DateTimeField(help_text="When it was read.")
 
 
-class QueueListSerializer(serializers.Serializer[Any]):
-    """All queues, the troubled ones first."""
+class QueueListSerializer(PageSerializer):
+    """Queues by project and name, those of the platform first."""
 
     sampled_at = serializers.DateTimeField(allow_null=True)
     stale = serializers.BooleanField(help_text="Nobody has read them for half a minute.")
@@ -54,16 +55,26 @@ class QueueListSerializer(serializers.Serializer[Any]):
 class QueuesView(ApiView):
     """How much waits where."""
 
-    @extend_schema(operation_id="queues_list", responses=QueueListSerializer)
+    @extend_schema(
+        operation_id="queues_list",
+        parameters=[PageQuerySerializer],
+        responses=QueueListSerializer,
+    )
     def get(self, request: Request) -> Response:
         """Those of one's projects; with those of the platform for who sees everything."""
         found = queues_of(self.person, now=timezone.now(), sparks=False)
+        lines, after = page_in(request, found.lines, key=_key)
         facts = {
             "sampled_at": found.sampled_at,
             "stale": found.stale,
-            "results": [_facts(line) for line in found.lines],
+            "results": [_facts(line) for line in lines],
+            "next": after,
         }
         return Response(QueueListSerializer(facts).data)
+
+
+def _key(line: QueueLine) -> tuple[int | str, ...]:
+    return line.row.project_id or 0, line.row.name, line.row.engine, line.row.address
 
 
 def _facts(line: QueueLine) -> dict[str, Any]:

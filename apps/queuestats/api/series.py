@@ -13,6 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
+from apps.access.api.pagination import PageQuerySerializer, PageSerializer, page_in
 from apps.access.api.permissions import InsideScopes, SeesEverything
 from apps.access.models import User
 from apps.projects.models import Project
@@ -34,8 +35,8 @@ class SeriesSerializer(serializers.Serializer[Any]):
     per_second_1m = serializers.FloatField(allow_null=True)
 
 
-class SeriesListSerializer(serializers.Serializer[Any]):
-    """All that is counted and measured of a project."""
+class SeriesListSerializer(PageSerializer):
+    """What is counted and measured, by name and label."""
 
     results = SeriesSerializer(many=True)
 
@@ -103,13 +104,17 @@ class PointsSerializer(serializers.Serializer[Any]):
 class SeriesView(ApiView):
     """What is counted and measured of a project."""
 
-    @extend_schema(operation_id="projects_series_retrieve", responses=SeriesListSerializer)
+    @extend_schema(
+        operation_id="projects_series_retrieve",
+        parameters=[PageQuerySerializer],
+        responses=SeriesListSerializer,
+    )
     def get(self, request: Request, pk: int) -> Response:
         """Every series, with the rates of the last second, 5 seconds and minute.
 
         Those of single runs are at `/runs/{id}/series`.
         """
-        return _list(_visible_project(self.person, pk).pk)
+        return _list(request, _visible_project(self.person, pk).pk)
 
 
 class PointsView(ApiView):
@@ -130,10 +135,14 @@ class PlatformSeriesView(ApiView):
 
     permission_classes = (InsideScopes, SeesEverything)
 
-    @extend_schema(operation_id="series_retrieve", responses=SeriesListSerializer)
+    @extend_schema(
+        operation_id="series_retrieve",
+        parameters=[PageQuerySerializer],
+        responses=SeriesListSerializer,
+    )
     def get(self, request: Request) -> Response:
         """Every series that belongs to no project. For those who see everything."""
-        return _list(None)
+        return _list(request, None)
 
 
 class PlatformPointsView(ApiView):
@@ -151,15 +160,16 @@ class PlatformPointsView(ApiView):
         return _points(request, None)
 
 
-def _list(project: int | None) -> Response:
-    series = [each for each in series_of(project=project) if not each[0].startswith("run.")]
+def _list(request: Request, project: int | None) -> Response:
+    every = [each for each in series_of(project=project) if not each[0].startswith("run.")]
+    series, after = page_in(request, every, key=lambda each: each[:2])
     sums = {name for name, _label, kind in series if kind == SeriesKind.SUM}
     found = rates(sums, projects=None if project is None else [project], now=timezone.now())
     results = []
     for name, label, kind in series:
         own = found.of(name, project, label) if kind == SeriesKind.SUM else {}
         results.append({"name": name, "label": label, "kind": kind, **per_second(own)})
-    return Response(SeriesListSerializer({"results": results}).data)
+    return Response(SeriesListSerializer({"results": results, "next": after}).data)
 
 
 def per_second(own: Rates) -> dict[str, float | None]:

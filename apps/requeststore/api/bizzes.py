@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from apps.access.api.base import ApiView
 from apps.access.api.idempotency import repeatable
+from apps.access.api.pagination import PageQuerySerializer, page_in
 from apps.access.services import require_role
 from apps.access.states import Role
 from apps.requeststore.api.asking import BIZ_ID, AsksStore, biz_id, biz_named, seen_bizzes
@@ -40,21 +41,21 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
     lookup_value_regex = BIZ_ID
     pagination_class: ClassVar[None] = None
 
-    def is_idempotent(self, action: str | None) -> bool:
-        """Whether the action honours Idempotency-Key (for the schema)."""
-        return hasattr(getattr(self, action or "", None), "honours_idempotency_key")
-
     @extend_schema(
-        responses=forced_singular_serializer(BizPageSerializer)  # type: ignore[no-untyped-call]
+        parameters=[PageQuerySerializer],
+        # drf-spectacular does not type this one.
+        responses=forced_singular_serializer(BizPageSerializer),  # type: ignore[no-untyped-call]
     )
     def list(self, request: Request) -> Response:
-        """All bizzes of the caller's projects, by project and name; in one page."""
-        bizzes = seen_bizzes(request.user)
+        """The bizzes of the caller's projects, by project and name."""
+        bizzes, after = page_in(
+            request, seen_bizzes(request.user), key=lambda bound: (bound.project_id, bound.name)
+        )
         found = standings({bound.project_id for bound in bizzes}, by_flag=True)
         rows = [
             shown(bound, found.get((bound.project_id, bound.name), Standing())) for bound in bizzes
         ]
-        return Response(BizPageSerializer({"results": rows, "next": None}).data)
+        return Response(BizPageSerializer({"results": rows, "next": after}).data)
 
     @extend_schema(responses=BizSerializer)
     def retrieve(self, request: Request, pk: str) -> Response:

@@ -47,10 +47,6 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
     lookup_value_regex = "[0-9]{1,19}"
     pagination_class: ClassVar[None] = None
 
-    def is_idempotent(self, action: str | None) -> bool:
-        """Whether the action honours Idempotency-Key (for the schema)."""
-        return action == "create"
-
     @extend_schema(
         request=SUBMIT,
         responses={201: RequestsSubmittedSerializer},

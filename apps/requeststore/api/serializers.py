@@ -10,6 +10,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from apps.access.api.fields import VisibleRelatedField
+from apps.access.api.pagination import PageSerializer
 from apps.projects.models import Project
 from apps.requeststore.engine.biz import RecordsTo
 from apps.requeststore.engine.flags import EXPIRED, MAX_FLAG, MOVING, TAKEN
@@ -271,11 +272,10 @@ class BizSerializer(serializers.Serializer[Any]):
     books = serializers.DictField()
 
 
-class BizPageSerializer(serializers.Serializer[Any]):
-    """All bizzes, by project and name."""
+class BizPageSerializer(PageSerializer):
+    """Bizzes, by project and name."""
 
     results = BizSerializer(many=True)
-    next = serializers.CharField(allow_null=True)
 
 
 class ReopenRequestsSerializer(serializers.Serializer[Any]):

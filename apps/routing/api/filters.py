@@ -19,7 +19,7 @@ class RoutedItemFilter(django_filters.FilterSet):
     """``?project=1&state=failed&state=expired&outbound=captcha&since=2026-11-21T00:00Z``."""
 
     project = IdFilter(field_name="project_id")
-    state = django_filters.MultipleChoiceFilter(choices=ItemState.choices)
+    state = django_filters.MultipleChoiceFilter(choices=ItemState.choices, distinct=False)
     task_uuid = django_filters.UUIDFilter()
     inbound = django_filters.CharFilter(help_text=_("Exactly this one."))
     outbound = django_filters.CharFilter(help_text=_("Exactly this one."))

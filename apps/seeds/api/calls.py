@@ -122,6 +122,7 @@ class SeedCallsMixin:
 
     @extend_schema(request=ExtendSerializer, responses=ExtendedSerializer)
     @action(detail=True, methods=["post"])
+    @repeatable
     def extend(self: Any, request: Request, pk: str | None = None) -> Response:
         """Let a lease last longer. 409 `wrong_lease` where it is over, or somebody else's."""
         frontier = self.get_object()
@@ -132,6 +133,7 @@ class SeedCallsMixin:
 
     @extend_schema(request=HeldLeaseSerializer, responses=GivenBackSerializer)
     @action(detail=True, methods=["post"], url_path="give-back")
+    @repeatable
     def give_back(self: Any, request: Request, pk: str | None = None) -> Response:
         """Give back what is left of a lease: pending again, no try is counted."""
         frontier = self.get_object()
@@ -168,6 +170,7 @@ class SeedCallsMixin:
         request=GrabSerializer, responses={200: GrabbedSerializer, 202: GrabbedSerializer}
     )
     @action(detail=True, methods=["post"])
+    @repeatable
     def grab(self: Any, request: Request, pk: str | None = None) -> Response:
         """Have a seed crawled now, and wait for what comes of it (seed S3.20).
 

@@ -16,6 +16,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from apps.access.api.idempotency import repeatable
 from apps.seeds import services
 from apps.seeds.api.call_serializers import STATES
 from apps.seeds.api.importing import Tally, take_in
@@ -73,6 +74,7 @@ class SeedFilesMixin:
         url_name="import",
         parser_classes=[NdjsonParser, JsonlParser, TextParser],
     )
+    @repeatable
     def import_file(self: Any, request: Request, pk: str | None = None) -> Response:
         """Add the seeds of a file of at most 256 MiB, perhaps compressed (`Content-Encoding`).
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Iterator, Mapping
+from tempfile import SpooledTemporaryFile
 from typing import IO, Any, Final
 
 import msgspec
@@ -21,6 +23,7 @@ from yardkit.protocol.seeds import KnownSeed
 MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024 * 1024
 MAX_LINE_BYTES: Final = 512 * 1024
 _PIECE: Final = 64 * 1024
+_SPOOLED: Final = 1024 * 1024
 JSON_LINES: Final = "application/x-ndjson"
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -30,6 +33,7 @@ class Lines:
 
     def __init__(self, stream: IO[bytes], *, compressed: bool, plain: bool) -> None:
         self._stream = stream
+        self._kept: SpooledTemporaryFile[bytes] | None = None
         self._compressed = compressed
         self.plain = plain
 
@@ -42,6 +46,22 @@ class Lines:
         """
         pieces = self._unpacked() if self._compressed else self._pieces()
         return _lines(pieces)
+
+    def fingerprint(self) -> str:
+        """Of the whole body, which can still be read afterwards. Raises ``BodyTooLarge``."""
+        self._kept = SpooledTemporaryFile(_SPOOLED)  # noqa: SIM115  # ``close`` does
+        digest = hashlib.sha256(f"{self._compressed} {self.plain} ".encode())
+        for piece in self._pieces():
+            digest.update(piece)
+            self._kept.write(piece)
+        self._kept.seek(0)
+        self._stream = self._kept
+        return digest.hexdigest()
+
+    def close(self) -> None:
+        """Forget what was kept to be read again."""
+        if self._kept is not None:
+            self._kept.close()
 
     def _pieces(self) -> Iterator[bytes]:
         read = 0

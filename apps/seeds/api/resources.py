@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any, cast
 
 from django.http import StreamingHttpResponse
@@ -13,7 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import WriteViewSet
-from apps.access.api.idempotency import idempotent
+from apps.access.api.idempotency import by_its_own_means, idempotent, key_of
 from apps.access.services import record
 from apps.access.states import Role
 from apps.runtime.queries import database_now
@@ -73,10 +74,13 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         responses={201: LeasedResourceSerializer, 200: LeasedResourceSerializer},
     )
     @action(detail=True, methods=["post"])
+    @by_its_own_means
     def lease(self, request: Request, pk: str) -> Response:
         """The best free resource with its secret; 200 and null while none is free.
 
         ``Retry-After`` then says when the next one may be. Who got what is in the audit trail.
+        An `Idempotency-Key` stands for `key`, of this caller alone; no secret is kept for repeats:
+        the same call gets the same resource until its lease is over, 409 `lease_over` then.
         """
         pool = self.get_object()
         body = ResourceLeaseSerializer(data=request.data)
@@ -85,7 +89,11 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
         now = database_now()
         owner = f"user:{self.person.get_username()}"
         found = lease(
-            pool=pool, owner=owner[:200], now=now, seconds=values["seconds"], key=values["key"]
+            pool=pool,
+            owner=owner[:200],
+            now=now,
+            seconds=values["seconds"],
+            key=values["key"] or self._key(request),
         )
         if not isinstance(found, Leased):
             headers = dict(_NO_STORE)
@@ -113,6 +121,11 @@ class ResourcePoolViewSet(WriteViewSet[ResourcePool]):
             }
         ).data
         return Response(data, status=201, headers=_NO_STORE)
+
+    def _key(self, request: Request) -> str:
+        # Keys of leases belong to a pool; those of calls to whoever calls.
+        key = key_of(request)
+        return "" if key is None else sha256(f"{self.person.pk} {key}".encode()).hexdigest()
 
     @extend_schema(request=ResourceFileSerializer, responses=ImportedResourcesSerializer)
     @action(detail=True, methods=["post"], url_path="import", url_name="import")
@@ -172,6 +185,7 @@ class ResourceViewSet(WriteViewSet[Resource]):
 
     @extend_schema(request=ResourceReturnSerializer, responses=ReturnedResourceSerializer)
     @action(detail=True, methods=["post"], url_path="return", url_name="return")
+    @idempotent
     def give_back(self, request: Request, pk: str) -> Response:
         """End a lease and say how it went; an older lease number is counted and changes nothing."""
         resource = self.get_object()

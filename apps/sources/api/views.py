@@ -14,7 +14,7 @@ from rest_framework.response import Response
 from rest_framework.serializers import Serializer
 
 from apps.access.api.base import ReadViewSet, WriteViewSet
-from apps.access.api.idempotency import idempotent
+from apps.access.api.idempotency import idempotent, repeatable
 from apps.access.states import Role
 from apps.configcenter.models import Configuration
 from apps.sources.api.filters import CredentialFilter, HarvestFilter
@@ -148,6 +148,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
 
     @extend_schema(request=TakeSerializer, responses=RecordsSerializer, filters=False)
     @action(detail=True, methods=["post"], pagination_class=None)
+    @repeatable
     def consume(self, request: Request, pk: str | None = None) -> Response:
         """Take the oldest records for good: an answer that gets lost takes them with it."""
         values = _valid(TakeSerializer(data=request.data))
@@ -156,6 +157,7 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
 
     @extend_schema(request=RecordLeaseSerializer, responses=LeasedRecordsSerializer, filters=False)
     @action(detail=True, methods=["post"], pagination_class=None)
+    @repeatable
     def lease(self, request: Request, pk: str | None = None) -> Response:
         """Take the oldest records until they are acknowledged, or the time is over.
 
@@ -175,12 +177,14 @@ class SourceProjectViewSet(ReadViewSet[Configuration]):
 
     @extend_schema(request=EndLeaseSerializer, responses=EndedSerializer, filters=False)
     @action(detail=True, methods=["post"], pagination_class=None)
+    @idempotent
     def acknowledge(self, request: Request, pk: str | None = None) -> Response:
         """Leased records are safe with the caller."""
         return self._end(request, acknowledge)
 
     @extend_schema(request=EndLeaseSerializer, responses=EndedSerializer, filters=False)
     @action(detail=True, methods=["post"], url_path="give-back", pagination_class=None)
+    @idempotent
     def give_back(self, request: Request, pk: str | None = None) -> Response:
         """Leased records go to whoever asks next."""
         return self._end(request, give_back)
