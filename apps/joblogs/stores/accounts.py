@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import groupby, repeat
-from operator import itemgetter
+from operator import itemgetter, lt
 from typing import Final
 
 from apps.joblogs.engine.lines import BIGGEST_SEQ, LEVELS, Line, harmless
@@ -124,8 +124,7 @@ def _put_together(batches: list[Batch]) -> Incoming:
     if len(batches) > 1:
         lines = [line for batch in batches for line in batch.lines]
     seqs = [line.seq for line in lines]
-    rising = sorted(seqs)
-    if rising != seqs or len(set(seqs)) != len(seqs):
+    if not all(map(lt, seqs, seqs[1:])):
         # Of a line that is there twice the first one counts, as if it had been stored before.
         distinct = {line.seq: line for line in reversed(lines)}
         seqs = sorted(distinct)
@@ -133,7 +132,7 @@ def _put_together(batches: list[Batch]) -> Incoming:
     if seqs and (seqs[0] < 1 or seqs[-1] > BIGGEST_SEQ):
         wrong = seqs[0] if seqs[0] < 1 else seqs[-1]
         raise ValueError(f"line {wrong} of {first.stream}: lines count from 1 to {BIGGEST_SEQ}")
-    if any(line.level not in LEVEL_NUMBERS for line in lines):
+    if not LEVEL_NUMBERS.keys() >= {line.level for line in lines}:
         raise ValueError(f"a line of {first.stream} has a level that does not exist")
     dropped = max(batch.dropped for batch in batches)
     return Incoming(first.project, first.job, first.stream, first.boot, dropped, seqs, lines)

@@ -1,26 +1,20 @@
-"""Connections: a pool in each process, opened when first needed, that outlives the server."""
+"""Transactions on the server of the logs."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import psycopg
 from psycopg import errors
-from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from apps.joblogs.stores.base import StoreUnavailable
 from apps.joblogs.stores.postgres.schema import SCHEMA
+from apps.runtime.engine.postgres_pool import AWAY, WAIT_SECONDS, Cursor, ProcessPool, said
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
-Cursor = psycopg.Cursor[Row]
 
 APPLICATION: Final = "crawlyard logs"
 CONNECTIONS: Final = 6
-WAIT_SECONDS: Final = 5.0
 _TRIES: Final = 10
 # Lines are found along an index, however little the server knows yet of a table that fills; and
 # what waits to be put into the index of words goes there in large portions.
@@ -50,16 +44,15 @@ class Pool:
 
     def __init__(self, url: str, *, wait_seconds: float = WAIT_SECONDS) -> None:
         try:
-            given = psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.ProgrammingError:
-            # The text of the error has the address in it, and so a password.
-            raise ValueError("the address of the log store is none of PostgreSQL") from None
-        self._url = url
-        self._given = given
-        self._wait_seconds = wait_seconds
-        self._abandoned: list[object] = []
-        self._closed = False
-        self._renew()
+            self._pool = ProcessPool(
+                url,
+                application=APPLICATION,
+                options=_OPTIONS,
+                connections=CONNECTIONS,
+                wait_seconds=wait_seconds,
+            )
+        except ValueError as error:
+            raise ValueError("the address of the log store is none of PostgreSQL") from error
 
     def run(self, work: Callable[[Cursor], T], *, reading: bool = False) -> T:
         """``work`` in a transaction; it may be called more than once, and counts once.
@@ -72,7 +65,7 @@ class Pool:
         """
         for attempt in range(1, _TRIES + 1):
             try:
-                with self._pool().connection() as connection:
+                with self._pool.open().connection() as connection:
                     with connection.cursor() as cursor:
                         if reading:
                             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -81,56 +74,13 @@ class Pool:
                     return answer
             except _AGAIN as error:
                 if attempt == _TRIES:
-                    raise StoreUnavailable(f"PostgreSQL: {_said(error)}") from error
+                    raise StoreUnavailable(f"PostgreSQL: {said(error)}") from error
             except errors.DataError as error:
-                raise ValueError(f"a line cannot be stored: {_said(error)}") from error
-            except (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests) as error:
-                raise StoreUnavailable(f"PostgreSQL: {_said(error)}") from error
+                raise ValueError(f"a line cannot be stored: {said(error)}") from error
+            except AWAY as error:
+                raise StoreUnavailable(f"PostgreSQL: {said(error)}") from error
         raise AssertionError  # pragma: no cover
 
     def close(self) -> None:
         """Idempotent."""
-        self._closed = True
-        with self._lock:
-            pool = self._made
-        if pool is not None and os.getpid() == self._process:
-            pool.close()
-
-    def _renew(self) -> None:
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._made: ConnectionPool[psycopg.Connection[Row]] | None = None
-
-    def _pool(self) -> ConnectionPool[psycopg.Connection[Row]]:
-        if os.getpid() != self._process:
-            # Neither used nor closed: the parent talks through the same sockets.
-            self._abandoned.append(self._made)
-            self._renew()
-        with self._lock:
-            if self._closed:
-                raise PoolClosed("closed")
-            if self._made is None:
-                self._made = ConnectionPool(
-                    self._url,
-                    min_size=1,
-                    max_size=CONNECTIONS,
-                    timeout=self._wait_seconds,
-                    reconnect_timeout=self._wait_seconds,
-                    open=True,
-                    check=ConnectionPool.check_connection,
-                    name=APPLICATION,
-                    kwargs={
-                        "application_name": APPLICATION,
-                        "connect_timeout": self._given.get("connect_timeout", 5),
-                        "options": f"{self._given.get('options') or ''} {_OPTIONS}",
-                    },
-                )
-            return self._made
-
-
-def _said(error: Exception) -> str:
-    if isinstance(error, errors.DiskFull):
-        return "its disk is full"
-    if isinstance(error, PoolTimeout):
-        return "no connection; the server is away, or all connections are busy"
-    return str(error).strip().partition("\n")[0]
+        self._pool.close()

@@ -10,7 +10,7 @@ from apps.joblogs.stores.accounts import as_stored
 from apps.joblogs.stores.base import Search
 from apps.joblogs.stores.days.session import Row, Session, table
 from apps.joblogs.stores.postgres import searching
-from apps.joblogs.stores.postgres.pool import Cursor
+from apps.runtime.engine.postgres_pool import Cursor
 
 
 class PostgresSession(Session):

@@ -12,9 +12,10 @@ from apps.joblogs.stores.base import Batch
 from apps.joblogs.stores.days.session import Session
 from apps.joblogs.stores.days.store import DayStore
 from apps.joblogs.stores.postgres import tidying, writing
-from apps.joblogs.stores.postgres.pool import WAIT_SECONDS, Cursor, Pool
+from apps.joblogs.stores.postgres.pool import Pool
 from apps.joblogs.stores.postgres.schema import SETUP_LOCK, TABLES
 from apps.joblogs.stores.postgres.session import PostgresSession
+from apps.runtime.engine.postgres_pool import WAIT_SECONDS, Cursor
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from apps.joblogs.stores.days.session import table
-from apps.joblogs.stores.postgres.pool import Cursor
 from apps.joblogs.stores.postgres.schema import SCHEMA
+from apps.runtime.engine.postgres_pool import Cursor
 
 _PAGE: Final = 8192
 # Tables of days that have doubled, by 8 MB at least, since they were last looked at.

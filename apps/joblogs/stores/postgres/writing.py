@@ -17,8 +17,8 @@ from apps.joblogs.stores.accounts import (
     by_day,
 )
 from apps.joblogs.stores.days.session import MASK, SHIFT, table
-from apps.joblogs.stores.postgres.pool import Cursor
 from apps.joblogs.stores.postgres.schema import NUMBERS, SETUP_LOCK, of_day
+from apps.runtime.engine.postgres_pool import Cursor
 
 # Rows are locked in this order, so that two who write do not wait for each other.
 _KNOWN: Final = """

@@ -96,7 +96,10 @@ def _insert(
     connection.executemany(f"INSERT INTO lines_{name} VALUES (?, ?, ?, ?, ?, ?, ?)", rows)  # noqa: S608 - a name of our own
     connection.executemany(
         f"INSERT INTO words_{name} (rowid, words, tags) VALUES (?, ?, ?)",  # noqa: S608 - a name of our own
-        [(row[0], spaced(row[5]), tags[row[1], row[3]]) for row in rows],
+        [
+            (row, text if text.isascii() else spaced(text), tags[pk, level])
+            for row, pk, _seq, level, _source, text, _kind in rows
+        ],
     )
     connection.execute("UPDATE days SET counter = ? WHERE day = ?", (counter + len(rows), day))
 

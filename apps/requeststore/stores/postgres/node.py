@@ -30,15 +30,8 @@ from apps.requeststore.stores.base import (
 from apps.requeststore.stores.checked import CheckedNode
 from apps.requeststore.stores.judging import State, why_not_ended, why_not_taken
 from apps.requeststore.stores.postgres import statements
-from apps.requeststore.stores.postgres.pool import (
-    APPLICATION,
-    CONNECTIONS,
-    WAIT_SECONDS,
-    Cursor,
-    Missing,
-    Pool,
-    Row,
-)
+from apps.requeststore.stores.postgres.pool import APPLICATION, CONNECTIONS, Missing, Pool
+from apps.runtime.engine.postgres_pool import WAIT_SECONDS, Cursor, Row
 
 T = TypeVar("T")
 
