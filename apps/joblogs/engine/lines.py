@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
 from typing import Final, NamedTuple
 
+from msgspec.structs import astuple
+
 from apps.joblogs.engine.fingerprints import fingerprint
 from apps.joblogs.engine.moments import microseconds, moment_of
 from yardkit.log_lines import one_line
@@ -17,6 +19,7 @@ from yardkit.protocol import LogRecord
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 ERRORS: Final = ("ERROR", "CRITICAL")
 _LEVEL_NAMES: Final = frozenset(LEVELS)
+_LOUDEST: Final = frozenset(ERRORS)
 # What is given up first where little is to be kept; most output of programs has no level.
 QUIET: Final = ("", "DEBUG", "INFO")
 SHIPPED_LONGEST: Final = 17_000
@@ -29,6 +32,7 @@ SOURCE_CHARACTERS: Final = 100
 OLDEST: Final = timedelta(days=1)
 NEWEST: Final = timedelta(hours=1)
 BIGGEST_SEQ: Final = 2**63 - 1
+_PRINTABLE: Final = bytes(range(32, 127))
 
 _STREAM: Final = re.compile(r"(run|build):([1-9][0-9]{0,18})")
 _BOOT: Final = re.compile(r"[A-Za-z0-9_.-]{1,32}")
@@ -95,27 +99,44 @@ def check_boot(boot: str) -> None:
 
 
 def read_lines(records: Sequence[LogRecord], now: datetime) -> list[Line]:
-    """Each as ``read_line`` has it, whose way is short for what says its level and has no escapes.
+    """Each as ``read_line`` has it.
 
     Raises ``BadLines`` for a number that no line can have.
     """
+    if not records:
+        return []
+    seqs, times, levels, sources, texts = zip(*map(astuple, records), strict=True)
     oldest, newest = _limits(now)
-    found: list[Line] = []
-    for record in records:
-        seq, seconds, level, text = record.seq, record.at, record.level, record.text
-        if (
-            level in _LEVEL_NAMES
-            and text.isprintable()
-            and len(text) <= SHIPPED_LONGEST
-            and oldest <= seconds <= newest
-            and 1 <= seq <= BIGGEST_SEQ
-        ):
-            source = _source(record.source[:SOURCE_CHARACTERS])
-            kind = fingerprint(source, text) if level in ERRORS else ""
-            found.append(_line((seq, round(1e6 * seconds), level, source, text, kind)))
-        else:
-            found.append(read_line(record, now))
-    return found
+    # What programs of our own ship, all of a message at once: each says its level and has no
+    # escapes. Anything else is read line by line.
+    if not (
+        _LEVEL_NAMES.issuperset(levels)
+        and _are_printable(texts)
+        and max(map(len, texts)) <= SHIPPED_LONGEST
+        and not [one for one in times if not oldest <= one <= newest]
+        and min(seqs) >= 1
+        and max(seqs) <= BIGGEST_SEQ
+    ):
+        return [read_line(record, now) for record in records]
+    named = {one: _source(one[:SOURCE_CHARACTERS]) for one in set(sources)}
+    kinds = [
+        fingerprint(named[source], text) if level in _LOUDEST else ""
+        for level, source, text in zip(levels, sources, texts, strict=True)
+    ]
+    micros = [round(1e6 * seconds) for seconds in times]
+    columns = seqs, micros, levels, [named[one] for one in sources], texts, kinds
+    return list(map(_line, zip(*columns, strict=True)))
+
+
+def _are_printable(texts: Sequence[str]) -> bool:
+    """Of ASCII bytes tell it twice as fast as characters do."""
+    plain = [text for text in texts if text.isascii()]
+    if "".join(plain).encode().translate(None, _PRINTABLE):
+        return False
+    return (
+        len(plain) == len(texts)
+        or "".join([text for text in texts if not text.isascii()]).isprintable()
+    )
 
 
 def read_line(record: LogRecord, now: datetime) -> Line:

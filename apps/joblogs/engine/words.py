@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import add
 from typing import Final
 
@@ -30,6 +31,10 @@ _BEYOND_ASCII: Final = re.compile(
 )
 # What most of it is: no other form stands for one of these, and none is a small letter.
 _HAN: Final = re.compile("[\u4e00-\u9fff]+")
+_AROUND_HAN: Final = re.compile(f"({_HAN.pattern})")
+# The same programs say the same words again and again: the pairs of short runs are remembered.
+_SHORT: Final = 30
+_REMEMBERED: Final = 4096
 _IS_UNSPACED: Final = re.compile(rf"[{_UNSPACED}]")
 # For indexes that hold no longer ones.
 LONGEST_WORD: Final = 500
@@ -66,7 +71,13 @@ def spaced(text: str) -> str:
     """The text as it is given to an index that cuts at ASCII but for letters and digits, and puts
     ASCII into small letters. ASCII stays as it is; of all else only words are left.
     """
-    return text if text.isascii() else " ".join(_beyond_ascii(text))
+    if text.isascii():
+        return text
+    pieces = _AROUND_HAN.split(text)
+    if not "".join(pieces[::2]).isascii():
+        return " ".join(_beyond_ascii(text))
+    pieces[1::2] = map(_pairs, pieces[1::2])
+    return " ".join(pieces)
 
 
 def joined(text: str) -> str:
@@ -78,11 +89,13 @@ def joined(text: str) -> str:
     together = " ".join(found)
     if len(together) <= LONGEST_WORD:
         return together
-    return " ".join([word[:LONGEST_WORD] for word in found])
+    return " ".join([word[:LONGEST_WORD] for word in together.split()])
 
 
 def _beyond_ascii(text: str) -> list[str]:
-    """All words. Most of a text is ASCII as a rule, and that is cut as bytes, a table for all."""
+    """All words, those of a run as one. Most of a text is ASCII as a rule, and that is cut as
+    bytes, a table for all.
+    """
     if not unicodedata.is_normalized("NFKC", text):
         text = unicodedata.normalize("NFKC", text)
     found: list[str] = []
@@ -91,17 +104,27 @@ def _beyond_ascii(text: str) -> list[str]:
         if piece.isascii():
             found.append(piece)
         elif _HAN.fullmatch(piece):
-            found += map(add, piece, piece[1:])
-            found.append(piece[-1])
+            found.append(_pairs(piece))
         else:
             found += _BEYOND_ASCII.sub(_set_apart, piece.casefold()).split()
     return found
 
 
+def _pairs(run: str) -> str:
+    return _short_pairs(run) if len(run) <= _SHORT else _cut(run)
+
+
+def _cut(run: str) -> str:
+    return " ".join([*map(add, run, run[1:]), run[-1]])
+
+
+_short_pairs: Final = lru_cache(_REMEMBERED)(_cut)
+
+
 def _set_apart(found: re.Match[str]) -> str:
     run = found[0]
     if _IS_UNSPACED.match(run):
-        return f" {' '.join(map(add, run, run[1:]))} {run[-1]} "
+        return f" {_pairs(run)} "
     return f" {run} " if found.lastgroup else " "
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
-from django.db import transaction
+from django.db import connection, transaction
+from django.db.models import Count, Q
 
 from apps.access.models import User
 from apps.access.services import record
@@ -21,6 +22,10 @@ MOST_GROUPS: Final = 2000
 # A kind that was not seen for so long is forgotten; seen again it is new.
 FORGET_AFTER: Final = timedelta(days=180)
 FORGET_AT_ONCE: Final = 2000
+
+_SEEN_LATER: Final = (
+    "UPDATE joblogs_errorgroup SET last_at = %s, last_run_id = %s WHERE id = %s AND last_at < %s"
+)
 
 # Project, job (0: builds), fingerprint.
 Kind = tuple[int, int, str]
@@ -50,33 +55,61 @@ def note_errors(seen: Sightings, *, now: datetime) -> None:
     """
     if not seen.first:
         return
-    known = _known(seen)
+    known = _known(seen.first)
     missing = sorted(kind for kind in seen.first if kind not in known)
     if missing:
         _add(missing, seen, now)
         # Another ingester may have been quicker with one of them.
-        known = _known(seen)
-    for kind in sorted(known):
-        _move(known[kind], kind, seen)
+        known |= _known(missing)
+    _move(known, seen)
 
 
-def _known(seen: Sightings) -> dict[Kind, ErrorGroup]:
+class _Known(NamedTuple):
+    """Of a kind that is kept."""
+
+    pk: int
+    first_at: datetime
+    last_at: datetime
+
+
+def _known(kinds: Collection[Kind]) -> dict[Kind, _Known]:
     rows = ErrorGroup.objects.filter(
-        project__in={kind[0] for kind in seen.first},
-        fingerprint__in={kind[2] for kind in seen.first},
-    ).only("project_id", "job_id", "fingerprint", "first_at", "last_at")
-    found = {(row.project_id, row.job_id or 0, row.fingerprint): row for row in rows}
-    return {kind: row for kind, row in found.items() if kind in seen.first}
+        _of_jobs(kinds), fingerprint__in={kind[2] for kind in kinds}
+    ).values_list("project_id", "job_id", "fingerprint", "pk", "first_at", "last_at")
+    found = {
+        (project, job or 0, fingerprint): _Known(pk, first_at, last_at)
+        for project, job, fingerprint, pk, first_at, last_at in rows
+    }
+    return {kind: found[kind] for kind in kinds if kind in found}
+
+
+def _of_jobs(kinds: Iterable[Kind]) -> Q:
+    """Rows of the same jobs, and of builds of the same projects; as their two indexes begin."""
+    condition = Q()
+    jobs = {job for _project, job, _fingerprint in kinds if job}
+    if jobs:
+        condition |= Q(job__in=jobs)
+    projects = {project for project, job, _fingerprint in kinds if not job}
+    if projects:
+        condition |= Q(job=None, project__in=projects)
+    return condition
 
 
 def _add(kinds: list[Kind], seen: Sightings, now: datetime) -> None:
-    by_job: dict[tuple[int, int], list[Kind]] = defaultdict(list)
+    held = {
+        (project, job or 0): count
+        for project, job, count in ErrorGroup.objects.filter(_of_jobs(kinds))
+        .order_by()
+        .values_list("project_id", "job_id")
+        .annotate(count=Count("pk"))
+    }
+    rows = []
     for kind in kinds:
-        by_job[kind[:2]].append(kind)
-    for (project, job), added in by_job.items():
-        held = ErrorGroup.objects.filter(project=project, job=job or None).count()
-        rows = [_row(kind, seen, now) for kind in added[: max(0, MOST_GROUPS - held)]]
-        ErrorGroup.objects.bulk_create(rows, ignore_conflicts=True)
+        count = held.get(kind[:2], 0)
+        if count < MOST_GROUPS:
+            held[kind[:2]] = count + 1
+            rows.append(_row(kind, seen, now))
+    ErrorGroup.objects.bulk_create(rows, ignore_conflicts=True)
 
 
 def _row(kind: Kind, seen: Sightings, now: datetime) -> ErrorGroup:
@@ -97,19 +130,26 @@ def _row(kind: Kind, seen: Sightings, now: datetime) -> ErrorGroup:
     )
 
 
-def _move(row: ErrorGroup, kind: Kind, seen: Sightings) -> None:
-    (first, owner), (last, last_owner) = seen.first[kind], seen.last[kind]
-    if first.at < row.first_at:
-        ErrorGroup.objects.filter(pk=row.pk, first_at__gt=first.at).update(
-            first_at=first.at,
-            first_run=owner.run,
-            first_image=owner.image,
-            sample=first.text[:SAMPLE_CHARACTERS],
-        )
-    if last.at > row.last_at:
-        ErrorGroup.objects.filter(pk=row.pk, last_at__lt=last.at).update(
-            last_at=last.at, last_run=last_owner.run
-        )
+def _move(known: Mapping[Kind, _Known], seen: Sightings) -> None:
+    """Always in the same order, so that two of these do not wait for each other."""
+    later = []
+    for kind in sorted(known):
+        row = known[kind]
+        (first, owner), (last, last_owner) = seen.first[kind], seen.last[kind]
+        if first.at < row.first_at:
+            ErrorGroup.objects.filter(pk=row.pk, first_at__gt=first.at).update(
+                first_at=first.at,
+                first_run=owner.run,
+                first_image=owner.image,
+                sample=first.text[:SAMPLE_CHARACTERS],
+            )
+        if last.at > row.last_at:
+            at = connection.ops.adapt_datetimefield_value(last.at)
+            later.append((at, last_owner.run, row.pk, at))
+    if later:
+        # Every portion of lines moves every kind of it: one by one it would cost them a tenth.
+        with connection.cursor() as cursor:
+            cursor.executemany(_SEEN_LATER, later)
 
 
 @transaction.atomic

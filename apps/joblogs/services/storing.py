@@ -32,7 +32,8 @@ class _Execution:
     """What several batches say of one execution, put together."""
 
     dropped: int = 0
-    lines: dict[int, Line] = field(default_factory=dict)
+    # A number may be among them twice; the store takes the first.
+    lines: list[Line] = field(default_factory=list)
 
 
 _Executions = dict[tuple[str, str], _Execution]
@@ -96,25 +97,20 @@ def _add(executions: _Executions, batch: LogBatch, now: datetime) -> None:
     check_boot(batch.boot)
     if not 0 <= batch.dropped <= BIGGEST_SEQ:
         raise BadLines(f"dropped is {batch.dropped}")
-    read = read_lines(batch.lines, now)
-    lines = {line.seq: line for line in read}
-    if len(lines) < len(read):
-        # The first of a number stays, here and in the store.
-        lines = {line.seq: line for line in reversed(read)}
+    lines = read_lines(batch.lines, now)
     execution = executions.setdefault((batch.stream, batch.boot), _Execution())
     execution.dropped = max(execution.dropped, batch.dropped)
-    execution.lines = lines | execution.lines if execution.lines else lines
+    execution.lines += lines
 
 
 def _batch(key: tuple[str, str], execution: _Execution, owner: Owner) -> Batch:
-    lines = execution.lines
     return Batch(
         project=owner.project,
         job=owner.job,
         stream=key[0],
         boot=key[1],
         dropped=execution.dropped,
-        lines=[lines[seq] for seq in sorted(lines)],
+        lines=execution.lines,
     )
 
 
@@ -124,7 +120,7 @@ def _sightings(
     seen = Sightings()
     for key in keys:
         owner = owners[key[0]]
-        for line in executions[key].lines.values():
+        for line in executions[key].lines:
             if line.fingerprint:
                 seen.add(owner, line)
     return seen
