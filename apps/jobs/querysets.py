@@ -5,10 +5,17 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, Generic, Self
 
-from django.db import connections
-from django.db.models import BooleanField, F, Func, Value
+from django.db import connections, models
+from django.db.models import BooleanField, F, Func, Q, Value
 
-from apps.access.querysets import LivingManager, M_co, VisibleQuerySet, deleted_rows
+from apps.access.querysets import (
+    LivingManager,
+    M_co,
+    SeesProjects,
+    VisibleQuerySet,
+    deleted_rows,
+)
+from apps.access.states import Role
 from apps.jobs.states import ON_A_HOST, RunState
 
 
@@ -46,10 +53,26 @@ class _ListHolds(Func):
 
 
 class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Runs."""
+    """Runs.
+
+    Which of them a person sees is said by their jobs, not by a join with these: there may be
+    millions, and whoever sees few of them finds the newest by the index of jobs.
+    """
 
     project_path = "job__project"
-    hidden_with = ("job",)
+
+    def _seen_by(self, person: SeesProjects, at_least: Role) -> Q:
+        seen = person.project_q("project", at_least=at_least)
+        return Q(job__in=self._jobs().filter(seen).values("pk")) if seen else seen
+
+    def _hidden(self) -> Q:
+        jobs = self._jobs()
+        hidden = Q(deleted_at__isnull=False) | Q(project__in=deleted_rows(jobs.model, "project"))
+        return Q(job__in=jobs.filter(hidden).values("pk"))
+
+    def _jobs(self) -> models.QuerySet[Any]:
+        # The stubs allow for fields without a remote one; a foreign key has it.
+        return self.model._meta.get_field("job").remote_field.model._base_manager.order_by()  # type: ignore[union-attr]
 
     def active(self) -> Self:
         """Not ended yet; said by their end, by which they are found among millions."""

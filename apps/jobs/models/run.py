@@ -15,8 +15,9 @@ from apps.projects.models import Image
 class Run(models.Model):
     """One execution of a job. ``owner`` is how other apps name it."""
 
+    # Its own indexes begin with the job.
     job = models.ForeignKey(
-        Job, verbose_name=_("job"), on_delete=models.PROTECT, related_name="runs"
+        Job, verbose_name=_("job"), on_delete=models.PROTECT, related_name="runs", db_index=False
     )
     state = models.CharField(
         _("state"), max_length=10, choices=RunState.choices, default=RunState.QUEUED
@@ -103,6 +104,14 @@ class Run(models.Model):
             models.Index(
                 fields=["-id"], name="jobs_run_active", condition=Q(ended_at__isnull=True)
             ),
+            models.Index(fields=["job", "state", "-id"], name="jobs_run_of_job_so"),
+            # The newest ends of few jobs among many, for the home page of who sees only those.
+            models.Index(
+                fields=["job", "-ended_at", "-id"],
+                name="jobs_run_end_of_job",
+                condition=Q(ended_at__isnull=False),
+            ),
+            # Behind the first, with which it begins alike: SQLite takes the younger.
             models.Index(fields=["job", "-id"], name="jobs_run_of_job"),
             # What lists are narrowed by, the newest first: where few or none fit, a list would
             # otherwise read the whole table.
