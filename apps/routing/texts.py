@@ -93,6 +93,7 @@ RULES: Final[Mapping[str, str]] = {
     "not_yaml_file": _("the file is not one of YAML"),
     "out_of_range": _("the number is out of range"),
     "own_failback": _("an outbound cannot be its own failback"),
+    "queue_of_others": _("the queue or list belongs to the platform or to another project"),
     "reserved_key": _("this key cannot be a constant"),
     "reserved_name": _("the router sets this key itself"),
     "second_document": _("the file holds a second document"),

@@ -30,7 +30,14 @@ from yardkit.protocol.base import (
     Policy,
     ProtocolError,
 )
-from yardkit.protocol.codec import AnyMessage, decode, decode_request, encode, encode_request
+from yardkit.protocol.codec import (
+    AnyMessage,
+    decode,
+    decode_request,
+    encode,
+    encode_request,
+    version_of,
+)
 from yardkit.protocol.downloads import (
     Dispatched,
     DownloadBatch,
@@ -185,4 +192,5 @@ __all__ = [
     "decode_request",
     "encode",
     "encode_request",
+    "version_of",
 ]

@@ -99,6 +99,22 @@ def decode(body: bytes) -> AnyMessage:
     return message
 
 
+class _Versioned(msgspec.Struct):
+    type: str
+    v: int = 1
+
+
+_version_decoder = msgspec.msgpack.Decoder(_Versioned)
+
+
+def version_of(body: bytes) -> int | None:
+    """The version of a message, whether this process can read it or not; None: it is none."""
+    try:
+        return _version_decoder.decode(body).v
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def encode_request(request: DownloadRequest) -> msgspec.Raw:
     """Encode a request once, for the whole of its way to the agent."""
     return msgspec.Raw(_encoder.encode(request))
