@@ -14,6 +14,7 @@ from apps.access.states import Role
 from apps.projects.engine.signatures import registry_token
 from apps.projects.models import Build, Delivery, Image, Project
 from tests.access.factories import enter, make_superuser, make_user, page
+from tests.confirming import confirm
 from tests.plugins.git_server import GitServer
 from tests.projects.factories import deliver, make_delivery, make_git_project
 from tests.projects.registry_double import LOOPBACK, running_registry
@@ -149,7 +150,7 @@ def test_a_new_secret_is_asked_for_twice() -> None:
     assert "Make a new secret?" in text_of(client.get(at(project, "webhook/rotate")))
     project.refresh_from_db()
     assert project.webhook_secret == SECRET
-    shown = client.post(at(project, "webhook/rotate"))
+    shown = confirm(client, at(project, "webhook/rotate"))
     project.refresh_from_db()
     assert project.webhook_secret != SECRET
     assert project.webhook_secret in text_of(shown)

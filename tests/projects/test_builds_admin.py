@@ -12,6 +12,7 @@ from apps.access.states import Role
 from apps.projects.models import Build, Image, Project
 from apps.projects.states import BuildState
 from tests.access.factories import enter, make_user, page
+from tests.confirming import confirm, press
 from tests.projects.building import NOW, TAG, make_build, make_git_project, make_image
 
 pytestmark = pytest.mark.django_db
@@ -48,10 +49,10 @@ def test_the_page_shows_state_steps_reason_and_the_log(state: BuildState) -> Non
 def test_buttons_do_what_they_say() -> None:
     build = make_build(state=BuildState.RUNNING)
     client = person(build.project)
-    client.post(reverse("admin:projects_build_cancel", args=[build.pk]))
+    confirm(client, reverse("admin:projects_build_cancel", args=[build.pk]))
     build.refresh_from_db()
     assert build.state == BuildState.CANCELLING
-    shown = client.post(reverse("admin:projects_build_cancel", args=[build.pk]), follow=True)
+    shown = confirm(client, reverse("admin:projects_build_cancel", args=[build.pk]), follow=True)
     assert "being cancelled already" in shown.content.decode()
     ended = make_build(project=build.project, state=BuildState.FAILED, tag="prod/other/1.0")
     answer = client.post(reverse("admin:projects_build_rebuild", args=[ended.pk]))
@@ -103,7 +104,8 @@ def test_several_are_cancelled_and_repeated_at_once() -> None:
     waits = make_build(project=project, tag="prod/b/1")
     client = person(project)
     for name in ("cancel_selected", "rebuild_selected"):
-        client.post(
+        press(
+            client,
             page(Build, "changelist"),
             {"action": name, "_selected_action": [ended.pk, waits.pk]},
             follow=True,

@@ -284,11 +284,16 @@ def test_a_running_build_is_cancelled_and_another_one_fails(yard: Yard) -> None:
 @pytest.mark.covers("S1.4")
 @pytest.mark.parametrize(
     "failpoint",
-    ["claimed=kill@1", "cloned=kill@1", "step=kill@4", "before_store=kill@1"],
+    [
+        "projects.build.claimed=kill@1",
+        "projects.build.cloned=kill@1",
+        "projects.build.step=kill@4",
+        "projects.build.before_store=kill@1",
+    ],
 )
 def test_a_killed_workers_build_is_lost_and_done_once_more(yard: Yard, failpoint: str) -> None:
-    tag = f"prod/{failpoint.partition('=')[0]}/1.0"
-    name = yard.worker(f"projects.build.{failpoint}")
+    tag = f"prod/{failpoint.partition('=')[0].rpartition('.')[2]}/1.0"
+    name = yard.worker(failpoint)
     yard.queue(tag, f"RUN echo {tag} > /one\nRUN sleep 2; echo two > /two\nRUN echo three")
     yard.until_killed(name)
     yard.until(tag, "running")

@@ -27,6 +27,7 @@ from apps.projects.services import (
 )
 from tests.access.factories import Api, enter, make_auditor, make_superuser, make_user, page
 from tests.configcenter.factories import make_activation
+from tests.confirming import confirm
 from tests.joblogs.factories import make_build
 from tests.jobs.factories import NOW, make_job, make_project, make_run
 
@@ -146,5 +147,5 @@ def test_over_rest_and_on_pages(project: Project, admin_of: User) -> None:
     assert "News" in client.get(page(DeletedProject, "changelist")).content.decode()
     address = page(DeletedProject, "change", project.pk).removesuffix("change/") + "restore/"
     assert enter(make_auditor()).post(address).status_code == 403
-    assert client.post(address).status_code == 302
+    assert confirm(client, address).status_code == 302
     assert Project.objects.filter(pk=project.pk).exists()

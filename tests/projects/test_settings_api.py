@@ -234,7 +234,8 @@ def test_the_images_of_a_registry_are_listed(settings: LazySettings) -> None:
         api = Api(make_user(roles={project: Role.OPERATOR}))
         path = f"projects/{project.pk}/images/refresh"
         host = registry.url.removeprefix("http://")
-        first = api.post(path).json()
+        first = api.post(path, Idempotency_Key="k1").json()
+        assert api.post(path, Idempotency_Key="k1").json() == first
         assert [each.rpartition(":")[2] for each in first["added"]] == ["1.9", "1.10", "latest"]
         assert first["added"][0] == f"{host}/team/spiders:1.9"
         newest = Image.objects.values_list("tag", flat=True)

@@ -25,7 +25,8 @@ from apps.projects.models import Project
 Project.objects.create(name="News", slug="news", webhook_secret={SECRET!r},
                        git_url="https://git.example.com/news.git")
 """
-POINTS = ["stored", "before_commit", "committed"]
+COMMITTED = "projects.delivery.committed"
+POINTS = ["projects.delivery.stored", "projects.delivery.before_commit", COMMITTED]
 
 
 @pytest.fixture(scope="module")
@@ -63,20 +64,20 @@ def rows(data: Path, query: str, *values: str) -> list[Any]:
 @pytest.mark.covers("S1.4")
 @pytest.mark.parametrize("point", POINTS)
 def test_killed_over_a_delivery_the_tag_is_built_once(data: Path, point: str) -> None:
-    tag = f"prod/news/{point.replace('_', '-')}"
+    tag = f"prod/news/{point.rpartition('.')[2].replace('_', '-')}"
     sent = github("push", tag_push(tag))
-    with web_process(data, FAILPOINTS=f"projects.delivery.{point}=kill") as web:
+    with web_process(data, FAILPOINTS=f"{point}=kill") as web:
         assert send(web.port, sent) is None
         assert web.process.wait(START_SECONDS) == -signal.SIGKILL
     kept = rows(data, "SELECT id FROM projects_delivery WHERE tag = ?", tag)
     built = rows(data, "SELECT id FROM projects_build WHERE tag = ?", tag)
     # Both or neither: what was not committed has left nothing.
-    assert (len(kept), len(built)) == ((1, 1) if point == "committed" else (0, 0))
+    assert (len(kept), len(built)) == ((1, 1) if point == COMMITTED else (0, 0))
     with web_process(data) as web:
         answer = send(web.port, sent)
         assert answer is not None
         assert answer["verdict"] == "built"
-        assert answer["code"] == ("repeated" if point == "committed" else "")
+        assert answer["code"] == ("repeated" if point == COMMITTED else "")
     assert len(rows(data, "SELECT id FROM projects_build WHERE tag = ?", tag)) == 1
     trail = "SELECT id FROM access_auditrecord WHERE action = ? AND object_id = ?"
     said = rows(data, trail, "projects.receive_delivery", str(answer["delivery"]))

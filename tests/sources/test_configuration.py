@@ -118,6 +118,7 @@ def test_the_broker_that_is_used_is_no_warning(settings: Any) -> None:
         ({"queue": "logs"}, "queue", "bad_value"),
         ({"queue": "dead"}, "queue", "bad_value"),
         ({"queue": "run.7.x"}, "queue", "bad_value"),
+        ({"queue": "records.p2.news"}, "queue", "bad_value"),
         ({"queue": ""}, "queue", "bad_value"),
         ({"queue": "a b"}, "queue", "bad_value"),
         ({"password": "x"}, "password", "unknown_field"),

@@ -126,6 +126,29 @@ def test_a_death_before_the_mark_sends_no_other_message(
     assert double.exported == 250
 
 
+@pytest.mark.covers("S0.39")
+def test_a_death_after_a_mark_sends_nothing_twice(
+    make_yard: MakeYard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard = make_yard(mode="not_exported")
+    double.total = 250
+    hits = iter([True])
+
+    def hit(name: str) -> None:
+        if name == "sources.after_mark" and next(hits, False):
+            raise Died
+
+    monkeypatch.setattr(harvesting, "hit", hit)
+    with pytest.raises(Died):
+        yard.harvest()
+    assert double.exported == 100
+    harvest = yard.collect(yard.collector())
+    assert (harvest.state, harvest.resumed, harvest.re_read) == ("completed", True, 0)
+    found = yard.deliveries()
+    assert len({each.message_id for each in found}) == len(found) == 250
+    assert double.exported == 250
+
+
 @pytest.mark.covers("S0.17", "S0.20")
 def test_a_stop_keeps_the_checkpoint_and_a_start_goes_on(
     yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch

@@ -45,13 +45,7 @@ _KEPT: Final = frozenset(
     {"PATH", "TMPDIR", "LD_LIBRARY_PATH", "GIT_EXEC_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"}
     | {"GIT_SSL_CAINFO", "GIT_SSL_CAPATH"}
 )
-_ASKPASS: Final = """#!/bin/sh
-[ -n "$CRAWLYARD_GIT_PASSWORD$CRAWLYARD_GIT_USERNAME" ] || exit 1
-case "$1" in
-[Uu]sername*) printf '%s\\n' "$CRAWLYARD_GIT_USERNAME" ;;
-*) printf '%s\\n' "$CRAWLYARD_GIT_PASSWORD" ;;
-esac
-"""
+_ASKPASS: Final = Path(__file__).with_name("askpass.sh")
 _SETTINGS: Final[dict[str, str]] = {
     "core.hooksPath": "/dev/null",
     "core.fsmonitor": "false",
@@ -117,9 +111,6 @@ class GuardedGit:
         self.credentials = credentials or Credentials()
         self._address = address
         self._known_hosts = known_hosts or home / "known_hosts"
-        self._askpass = home / "askpass"
-        self._askpass.write_text(_ASKPASS)
-        self._askpass.chmod(0o700)
 
     def run(
         self,
@@ -189,8 +180,8 @@ class GuardedGit:
             "GIT_PROTOCOL_FROM_USER": "0",
             "GIT_LFS_SKIP_SMUDGE": "1",
             "GIT_OPTIONAL_LOCKS": "0",
-            "GIT_ASKPASS": str(self._askpass),
-            "SSH_ASKPASS": str(self._askpass),
+            "GIT_ASKPASS": str(_ASKPASS),
+            "SSH_ASKPASS": str(_ASKPASS),
             "SSH_ASKPASS_REQUIRE": "force",
             "GIT_SSH_VARIANT": "ssh",
             "GIT_SSH_COMMAND": self._ssh_command(),

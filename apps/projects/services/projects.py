@@ -7,7 +7,9 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Model
+from django.utils.translation import gettext_lazy as _
 
+from apps.access.errors import RoleRequired
 from apps.access.models import User
 from apps.access.services import changes, record, snapshot
 from apps.projects.engine.signatures import new_secret
@@ -33,7 +35,15 @@ def create_project(*, actor: User | None, values: Mapping[str, Any]) -> Project:
 
 @transaction.atomic
 def change_project(*, actor: User | None, project: Project, values: Mapping[str, Any]) -> Project:
-    """Change the given validated fields; nothing is written when nothing differs."""
+    """Change the given validated fields; nothing is written when nothing differs.
+
+    Raises ``RoleRequired`` where somebody who does not run the installation opens networks: behind
+    the guard stand its own stores, and what its hosts reach.
+    """
+    networks = values.get("allowed_networks", project.allowed_networks)
+    if actor is not None and not actor.rules_everything and networks != project.allowed_networks:
+        text = _("Only superusers say which networks downloads may reach.")
+        raise RoleRequired(fields={"allowed_networks": [text]})
     before = snapshot(project)
     for name, value in values.items():
         setattr(project, name, value)

@@ -30,8 +30,7 @@ from apps.sources.engine.settings import (
     SourceKind,
     merged,
 )
-from yardkit import topology
-from yardkit.broker.base import DEAD_QUEUE
+from yardkit.own_queues import is_own
 
 # Raises ``ValueError`` with a text for people.
 CheckCron = Callable[[str], None]
@@ -53,12 +52,8 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "retries": (0, 20),
 }
 _LONGEST: Final = {"description": 500, "base_url": 2000, "task_id": 200, "date_format": 100}
-_OUR_QUEUES: Final = frozenset(
-    {spec.name for spec in topology.SHARED} | {DEAD_QUEUE, topology.TASKS, topology.BUILDS}
-)
-_OUR_PREFIXES: Final = (
-    *("agent.", "amq.", "celery", "center.", "run.", "runner.", "web.", "requests.", "seeds."),
-)
+# Records of bizzes: of whichever project, and read by whoever consumes those.
+_RECORDS: Final = "records."
 _QUEUE: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 _TASK: Final = re.compile(r"[A-Za-z0-9_.:-]{1,200}")
 
@@ -169,7 +164,7 @@ def _text_problem(key: str, value: Any, cron: CheckCron) -> str:
 
 def bad_queue(name: str) -> str:
     """Why records cannot go there; "" when they can."""
-    if name in _OUR_QUEUES or name.startswith(_OUR_PREFIXES):
+    if is_own(name) or name.startswith(_RECORDS):
         return "the platform itself uses a queue of this name"
     if not _QUEUE.fullmatch(name):
         return "letters, digits, '-', '_', '.' and ':' only, at most 200"

@@ -43,6 +43,7 @@ def save_credential(
     row, created = Credential.objects.get_or_create(project_id=project_id, name=name)
     if new and not created:
         raise CredentialExists(fields={"name": [name]})
+    before = {"set": _set_fields(row)}
     changed = [field for field in SECRETS if field in values]
     for field in changed:
         setattr(row, field, values[field])
@@ -51,6 +52,7 @@ def save_credential(
         actor=actor,
         action="sources.add_credential" if created else "sources.change_credential",
         obj=row,
+        before=None if created else before,
         after={"changed": ", ".join(changed)},
         actor_label=actor_label,
     )
@@ -64,8 +66,19 @@ def delete_credential(*, credential: Credential, actor: User | None, actor_label
     users = [name for name, each in sources.items() if each.credentials == credential.name]
     if users:
         raise CredentialInUse(fields={"credentials": [", ".join(users)]})
-    record(actor=actor, action="sources.delete_credential", obj=credential, actor_label=actor_label)
+    record(
+        actor=actor,
+        action="sources.delete_credential",
+        obj=credential,
+        before={"set": _set_fields(credential)},
+        actor_label=actor_label,
+    )
     credential.delete()
+
+
+def _set_fields(row: Credential) -> str:
+    """Their names alone: what they hold is for nobody to read."""
+    return ", ".join(field for field in SECRETS if getattr(row, field))
 
 
 def _check_headers(text: str) -> None:
