@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -20,20 +21,28 @@ START_TAG: Final = "crawlyard_start"
 @register(START_TAG)
 def broker_credentials(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
     """RabbitMQ's account that everybody knows is for this host only."""
-    parts = urlsplit(settings.BROKER_URL)
-    if settings.DEBUG or parts.scheme not in {"amqp", "amqps"} or _is_loopback(parts.hostname):
-        return []
-    # Without a user in the URL, the client library fills in guest itself.
-    user, password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
-    if (user, password) != ("guest", "guest"):
+    if settings.DEBUG:
         return []
     return [
         Error(
-            "BROKER_URL uses guest/guest on another host, which anybody may guess.",
+            f"{name} uses guest/guest on another host, which anybody may guess.",
             hint="Make an own RabbitMQ user with a password of its own.",
             id="runtime.E001",
         )
+        for name in ("BROKER_URL", "RUN_BROKER_URL", "BROKER_MANAGEMENT_URL")
+        if _is_guest(getattr(settings, name, ""))
     ]
+
+
+def _is_guest(url: str) -> bool:
+    parts = urlsplit(url)
+    if parts.scheme not in {"amqp", "amqps", "http", "https"} or is_loopback(parts.hostname):
+        return False
+    # Without a user in the URL, the client library fills in guest itself.
+    return (unquote(parts.username or "guest"), unquote(parts.password or "guest")) == (
+        "guest",
+        "guest",
+    )
 
 
 @register(START_TAG)
@@ -46,7 +55,27 @@ def secret_keys(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckM
     return []
 
 
-def _is_loopback(host: str | None) -> bool:
+def restore_mark() -> Path:
+    """The file that stands in the data folder while a restore replaces what is there."""
+    return Path(settings.DATA_DIR) / "restore.unfinished"
+
+
+@register(START_TAG)
+def no_restore_under_way(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
+    """A restore that was killed may have left stores of two moments."""
+    if not hasattr(settings, "DATA_DIR") or not restore_mark().exists():
+        return []
+    return [
+        Error(
+            f"A restore is under way, or was killed: {restore_mark()} is there.",
+            hint="Wait for it, or run manage.py restore SOURCE --force again.",
+            id="runtime.E003",
+        )
+    ]
+
+
+def is_loopback(host: str | None) -> bool:
+    """Whether only this machine can stand behind the name or address."""
     if not host or host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -45,6 +45,20 @@ class DeadLetterHasNoQueue(RuntimeRefusal):
     detail = _("The queue this message came from is unknown; it can only be dropped.")
 
 
+class OutboxMessageGone(RuntimeRefusal):
+    """The message was sent, or dropped, in the meantime."""
+
+    code = "outbox_message_gone"
+    detail = _("This message waits no more: it has been sent or dropped.")
+
+
+class DaemonIsAlive(RuntimeRefusal):
+    """The process has sent a heartbeat a moment ago."""
+
+    code = "daemon_is_alive"
+    detail = _("This process is alive.")
+
+
 class NoFreeNumber(RuntimeRefusal):
     """Every number of this purpose is leased."""
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from typing import Final
 
 import redis
+from django.conf import settings
 from django.core.cache import cache
 from django.db import DatabaseError, connections
 from django.http import HttpRequest, JsonResponse
@@ -21,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 # Below the time-outs orchestrators use by default for a probe.
 ANSWER_SECONDS: Final = 3.0
+# What a database needs to write down one more transaction, several times.
+LEAST_FREE_BYTES: Final = 16 * 1024 * 1024
 _CACHE_KEY: Final = "runtime.readyz"
 
 
@@ -34,7 +38,7 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @never_cache
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
-    """200 when database, broker and cache answer; 503 and which of them do not."""
+    """200 when database, broker and cache answer and the disk has room; 503 and what is amiss."""
     problems = _probes.ask(ANSWER_SECONDS)
     ready = not any(problems.values())
     return JsonResponse(
@@ -73,10 +77,16 @@ def _cache() -> str | None:
         return _away("cache", error)
 
 
+def _disk() -> str | None:
+    # Of the data folder: databases, brokers and files of the embedded defaults are in it.
+    free = shutil.disk_usage(settings.DATA_DIR).free
+    return None if free >= LEAST_FREE_BYTES else "the disk is full"
+
+
 def _away(store: str, error: Exception) -> str:
     # The text may name hosts and users: it is for the log, not for whoever asks.
     logger.warning("not ready: %s: %s", store, error)
     return "no connection"
 
 
-_probes = Probes({"database": _database, "broker": _broker, "cache": _cache})
+_probes = Probes({"database": _database, "broker": _broker, "cache": _cache, "disk": _disk})

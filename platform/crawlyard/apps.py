@@ -1,5 +1,7 @@
 """The project as an app: it owns the commands of the whole."""
 
+from importlib import import_module
+
 from django.apps import AppConfig
 
 
@@ -8,3 +10,7 @@ class CrawlyardConfig(AppConfig):
 
     name = "crawlyard"
     label = "crawlyard"
+
+    def ready(self) -> None:
+        """Register the checks."""
+        import_module("crawlyard.checks")

@@ -1,6 +1,7 @@
-"""The size of what strangers may send: judged before it is kept anywhere.
+"""The size of what may be sent: judged before it is kept anywhere.
 
-Django writes a whole body to disk before any view sees it, however long it is.
+Django writes a whole body to disk before any view sees it, however long it is, and before it
+knows who sends it: without a limit a stranger could fill the disk by the page to log in.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ _TASKS: Final = re.compile(r"(?:/projects/[^/]+)?/(?:task|inbound/.+/check_task)
 _REST_TASKS: Final = re.compile(r"/api/v1/routing/projects/[0-9]+/task/?")
 _REQUESTS: Final = re.compile(r"/api/v1/requests/?")
 _SEEDS: Final = re.compile(r"/api/v1/frontiers/[0-9]+/([^/]+)/?")
+# The files that pages and the rest of REST take are shorter; their own limits judge them later.
+MOST_ELSEWHERE: Final = MAX_REQUESTS_BYTES
 
 
 class BodyTooLarge(Exception):
@@ -34,10 +37,10 @@ class BodyTooLarge(Exception):
 
 
 class BodyLimit:
-    """Answers 413 where anybody may send: at once where the length is told, else when it is passed.
+    """Answers 413: at once where the length is told, else when it is passed.
 
     Below ``/webhooks/`` the limit is ``WEBHOOK_MAX_BYTES``, for tasks and stored requests that of
-    a call; for seeds that of a call or of a file.
+    a call; for seeds that of a call or of a file; for all else ``MOST_ELSEWHERE``.
     """
 
     def __init__(self, application: Application) -> None:
@@ -45,10 +48,10 @@ class BodyLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
-        limit = _limit_of(scope["path"]) if scope["type"] == "http" else None
-        if limit is None:
+        if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
+        limit = _limit_of(scope["path"])
         if _told_length(scope) > limit:
             await _refuse(send, limit)
             return
@@ -69,7 +72,7 @@ class BodyLimit:
             await _refuse(send, limit)
 
 
-def _limit_of(path: str) -> int | None:
+def _limit_of(path: str) -> int:
     if path.startswith(_WEBHOOKS):
         limit: int = settings.WEBHOOK_MAX_BYTES
         return limit
@@ -79,7 +82,7 @@ def _limit_of(path: str) -> int | None:
         return MAX_REQUESTS_BYTES
     if seeds := _SEEDS.fullmatch(path):
         return MAX_IMPORT_BYTES if seeds[1] == "import" else MAX_BODY_BYTES
-    return None
+    return MOST_ELSEWHERE
 
 
 def _told_length(scope: Scope) -> int:

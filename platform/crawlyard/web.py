@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import errno
+import os
 import socket
+from typing import Final
 
 import uvicorn
 
 from yardkit.env import EnvError
 from yardkit.life import Life
+
+# So long kept connections are served on, to end with their next answer. Whoever keeps one that is
+# not used meanwhile uses it so rarely that hardly a call meets its end.
+DRAIN_SECONDS: Final = 0.5
+# For calls that take longer. Open websockets are told to go; pages reconnect by themselves.
+GRACE_SECONDS: Final = 2
 
 
 def check_port(host: str, port: int) -> None:
@@ -34,6 +44,16 @@ def check_port(host: str, port: int) -> None:
         raise EnvError(f"--host {host} --port {port}: {error.strerror or error}") from error
 
 
+def listens(host: str, port: int) -> bool:
+    """Whether somebody listens there by now; of "all addresses" the loopback one is asked."""
+    asked = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not bound here
+    try:
+        socket.create_connection((asked, port), timeout=1.0).close()
+    except OSError:
+        return False
+    return True
+
+
 class Server(uvicorn.Server):
     """uvicorn's, which tells its supervisor that it listens and that its loop turns."""
 
@@ -53,6 +73,45 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say so, and end."""
+        """Say so, let no call that has reached this process fail, and end.
+
+        A proxy in front gives a call to another process when this one refuses its connection. It
+        must not repeat a POST that it has sent already, so none of those may be cut off: neither
+        one that waits to be accepted nor one on a connection that was kept.
+        """
         self._life.stopping()
+        self.server_state.default_headers = [
+            *self.server_state.default_headers,
+            (b"connection", b"close"),
+        ]
+        for connection in self._refuse():
+            await self._serve_accepted(connection)
+        await asyncio.sleep(DRAIN_SECONDS)
         await super().shutdown(sockets)
+
+    def _refuse(self) -> list[socket.socket]:
+        """Refuse connections from now on; those that had been made and not been accepted."""
+        waiting = []
+        for server in self.servers:
+            for listener in server.sockets:
+                with socket.socket(fileno=os.dup(listener.fileno())) as own:
+                    own.setblocking(False)
+                    with contextlib.suppress(OSError):
+                        while True:
+                            waiting.append(own.accept()[0])
+                    # At once: closing is done by the loop, some moments later.
+                    own.shutdown(socket.SHUT_RDWR)
+            server.close()
+        return waiting
+
+    async def _serve_accepted(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: self.config.http_protocol_class(  # type: ignore[call-arg]
+                    config=self.config,
+                    server_state=self.server_state,
+                    app_state=self.lifespan.state,
+                ),
+                connection,
+            )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import dj_database_url
 
 SECRET_KEY = "only for tests"
+# Some folder that is there: readiness asks how much room its disk has.
+DATA_DIR = Path(__file__).parent
 SECRETBOX_KEYS = ["MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="]
 DEBUG = False
 ALLOWED_HOSTS = ["localhost"]

@@ -31,7 +31,7 @@ def problems(**settings: object) -> list[str]:
 )
 def test_the_broker_account_everybody_knows_stays_on_this_host(url: str, refused: bool) -> None:
     assert problems(BROKER_URL=url) == (["runtime.E001"] if refused else [])
-    assert problems(BROKER_URL=url, DEBUG=True) == []
+    assert "runtime.E001" not in problems(BROKER_URL=url, DEBUG=True)
 
 
 @pytest.mark.parametrize("keys", [[], ["a passphrase"], ["é" * 44]])

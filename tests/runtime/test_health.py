@@ -38,7 +38,7 @@ def test_ready_names_every_store(client: Client) -> None:
     assert answer.status_code == 200, answer.content
     assert answer.json() == {
         "status": "ok",
-        "checks": {"database": "ok", "broker": "ok", "cache": "ok"},
+        "checks": {"database": "ok", "broker": "ok", "cache": "ok", "disk": "ok"},
     }
     assert client.head("/readyz").status_code == 200
 
@@ -100,5 +100,6 @@ print(answer.status_code, answer.content.decode())
         "database": "no connection",
         "broker": "ok",
         "cache": "ok",
+        "disk": "ok",
     }
     assert "s3cret" not in done.stdout + done.stderr

@@ -28,7 +28,11 @@ from apps.runtime.services.leases import (
     renew_lease,
     steady_for,
 )
-from apps.runtime.services.outbox import enqueue
+from apps.runtime.services.outbox import (
+    drop_outbox_message,
+    enqueue,
+    retry_outbox_message,
+)
 from apps.runtime.services.processed import claim_message
 from apps.runtime.services.relay import relay_outbox, stop_relay, wake_relay
 
@@ -41,6 +45,7 @@ __all__ = [
     "close_shared_broker",
     "database_now",
     "drop_dead_letter",
+    "drop_outbox_message",
     "emit",
     "enqueue",
     "forget_daemon",
@@ -55,6 +60,7 @@ __all__ = [
     "release_lease",
     "renew_lease",
     "requeue_dead_letter",
+    "retry_outbox_message",
     "shared_broker",
     "stale_daemons",
     "steady_for",

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from django.db import transaction
 
+from apps.runtime.errors import OutboxMessageGone
 from apps.runtime.models import OutboxMessage
 from apps.runtime.queries import database_now
 from apps.runtime.services.relay import as_outgoing, wake_relay
@@ -59,3 +60,20 @@ def enqueue(
     OutboxMessage.objects.bulk_create([message], ignore_conflicts=True)
     transaction.on_commit(wake_relay)
     return message.message_id
+
+
+def retry_outbox_message(*, message: OutboxMessage) -> None:
+    """Have it published as soon as this is committed. Raises ``OutboxMessageGone``.
+
+    Where a relay is at it in this moment it may be published twice, under the same id.
+    """
+    if not OutboxMessage.objects.filter(pk=message.pk).update(next_try_at=None):
+        raise OutboxMessageGone
+    message.next_try_at = None
+    transaction.on_commit(wake_relay)
+
+
+def drop_outbox_message(*, message: OutboxMessage) -> None:
+    """Have it never published. Raises ``OutboxMessageGone``."""
+    if not OutboxMessage.objects.filter(pk=message.pk).delete()[0]:
+        raise OutboxMessageGone

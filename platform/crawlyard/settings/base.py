@@ -8,7 +8,9 @@ from urllib.parse import quote
 
 import dj_database_url
 
-from crawlyard.settings.login import login_limits
+from crawlyard.settings.caching import caches
+from crawlyard.settings.login import AUTH_PASSWORD_VALIDATORS as AUTH_PASSWORD_VALIDATORS
+from crawlyard.settings.login import login_limits, session_limits, who_needs_a_code
 from crawlyard.settings.logs import logs_url
 from crawlyard.settings.mail import mail
 from crawlyard.settings.paths import (
@@ -229,16 +231,7 @@ else:
 DATABASES = {"default": _database}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
-if REDIS_URL:
-    CACHES = {
-        "default": {
-            "BACKEND": "django.core.cache.backends.redis.RedisCache",
-            "LOCATION": REDIS_URL,
-            "KEY_PREFIX": REDIS_PREFIX,
-        }
-    }
-else:
-    CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
+CACHES = caches(REDIS_URL, REDIS_PREFIX)
 
 # --- Celery -----------------------------------------------------------------------------------
 
@@ -274,8 +267,8 @@ INSTALLED_APPS = [
     "unfold.contrib.filters",
     "django.contrib.admin",
     "django.contrib.auth",
-    "django.contrib.contenttypes",
     "django.contrib.sessions",
+    "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.staticfiles",
     "django_filters",
@@ -313,6 +306,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "apps.access.middleware.PasswordChangeMiddleware",
     "apps.access.middleware.SecondFactorMiddleware",
+    "apps.access.middleware.LastSeenMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
@@ -322,23 +316,18 @@ ASGI_APPLICATION = "crawlyard.asgi.application"
 # REST paths have no trailing slash and accept one; see apps.access.api.urls.
 APPEND_SLASH = True
 AUTH_USER_MODEL = "access.User"
-# Superusers see nothing before they have set up a second factor.
-ADMIN_TOTP = env.bool("ADMIN_TOTP", default=False)
+# Who sees nothing before they have set up a second factor.
+ADMIN_TOTP = who_needs_a_code(env)
+SESSION_HOURS, SESSION_IDLE_MINUTES = session_limits(env)
+SESSION_ENGINE = "apps.access.services.sessions"
+# So long a link is good by which somebody sets a password.
+LINK_HOURS = env.int("LINK_HOURS", default=24, minimum=1, maximum=30 * 24)
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "apps.access.services.signing_in.SessionBackend",
 ]
 LOGIN_URL = "admin:login"
 LOGIN_REDIRECT_URL = "admin:index"
-AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": f"django.contrib.auth.password_validation.{name}"}
-    for name in (
-        "UserAttributeSimilarityValidator",
-        "MinimumLengthValidator",
-        "CommonPasswordValidator",
-        "NumericPasswordValidator",
-    )
-]
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -390,6 +379,8 @@ TRUSTED_PROXIES = networks(
 )
 if BEHIND_TLS:
     SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+# A browser that has come by https does not come by http for a year.
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if BEHIND_TLS else 0
 
 AXES_FAILURE_LIMIT, AXES_COOLOFF_TIME = login_limits(env)
 # Both together: else a stranger could keep somebody out from anywhere. Guesses do not prolong it.
@@ -411,10 +402,10 @@ REST_FRAMEWORK = {
     "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "apps.access.api.pagination.KeysetPagination",
     "DEFAULT_SCHEMA_CLASS": "apps.access.api.schema.ApiSchema",
-    # Requests of one person; "none" means no limit.
+    # Of a person; of one token (empty: half as many); wrong secrets of one, from one address.
     "DEFAULT_THROTTLE_RATES": {
         "user": env.str("REST_RATE", default="6000/minute"),
-        # Wrong secrets for one token from one address.
+        "token": env.str("REST_TOKEN_RATE", default=""),
         "guess": env.str("TOKEN_GUESS_RATE", default="20/minute"),
     },
     "EXCEPTION_HANDLER": "apps.access.api.errors.exception_handler",

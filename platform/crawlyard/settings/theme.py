@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 
 
@@ -18,6 +19,13 @@ def admin_theme(static: str) -> dict[str, Any]:
             {"rel": "icon", "type": "image/svg+xml", "href": f"{static}crawlyard.svg"}
         ],
         "SHOW_LANGUAGES": True,
+        "ACCOUNT": {
+            "navigation": [
+                {"title": _("My account"), "link": reverse_lazy("access:account")},
+                {"title": _("Second factor"), "link": reverse_lazy("access:second-factor-add")},
+                {"title": _("Change password"), "link": reverse_lazy("password_change")},
+            ]
+        },
         # The link on the page of every object, for those who may read the audit trail.
         "SHOW_HISTORY": "apps.access.services.may_read_trail",
         "SHOW_VIEW_ON_SITE": False,

@@ -12,4 +12,6 @@ from crawlyard.settings.base import DATABASES, STATIC_ROOT
 STATIC_ROOT.mkdir(exist_ok=True)
 
 if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
+    # Whoever asks shall hear 503 rather than wait for a lock that somebody keeps.
+    DATABASES["default"]["OPTIONS"]["options"] = "-c lock_timeout=8s"
     DATABASES["default"]["OPTIONS"]["pool"] = {"min_size": 1, "max_size": 8, "timeout": 10}
