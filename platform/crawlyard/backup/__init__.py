@@ -1,0 +1,1 @@
+"""Backups of what an installation cannot rebuild, and bringing them back (docs/backup.md)."""

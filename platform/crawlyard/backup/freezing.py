@@ -1,0 +1,161 @@
+"""One moment of all stores.
+
+Every SQLite file is locked for writing, then a reader begins in each, PostgreSQL exports its
+snapshots, RocksDB's follower catches up, and the locks go: writers have waited for some
+milliseconds, and what is copied afterwards, however long that takes, is what was there then.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from rocksdict import AccessType, Options, Rdict
+
+from crawlyard.backup.errors import BackupError
+from crawlyard.backup.parts import Kind, Part, sqlite_files
+
+# Somebody who holds one file may wait for another: then all are let go, and tried again.
+_LOCK_SECONDS: Final = 0.5
+_PATIENCE_SECONDS: Final = 60.0
+
+
+@dataclass(slots=True)
+class Frozen:
+    """Readers that all see the same moment. ``postgres``: names of exported snapshots."""
+
+    sqlite: dict[Path, sqlite3.Connection] = field(default_factory=dict)
+    postgres: dict[str, str] = field(default_factory=dict)
+    rocks: dict[Path, Rdict] = field(default_factory=dict)
+
+
+@contextmanager
+def frozen(parts: Sequence[Part], scratch: Path) -> Iterator[Frozen]:
+    """The readers of all databases among ``parts``; ``scratch`` is a folder for a while.
+
+    Raises ``BackupError``.
+    """
+    _allow_many_files()
+    moment = Frozen()
+    with ExitStack() as stack:
+        files = [file for part in parts for file in files_of(part)]
+        servers = {
+            part.place: stack.enter_context(_transaction(part))
+            for part in parts
+            if part.kind is Kind.POSTGRES
+        }
+        for part in parts:
+            if part.kind is Kind.ROCKS and (part.path / "db").is_dir():
+                moment.rocks[part.path] = _follower(part, scratch / part.name)
+                stack.callback(moment.rocks[part.path].close)
+        for file in files:
+            moment.sqlite[file] = stack.enter_context(closing(_connect(file)))
+        with _locked(files):
+            for file, reader in moment.sqlite.items():
+                _ask(file, reader, "BEGIN", "SELECT count(*) FROM sqlite_master")
+            for place, cursor in servers.items():
+                cursor.execute("SELECT pg_export_snapshot()")
+                (moment.postgres[place],) = cursor.fetchone() or ("",)
+            for follower in moment.rocks.values():
+                follower.try_catch_up_with_primary()
+        yield moment
+
+
+def files_of(part: Part) -> list[Path]:
+    """The SQLite files of a part that are there."""
+    if part.kind is Kind.SQLITE:
+        return [part.path] if part.path.exists() else []
+    return sqlite_files(part.path) if part.kind is Kind.SQLITE_FOLDER else []
+
+
+@contextmanager
+def _locked(files: Sequence[Path]) -> Iterator[None]:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    with ExitStack() as connections:
+        writers = [(file, connections.enter_context(closing(_connect(file)))) for file in files]
+        while (busy := _lock_all(writers)) is not None:
+            if time.monotonic() > deadline:
+                raise BackupError(f"{busy}: others have been writing all the time; try again later")
+            time.sleep(random.uniform(0.05, 0.5))  # noqa: S311 - no secret
+        try:
+            yield
+        finally:
+            _unlock(writers)
+
+
+def _lock_all(writers: Sequence[tuple[Path, sqlite3.Connection]]) -> Path | None:
+    """None when all are held; else which is not, and none is."""
+    for file, writer in writers:
+        try:
+            writer.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            _unlock(writers)
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                return file
+            raise BackupError(f"{file}: {error}") from error
+    return None
+
+
+def _unlock(writers: Sequence[tuple[Path, sqlite3.Connection]]) -> None:
+    for _file, writer in writers:
+        if writer.in_transaction:
+            writer.execute("ROLLBACK")
+
+
+def _connect(file: Path) -> sqlite3.Connection:
+    try:
+        # Never makes a file: one that went away meanwhile is an error.
+        return sqlite3.connect(
+            f"{file.absolute().as_uri()}?mode=rw",
+            uri=True,
+            isolation_level=None,
+            timeout=_LOCK_SECONDS,
+        )
+    except sqlite3.Error as error:
+        raise BackupError(f"{file}: {error}") from error
+
+
+def _ask(file: Path, connection: sqlite3.Connection, *statements: str) -> None:
+    try:
+        for statement in statements:
+            connection.execute(statement).fetchall()
+    except sqlite3.Error as error:
+        raise BackupError(f"{file}: {error}") from error
+
+
+@contextmanager
+def _transaction(part: Part) -> Iterator[psycopg.Cursor[Any]]:
+    """A transaction that sees one moment for as long as it is open."""
+    try:
+        with (
+            psycopg.connect(part.place, connect_timeout=5, autocommit=True) as connection,
+            connection.cursor() as cursor,
+        ):
+            cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            yield cursor
+    except psycopg.Error as error:
+        raise BackupError(f"{part.setting}: {str(error).strip().splitlines()[0]}") from error
+
+
+def _follower(part: Part, scratch: Path) -> Rdict:
+    options = Options(raw_mode=True)
+    # Files that the service deletes stay readable as long as they are open.
+    options.set_max_open_files(-1)
+    try:
+        return Rdict(str(part.path / "db"), options, access_type=AccessType.secondary(str(scratch)))
+    except Exception as error:
+        raise BackupError(f"{part.setting}: {error}") from error
+
+
+def _allow_many_files() -> None:
+    """Each SQLite file takes six descriptors for a moment, a RocksDB one for each of its files."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,202 @@
+"""Making a backup: whole under its name, or not there at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.recorder import MigrationRecorder
+from rocksdict import Options, Rdict, WriteBatch, WriteOptions
+
+from apps.runtime.daemon import own_version
+from crawlyard.backup import manifest, postgres
+from crawlyard.backup.errors import BackupError, Refused
+from crawlyard.backup.freezing import Frozen, frozen
+from crawlyard.backup.manifest import Key, Manifest, PartNote
+from crawlyard.backup.parts import Kind, Outside, Part
+from crawlyard.rotation import keys_in_use
+
+_BATCH: Final = 5_000
+Say = Callable[[str], None]
+
+
+def make_backup(
+    target: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Say
+) -> Manifest:
+    """Write the backup to the folder ``target``, which must not be there yet.
+
+    Raises ``BackupError``; nothing is left then.
+    """
+    if target.exists() or target.is_symlink():
+        raise Refused(f"{target} is there already; name a folder that is not")
+    partial = target.with_name(f".{target.name}.partial")
+    with _told(target):
+        # What a killed backup left.
+        shutil.rmtree(partial, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir(mode=0o700)
+    try:
+        with _told(target):
+            done = _fill(partial, parts, outside, say)
+            _sync(partial)
+            partial.rename(target)
+            _sync_folder(target.parent)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    return done
+
+
+@contextmanager
+def _told(target: Path) -> Iterator[None]:
+    """Errors of the disk in one line."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            raise BackupError(f"{target}: {os.strerror(errno.ENOSPC)}") from error
+        raise BackupError(f"{target}: {error}") from error
+    except OSError as error:
+        raise BackupError(f"{error.filename or target}: {error.strerror or error}") from error
+
+
+def _fill(root: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Say) -> Manifest:
+    files: list[manifest.File] = []
+    notes: list[PartNote] = []
+    scratch = root / "scratch"
+    scratch.mkdir()
+    try:
+        migrations = [
+            f"{app}.{name}" for app, name in MigrationRecorder(connection).applied_migrations()
+        ]
+        keys = needed_keys()
+    except DatabaseError as error:
+        raise BackupError(f"DATABASE_URL: {str(error).strip().splitlines()[0]}") from error
+    with frozen(parts, scratch) as moment:
+        began = datetime.now(UTC)
+        for part in parts:
+            folder = root / part.name
+            folder.mkdir()
+            _copy(part, moment, folder)
+            copied = sorted(each for each in folder.rglob("*") if each.is_file())
+            described = [manifest.described(root, each, part.name) for each in copied]
+            files += described
+            notes.append(PartNote(part.name, part.kind, part.setting))
+            size = sum(file.bytes for file in described) / 2**20
+            say(f"{part.name:<16} {part.kind:<14} {len(described):>6} files {size:>10.1f} MiB")
+    shutil.rmtree(scratch)
+    made = Manifest(
+        version=own_version(),
+        created_at=began.isoformat(timespec="seconds"),
+        migrations=sorted(migrations),
+        keys=keys,
+        parts=notes,
+        outside={each.what: each.how for each in outside},
+        files=files,
+    )
+    body, told = manifest.written(made)
+    (root / manifest.NAME).write_bytes(body)
+    (root / manifest.SUM_NAME).write_bytes(told)
+    return made
+
+
+def needed_keys() -> list[Key]:
+    """Fingerprints of the keys that stored secrets are sealed with, and of SECRET_KEY."""
+    counted, lost = keys_in_use(settings.SECRETBOX_KEYS)
+    found = [
+        Key("SECRETBOX_KEYS", manifest.fingerprint(key), count) for key, count in counted.items()
+    ]
+    if lost:
+        found.append(Key("SECRETBOX_KEYS", "unknown", lost))
+    return [*found, Key("SECRET_KEY", manifest.fingerprint(settings.SECRET_KEY))]
+
+
+def _copy(part: Part, moment: Frozen, folder: Path) -> None:
+    if part.kind is Kind.POSTGRES:
+        postgres.dump(part.place, moment.postgres[part.place], folder / "dump", part.setting)
+    elif part.kind is Kind.ROCKS:
+        if part.path in moment.rocks:
+            _copy_rocks(moment.rocks[part.path], folder / "db")
+    elif part.kind is Kind.FOLDER:
+        _copy_folder(part, folder)
+    else:
+        for file, reader in moment.sqlite.items():
+            if file == part.path or (part.kind is Kind.SQLITE_FOLDER and file.parent == part.path):
+                _copy_sqlite(reader, file, folder / file.name)
+
+
+def _copy_sqlite(reader: sqlite3.Connection, source: Path, target: Path) -> None:
+    with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+        # The reader is inside its transaction, so what others write meanwhile is not seen.
+        reader.backup(copy)
+        (verdict,) = copy.execute("PRAGMA quick_check(1)").fetchone()
+    reader.execute("ROLLBACK")
+    if verdict != "ok":
+        raise BackupError(f"{source} is damaged: {verdict}")
+
+
+def _copy_rocks(source: Rdict, target: Path) -> None:
+    """Key by key: which files of a store in use are about to go, only its owner knows."""
+    unlogged = WriteOptions()
+    # A property, which its stub calls a method.
+    unlogged.disable_wal = True  # type: ignore[method-assign, assignment]
+    copy = Rdict(str(target), Options(raw_mode=True))
+    try:
+        batch = WriteBatch(raw_mode=True)
+        for key, value in source.snapshot().items():
+            batch.put(key, value)
+            if batch.len() >= _BATCH:
+                copy.write(batch, unlogged)
+                batch = WriteBatch(raw_mode=True)
+        copy.write(batch, unlogged)
+        copy.flush()
+    except Exception as error:
+        if type(error) is not Exception:
+            raise
+        raise BackupError(f"SEEDS_URL: {error}") from error
+    finally:
+        copy.close()
+    for name in ("LOCK", "LOG"):
+        (target / name).unlink(missing_ok=True)
+
+
+def _copy_folder(part: Part, folder: Path) -> None:
+    """Plain files alone: no link is followed. One that goes meanwhile is left out."""
+    for source in sorted(part.path.glob(part.glob)):
+        if source.is_symlink() or not source.is_file():
+            continue
+        target = folder / source.relative_to(part.path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.copy2(source, target, follow_symlinks=False)
+        except FileNotFoundError as error:
+            if error.filename != str(source):
+                raise
+            target.unlink(missing_ok=True)
+
+
+def _sync(root: Path) -> None:
+    for each in root.rglob("*"):
+        if each.is_dir():
+            _sync_folder(each)
+        else:
+            with each.open("rb") as opened:
+                os.fsync(opened.fileno())
+    _sync_folder(root)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

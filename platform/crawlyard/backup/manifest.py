@@ -1,0 +1,137 @@
+"""What a backup says of itself, and whether it still is what was written."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import msgspec
+
+from crawlyard.backup.errors import Damaged
+
+FORMAT: Final = 1
+NAME: Final = "manifest.json"
+# Of the manifest itself, as sha256sum writes and reads it.
+SUM_NAME: Final = "manifest.json.sha256"
+# Each has a checksum of its own, so that a damage is known to this many bytes.
+BLOCK_BYTES: Final = 16 * 1024 * 1024
+
+
+class File(msgspec.Struct, frozen=True):
+    """``path`` is inside the backup, ``part`` whose it is."""
+
+    path: str
+    part: str
+    bytes: int
+    sha256: str
+    blocks: list[str]
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A key that opens ``secrets`` of the sealed values; never the key itself."""
+
+    setting: str
+    fingerprint: str
+    secrets: int = 0
+
+
+class PartNote(msgspec.Struct, frozen=True):
+    """A store as it was when the backup was made."""
+
+    name: str
+    kind: str
+    setting: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole of it. ``migrations``: ``app.name`` of each that the database had."""
+
+    format: int = FORMAT
+    version: str
+    created_at: str
+    migrations: list[str]
+    keys: list[Key]
+    parts: list[PartNote]
+    outside: dict[str, str]
+    files: list[File]
+
+    @property
+    def total_bytes(self) -> int:
+        """Of all files."""
+        return sum(file.bytes for file in self.files)
+
+    def files_of(self, part: str) -> list[File]:
+        """Those of one part."""
+        return [file for file in self.files if file.part == part]
+
+
+def fingerprint(key: str) -> str:
+    """Tells two keys apart and gives neither away: keys are random and long."""
+    return hashlib.sha256(b"crawlyard key " + key.encode()).hexdigest()[:16]
+
+
+def described(root: Path, path: Path, part: str) -> File:
+    """A file of the backup at ``root`` with its checksums."""
+    whole, blocks, size = hashlib.sha256(), [], 0
+    with path.open("rb") as opened:
+        while block := opened.read(BLOCK_BYTES):
+            whole.update(block)
+            blocks.append(hashlib.sha256(block).hexdigest())
+            size += len(block)
+    relative = path.relative_to(root).as_posix()
+    return File(relative, part, size, whole.hexdigest(), blocks)
+
+
+def written(manifest: Manifest) -> tuple[bytes, bytes]:
+    """The manifest and the file with its checksum."""
+    body = msgspec.json.format(msgspec.json.encode(manifest), indent=1) + b"\n"
+    return body, f"{hashlib.sha256(body).hexdigest()}  {NAME}\n".encode()
+
+
+def read(root: Path) -> Manifest:
+    """The manifest of a backup. Raises ``Damaged``."""
+    try:
+        body, told = (root / NAME).read_bytes(), (root / SUM_NAME).read_bytes()
+    except OSError as error:
+        raise Damaged(f"{root} is no whole backup: {error.filename}: {error.strerror}") from None
+    if told.split()[:1] != [hashlib.sha256(body).hexdigest().encode()]:
+        raise Damaged(f"{root / NAME} is not what was written: its checksum differs")
+    try:
+        form = msgspec.json.decode(body, type=dict[str, msgspec.Raw])["format"]
+        if bytes(form) != str(FORMAT).encode():
+            raise Damaged(
+                f"{root / NAME} is of format {bytes(form).decode()}, this version reads {FORMAT}"
+            )
+        return msgspec.json.decode(body, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError) as error:
+        raise Damaged(f"{root / NAME} is no manifest: {error}") from None
+
+
+def verify(root: Path, manifest: Manifest) -> None:
+    """Every file is there and as it was written. Raises ``Damaged``: which file, and where."""
+    parts = {part.name for part in manifest.parts}
+    for file in manifest.files:
+        plain = PurePosixPath(file.path)
+        if plain.is_absolute() or ".." in plain.parts or file.part not in parts:
+            raise Damaged(f"{root / NAME}: {file.path!r} is no file of a backup")
+        _verify_file(root / file.path, file)
+
+
+def _verify_file(path: Path, file: File) -> None:
+    try:
+        size = path.stat().st_size
+        if size < file.bytes:
+            raise Damaged(f"{path} is cut: {size} bytes, {file.bytes} were written")
+        if size > file.bytes:
+            raise Damaged(f"{path} is too long: {size} bytes, {file.bytes} were written")
+        with path.open("rb") as opened:
+            for number, told in enumerate(file.blocks):
+                if hashlib.sha256(opened.read(BLOCK_BYTES)).hexdigest() != told:
+                    first = number * BLOCK_BYTES
+                    last = min(first + BLOCK_BYTES, file.bytes) - 1
+                    raise Damaged(
+                        f"{path} is damaged: bytes {first} to {last} are not what was written"
+                    )
+    except OSError as error:
+        raise Damaged(f"{path}: {error.strerror}") from None

@@ -1,0 +1,166 @@
+"""What a backup is made of: one part for each store, and what is left to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from django.conf import settings
+from psycopg.conninfo import conninfo_to_dict
+
+SQLITE_MAGIC: Final = b"SQLite format 3\0"
+
+
+class Kind(StrEnum):
+    """How a part is copied and brought back."""
+
+    SQLITE = "sqlite"  # one file
+    SQLITE_FOLDER = "sqlite-folder"  # every SQLite file of a folder
+    POSTGRES = "postgresql"
+    ROCKS = "rocksdb"
+    FOLDER = "folder"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``place`` is a path or, of PostgreSQL, an address; ``glob`` which files of a folder."""
+
+    name: str
+    kind: Kind
+    setting: str
+    place: str
+    glob: str = "**/*"
+
+    @property
+    def path(self) -> Path:
+        """Where it is on this machine; of no use for PostgreSQL."""
+        return Path(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """Something that no backup of ours holds, and who looks after it."""
+
+    what: str
+    how: str
+
+
+def parts() -> list[Part]:
+    """The parts of this installation, the database first."""
+    found = list(_stores())
+    data = settings.DATA_DIR
+    found += [
+        Part("runs", Kind.FOLDER, "CRAWLYARD_DATA", str(settings.RUNS_DIR)),
+        Part("record-files", Kind.FOLDER, "RECORDS_DIR", str(settings.RECORDS_DIR)),
+        # How far file inbounds have been read, and the files themselves.
+        Part("inbounds", Kind.FOLDER, "CRAWLYARD_DATA", str(data / "routing" / "inbounds")),
+        Part("inbound-files", Kind.FOLDER, "ROUTING_FILES_DIR", str(settings.ROUTING_FILES_DIR)),
+        Part("spiders", Kind.FOLDER, "SPIDERS_DIR", str(settings.SPIDERS_DIR), "**/*"),
+        # Who the agents are. What they have been told to do is told again by the centers.
+        Part("agents", Kind.FOLDER, "CRAWLYARD_DATA", str(data / "agents"), "*.id"),
+    ]
+    found += [
+        Part(f"failures-{number}", Kind.FOLDER, "ROUTING_FAILURE_DIRS", str(folder))
+        for number, folder in enumerate(settings.ROUTING_FAILURE_DIRS, 1)
+    ]
+    return found
+
+
+def _stores() -> Iterator[Part]:
+    """Every database once, however many settings name it."""
+    seen: set[tuple[str, ...]] = set()
+    for part in _named_stores():
+        key = _database_of(part.place) if part.kind is Kind.POSTGRES else ("", part.place)
+        if key not in seen:
+            seen.add(key)
+            yield part
+
+
+def _named_stores() -> Iterator[Part]:
+    database = settings.DATABASES["default"]
+    if database["ENGINE"].endswith("sqlite3"):
+        yield Part("database", Kind.SQLITE, "DATABASE_URL", str(database["NAME"]))
+    else:
+        yield Part("database", Kind.POSTGRES, "DATABASE_URL", settings.DATABASE_URL)
+    if _is_postgres(settings.SEEDS_URL):
+        yield Part("seeds", Kind.POSTGRES, "SEEDS_URL", settings.SEEDS_URL)
+    else:
+        yield Part("seeds", Kind.ROCKS, "SEEDS_URL", _path_of(settings.SEEDS_URL))
+    for name, url in settings.REQUESTS_NODES.items():
+        setting = "REQUESTS_URL" if name == "default" else "REQUESTS_NODES"
+        if _is_postgres(url):
+            yield Part(f"requests-{name}", Kind.POSTGRES, setting, url)
+        elif url.startswith("sqlite:"):
+            yield Part(f"requests-{name}", Kind.SQLITE_FOLDER, setting, _path_of(url))
+    if _is_postgres(settings.LOGS_URL):
+        yield Part("logs", Kind.POSTGRES, "LOGS_URL", settings.LOGS_URL)
+    elif settings.LOGS_URL.startswith("sqlite:"):
+        yield Part("logs", Kind.SQLITE_FOLDER, "LOGS_URL", _path_of(settings.LOGS_URL))
+    if settings.RECORDS_URL == settings.DATABASE_URL:
+        return
+    if _is_postgres(settings.RECORDS_URL):
+        yield Part("records", Kind.POSTGRES, "RECORDS_URL", settings.RECORDS_URL)
+    elif settings.RECORDS_URL.startswith("sqlite:"):
+        yield Part("records", Kind.SQLITE, "RECORDS_URL", _path_of(settings.RECORDS_URL))
+
+
+def outside() -> list[Outside]:
+    """What this installation has besides, and how that is kept."""
+    found = [
+        Outside(
+            "SECRET_KEY and SECRETBOX_KEYS",
+            "keep them apart from the backup: with both in hand, all secrets can be read",
+        ),
+        Outside(
+            "messages in queues (BROKER_URL)",
+            "the platform sends its own again; what others have not yet taken out of their queues "
+            "(records, items) is kept by the broker's own means",
+        ),
+        Outside("images of spiders", "the registry keeps them, or Rebuild makes them anew"),
+    ]
+    for name, url in settings.REQUESTS_NODES.items():
+        if url.startswith("mongodb"):
+            found.append(
+                Outside(f"stored requests of the node {name} (MongoDB)", "mongodump --oplog")
+            )
+    if settings.LOGS_URL.startswith("http"):
+        found.append(Outside("log lines (LOGS_URL, Elasticsearch)", "its snapshots"))
+    if settings.REDIS_URL:
+        found.append(
+            Outside(
+                "REDIS_URL", "what the platform keeps there is rebuilt; lists of others are not"
+            )
+        )
+    return found
+
+
+def sqlite_files(folder: Path) -> list[Path]:
+    """The SQLite databases of a folder, by name."""
+    if not folder.is_dir():
+        return []
+    return sorted(each for each in folder.iterdir() if each.is_file() and _is_sqlite(each))
+
+
+def _is_sqlite(file: Path) -> bool:
+    with file.open("rb") as opened:
+        return opened.read(len(SQLITE_MAGIC)) == SQLITE_MAGIC
+
+
+def _is_postgres(url: str) -> bool:
+    return url.startswith(("postgresql:", "postgres:"))
+
+
+def _path_of(url: str) -> str:
+    return "/" + unquote(urlsplit(url).path).lstrip("/")
+
+
+def _database_of(url: str) -> tuple[str, ...]:
+    known = conninfo_to_dict(url)
+    return tuple(
+        str(known.get(name) or default)
+        for name, default in (("host", "localhost"), ("port", "5432"), ("dbname", ""))
+    )

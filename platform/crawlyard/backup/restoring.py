@@ -1,0 +1,308 @@
+"""Bringing a backup back: everything, or nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.loader import MigrationLoader
+
+from apps.runtime.checks import restore_mark
+from apps.runtime.daemon import own_version
+from apps.runtime.queries import live_daemons
+from apps.seeds.engine.errors import StoreInUse
+from apps.seeds.stores.opening import open_store
+from crawlyard.backup import manifest, postgres
+from crawlyard.backup.errors import BackupError, Refused
+from crawlyard.backup.freezing import files_of
+from crawlyard.backup.manifest import Manifest
+from crawlyard.backup.parts import Kind, Part, sqlite_files
+
+_SIDES: Final = ("", "-wal", "-shm")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What was copied to ``staged`` becomes ``target``; what is there goes ``aside``."""
+
+    staged: Path | None
+    target: Path
+    aside: Path
+
+
+def restore(
+    root: Path, parts: Sequence[Part], say: Say, *, force: bool = False, other_keys: bool = False
+) -> Manifest:
+    """Bring the backup at ``root`` back into the stores that the settings name.
+
+    ``force``: also where something is, which is moved aside (of PostgreSQL: dropped).
+    ``other_keys``: also when this installation cannot open the secrets.
+
+    Raises ``BackupError``; the stores are then as they were.
+    """
+    known = manifest.read(root)
+    _refuse_newer(known)
+    manifest.verify(root, known)
+    say(f"{root}: {len(known.files)} files, {known.total_bytes / 2**20:.1f} MiB, all as written")
+    if not other_keys:
+        _refuse_other_keys(known)
+    matched = _matched(known, parts)
+    _refuse_running(matched, root)
+    taken = [part for part in matched if not _is_empty(part)]
+    if taken and not force:
+        listed = ", ".join(part.name for part in taken)
+        raise Refused(
+            f"there is something already in: {listed}; restore into an empty installation, or say "
+            "--force: files are then moved aside, databases of PostgreSQL emptied"
+        )
+    suffix = datetime.now(UTC).strftime(".before-restore-%Y%m%dT%H%M%SZ")
+    with ExitStack() as stack:
+        moves: list[Move] = []
+        loadings: list[postgres.Loading] = []
+        try:
+            for part in matched:
+                if part.kind is Kind.POSTGRES:
+                    file = root / part.name / "dump"
+                    loading = postgres.Loading(
+                        part.place, file, part.setting, empty_first=part in taken
+                    )
+                    loadings.append(loading)
+                    stack.callback(loading.close)
+                else:
+                    _stage(root, known, part, suffix, moves)
+        except OSError as error:
+            _unstage(moves)
+            where = error.filename2 or error.filename
+            raise BackupError(f"{where}: {error.strerror}; nothing was changed") from error
+        except BaseException:
+            _unstage(moves)
+            raise
+        _carry_out(moves, loadings)
+    for move in moves:
+        if move.aside.exists():
+            say(f"what was there is now {move.aside}")
+    return known
+
+
+def _refuse_newer(known: Manifest) -> None:
+    ours = own_version()
+    if _numbers(known.version) > _numbers(ours):
+        raise Refused(
+            f"the backup was made by version {known.version}, this is {ours}; install "
+            f"{known.version} or newer and restore with that"
+        )
+    disk = {f"{app}.{name}" for app, name in MigrationLoader(None).disk_migrations}
+    foreign = sorted(set(known.migrations) - disk)
+    if foreign:
+        raise Refused(
+            f"the backup was made by a newer version: this one has no migration {foreign[0]}"
+            f" ({len(foreign)} are missing); restore with the version that made it"
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def _refuse_other_keys(known: Manifest) -> None:
+    ours = {manifest.fingerprint(key) for key in settings.SECRETBOX_KEYS}
+    missing = [
+        key
+        for key in known.keys
+        if key.setting == "SECRETBOX_KEYS"
+        and key.fingerprint not in ours
+        and key.fingerprint != "unknown"
+    ]
+    if missing:
+        listed = ", ".join(f"{key.fingerprint} ({key.secrets} secrets)" for key in missing)
+        raise Refused(
+            f"SECRETBOX_KEYS lacks the keys with these fingerprints: {listed}; set them first (or "
+            "put the old file secretbox_key into the data folder), or say --other-keys: those "
+            "secrets must then be typed in again"
+        )
+
+
+def _matched(known: Manifest, parts: Sequence[Part]) -> list[Part]:
+    """The parts of this installation that the backup brings."""
+    ours = {part.name: part for part in parts}
+    found = []
+    for note in known.parts:
+        part = ours.get(note.name)
+        files = known.files_of(note.name)
+        if part is None or part.kind != note.kind:
+            if not files:
+                continue
+            here = f"is {part.kind} here" if part else "is nothing here"
+            raise Refused(
+                f"{note.name} is {note.kind} in the backup and {here}; give {note.setting} the "
+                "kind of address that it had"
+            )
+        found.append(part)
+    return found
+
+
+def _refuse_running(parts: Sequence[Part], root: Path) -> None:
+    """Nobody may be at work in what is about to be replaced."""
+    if not all(_is_empty(part) for part in parts if part.name == "database"):
+        _refuse_alive()
+    for part in parts:
+        for file in files_of(part):
+            _refuse_open(file)
+        if part.kind is Kind.ROCKS and (part.path / "db").is_dir():
+            try:
+                open_store(settings.SEEDS_URL).close()
+            except StoreInUse as error:
+                raise Refused(str(error)) from None
+        if part.path.exists() and part.kind is not Kind.POSTGRES:
+            inside = root.resolve()
+            if part.path.resolve() in (inside, *inside.parents):
+                raise Refused(f"the backup lies inside {part.path}, which it replaces; move it")
+
+
+def _refuse_alive() -> None:
+    # Tables may be missing: then no process of ours has ever begun.
+    with suppress(DatabaseError), closing(connection):
+        alive = [f"{each.kind} {each.name}" for each in live_daemons()]
+        if alive:
+            raise Refused(
+                f"these processes are alive: {', '.join(alive)}; stop them first, killed ones "
+                "count as alive for 15 s"
+            )
+
+
+def _refuse_open(file: Path) -> None:
+    """SQLite leaves its WAL mode only when nobody else has the file open, idle or not."""
+    try:
+        with closing(sqlite3.connect(file, timeout=1.0, isolation_level=None)) as opened:
+            opened.execute("PRAGMA journal_mode=DELETE").fetchall()
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+            raise Refused(f"{file} is in use; stop every process of the installation") from None
+    except sqlite3.DatabaseError:
+        # What is damaged is what a restore is for.
+        return
+
+
+def _is_empty(part: Part) -> bool:
+    if part.kind is Kind.POSTGRES:
+        return postgres.is_empty(part.place, part.setting)
+    if part.kind is Kind.SQLITE:
+        return not part.path.exists() or _has_no_table(part.path)
+    if part.kind is Kind.SQLITE_FOLDER:
+        return all(_has_no_table(file) for file in sqlite_files(part.path))
+    if part.kind is Kind.ROCKS:
+        return not (part.path / "db").is_dir()
+    return not any(each.is_file() for each in part.path.glob(part.glob))
+
+
+def _has_no_table(file: Path) -> bool:
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as opened:
+            found = opened.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        return False
+    return bool(found[0] == 0)
+
+
+def _stage(root: Path, known: Manifest, part: Part, suffix: str, moves: list[Move]) -> None:
+    """Copy a part beside where it belongs, on the same file system."""
+    source = root / part.name
+    if part.kind in (Kind.SQLITE, Kind.SQLITE_FOLDER):
+        folder = part.path.parent if part.kind is Kind.SQLITE else part.path
+        names = {Path(file.path).name for file in known.files_of(part.name)}
+        there = {part.path.name} if part.kind is Kind.SQLITE else set()
+        there |= {file.name for file in sqlite_files(folder)} if not there else set()
+        for name in sorted(names | there):
+            target = folder / (part.path.name if part.kind is Kind.SQLITE else name)
+            staged = _copied(source / name, target, moves) if name in names else None
+            for side in _SIDES:
+                beside = target.with_name(target.name + side)
+                aside = beside.with_name(beside.name + suffix)
+                moves.append(Move(None if side else staged, beside, aside))
+    elif part.kind is Kind.FOLDER and part.glob != "**/*":
+        # A part of a folder: the rest of it is none of ours.
+        for file in known.files_of(part.name):
+            target = part.path / Path(file.path).relative_to(part.name)
+            staged = _copied(root / file.path, target, moves)
+            moves.append(Move(staged, target, target.with_name(target.name + suffix)))
+    elif known.files_of(part.name) or not _is_empty(part):
+        staged = _copied(source, part.path, moves)
+        moves.append(Move(staged, part.path, part.path.with_name(part.path.name + suffix)))
+
+
+def _copied(source: Path, target: Path, moves: list[Move]) -> Path:
+    staged = target.with_name(f".{target.name}.restoring")
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _remove(staged)
+    # Known before it is whole, so that it goes when the copy fails.
+    moves.append(Move(staged, staged, staged))
+    if source.is_dir():
+        shutil.copytree(source, staged)
+    else:
+        shutil.copy2(source, staged)
+    moves.pop()
+    for each in [staged, *staged.rglob("*")] if staged.is_dir() else [staged]:
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    return staged
+
+
+def _unstage(moves: Sequence[Move]) -> None:
+    for move in moves:
+        if move.staged is not None:
+            _remove(move.staged)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _carry_out(moves: Sequence[Move], loadings: Sequence[postgres.Loading]) -> None:
+    """From here on only names change, and transactions that have already gone well are committed.
+
+    A mark stands meanwhile: no process starts on what a killed restore left.
+    """
+    mark = restore_mark()
+    mark.write_text("a restore is under way, or was killed\n", encoding="utf-8")
+    done: list[Move] = []
+    try:
+        for move in moves:
+            if move.target.exists():
+                move.target.rename(move.aside)
+            done.append(move)
+            if move.staged is not None:
+                move.staged.rename(move.target)
+        for loading in loadings:
+            loading.commit()
+    except (OSError, BackupError) as error:
+        _undo(done)
+        _unstage(moves)
+        mark.unlink()
+        told = error.strerror if isinstance(error, OSError) else error
+        raise BackupError(f"{told}; everything is as it was") from error
+    mark.unlink()
+
+
+def _undo(done: Sequence[Move]) -> None:
+    for move in reversed(done):
+        if move.staged is not None and move.target.exists():
+            move.target.rename(move.staged)
+        if move.aside.exists():
+            move.aside.rename(move.target)

@@ -1,0 +1,53 @@
+"""manage.py backup: what this installation cannot rebuild, as it is at one moment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from crawlyard.backup.errors import BackupError, Refused
+from crawlyard.backup.making import make_backup
+from crawlyard.backup.parts import outside, parts
+
+
+class Command(BaseCommand):
+    """May be run while everything works."""
+
+    help = "Back up what this installation cannot rebuild."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Where to, and what not."""
+        parser.add_argument("dest", metavar="DEST", type=Path, help="a folder that is not there")
+        parser.add_argument(
+            "--without", metavar="PART", action="append", default=[], help="leave this part out"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Exit status 1 when it cannot be made; nothing is left then."""
+        os.umask(0o077)
+        try:
+            chosen = parts()
+            unknown = set(options["without"]) - {part.name for part in chosen}
+            if unknown:
+                names = ", ".join(part.name for part in chosen)
+                raise Refused(f"--without {min(unknown)}: there is no such part, only {names}")
+            kept = [part for part in chosen if part.name not in options["without"]]
+            if "database" not in {part.name for part in kept}:
+                raise Refused("--without database: nothing else is of use without it")
+            made = make_backup(options["dest"].absolute(), kept, outside(), self.stdout.write)
+        except Refused as error:
+            raise CommandError(str(error), returncode=2) from error
+        except BackupError as error:
+            raise CommandError(f"{error}; there is no backup", returncode=1) from error
+        size = f"{len(made.files)} files, {made.total_bytes / 2**20:.1f} MiB"
+        self.stdout.write(f"{options['dest']}: {size}, as of {made.created_at}")
+        for key in made.keys:
+            count = f" for {key.secrets} secrets" if key.setting == "SECRETBOX_KEYS" else ""
+            self.stdout.write(f"needs the key of {key.setting} {key.fingerprint}{count}")
+        self.stdout.write("Not in it:")
+        for what, how in made.outside.items():
+            self.stdout.write(f"- {what}: {how}")
