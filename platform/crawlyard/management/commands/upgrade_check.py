@@ -1,0 +1,37 @@
+"""manage.py upgrade_check: what stands in the way of an upgrade, before it is begun."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from crawlyard.upgrading.checking import Level, check
+
+
+class Command(BaseCommand):
+    """Run with the new version installed beside the old one. Changes nothing."""
+
+    help = "Say what stands in the way of an upgrade."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Text for people, JSON for programs."""
+        parser.add_argument("--json", action="store_true")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """A table; exit status 1 when something is bad."""
+        items = check()
+        if options["json"]:
+            self.stdout.write(json.dumps([dataclasses.asdict(each) for each in items]))
+        else:
+            width = max(len(each.what) for each in items)
+            for each in items:
+                self.stdout.write(f"{each.level.upper():<4} {each.what:<{width}}  {each.detail}")
+                if each.how and each.level is not Level.OK:
+                    self.stdout.write(f"     {'':<{width}}  → {each.how}")
+        bad = sorted({each.what for each in items if each.level is Level.BAD})
+        if bad:
+            raise CommandError(f"not ready: {', '.join(bad)}", returncode=1)

@@ -1,0 +1,249 @@
+"""What ``manage.py upgrade_check`` looks at, with the new version's code and the old one's data."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from django.conf import settings
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models import Count, Min
+from django.db.utils import Error as DatabaseError
+
+from apps.runtime.daemon import own_version
+from apps.runtime.models import DeadLetter, OutboxMessage
+from apps.runtime.queries import database_now, live_daemons
+from apps.runtime.services import close_shared_broker, shared_broker
+from apps.runtime.services.depths import broker_readings
+from apps.runtime.states import DEAD_LETTER_FINAL
+from crawlyard.backup.manifest import fingerprint
+from crawlyard.rotation import keys_in_use
+from crawlyard.settings.names import FOREIGN, KNOWN, OURS
+from crawlyard.upgrading.classifying import classify
+from yardkit import protocol
+from yardkit.broker import Broker, BrokerError
+
+# Relays send what is due within a second or two.
+_STUCK: Final = timedelta(seconds=60)
+_PEEKED: Final = 100
+# Celery's queues, and what is for others, hold no messages of ours; what died is a person's.
+_FOREIGN: Final = re.compile(r"celery\.|requests\.p|records\.p|dead$")
+
+
+class Level(StrEnum):
+    """``note``: look at it, it does not stop an upgrade."""
+
+    OK = "ok"
+    NOTE = "note"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One row of the table. ``how`` says what to do."""
+
+    what: str
+    level: Level
+    detail: str
+    how: str = ""
+
+
+def check(environ: Mapping[str, str] | None = None) -> list[Item]:
+    """Every item; a store that is away is one, too."""
+    found: list[Item] = []
+    looks: list[Callable[[], Iterable[Item]]] = [
+        _migrations,
+        _processes,
+        _outbox,
+        _queues,
+        _dead_letters,
+        _keys,
+        lambda: _settings(os.environ if environ is None else environ),
+    ]
+    for look in looks:
+        try:
+            found += look()
+        except DatabaseError as error:
+            line = str(error).strip().splitlines()[0]
+            found.append(Item("database", Level.BAD, line, "manage.py doctor"))
+        except (BrokerError, TimeoutError) as error:
+            found.append(Item("broker", Level.BAD, str(error), "manage.py doctor"))
+    return found
+
+
+def _migrations() -> Iterable[Item]:
+    executor = MigrationExecutor(connection)
+    loader = executor.loader
+    newer = sorted(set(loader.applied_migrations) - set(loader.disk_migrations))
+    if newer:
+        name = ".".join(newer[0])
+        yield Item(
+            "migrations",
+            Level.BAD,
+            f"the database has {len(newer)} that this version does not know, {name} first",
+            "this version is older than the one that migrated; install that one or a newer one",
+        )
+    plan = executor.migration_plan(loader.graph.leaf_nodes())
+    if not plan:
+        yield Item("migrations", Level.OK, "all are applied")
+        return
+    state = loader.project_state(
+        [key for key in loader.applied_migrations if key in loader.graph.nodes]
+    )
+    others = _other_versions()
+    for verdict in classify(plan, state):
+        if not verdict.contracts:
+            yield Item(f"migration {verdict.name}", Level.OK, "not applied, expands")
+            continue
+        why = verdict.marked or "; ".join(verdict.problems)
+        yield Item(
+            f"migration {verdict.name}",
+            Level.BAD if others else Level.NOTE,
+            f"not applied, contracts: {why}",
+            "apply it when no process of an older version is alive",
+        )
+
+
+def _other_versions() -> dict[str, list[str]]:
+    ours = own_version()
+    found: dict[str, list[str]] = {}
+    for daemon in live_daemons():
+        if daemon.version != ours:
+            found.setdefault(daemon.version or "unknown", []).append(str(daemon))
+    return found
+
+
+def _processes() -> Iterable[Item]:
+    others = _other_versions()
+    if not others:
+        yield Item("processes", Level.OK, f"none alive of another version than {own_version()}")
+    for version, names in sorted(others.items()):
+        far = _apart(version, own_version()) > 1
+        yield Item(
+            "processes",
+            Level.BAD if far else Level.NOTE,
+            f"{len(names)} of version {version}: {', '.join(names[:5])}",
+            "never skip a minor version: install those between first"
+            if far
+            else "restart them after migrate: centers first, agents last",
+        )
+
+
+def _apart(old: str, new: str) -> int:
+    """How many minor versions lie between; 0 where that cannot be told, 9 between major ones."""
+    first, second = (re.match(r"(\d+)\.(\d+)", text) for text in (old, new))
+    if first is None or second is None:
+        return 0
+    if first[1] != second[1]:
+        return 9
+    return abs(int(first[2]) - int(second[2]))
+
+
+def _outbox() -> Iterable[Item]:
+    counted = OutboxMessage.objects.aggregate(count=Count("pk"), oldest=Min("created_at"))
+    if not counted["count"]:
+        yield Item("outbox", Level.OK, "empty")
+        return
+    age = database_now() - counted["oldest"]
+    yield Item(
+        "outbox",
+        Level.BAD if age > _STUCK else Level.NOTE,
+        f"{counted['count']} messages wait, the oldest for {age.total_seconds():.0f} s",
+        "is the broker up, and does any process run that can send them?",
+    )
+
+
+def _queues() -> Iterable[Item]:
+    """Peeks into what waits: the bodies go back as they were."""
+    broker = shared_broker(timeout=5.0, name="crawlyard upgrade_check")
+    try:
+        waiting = {
+            each.name: each.waiting
+            for each in broker_readings()
+            if each.waiting and not _FOREIGN.match(each.name)
+        }
+        seen: Counter[tuple[str, int]] = Counter()
+        for name in waiting:
+            seen.update((name, version) for version in _versions(broker, name))
+    finally:
+        close_shared_broker(1.0)
+    unread = {key: count for key, count in seen.items() if key[1] not in protocol.ACCEPTED_VERSIONS}
+    older = {key: count for key, count in seen.items() if key[1] == protocol.VERSION - 1}
+    for level, found, how in (
+        (
+            Level.BAD,
+            unread,
+            "let processes of their version work them off before they are replaced",
+        ),
+        (Level.NOTE, older, "this version reads them; the next one will not"),
+    ):
+        for (name, version), count in sorted(found.items()):
+            yield Item(f"queue {name}", level, f"{count} messages of version {version}", how)
+    if not unread and not older:
+        total = sum(waiting.values())
+        yield Item("queues", Level.OK, f"{total} messages wait, none of an older version")
+
+
+def _versions(broker: Broker, queue: str) -> Iterable[int]:
+    subscription = broker.subscribe(queue, prefetch=_PEEKED)
+    try:
+        deliveries = subscription.take(_PEEKED, timeout=1.0)
+        subscription.requeue(deliveries)
+    finally:
+        subscription.close()
+    versions = (protocol.version_of(bytes(each.body)) for each in deliveries)
+    return [version for version in versions if version is not None]
+
+
+def _dead_letters() -> Iterable[Item]:
+    count = DeadLetter.objects.exclude(state__in=DEAD_LETTER_FINAL).count()
+    yield Item(
+        "dead letters",
+        Level.NOTE if count else Level.OK,
+        f"{count} wait for a decision",
+        "requeue or drop them now, while the version that wrote them runs" if count else "",
+    )
+
+
+def _keys() -> Iterable[Item]:
+    keys = settings.SECRETBOX_KEYS
+    counted, lost = keys_in_use(keys)
+    if lost:
+        yield Item(
+            "SECRETBOX_KEYS",
+            Level.BAD,
+            f"{lost} stored secrets are opened by none of the keys",
+            "put the key that sealed them back, behind the others",
+        )
+    for number, key in enumerate(keys[1:], 2):
+        count = counted.get(key, 0)
+        yield Item(
+            "SECRETBOX_KEYS",
+            Level.NOTE,
+            f"key {number} ({fingerprint(key)}) is still needed for {count} secrets"
+            if count
+            else f"key {number} ({fingerprint(key)}) is needed for nothing any more",
+            "manage.py rotate_secrets" if count else "it may be taken away",
+        )
+    if not lost and len(keys) == 1:
+        yield Item("SECRETBOX_KEYS", Level.OK, f"one key, {sum(counted.values())} secrets")
+
+
+def _settings(environ: Mapping[str, str]) -> Iterable[Item]:
+    given = (name for name, value in environ.items() if value and name.startswith(OURS))
+    unknown = sorted(
+        name for name in given if not (KNOWN | FOREIGN) & {name, name.removesuffix("_FILE")}
+    )
+    for name in unknown:
+        yield Item(
+            "settings", Level.NOTE, f"{name} is read by nothing", "docs/settings.md lists all names"
+        )
+    if not unknown:
+        yield Item("settings", Level.OK, "all names are known")
