@@ -49,6 +49,32 @@ def rotate(keys: Sequence[str], *, dry_run: bool = False) -> Iterator[Count]:
         yield count
 
 
+def keys_in_use(keys: Sequence[str]) -> tuple[dict[str, int], int]:
+    """How many stored secrets each key opens that opens any, and how many none does."""
+    boxes = [(key, SecretBox([key])) for key in keys]
+    counted: dict[str, int] = {}
+    lost = 0
+    for model, each in secret_fields():
+        for row in model._base_manager.only("pk", each.attname).iterator(BATCH):
+            stored = each.value_from_object(row)
+            if not isinstance(stored, SealedText):
+                continue
+            opening = next((key for key, box in boxes if _opens(box, stored.sealed)), None)
+            if opening is None:
+                lost += 1
+            else:
+                counted[opening] = counted.get(opening, 0) + 1
+    return counted, lost
+
+
+def _opens(box: SecretBox, sealed: str) -> bool:
+    try:
+        box.open(sealed)
+    except SecretError:
+        return False
+    return True
+
+
 def _batch(
     model: type[models.Model],
     each: SecretTextField,

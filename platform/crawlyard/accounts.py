@@ -1,0 +1,248 @@
+"""Who of the daemons may touch what of the servers, in one table, and accounts made of it.
+
+Each daemon can have an account of its own at RabbitMQ, Redis and PostgreSQL. What it needs stands
+in ``DAEMONS`` and nowhere else: ``rabbitmq``, ``redis_acl`` and ``postgresql`` say it in the words
+of each server.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.apps import apps
+
+from yardkit import topology
+from yardkit.broker.base import DEAD_QUEUE, QueueSpec
+from yardkit.broker.gateway import GATEWAY
+
+_EXCHANGES: Final = (
+    topology.EVENTS,
+    topology.HEARTBEATS,
+    topology.LIFECYCLE,
+    GATEWAY,
+)
+# RabbitMQ's name of the exchange that takes a message to any queue.
+_DEFAULT_EXCHANGE: Final = "amq.default"
+# Prefixes of queues that belong to one process, one run or one question each.
+_MANY: Final = (
+    topology.agent_commands("").name,
+    topology.center_heartbeats("").name,
+    topology.center_reports("").name,
+    topology.runner_wakeups("").name,
+    topology.web_events("").name,
+    "run.",
+    "reply.",
+    "celery.",
+    "requests.",
+    "amq.",
+)
+
+
+def _exactly(*specs: QueueSpec | str) -> tuple[str, ...]:
+    return tuple(re.escape(one if isinstance(one, str) else one.name) for one in specs)
+
+
+def _below(*prefixes: str) -> tuple[str, ...]:
+    return tuple(f"{re.escape(prefix)}.*" for prefix in prefixes)
+
+
+_SHARED: Final = _exactly(*topology.SHARED, DEAD_QUEUE)
+# Queues that people name in sources, rules and settings of bizzes: whatever is not the platform's.
+_PEOPLES: Final = (
+    f"(?!({'|'.join(_SHARED + _exactly(*_EXCHANGES))})$|{'|'.join(_exactly(*_MANY))}).+"
+)
+# Celery declares and binds the queue that it sends to. That takes the right to read it.
+_TASKS: Final = _exactly(topology.TASKS, topology.BUILDS)
+_REPLIES: Final = _below("reply.")
+_AGENTS: Final = _below(topology.agent_commands("").name)
+_CENTERS: Final = _below(topology.center_heartbeats("").name, topology.center_reports("").name)
+_RUNNERS: Final = _below(topology.runner_wakeups("").name)
+_WEB_EVENTS: Final = _below(topology.web_events("").name)
+# What waits of each biz: in the broker, or in Redis.
+_REQUESTS: Final = _below("requests.")
+_REQUEST_KEYS: Final = (":requests:*",)
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What one daemon needs.
+
+    Attributes:
+        reads: queues and exchanges it takes messages from, as patterns.
+        makes: queues it declares besides those that all declare, as patterns.
+        redis: keys, as globs behind the prefix of the installation (``:host:*``); ``{`` before
+            the prefix where a key of a cluster begins so.
+        database: whether it has the database at all.
+        people: whether it may change people, their tokens and their sessions.
+        platform: whether it is a process of the platform, which makes what all expect; an agent
+            is none.
+    """
+
+    reads: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+    redis: tuple[str, ...] = ()
+    database: bool = True
+    people: bool = False
+    platform: bool = True
+
+
+_SENDS_TASKS: Final = Rights(reads=_TASKS, makes=_TASKS)
+
+DAEMONS: Final[Mapping[str, Rights]] = {
+    "web": Rights(
+        reads=(
+            *_TASKS,
+            *_exactly(topology.EVENTS),
+            *_below(_MANY[4]),
+            *_REPLIES,
+            *_REQUESTS,
+            _PEOPLES,
+        ),
+        makes=(*_TASKS, *_below(_MANY[4]), *_REPLIES, *_REQUESTS, _PEOPLES),
+        redis=(":*",),
+        people=True,
+    ),
+    "center": Rights(
+        reads=(
+            *_exactly(topology.CENTER_REGISTER, topology.CENTER_CONTROL, topology.CENTER_REQUESTS),
+            *_exactly(topology.HEARTBEATS),
+            *_CENTERS,
+            *_TASKS,
+        ),
+        makes=(*_CENTERS, *_TASKS),
+        redis=(":host:*", ":hosts:lock"),
+    ),
+    "agent": Rights(
+        reads=_below(_MANY[0]),
+        makes=(
+            *_below(_MANY[0]),
+            *_exactly(topology.CENTER_REGISTER, topology.HEARTBEATS, DEAD_QUEUE),
+        ),
+        database=False,
+        platform=False,
+    ),
+    "runner": Rights(
+        reads=(
+            *_exactly(topology.RUNNERS, topology.LIFECYCLE_ANSWERS),
+            *_RUNNERS,
+            *_TASKS,
+        ),
+        makes=(*_RUNNERS, *_TASKS),
+    ),
+    "router": Rights(
+        reads=(*_REPLIES, *_TASKS, _PEOPLES),
+        makes=(*_REPLIES, *_TASKS, *_REQUESTS, _PEOPLES),
+        redis=("{:tokens:*", *_REQUEST_KEYS),
+    ),
+    "seeds": Rights(reads=(*_exactly(topology.SEEDS), *_TASKS), makes=_TASKS),
+    "collector": Rights(reads=_TASKS, makes=(*_TASKS, _PEOPLES)),
+    "fetcher": Rights(
+        reads=(*_REPLIES, *_TASKS, *_REQUESTS),
+        makes=(*_REPLIES, *_TASKS, *_REQUESTS, _PEOPLES),
+        redis=_REQUEST_KEYS,
+    ),
+    "statistics": Rights(reads=(*_exactly(topology.STATISTICS, DEAD_QUEUE), *_TASKS), makes=_TASKS),
+    "logs": Rights(reads=(*_exactly(topology.LOGS), *_TASKS), makes=_TASKS),
+    "monitor": Rights(reads=_TASKS, makes=_TASKS, redis=_REQUEST_KEYS),
+    "beat": _SENDS_TASKS,
+    "worker": Rights(
+        reads=(*_TASKS, *_REPLIES, *_REQUESTS),
+        makes=(*_TASKS, *_REPLIES, *_REQUESTS),
+        redis=_REQUEST_KEYS,
+        people=True,
+    ),
+    "builds": _SENDS_TASKS,
+}
+
+
+def account_name(installation: str, daemon: str) -> str:
+    """``crawlyard_center``: the same at all servers."""
+    return f"{installation}_{daemon}"
+
+
+def permissions(rights: Rights) -> dict[str, str]:
+    """What RabbitMQ calls ``configure``, ``write`` and ``read``."""
+    exchanges = _exactly(*_EXCHANGES)
+    if not rights.platform:
+        return {
+            "configure": _any(rights.makes),
+            "write": _any((*_exactly(_DEFAULT_EXCHANGE, topology.HEARTBEATS),)),
+            "read": _any(rights.reads),
+        }
+    # Binding a queue writes to it and reads the exchange.
+    return {
+        "configure": _any((*_SHARED, *exchanges, *rights.makes)),
+        "write": _any((*_exactly(_DEFAULT_EXCHANGE), *exchanges, *_SHARED, *rights.makes)),
+        "read": _any((*_exactly(GATEWAY), *rights.reads)),
+    }
+
+
+def rabbitmq(*, installation: str, vhost: str, passwords: Mapping[str, str]) -> dict[str, Any]:
+    """Definitions to import: a user without tags for each daemon that has a password."""
+    return {
+        "users": [
+            {"name": account_name(installation, name), "password": password, "tags": ""}
+            for name, password in passwords.items()
+        ],
+        "permissions": [
+            {"user": account_name(installation, name), "vhost": vhost} | permissions(DAEMONS[name])
+            for name in passwords
+        ],
+    }
+
+
+def redis_acl(*, installation: str, prefix: str, passwords: Mapping[str, str]) -> Iterator[str]:
+    """Lines for an ACL file: a user for each daemon that uses Redis."""
+    for name, password in passwords.items():
+        if keys := DAEMONS[name].redis:
+            globs = " ".join(f"~{_glob(prefix, key)}" for key in keys)
+            yield (
+                f"user {account_name(installation, name)} reset on >{password} {globs}"
+                " +@all -@admin -@dangerous +info"
+            )
+
+
+def _glob(prefix: str, key: str) -> str:
+    return f"{{{prefix}{key[1:]}" if key.startswith("{") else f"{prefix}{key}"
+
+
+def postgresql(*, installation: str, passwords: Mapping[str, str]) -> Iterator[str]:
+    """Statements for the owner of the tables, who alone migrates: a role for each daemon.
+
+    Rows are for all of them, since runs, hosts and their history are the work of many; the tables
+    of people are for those alone that let people in. No role may change a table.
+    """
+    people = ", ".join(_quoted(table) for table in sorted(_tables_of_people()))
+    for name, password in passwords.items():
+        rights = DAEMONS[name]
+        if not rights.database:
+            continue
+        role = _quoted(account_name(installation, name))
+        rows = "SELECT, INSERT, UPDATE, DELETE"
+        yield f"CREATE ROLE {role} LOGIN PASSWORD '{password}';"
+        yield f"GRANT USAGE ON SCHEMA public TO {role};"
+        yield f"GRANT {rows} ON ALL TABLES IN SCHEMA public TO {role};"
+        yield f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};"
+        yield f"ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT {rows} ON TABLES TO {role};"
+        yield f"ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE ON SEQUENCES TO {role};"
+        yield f"REVOKE INSERT, UPDATE, DELETE ON django_migrations FROM {role};"
+        if not rights.people:
+            yield f"REVOKE INSERT, UPDATE, DELETE ON {people} FROM {role};"
+
+
+def _tables_of_people() -> set[str]:
+    """Of accounts, roles, tokens and sessions; the audit trail is written by all."""
+    labels = ("access", "auth", "sessions")
+    models = [model for label in labels for model in apps.get_app_config(label).get_models(True)]
+    return {model._meta.db_table for model in models if model._meta.model_name != "auditrecord"}
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _any(patterns: Iterable[str]) -> str:
+    return f"^({'|'.join(dict.fromkeys(patterns))})$"

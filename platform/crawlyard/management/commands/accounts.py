@@ -1,0 +1,68 @@
+"""manage.py accounts: an account for each daemon, as RabbitMQ, Redis or PostgreSQL reads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from crawlyard.accounts import DAEMONS, postgresql, rabbitmq, redis_acl
+
+SERVERS = ("rabbitmq", "redis", "postgresql")
+
+
+class Command(BaseCommand):
+    """Prints; whoever administers the server hands it over. Nothing is changed anywhere."""
+
+    help = "Print accounts with the least rights, one for each daemon."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """For which server, and where the passwords are."""
+        parser.add_argument("server", choices=SERVERS)
+        parser.add_argument(
+            "--passwords",
+            type=Path,
+            required=True,
+            help="folder with a file for each daemon; those that are missing are made",
+        )
+        parser.add_argument(
+            "--prefix", default="crawlyard", help="of the names: crawlyard_center, ..."
+        )
+        parser.add_argument("--vhost", default="crawlyard", help="of RabbitMQ")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Exit status 2 when the folder cannot be used."""
+        try:
+            passwords = {name: _password(options["passwords"] / name) for name in DAEMONS}
+        except OSError as error:
+            raise CommandError(f"--passwords: {error}", returncode=2) from error
+        prefix = options["prefix"]
+        if options["server"] == "rabbitmq":
+            made = rabbitmq(installation=prefix, vhost=options["vhost"], passwords=passwords)
+            self.stdout.write(json.dumps(made, indent=2))
+            return
+        lines = (
+            redis_acl(installation=prefix, prefix=settings.REDIS_PREFIX, passwords=passwords)
+            if options["server"] == "redis"
+            else postgresql(installation=prefix, passwords=passwords)
+        )
+        self.stdout.write("\n".join(lines))
+
+
+def _password(path: Path) -> str:
+    """What is in the file; a new one is made where there is none. No quotes, no spaces."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return path.read_text(encoding="utf-8").strip()
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        password = secrets.token_urlsafe(24)
+        file.write(password)
+    return password
