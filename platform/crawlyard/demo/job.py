@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from django.utils import timezone
 
 from apps.access.models import User
-from apps.access.services import ensure_admin
+from apps.access.services.links import first_link, invite
 from apps.agents.models import Agent
 from apps.jobs.models import Job, Run
 from apps.jobs.services import start_run
@@ -42,19 +41,20 @@ def make_job(*, url: str, name: str) -> Job:
     return job
 
 
-def admin_password(username: str, *, renew: bool) -> str | None:
-    """A one-time password for the admin, or None when the account is somebody's own.
+def admin_link(server: str, *, renew: bool) -> str | None:
+    """A link for the admin to set a password, or None when the account is somebody's own.
 
     ``renew``: in the demo's own folder nobody has to remember the password of last week.
     """
-    password = ensure_admin(username=username)
-    if password is None and renew:
-        password = secrets.token_urlsafe(12)
-        user = User.objects.get(username=username)
-        user.set_password(password)
-        user.must_change_password = True
-        user.save(update_fields=["password", "must_change_password"])
-    return password
+    made = first_link()
+    admin = _admin()
+    if made is None and renew and admin is not None:
+        made = invite(actor=None, username=admin.username, actor_label="manage.py demo")
+    return None if made is None else made.address(server)
+
+
+def _admin() -> User | None:
+    return User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
 
 
 def agents_since(began: datetime) -> int:
@@ -62,11 +62,10 @@ def agents_since(began: datetime) -> int:
     return Agent.objects.filter(registered_at__gte=began).count()
 
 
-def start(*, job: Job, username: str) -> Run:
-    """Start the job as the demo's admin."""
-    actor = User.objects.filter(username=username).first()
+def start(*, job: Job) -> Run:
+    """Start the job as the demo's admin, once there is one."""
     # A demo that was killed may have left a run behind.
-    return start_run(job=job, now=timezone.now(), actor=actor, overlap="allow")
+    return start_run(job=job, now=timezone.now(), actor=_admin(), overlap="allow")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ from crawlyard.web import check_port
 from yardkit.broker import connect
 from yardkit.stop import Stop
 
-ADMIN = "admin"
 START_SECONDS = 60.0
 LAST_REPORT_SECONDS = 15.0
 
@@ -64,12 +63,13 @@ class Command(BaseCommand):
         connect(settings.BROKER_URL, name="crawlyard demo", timeout=5.0).close()
         self._say("preparing the database …")
         call_command("migrate", verbosity=0, interactive=False)
-        password = demo_job.admin_password(ADMIN, renew=options["engines"] == "embedded")
+        server = f"http://127.0.0.1:{options['port']}"
+        link = demo_job.admin_link(server, renew=options["engines"] == "embedded")
         with Stop() as stop:
             self._stop = stop
             site, address = self._serve_site(options)
             try:
-                self._run(options, address, password)
+                self._run(options, address, link)
             except Stopped:
                 self._say("stopped")
             finally:
@@ -86,7 +86,7 @@ class Command(BaseCommand):
         site = SiteServer(folder)
         return site, site.start()
 
-    def _run(self, options: dict[str, Any], address: str, password: str | None) -> None:
+    def _run(self, options: dict[str, Any], address: str, link: str | None) -> None:
         log_path = settings.DATA_DIR / "demo.log"
         with log_path.open("a", encoding="utf-8") as log:
 
@@ -105,21 +105,21 @@ class Command(BaseCommand):
             self._began = timezone.now()
             self._supervisor.start()
             try:
-                self._crawl_and_stay(options, address, password)
+                self._crawl_and_stay(options, address, link)
             except UnitFailed as failure:
                 raise CommandError(str(failure), returncode=2) from failure
             finally:
                 self._supervisor.stop()
 
-    def _crawl_and_stay(self, options: dict[str, Any], address: str, password: str | None) -> None:
+    def _crawl_and_stay(self, options: dict[str, Any], address: str, link: str | None) -> None:
         admin = f"http://127.0.0.1:{options['port']}/"
         began = self._began
         self._wait_for(lambda: _answers(f"{admin}healthz"), "the web did not answer")
         wanted = options["agents"]
         self._wait_for(lambda: demo_job.agents_since(began) >= wanted, "an agent is missing")
-        self._say(f"admin: {admin}  user {ADMIN}, {_password_line(password)}")
+        self._say(f"admin: {admin}  {_link_line(link)}")
         job = demo_job.make_job(url=address, name=_job_name(options))
-        run = demo_job.start(job=job, username=ADMIN)
+        run = demo_job.start(job=job)
         self._say(f"run {run.pk} crawls {address}")
         end = self._watch(run.pk)
         self._summarise(end)
@@ -200,7 +200,7 @@ def _job_name(options: dict[str, Any]) -> str:
     return "Given folder" if options["site"] else "Sample site"
 
 
-def _password_line(password: str | None) -> str:
-    if password:
-        return f"one-time password {password} (shown once)"
-    return "password as shown at the first start"
+def _link_line(link: str | None) -> str:
+    if link:
+        return f"set your password (link is good once): {link}"
+    return "log in with your own name and password"

@@ -12,7 +12,7 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from crawlyard.web import Server, check_port
+from crawlyard.web import GRACE_SECONDS, Server, check_port
 from yardkit.collecting import spare_the_collector
 from yardkit.daemon import EXIT_FAILED
 from yardkit.life import Life
@@ -46,8 +46,7 @@ class Command(BaseCommand):
             access_log=False,
             # The application asks TRUSTED_PROXIES itself, whichever server runs it.
             proxy_headers=False,
-            # Open websockets must not hold up the end: pages reconnect by themselves.
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=GRACE_SECONDS,
             server_header=False,
         )
         server = Server(config, Life.take("web", os.environ))

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from crawlyard.scaling import FetcherScale
 from crawlyard.supervisor import Supervisor, UnitFailed
 from crawlyard.units import box
-from crawlyard.web import check_port
+from crawlyard.web import check_port, listens
 from yardkit.broker import connect
 from yardkit.life import Life
 from yardkit.stop import Stop
@@ -40,7 +40,9 @@ class Command(BaseCommand):
         # A wrong address is said once, here, not five times by five children.
         connect(settings.BROKER_URL, name="crawlyard up", timeout=5.0).close()
         call_command("migrate", verbosity=0, interactive=False)
-        call_command("create_admin", stdout=self.stdout)
+        # Nobody has said how others reach it, so the link is for a browser on this machine.
+        here = "" if os.environ.get("PUBLIC_URL") else f"http://127.0.0.1:{options['port']}"
+        call_command("create_admin", server=here, stdout=self.stdout)
         supervisor = Supervisor(
             box(host=options["host"], port=options["port"], agents=options["agents"]),
             lambda name, line: self._say(f"{name:<10} | {line}"),
@@ -53,10 +55,14 @@ class Command(BaseCommand):
             life.ready()
             if options["scale"]:
                 scale.start()
-            self._say(f"http://{options['host']}:{options['port']}/  Ctrl-C stops")
+            told = False
             try:
                 while not stop.requested:
                     supervisor.step(0.1)
+                    # An address that refuses whoever opens it at once is worse than a later one.
+                    if not told and listens(options["host"], options["port"]):
+                        self._say(f"http://{options['host']}:{options['port']}/  Ctrl-C stops")
+                        told = True
                     scale.step()
                     life.feed()
             except UnitFailed as failure:
