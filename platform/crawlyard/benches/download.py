@@ -122,7 +122,7 @@ def _warm_up(supervisor: Supervisor, stop: Stop) -> None:
 def _measure(supervisor: Supervisor, stop: Stop, url: str, pages: int) -> dict[str, Any]:
     job = demo_job.make_job(url=url, name=f"bench {pages}")
     before = _usage(supervisor)
-    run = demo_job.start(job=job, username="")
+    run = demo_job.start(job=job)
     deadline = time.monotonic() + LIMIT_SECONDS
     end = demo_job.look(run.pk)
     spider = Usage()

@@ -10,13 +10,14 @@ from django.conf import settings
 
 from apps.joblogs.engine.words import spaced
 from apps.joblogs.stores.days.session import table
-from apps.joblogs.stores.postgres.pool import Cursor, Pool
+from apps.joblogs.stores.postgres.pool import Pool
 from apps.joblogs.stores.postgres.schema import of_day as postgres_day
 from apps.joblogs.stores.postgres.store import PostgresLogStore
 from apps.joblogs.stores.sqlite.database import Database
 from apps.joblogs.stores.sqlite.schema import of_day as sqlite_day
 from apps.joblogs.stores.sqlite.schema import tags_of
 from apps.joblogs.stores.sqlite.store import SqliteLogStore
+from apps.runtime.engine.postgres_pool import Cursor
 
 
 class Rows(NamedTuple):

@@ -160,7 +160,8 @@ class _Ours:
         self._stores = stores
         self._yard = clerk.Yard(
             queue=f"{stores.prefix}.items",
-            keys=f"{stores.prefix}:list:",
+            # Of the yard's spiders: what begins with the platform's own prefix is closed to rules.
+            keys=f"{stores.prefix}_lists:",
             outbounds=make_rules(OUTBOUNDS),
         )
         self._keys = [clerk.key_of(self._yard, name) for name, _ in self._yard.outbounds]
