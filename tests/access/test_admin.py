@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from apps.access.models import ApiToken, AuditRecord, Membership, User
-from apps.access.services import ensure_admin, record
+from apps.access.services import record
 from apps.access.states import Role
 from apps.projects.models import Project
 from tests.access.factories import (
@@ -23,6 +23,7 @@ from tests.access.factories import (
     make_user,
     page,
 )
+from tests.confirming import confirm
 from tests.jobs.factories import make_job
 
 pytestmark = pytest.mark.django_db
@@ -192,8 +193,8 @@ def test_the_default_project_stays(root: User) -> None:
     client = enter(root)
     response = client.post(page(Project, "delete", default.pk), {"post": "yes"}, follow=True)
     assert "cannot be deleted" in response.content.decode()
-    bulk = {"action": "delete_selected", "_selected_action": [default.pk], "post": "yes"}
-    response = client.post(page(Project, "changelist"), bulk, follow=True)
+    bulk = {"action": "delete_selected", "_selected_action": [default.pk]}
+    response = confirm(client, page(Project, "changelist"), bulk, follow=True)
     assert "cannot be deleted" in response.content.decode()
     assert Project.objects.filter(pk=default.pk).exists()
 
@@ -309,7 +310,8 @@ def test_the_last_superuser_stays(root: User) -> None:
 
 
 def test_a_one_time_password_must_be_changed_first() -> None:
-    password = ensure_admin()
+    password = "chosen by somebody else"
+    make_superuser(username="admin", password=password, must_change_password=True)
     client = Client()
     login = {"username": "admin", "password": password, "next": "/admin/"}
     assert client.post(reverse("admin:login"), login).status_code == 302
@@ -329,7 +331,7 @@ def test_a_one_time_password_must_be_changed_first() -> None:
     assert client.get("/admin/").status_code == 200
     assert client.get("/api/v1/me").status_code == 200
     actions = list(AuditRecord.objects.order_by("id").values_list("action", flat=True))
-    assert actions == ["access.create_admin", "access.log_in", "access.set_password"]
+    assert actions == ["access.log_in", "access.set_password"]
 
 
 # --- the audit trail -------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from apps.access.services import find_token
 from apps.access.states import Role
 from apps.projects.models import Project
 from tests.access.factories import enter, make_project, make_superuser, make_token, make_user, page
+from tests.confirming import confirm
 
 pytestmark = pytest.mark.django_db
 
@@ -67,12 +68,12 @@ def test_revoking_asks_first(root: User) -> None:
     assert "csrfmiddlewaretoken" in question.content.decode()
     one.refresh_from_db()
     assert one.revoked_at is None
-    assert client.post(address).status_code == 302
+    assert confirm(client, address).status_code == 302
     one.refresh_from_db()
     assert one.revoked_at is not None
     assert client.post(address).status_code == 403
     selected = {"action": "revoke_selected", "_selected_action": [one.pk, two.pk]}
-    response = client.post(page(ApiToken, "changelist"), selected, follow=True)
+    response = confirm(client, page(ApiToken, "changelist"), selected, follow=True)
     assert "1 token revoked" in response.content.decode()
     assert ApiToken.objects.get(pk=three.pk).revoked_at is None
     assert AuditRecord.objects.filter(action="access.revoke_token").count() == 2

@@ -121,6 +121,45 @@ def test_requests_are_limited(settings: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert api.get("me").status_code == 200
 
 
+def limited(settings: Any, **rates: str) -> None:
+    settings.REST_FRAMEWORK = settings.REST_FRAMEWORK | {"DEFAULT_THROTTLE_RATES": rates}
+
+
+def statuses(api: Api, number: int) -> list[int]:
+    return [api.get("me").status_code for _each in range(number)]
+
+
+@pytest.mark.parametrize("rates", [{"user": "4/minute"}, {"user": "4/minute", "token": "2/hour"}])
+def test_a_token_that_runs_wild_leaves_the_others_their_share(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, rates: dict[str, str]
+) -> None:
+    monkeypatch.setattr(PerUserThrottle, "clock", lambda _throttle: 1_000_000_000.0)
+    limited(settings, **rates)
+    user = make_user()
+    wild, other = Api(user), Api(user)
+    assert statuses(wild, 50) == [200, 200, *[429] * 48]
+    assert int(wild.get("me")["Retry-After"]) >= 1
+    assert statuses(other, 2) == [200, 200]
+    # All together are the person's, who has used it up by now.
+    session = Client()
+    session.force_login(user)
+    assert session.get("/api/v1/me").status_code == 429
+
+
+def test_a_session_is_held_to_the_limit_of_its_person_alone(settings: Any) -> None:
+    limited(settings, user="4/day", token="1/day")
+    session = Client()
+    session.force_login(make_user())
+    assert [session.get("/api/v1/me").status_code for _each in range(5)] == [*[200] * 4, 429]
+
+
+def test_tokens_may_have_a_limit_where_people_have_none(settings: Any) -> None:
+    limited(settings, user="none", token="1/day")
+    assert statuses(Api(make_user()), 2) == [200, 429]
+    limited(settings, user="none", token="")
+    assert statuses(Api(make_user()), 5) == [200] * 5
+
+
 def test_without_the_cache_there_is_no_limit(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from apps.access.admin import lists
 from apps.jobs.models import Run
 from apps.jobs.states import RunState
 from tests.access.factories import enter, make_superuser
+from tests.confirming import confirm
 from tests.jobs.factories import make_job, make_run
 
 pytestmark = pytest.mark.django_db
@@ -44,5 +45,5 @@ def test_who_selects_more_than_are_counted_is_asked_to_narrow_the_list() -> None
     assert "these are more than 3. Narrow the list first." in said
     assert Run.objects.filter(state=RunState.QUEUED).count() == 4
     narrowed = f"{LIST}?id__lt={runs[3].pk}"
-    said = client.post(narrowed, form, follow=True).content.decode()
+    said = confirm(client, narrowed, form, follow=True).content.decode()
     assert "3 runs are stopping." in said

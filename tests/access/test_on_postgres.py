@@ -12,6 +12,7 @@ AGAIN = ("test_nonsense", "test_pagination", "test_idempotency")
 
 
 @pytest.mark.services
+@pytest.mark.fuzz
 @pytest.mark.timeout(AGAIN_SECONDS + 20)
 @pytest.mark.parametrize("name", AGAIN)
 def test_nothing_fails_on_postgresql_either(name: str, postgres_database: str) -> None:

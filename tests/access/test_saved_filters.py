@@ -10,6 +10,7 @@ from apps.access.models import AuditRecord, SavedFilter, User
 from apps.access.services import clean_query, delete_filter, filters, rename_filter, save_filter
 from apps.access.states import Role
 from tests.access.factories import Api, enter, make_project, make_superuser, make_user
+from tests.confirming import confirm
 
 pytestmark = pytest.mark.django_db
 
@@ -94,7 +95,7 @@ def test_a_list_offers_to_keep_its_filter_and_shows_those_kept(person: User) -> 
     saved = SavedFilter.objects.get()
     client.post(reverse("access:filter-rename", args=[saved.pk]), {"name": "Lost", "back": RUNS})
     assert "Lost</a>" in client.get(RUNS).content.decode()
-    gone = client.post(reverse("access:filter-delete", args=[saved.pk]), {"back": RUNS})
+    gone = confirm(client, reverse("access:filter-delete", args=[saved.pk]), {"back": RUNS})
     assert gone["Location"] == RUNS
     assert not SavedFilter.objects.exists()
 
@@ -103,7 +104,7 @@ def test_buttons_lead_to_no_other_server(person: User) -> None:
     client = enter(person)
     for back in ("https://evil.example/", "//evil.example", "javascript:alert(1)", ""):
         saved = kept(person)
-        answer = client.post(reverse("access:filter-delete", args=[saved.pk]), {"back": back})
+        answer = confirm(client, reverse("access:filter-delete", args=[saved.pk]), {"back": back})
         assert answer["Location"] == "/admin/"
     form = {"path": "//evil.example/", "name": "x", "query": "q=1"}
     assert client.post(reverse("access:filter-add"), form)["Location"] == "/admin/"

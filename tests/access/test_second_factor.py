@@ -22,6 +22,7 @@ from apps.access.services.second_factor import (
     verify_factor,
 )
 from tests.access.factories import PASSWORD, Api, enter, make_superuser, make_user, page
+from tests.confirming import confirm
 
 pytestmark = pytest.mark.django_db
 STEP = timedelta(seconds=30)
@@ -122,7 +123,7 @@ def test_after_five_wrong_codes_even_the_right_one_waits() -> None:
 
 
 def test_superusers_may_be_made_to_have_one(settings: Any) -> None:
-    settings.ADMIN_TOTP = True
+    settings.ADMIN_TOTP = "admins"
     root, other = make_superuser(), make_user()
     client = enter(root)
     answer = client.get("/admin/")
@@ -152,7 +153,29 @@ def test_it_is_removed_with_a_code_or_by_a_superuser() -> None:
     with_factor(user)
     address = page(User, "change", user.pk).removesuffix("change/") + "reset/"
     assert enter(make_user()).post(address).status_code == 403
-    assert enter(root).post(address).status_code == 302
+    assert confirm(enter(root), address).status_code == 302
     assert factor_of(user) is None
     removed = AuditRecord.objects.filter(action="access.remove_second_factor").order_by("id")
     assert [each.actor for each in removed] == [user, root]
+
+
+def test_a_stolen_password_without_a_code_changes_no_password() -> None:
+    user = make_user()
+    _factor, codes = with_factor(user)
+    thief = enter(user)
+    new = "another-long-enough-1"
+    fields = {"old_password": PASSWORD, "new_password1": new, "new_password2": new}
+    for address in (reverse("password_change"), reverse("admin:password_change")):
+        answer = thief.post(address, fields)
+        assert answer["Location"] == reverse("access:second-factor")
+    user.refresh_from_db()
+    assert user.check_password(PASSWORD)
+    # Whose password was reset gives the code first, and then chooses another one.
+    User.objects.filter(pk=user.pk).update(must_change_password=True)
+    owner = enter(user)
+    assert owner.get("/admin/")["Location"] == reverse("admin:password_change")
+    asked = owner.get(reverse("admin:password_change"))["Location"]
+    owner.post(asked, {"code": codes[0]})
+    assert owner.post(reverse("admin:password_change"), fields).status_code == 302
+    user.refresh_from_db()
+    assert user.check_password(new)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from io import StringIO
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import AnonymousUser
-from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from apps.access.errors import (
@@ -18,11 +16,10 @@ from apps.access.errors import (
     ScopeTooWide,
     TokenRevoked,
 )
-from apps.access.models import ApiToken, AuditRecord, Membership, User
+from apps.access.models import ApiToken, AuditRecord, Membership
 from apps.access.services import (
     changes,
     create_token,
-    ensure_admin,
     find_token,
     keep_one_admin,
     known_areas,
@@ -39,7 +36,7 @@ from apps.access.services import (
 )
 from apps.access.states import Role
 from apps.runtime.fields import SealedText
-from tests.access.factories import PASSWORD, make_project, make_superuser, make_token, make_user
+from tests.access.factories import make_project, make_superuser, make_token, make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -266,39 +263,6 @@ def test_use_is_noted_to_the_minute(django_assert_num_queries: Any) -> None:
 
 
 # --- people ----------------------------------------------------------------------------------
-
-
-def test_the_first_admin_gets_a_one_time_password() -> None:
-    password = ensure_admin()
-    assert password is not None
-    user = User.objects.get()
-    assert user.username == "admin"
-    assert user.check_password(password)
-    assert user.is_superuser
-    assert user.is_staff
-    assert user.must_change_password
-    assert ensure_admin() is None
-    assert ensure_admin("another") is None
-    user.set_password(PASSWORD)
-    assert not user.must_change_password
-
-
-def test_create_admin_prints_the_password_once() -> None:
-    out = StringIO()
-    call_command("create_admin", username="root", stdout=out)
-    password = out.getvalue().strip().splitlines()[-1].split()[-1]
-    assert User.objects.get(username="root").check_password(password)
-    again = StringIO()
-    call_command("create_admin", stdout=again)
-    assert password not in again.getvalue()
-    assert User.objects.count() == 1
-
-
-def test_create_admin_refuses_a_bad_name() -> None:
-    with pytest.raises(CommandError) as refusal:
-        call_command("create_admin", username="no such name")
-    assert refusal.value.returncode == 2
-    assert not User.objects.exists()
 
 
 def test_set_role_is_idempotent_and_recorded() -> None:

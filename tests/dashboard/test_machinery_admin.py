@@ -14,6 +14,7 @@ from apps.access.states import Role
 from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 from apps.runtime.states import DaemonState, DeadLetterState
 from tests.access.factories import make_project, make_superuser, make_user
+from tests.confirming import confirm
 from yardkit.protocol import (
     DownloadBatch,
     DownloadRequest,
@@ -176,7 +177,9 @@ def test_requeue_sends_it_back_and_is_on_record(admin: Client, boss: User) -> No
 
 def test_drop_gives_it_up_and_is_on_record(admin: Client) -> None:
     letter = make_letter()
-    response = admin.post(reverse("admin:runtime_deadletter_drop", args=[letter.pk]), follow=True)
+    response = confirm(
+        admin, reverse("admin:runtime_deadletter_drop", args=[letter.pk]), follow=True
+    )
     assert said(response) == ["The message was dropped."]
     letter.refresh_from_db()
     assert letter.state == DeadLetterState.DROPPED
@@ -224,7 +227,8 @@ def test_bulk_actions_report_what_they_did_and_what_they_could_not(admin: Client
     assert OutboxMessage.objects.count() == 2
     assert AuditRecord.objects.filter(action="runtime.requeue_dead_letter").count() == 2
 
-    response = admin.post(
+    response = confirm(
+        admin,
         reverse(LETTERS),
         {"action": "drop_selected", "_selected_action": [lost[0].pk]},
         follow=True,
@@ -266,7 +270,8 @@ def test_only_the_dead_can_be_forgotten(admin: Client) -> None:
     daemons = [make_daemon("alive"), make_daemon("dead", age=3600)]
     page = admin.get(reverse("admin:runtime_daemon_change", args=[daemons[0].pk]))
     assert page.status_code == 200
-    response = admin.post(
+    response = confirm(
+        admin,
         reverse("admin:runtime_daemon_changelist"),
         {"action": "forget_selected", "_selected_action": [daemon.pk for daemon in daemons]},
         follow=True,
