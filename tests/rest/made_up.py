@@ -7,7 +7,6 @@ another one, whose every name has ``CANARY`` in it. Each call is undone before t
 from __future__ import annotations
 
 import json
-import os
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,8 +32,10 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
 )
 
+from tests.plugins.sparing import examples
+
 FULL = 20_000
-TOTAL = FULL if os.environ.get("CRAWLYARD_API_CALLS") == "full" else FULL // 10
+TOTAL = examples(FULL)
 CANARY = "zq7canary"
 # What a refusal may be, whatever the call; 503 where another process would have to answer.
 REFUSALS = {400, 401, 403, 404, 405, 406, 409, 410, 412, 413, 415, 422, 429, 503}

@@ -14,7 +14,14 @@ from django.db.models import Model
 from apps.access.models import User
 from apps.access.states import Role
 from apps.seeds.services import calling
-from tests.access.factories import bearer, make_project, make_superuser, make_token, make_user
+from tests.access.factories import (
+    bearer,
+    make_auditor,
+    make_project,
+    make_superuser,
+    make_token,
+    make_user,
+)
 from tests.access.test_routes import GLOBAL, MAKERS, World
 from tests.rest.made_up import (
     CANARY,
@@ -30,6 +37,7 @@ from tests.rest.made_up import (
 
 pytestmark = [
     pytest.mark.django_db,
+    pytest.mark.fuzz,
     pytest.mark.timeout(900),
     # Logs are streamed as an ASGI server reads them.
     pytest.mark.filterwarnings("ignore:StreamingHttpResponse must consume"),
@@ -40,7 +48,8 @@ BY_AREA: dict[str, list[Any]] = defaultdict(list)
 for _each in operations(SCHEMA):
     BY_AREA[area_of(_each)].append(_each)
 OPERATIONS = sum(map(len, BY_AREA.values()))
-ROLES = ["stranger", *Role.values, "superuser"]
+ROLES = ["stranger", *Role.values, "auditor", "superuser"]
+SEE_EVERYTHING = {"auditor": make_auditor, "superuser": make_superuser}
 EACH = ceil(TOTAL / len(ROLES) / OPERATIONS)
 
 
@@ -88,8 +97,11 @@ def caller_of(role: str) -> Caller:
     ids = Ids(own, rows_of(World(theirs, other), own))
     if role == "stranger":
         return Caller({}, ids)
-    person: User = make_superuser() if role == "superuser" else make_user(roles={mine: Role(role)})
-    return Caller(bearer(make_token(person)), ids, sees_theirs=role == "superuser")
+    if role in SEE_EVERYTHING:
+        person: User = SEE_EVERYTHING[role]()
+    else:
+        person = make_user(roles={mine: Role(role)})
+    return Caller(bearer(make_token(person)), ids, sees_theirs=role in SEE_EVERYTHING)
 
 
 @pytest.mark.parametrize("area", sorted(BY_AREA))
@@ -115,6 +127,8 @@ def test_no_call_fails(
     assert made == EACH * len(BY_AREA[area])
     if role == "stranger":
         assert set(caller.statuses) <= {401, 404, 405}
+    if role == "auditor":
+        assert not {202, 204} & set(caller.statuses)
 
 
 def test_there_are_as_many_calls_as_promised() -> None:
