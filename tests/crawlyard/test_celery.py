@@ -114,6 +114,22 @@ def test_a_second_beat_takes_over_from_a_killed_one(daemons: Daemons) -> None:
 
 
 @pytest.mark.fault
+def test_a_beat_killed_as_it_begins_to_send_is_followed_and_nothing_is_planned_twice(
+    daemons: Daemons,
+) -> None:
+    daemons.manage("shell", "-c", DUE)
+    daemons.start("worker", "run_worker")
+    daemons.start("first", "run_beat", "--name", "first", FAILPOINTS="beat.tick=kill@2")
+    assert daemons.processes["first"].wait(PATIENCE_SECONDS) == -signal.SIGKILL
+    assert "this beat leads" in daemons.log("first")
+    daemons.start("second", "run_beat", "--name", "second")
+    daemons.until_logged("second", "this beat leads", PATIENCE_SECONDS)
+    until(daemons, lambda: planned(daemons) > 0, "the sweep has planned")
+    times = rows(daemons, "SELECT count(*), count(DISTINCT planned_at) FROM jobs_plannedrun")
+    assert times[0][0] == times[0][1]
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("point", "before"), [("jobs.plan.before_commit", 0), ("jobs.plan.after_commit", 2)]
 )

@@ -132,6 +132,23 @@ def test_an_agent_knows_the_broker_alone() -> None:
     assert {one["name"] for one in container["env"]} == {"LOG_LEVEL", "BROKER_URL_FILE"}
 
 
+def test_only_who_runs_spiders_may_make_accounts_of_the_broker() -> None:
+    runner = pod(of_kind("DaemonSet")["runner"])
+    names = {one["name"]: one.get("value", "") for one in runner["containers"][0]["env"]}
+    path = Path(names["BROKER_MANAGEMENT_URL_FILE"])
+    mounted = {one["mountPath"]: one["name"] for one in runner["containers"][0]["volumeMounts"]}
+    secrets = {one["name"]: one["secret"] for one in runner["volumes"] if "secret" in one}
+    assert secrets[mounted[str(path.parent)]]["secretName"] == "crawlyard-management"
+    users = {
+        name
+        for name, one in of_kind(*WORKLOADS).items()
+        if "crawlyard-management" in json.dumps(one)
+    }
+    assert users == {"runner"}
+    documented = (ROOT / "docs" / "install-cluster.md").read_text(encoding="utf-8")
+    assert f"crawlyard-management --from-file={path.name}" in documented
+
+
 def test_only_who_builds_and_who_runs_may_use_the_engine() -> None:
     users = {name for name, one in of_kind(*WORKLOADS).items() if "docker.sock" in json.dumps(one)}
     assert users == {"builds", "runner"}

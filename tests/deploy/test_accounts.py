@@ -1,0 +1,269 @@
+"""An account for each daemon: all of them work with theirs, and are refused outside of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import pika
+import pika.exceptions
+import psycopg
+import pytest
+import redis
+import requests
+from django.core.management import call_command
+from psycopg import sql
+
+from crawlyard.accounts import DAEMONS, account_name
+from crawlyard.units import box
+from tests.e2e.counting_site import CountingSite, tree
+from tests.e2e.installation import Installation
+from tests.e2e.rabbit_node import RabbitNode
+from tests.plugins.stores import lend_postgres_database
+from yardkit import topology
+from yardkit.broker.factory import connect
+
+PAGES = 60
+# What the processes of an installation are called, and whose account each has.
+PROCESSES = {
+    "log_ingester": "logs",
+    "agent-1": "agent",
+    **{name: name for name in DAEMONS if name not in ("logs", "agent", "builds")},
+}
+
+
+def printed(server: str, folder: Path, *options: str) -> str:
+
+    out = io.StringIO()
+    call_command("accounts", server, "--passwords", str(folder), *options, stdout=out)
+    return out.getvalue()
+
+
+def test_every_process_of_a_box_has_an_account() -> None:
+    names = {unit.name.rpartition("-")[0] or unit.name for unit in box(host="", port=1, agents=1)}
+    assert set(DAEMONS) == names
+
+
+def test_passwords_are_made_once_and_are_for_their_owner_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "passwords"
+    first = json.loads(printed("rabbitmq", folder, "--vhost", "yard"))
+    assert json.loads(printed("rabbitmq", folder, "--vhost", "yard")) == first
+    assert {one["name"] for one in first["users"]} == {f"crawlyard_{name}" for name in DAEMONS}
+    assert len({one["password"] for one in first["users"]}) == len(DAEMONS)
+    assert {one["tags"] for one in first["users"]} == {""}
+    assert {one["vhost"] for one in first["permissions"]} == {"yard"}
+    assert folder.stat().st_mode & 0o077 == 0
+    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
+
+
+def _command(client: redis.Redis, *words: str) -> None:
+    client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+class Accounts:
+    """Those of all daemons at real servers."""
+
+    def __init__(self, folder: Path, node: RabbitNode, database: str, redis_url: str) -> None:
+        # Roles and users of Redis belong to a whole server, which others use as well.
+        self.prefix = f"test{secrets.token_hex(4)}"
+        self.broker, self.database, self.redis = node.url, database, redis_url
+        self._passwords = folder
+        self._node = node
+
+    def make(self) -> None:
+        folder, options = self._passwords, ("--prefix", self.prefix)
+        definitions = json.loads(printed("rabbitmq", folder, *options, "--vhost", "/"))
+        api = f"{self._node.management_url}/api/definitions"
+        answer = requests.post(api, json=definitions, timeout=20)
+        assert answer.ok, answer.text
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            connection.execute(printed("postgresql", folder, *options).encode())
+        with contextlib.closing(redis.Redis.from_url(self.redis)) as client:
+            for line in printed("redis", folder, *options).splitlines():
+                _command(client, "ACL", "SETUSER", *line.split()[1:])
+
+    def url(self, url: str, daemon: str) -> str:
+        parts = urlsplit(url)
+        password = (self._passwords / daemon).read_text()
+        place = parts.netloc.rpartition("@")[2]
+        name = account_name(self.prefix, daemon)
+        return urlunsplit(parts._replace(netloc=f"{name}:{password}@{place}"))
+
+    def environment(self, daemon: str) -> dict[str, str]:
+        """Of one process: the agent has the broker alone."""
+        found = {"BROKER_URL": self.url(self.broker, daemon)}
+        if DAEMONS[daemon].database:
+            found["DATABASE_URL"] = self.url(self.database, daemon)
+        if DAEMONS[daemon].redis:
+            found["REDIS_URL"] = self.url(self.redis, daemon)
+        return found
+
+    def remove(self) -> None:
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            found = connection.execute(
+                "SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s)", [self.prefix]
+            )
+            for (role,) in found.fetchall():
+                for statement in ("DROP OWNED BY {}", "DROP ROLE {}"):
+                    connection.execute(sql.SQL(statement).format(sql.Identifier(role)))
+        with contextlib.closing(redis.Redis.from_url(self.redis)) as client:
+            for daemon in DAEMONS:
+                _command(client, "ACL", "DELUSER", account_name(self.prefix, daemon))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitNode]:
+    node = RabbitNode(tmp_path_factory.mktemp("accounts-rabbit"), management=True)
+    try:
+        node.start()
+        yield node
+    finally:
+        node.stop()
+
+
+@pytest.fixture(scope="module")
+def accounts(
+    node: RabbitNode, redis_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Accounts]:
+    with lend_postgres_database() as database:
+        folder = tmp_path_factory.mktemp("passwords")
+        accounts = Accounts(folder, node, database, redis_url)
+        try:
+            accounts.make()
+            yield accounts
+        finally:
+            accounts.remove()
+
+
+@pytest.fixture
+def yard(accounts: Accounts, node: RabbitNode, tmp_path: Path) -> Iterator[Installation]:
+    # Stores that make tables by themselves are their owner's.
+    stores = dict.fromkeys(
+        ("DATABASE_URL", "SEEDS_URL", "REQUESTS_URL", "LOGS_URL"), accounts.database
+    )
+    yard = Installation(
+        tmp_path, {**stores, "BROKER_URL": accounts.broker, "REDIS_URL": accounts.redis}
+    )
+    for process, daemon in PROCESSES.items():
+        yard.daemons.own[process] = accounts.environment(daemon)
+    yard.daemons.own["runner"]["BROKER_MANAGEMENT_URL"] = node.management_url
+    try:
+        yield yard
+    finally:
+        yard.end()
+
+
+@pytest.mark.services
+@pytest.mark.timeout(600)
+def test_every_daemon_works_with_its_account(yard: Installation) -> None:
+    names = [name for name in PROCESSES if name not in ("web", "agent-1")]
+    yard.start_some(*names, agents=1)
+    rest = yard.rest
+    project = rest.make("/projects", name="Sites", slug="sites", allowed_networks=["127.0.0.0/8"])
+    rest.until(yard.agents_serve, "agents")
+    with CountingSite(tree(PAGES)) as site:
+        job = rest.make(
+            "/jobs",
+            project=project["id"],
+            name="a site",
+            spider="yardspider.spiders:SiteSpider",
+            arguments={"url": site.url},
+        )
+        run = rest.make(f"/jobs/{job['id']}/start")["id"]
+        row = rest.until(lambda: _ended(rest.get(f"/runs/{run}")), "the end of the run")
+        books = rest.until(lambda: _final(rest.get(f"/runs/{run}/counters")), "the last report")
+    assert row["state"] == "exited", (row, yard.explain())
+    assert (books["total"], books["left"], books["balanced"]) == (PAGES + 1, 0, True), books
+    assert rest.until(lambda: rest.rows(f"/runs/{run}/logs"), "log lines")
+    for name in yard.daemons.processes:
+        log = yard.daemons.log(name)
+        for words in ("ACCESS_REFUSED", "refused for user", "permission denied", "NOPERM"):
+            assert words not in log, (name, log[-3000:])
+    assert yard.tracebacks() == {}
+
+
+def _ended(row: dict[str, Any]) -> dict[str, Any] | None:
+    return row if row["ended_at"] else None
+
+
+def _final(books: dict[str, Any]) -> dict[str, Any] | None:
+    return books if books["final"] else None
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("daemon", sorted(DAEMONS))
+def test_a_daemon_reads_no_queue_of_another_one(accounts: Accounts, daemon: str) -> None:
+    queues = [spec.name for spec in topology.SHARED] + [topology.center_reports("c").name, "dead"]
+    with contextlib.closing(connect(accounts.broker, name="owner")) as broker:
+        # Each is there: what is refused is not refused for being unknown.
+        broker.declare(*topology.SHARED, topology.center_reports("c"))
+    allowed = set()
+    connection = pika.BlockingConnection(pika.URLParameters(accounts.url(accounts.broker, daemon)))
+    for name in queues:
+        with contextlib.suppress(pika.exceptions.ChannelClosedByBroker):
+            connection.channel().basic_get(name)
+            allowed.add(name)
+    connection.close()
+    wanted = {
+        "center": {"center.register", "center.control", "center.requests", "center.reports.c"},
+        "runner": {"runners", "lifecycle.answers"},
+        "statistics": {"statistics", "dead"},
+        "logs": {"logs"},
+        "seeds": {"seeds"},
+    }
+    assert allowed == wanted.get(daemon, set())
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("daemon", [name for name in DAEMONS if DAEMONS[name].redis])
+def test_a_daemon_sees_no_keys_but_its_own(accounts: Accounts, daemon: str) -> None:
+    wanted = {
+        "web": {"crawlyard:1:x", "crawlyard:host:x", "crawlyard:requests:x"},
+        "center": {"crawlyard:host:x"},
+        "router": {"crawlyard:requests:x", "{crawlyard:tokens:x}:y"},
+    }
+    with contextlib.closing(redis.Redis.from_url(accounts.url(accounts.redis, daemon))) as client:
+        allowed = set()
+        for key in (
+            *("crawlyard:1:x", "crawlyard:host:x", "crawlyard:requests:x"),
+            *("{crawlyard:tokens:x}:y", "somebody:else"),
+        ):
+            with contextlib.suppress(redis.exceptions.NoPermissionError):
+                client.get(key)
+                allowed.add(key)
+        for command in (("FLUSHALL",), ("CONFIG", "GET", "*"), ("ACL", "LIST")):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                _command(client, *command)
+    assert allowed == wanted.get(daemon, {"crawlyard:requests:x"})
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("daemon", [name for name in DAEMONS if DAEMONS[name].database])
+def test_no_daemon_changes_tables_and_few_change_people(accounts: Accounts, daemon: str) -> None:
+    with psycopg.connect(accounts.url(accounts.database, daemon), autocommit=True) as connection:
+        for statement in (
+            "CREATE TABLE mine (id int)",
+            "ALTER TABLE jobs_run ADD COLUMN mine int",
+            "TRUNCATE jobs_run",
+            "DELETE FROM django_migrations",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(statement.encode())
+        connection.execute("UPDATE jobs_run SET reason = reason")
+        changes = "UPDATE access_apitoken SET name = name"
+        if DAEMONS[daemon].people:
+            connection.execute(changes)
+        else:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                connection.execute(changes)
+
+
+def test_an_agent_has_the_broker_alone() -> None:
+    assert not DAEMONS["agent"].database
+    assert DAEMONS["agent"].redis == ()

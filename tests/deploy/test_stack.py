@@ -1,0 +1,136 @@
+"""The whole of compose.yaml at work: every service passes its check, and a job runs through it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from tests.deploy.stack import WEBS, Stack
+from tests.e2e.counting_site import CountingSite, tree
+from tests.e2e.demo_process import free_port
+from tests.e2e.docker_installation import TAG, build_by_webhook, make_project, push_book_shop
+from tests.e2e.rest import Rest
+from tests.plugins.git_server import GitServer
+from tests.plugins.stores import lend_postgres_database
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.services,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        shutil.which("docker-compose") is None,
+        reason="no docker-compose on PATH (apt-get install docker-compose)",
+    ),
+]
+
+PAGES = 120
+SERVICES = {
+    *WEBS,
+    *("center", "router", "seeds", "collector", "fetcher", "statistics", "logs", "monitor"),
+    *("beat", "worker", "builds", "runner", "agent"),
+}
+TOKEN = """
+import json
+from apps.access.models import User
+from apps.access.services import create_token
+user = User.objects.create_superuser("admin", "admin@example.com", "a-better-one-4711")
+print(json.dumps(create_token(actor=user, user=user, name="stack", scopes=["*:write"]).secret))
+"""
+
+
+@pytest.fixture
+def stack(
+    docker_engine: docker.DockerClient,
+    product_image: str,
+    redis_url: str,
+    new_rabbit_vhost: str,
+    tmp_path: Path,
+) -> Iterator[Stack]:
+    ports = {name: free_port() for name in WEBS}
+    address = f"http://127.0.0.1:{ports[WEBS[0]]}"
+    with lend_postgres_database() as database:
+        stack = Stack(
+            tmp_path,
+            image=product_image,
+            secrets={
+                "database_url": database,
+                "requests_url": database,
+                "logs_url": database,
+                "broker_url": new_rabbit_vhost,
+                "redis_url": redis_url,
+            },
+            ports=ports,
+            PUBLIC_URL=address,
+            CSRF_TRUSTED_ORIGINS=address,
+            GIT_ALLOWED_NETWORKS="127.0.0.0/8",
+            BUILD_NETWORK="none",
+            REST_RATE="none",
+        )
+        try:
+            stack.up()
+            yield stack
+        finally:
+            stack.end()
+
+
+def test_every_service_is_healthy_and_a_job_balances_its_books(
+    stack: Stack,
+    docker_engine: docker.DockerClient,
+    git_server: GitServer,
+    spider_image: str,
+    tmp_path: Path,
+) -> None:
+    containers = stack.until_healthy(docker_engine, seconds=150)
+    assert set(containers) == SERVICES | {"migrate"}
+    assert containers["migrate"].attrs["State"]["ExitCode"] == 0
+    status, said = containers["web1"].exec_run(
+        ["python3", "/app/manage.py", "shell", "-v0", "-c", TOKEN]
+    )
+    assert status == 0, said.decode()
+    rest = Rest(
+        stack.address,
+        json.loads(said.decode().splitlines()[-1]),
+        lambda: stack.explain(docker_engine),
+    )
+    repository = push_book_shop(git_server, tmp_path)
+    project = make_project(rest, repository, git_server, spider_image)
+    _build, image = build_by_webhook(rest, project, repository.tag(TAG))
+    with CountingSite(tree(PAGES)) as site:
+        job = rest.make(
+            "/jobs",
+            project=project["id"],
+            name="the whole shop",
+            image=image["id"],
+            spider="book_shop:BookShop",
+            arguments={"url": site.url},
+            speed=0,
+        )
+        run = rest.make(f"/jobs/{job['id']}/start")
+
+        def over() -> dict[str, Any] | None:
+            row: dict[str, Any] = rest.get(f"/runs/{run['id']}")
+            return row if row["ended_at"] else None
+
+        end = rest.until(over, "the end of the run")
+        books = rest.until(lambda: _final(rest, run["id"]), "its last report")
+    assert end["state"] == "exited", (end, stack.explain(docker_engine))
+    assert books["balanced"], books
+    assert (books["left"], books["failed"], books["out"]) == (0, 0, 0), books
+    assert books["total"] == books["success"] == PAGES + 1, books
+    assert rest.until(lambda: rest.rows(f"/runs/{run['id']}/logs"), "log lines")
+    # All of it was done without one of them falling over.
+    after = stack.until_healthy(docker_engine, seconds=30)
+    assert {name: one.attrs["RestartCount"] for name, one in after.items() if one} == dict.fromkeys(
+        SERVICES | {"migrate"}, 0
+    )
+
+
+def _final(rest: Rest, run: int) -> dict[str, Any] | None:
+    books: dict[str, Any] = rest.get(f"/runs/{run}/counters")
+    return books if books["final"] else None
