@@ -17,6 +17,7 @@ from apps.agents.states import AgentMode
 from apps.runtime.models import OutboxMessage
 from tests.access.factories import make_superuser, make_user
 from tests.agents.factories import make_agent, make_allocation
+from tests.confirming import confirm, fields_of
 from tests.jobs.factories import make_job, make_project, make_run
 
 pytestmark = pytest.mark.django_db
@@ -234,7 +235,7 @@ def test_exit_asks_first_and_then_tells() -> None:
     assert "These 2 agents finish what they hold and end." in text
     assert f'name="_selected_action" value="{gone.pk}"' in text
     assert not OutboxMessage.objects.exists()
-    answer = client.post(LIST, chosen | {"confirm": "yes", "reason": "new kernel"})
+    answer = client.post(LIST, fields_of(question) | {"reason": "new kernel"})
     assert said(answer) == [
         "Agent gone is not alive: there is nothing to end.",
         "1 agent was told to exit.",
@@ -243,13 +244,13 @@ def test_exit_asks_first_and_then_tells() -> None:
     assert AuditRecord.objects.get(action="agents.exit_agent").note == "new kernel"
     page = client.get(f"{LIST}{one.pk}/exit")
     assert "This agent finishes what it holds and ends." in page.content.decode()
-    assert client.post(f"{LIST}{one.pk}/exit", {"confirm": "yes"}).status_code == 302
+    assert confirm(client, f"{LIST}{one.pk}/exit").status_code == 302
     assert OutboxMessage.objects.count() == 2
     project = make_project()
     operator = logged_in(make_user(roles={project: Role.OPERATOR}))
     assert operator.get(f"{LIST}{one.pk}/exit").status_code == 403
     assert operator.post(f"{LIST}{one.pk}/exit").status_code == 403
-    operator.post(LIST, chosen | {"confirm": "yes"})
+    operator.post(LIST, fields_of(question))
     assert OutboxMessage.objects.count() == 2
 
 

@@ -255,20 +255,30 @@ def test_learning_anew_takes_the_new_for_usual() -> None:
     assert yields_of(job, now=NOW + 6 * DAY).runs[0].usual["middle"] == 50
 
 
-def test_a_kill_between_writing_and_commit_loses_and_doubles_nothing() -> None:
+@pytest.mark.parametrize(
+    ("failpoint", "kept"),
+    [
+        ("alerts.before_yield_commit=raise@2", 1),
+        ("alerts.yield_written=raise@1", 1),
+        ("alerts.yield_written=raise@2", 2),
+    ],
+)
+def test_a_kill_between_writing_and_commit_loses_and_doubles_nothing(
+    failpoint: str, kept: int
+) -> None:
     job = make_job()
     daily_runs(job, until=NOW, days=10)
     for number in range(3):
         ended_run(job, at=NOW + number * DAY, items=50)
     later = NOW + 3 * DAY
-    failpoints.configure({"FAILPOINTS": "alerts.before_yield_commit=raise@2"})
+    failpoints.configure({"FAILPOINTS": failpoint})
     try:
         with pytest.raises(failpoints.FailpointError):
             record_yields(now=later)
     finally:
         failpoints.configure({})
-    assert JobYield.objects.count() == 11
-    assert record_yields(now=later) == 2
+    assert JobYield.objects.count() == 10 + kept
+    assert record_yields(now=later) == 3 - kept
     assert JobYield.objects.count() == 13
     assert len(listed("drop", later)) == 1
 

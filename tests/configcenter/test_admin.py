@@ -18,6 +18,7 @@ from apps.configcenter.services import Follower, activate
 from apps.projects.models import Project
 from tests.access.factories import enter, make_project, make_superuser, make_user, page
 from tests.configcenter.factories import KIND, NOW, fresh, make_process, make_version, save
+from tests.confirming import confirm, press
 from yardkit.clock import ManualClock
 
 pytestmark = pytest.mark.django_db
@@ -169,7 +170,7 @@ def test_activate_revert_deactivate(project: Project) -> None:
     assert button(one, "deactivate") not in shown
     answer = operator.post(button(one, "revert"), {"instead_of": "2"}, follow=True)
     assert "v1 is active now." in answer.content.decode()
-    answer = client.post(button(one, "deactivate"), follow=True)
+    answer = confirm(client, button(one, "deactivate"), follow=True)
     assert "No version is active any more." in answer.content.decode()
     assert fresh(one).active is None
     actions = AuditRecord.objects.filter(action__startswith="configcenter.").order_by("id")
@@ -191,7 +192,7 @@ def test_who_may_press(project: Project, verb: str, needed: Role, held: Role) ->
     client = person(project, held)
     assert client.get(button(version, verb)).status_code == 405
     expected = 302 if held.covers(needed) else 403
-    assert client.post(button(version, verb)).status_code == expected
+    assert press(client, button(version, verb)).status_code == expected
 
 
 # --- a new version ------------------------------------------------------------------------------

@@ -45,6 +45,8 @@ def test_words(text: str, expected: str) -> None:
 @given(TEXTS)
 @example("é_x")
 @example("a\u200bb价")
+@example("x" * 501 + "价格" * 300)
+@example("价格" * 300 + "é")
 def test_every_index_gets_the_same_words(text: str) -> None:
     words = words_of(text)
     assert joined(text) == " ".join(word[:LONGEST_WORD] for word in words)

@@ -13,6 +13,7 @@ from apps.jobs.models import Job, Run, RunCommand, Schedule
 from apps.jobs.states import RunState
 from apps.projects.models import Project
 from tests.access.factories import Api, make_superuser, make_user
+from tests.confirming import press
 from tests.jobs.factories import make_job, make_project, make_run
 from tests.jobs.test_admin import LIST, logged_in, member, said
 from tests.jobs.test_execution_options import make_image
@@ -28,7 +29,7 @@ def project() -> Project:
 def act(client: Client, action: str, *jobs: Job) -> list[str]:
     """What is said afterwards."""
     chosen = {"action": action, "_selected_action": [job.pk for job in jobs]}
-    response = client.post(LIST, chosen)
+    response = press(client, LIST, chosen)
     assert response.status_code == 302, response.content.decode()
     texts = sorted(said(response))
     # The next page shows them, and then they are gone.

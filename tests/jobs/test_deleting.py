@@ -29,6 +29,7 @@ from apps.projects.errors import ProjectInUse
 from apps.projects.models import Project
 from apps.projects.services import delete_project, restore_project
 from tests.access.factories import Api, enter, make_auditor, make_superuser, make_user, page
+from tests.confirming import confirm
 from tests.jobs.factories import NOW, make_job, make_project, make_run
 
 pytestmark = pytest.mark.django_db
@@ -172,10 +173,10 @@ def test_on_pages(project: Project, editor: User) -> None:
     assert viewer.post(address).status_code == 403
     assert client.get(address).status_code == 200
     assert not Job.objects.filter(pk=job.pk).exists()
-    assert client.post(address).status_code == 302
+    assert confirm(client, address).status_code == 302
     assert Job.objects.filter(pk=job.pk).exists()
-    chosen = {"action": "delete_selected", "_selected_action": [job.pk], "post": "yes"}
-    client.post(page(Job, "changelist"), chosen)
+    chosen = {"action": "delete_selected", "_selected_action": [job.pk]}
+    confirm(client, page(Job, "changelist"), chosen)
     assert not Job.objects.filter(pk=job.pk).exists()
     chosen = {"action": "restore_selected", "_selected_action": [job.pk]}
     viewer.post(page(DeletedJob, "changelist"), chosen)

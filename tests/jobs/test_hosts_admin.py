@@ -14,6 +14,7 @@ from apps.jobs.models import Host
 from apps.jobs.services import explain_placement
 from apps.jobs.states import HostMode
 from tests.access.factories import make_user
+from tests.confirming import press
 from tests.jobs.factories import make_host, make_job, make_project
 
 pytestmark = pytest.mark.django_db
@@ -63,7 +64,7 @@ def test_bulk_actions_switch_and_forget() -> None:
 
     def act(name: str) -> str:
         data = {"action": name, "_selected_action": [here.pk, gone.pk]}
-        return client.post(LIST, data, follow=True).content.decode()
+        return press(client, LIST, data, follow=True).content.decode()
 
     assert "2 hosts are now draining." in act("drain_selected")
     assert set(Host.objects.values_list("mode", flat=True)) == {HostMode.DRAINING}

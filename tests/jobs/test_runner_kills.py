@@ -28,9 +28,16 @@ NOTED = {"jobs.before_start", "jobs.container_created", "jobs.started", "jobs.be
 }
 
 
-@pytest.fixture(
-    scope="module", params=["process", pytest.param("docker", marks=pytest.mark.docker)]
+# Containers die by the same lines as processes do, but for those that only containers have.
+OF_DOCKER = pytest.param(
+    "docker", marks=[pytest.mark.docker, pytest.mark.long("the same with processes")]
 )
+in_docker = pytest.mark.parametrize(
+    "yard", [pytest.param("docker", marks=pytest.mark.docker)], indirect=True
+)
+
+
+@pytest.fixture(scope="module", params=["process", OF_DOCKER])
 def yard(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Yard]:
@@ -74,7 +81,6 @@ STARTS = (
     "jobs.claimed",
     "jobs.placed",
     "jobs.before_start",
-    "jobs.container_created",
     "jobs.started",
     "jobs.before_recorded",
 )
@@ -83,8 +89,17 @@ STARTS = (
 @pytest.mark.covers("S1.13")
 @pytest.mark.parametrize("point", STARTS)
 def test_a_runner_killed_around_a_start_starts_the_run_exactly_once(yard: Yard, point: str) -> None:
-    if point in CONTAINER_POINTS and not yard.image:
-        pytest.skip("a process is not made before it is started")
+    starts_once(yard, point)
+
+
+@in_docker
+@pytest.mark.covers("S1.13")
+@pytest.mark.parametrize("point", sorted(CONTAINER_POINTS))
+def test_a_runner_killed_over_a_container_starts_it_exactly_once(yard: Yard, point: str) -> None:
+    starts_once(yard, point)
+
+
+def starts_once(yard: Yard, point: str) -> None:
     yard.start_runner(failpoints=f"{point}=kill@1")
     if point == "jobs.placed":
         # It looks for waiting runs when there are none, too.

@@ -15,6 +15,7 @@ from apps.jobs.states import RunState
 from apps.queuestats.admin import runs
 from apps.queuestats.models import FailedRequest
 from tests.access.factories import make_superuser, make_user
+from tests.confirming import confirm, press
 from tests.jobs.factories import make_job, make_project, make_run
 from tests.queuestats.factories import report
 
@@ -80,12 +81,12 @@ def test_the_stop_button_stops_one_run_and_the_trail_says_so() -> None:
     assert stop in client.get(LIST).content.decode()
     assert stop in client.get(f"{LIST}{run.pk}/change/").content.decode()
     assert client.get(stop).status_code == 405
-    assert client.post(stop).headers["Location"] == f"/runs/{run.pk}"
+    assert confirm(client, stop).headers["Location"] == f"/runs/{run.pk}"
     run.refresh_from_db()
     assert run.state == RunState.STOPPING
     assert AuditRecord.objects.filter(action="jobs.stop_run").count() == 1
     assert stop not in client.get(LIST).content.decode()
-    assert said(client.post(stop)) == [f"Run {run.pk} is already stopping."]
+    assert said(confirm(client, stop)) == [f"Run {run.pk} is already stopping."]
 
 
 def test_a_viewer_cannot_stop_and_a_stranger_sees_nothing() -> None:
@@ -107,7 +108,7 @@ def test_stopping_several_reports_counts_and_reasons() -> None:
     ended = make_run(job=job, state=RunState.EXITED)
     client = logged_in(make_user(roles={project: Role.OPERATOR}))
     chosen = {"_selected_action": [run.pk for run in (*runs, ended)]}
-    response = client.post(LIST, chosen | {"action": "stop_selected"})
+    response = confirm(client, LIST, chosen | {"action": "stop_selected"})
     assert sorted(said(response)) == ["2 runs are stopping.", f"Run {ended.pk} has already ended."]
 
 
@@ -129,7 +130,7 @@ def test_bulk_actions_count_what_they_did_and_say_what_refused(
     theirs = make_run(state=state)
     client = logged_in(make_user(roles={project: Role.OPERATOR, theirs.job.project: Role.VIEWER}))
     chosen = {"_selected_action": [able.pk, ended.pk, theirs.pk], "action": f"{action}_selected"}
-    texts = said(client.post(LIST, chosen))
+    texts = said(press(client, LIST, chosen))
     assert said_of_one in texts
     assert f"Run {ended.pk} has already ended." in texts
     assert any("your role in" in text for text in texts)
@@ -157,7 +158,7 @@ def test_every_button_is_for_operators_and_by_post(action: str) -> None:
     assert viewer.post(address).status_code == 403
     operator = logged_in(make_user(roles={run.job.project: Role.OPERATOR}))
     assert operator.get(address).status_code == 405
-    assert operator.post(address).headers["Location"] == f"/runs/{run.pk}"
+    assert press(operator, address).headers["Location"] == f"/runs/{run.pk}"
 
 
 @pytest.mark.covers("S3.20")
@@ -255,7 +256,7 @@ def test_reasons_are_searched_among_the_newest(
     monkeypatch: pytest.MonkeyPatch, django_assert_max_num_queries: Any
 ) -> None:
     job = make_job(name="others")
-    old = make_run(job=job, state=RunState.FAILED, reason="no room on the disk")
+    old = make_run(job=job, state=RunState.LOST, reason="no room on the disk")
     new = make_run(job=job, state=RunState.LOST, reason="The DISK is gone")
     make_run(job=job, state=RunState.EXITED)
     client = logged_in(make_superuser())

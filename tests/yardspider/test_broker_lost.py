@@ -62,7 +62,12 @@ class MovedFolder:
         self.moved.rename(self.folder)
 
 
-@pytest.fixture(params=["sqlite", pytest.param("rabbitmq", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        pytest.param("sqlite", marks=pytest.mark.twin),
+        pytest.param("rabbitmq", marks=pytest.mark.services),
+    ]
+)
 def outage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outage]:
     if request.param == "sqlite":
         yield MovedFolder(tmp_path)

@@ -29,6 +29,7 @@ from apps.alerts.states import (
 from apps.projects.models import Project
 from tests.access.factories import make_project, make_superuser, make_user
 from tests.alerts.factories import NOW, make_channel, make_incident, make_notice
+from tests.confirming import fields_of
 
 pytestmark = pytest.mark.django_db
 LIST = "/admin/alerts/incident/"
@@ -271,9 +272,10 @@ def test_a_test_is_sent_and_its_answer_shown(project: Project) -> None:
     buttons = html_of(editor.get(f"{CHANNELS}{channel.pk}/change/"))
     found = re.search(r'href="([^"]*/test[^"]*)"', buttons)
     assert found is not None
-    assert "Its receivers get a message" in text_of(editor.get(found[1]))
+    asked = editor.get(found[1])
+    assert "Its receivers get a message" in text_of(asked)
     assert not Notice.objects.exists()
-    text = text_of(editor.post(found[1], follow=True))
+    text = text_of(editor.post(found[1], fields_of(asked), follow=True))
     assert "on its way" in text
     notice = Notice.objects.get()
     assert notice.kind == NoticeKind.TEST

@@ -23,6 +23,7 @@ from tests.access.factories import make_project, make_superuser
 from tests.alerts.admin.test_pages import login, person, text_of
 from tests.alerts.factories import NOW, make_channel, make_incident
 from tests.alerts.rig import use_rules
+from tests.confirming import confirm
 from tests.jobs.factories import make_job, make_run
 
 pytestmark = pytest.mark.django_db
@@ -196,7 +197,7 @@ def test_a_built_in_rule_is_changed_for_the_platform() -> None:
     assert data["rules"][0]["name"] == "daemon silent"
     assert data["rules"][0]["enabled"] is False
     assert "event" not in data["rules"][0]
-    answer = root.post(f"{LIST}remove", {"rule": "platform|daemon silent"}, follow=True)
+    answer = confirm(root, f"{LIST}remove", {"rule": "platform|daemon silent"}, follow=True)
     assert "is gone" in text_of(answer)
     assert active_data(None)[0] == {"rules": []}
 

@@ -87,7 +87,10 @@ class Alone(Place):
         return super().environment(**(mine | extra))
 
 
-BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.services)]
+BOTH = [
+    pytest.param("sqlite", marks=pytest.mark.twin),
+    pytest.param("postgresql", marks=pytest.mark.services),
+]
 SAMPLED = """
 from apps.queuestats.models import Sample
 rows = Sample.objects.filter(step=1, series__name="monitor.sampled").order_by("second")

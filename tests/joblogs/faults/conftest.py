@@ -15,7 +15,7 @@ from tests.joblogs.faults.yard import MOST_OF_A_RUN, Yard
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 
 KINDS = [
-    "embedded",
+    pytest.param("embedded", marks=pytest.mark.twin),
     pytest.param("services", marks=pytest.mark.services),
     pytest.param("elastic", marks=elastic_server.WANTED),
 ]

@@ -69,9 +69,10 @@ def test_a_rebalance_is_previewed_begun_watched_and_ended(
     assert sum(line["would_move"] for line in found["lines"]) == found["would_move"] > 20
     refused = caller.post(address)
     assert (refused.status_code, refused.json()["code"]) == (403, "role_required")
-    begun = editor.post(address)
+    begun = editor.post(address, Idempotency_Key="k1")
     assert begun.status_code == 202
     row = begun.json()
+    assert editor.post(address, Idempotency_Key="k1").json() == row
     assert (row["state"], row["total"], row["project"]) == ("running", None, project.pk)
     assert editor.post(address).json()["code"] == "rebalance_running"
     work_on_rebalance(row["id"])

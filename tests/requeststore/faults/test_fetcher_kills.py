@@ -49,7 +49,7 @@ BIZZES: dict[str, dict[str, Any]] = {
 LATER_SECONDS = 700
 
 
-@pytest.fixture(params=["embedded", "postgresql"])
+@pytest.fixture(params=[pytest.param("embedded", marks=pytest.mark.twin), "postgresql"])
 def plant(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Plant, OwnRedis, str]]:
     """With a Redis of its own for the queues; everything else is embedded, or in PostgreSQL."""
     with ExitStack() as stack:

@@ -63,6 +63,8 @@ WINDOWS = [
     ("requests.after_insert", ["submit"], ["keep", "process", "close"]),
     ("requests.after_push", ["submit"], ["submit", "keep", "process", "close"]),
     ("requests.in_close", ["submit", "process", "close"], ["close"]),
+    ("requests.after_give_back", ["submit", "give back"], ["late", "process", "close"]),
+    ("requests.in_fold", ["submit", "process", "close", "fold"], ["fold"]),
 ]
 MORE = [
     ("requests.after_insert", ["submit"], ["submit", "process", "close"]),

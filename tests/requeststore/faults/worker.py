@@ -18,6 +18,8 @@ from apps.requeststore.queues.base import RequestQueue
 
 NUMBER = 60
 TTL = 3600
+# Days later every slice is part of a day.
+FOLDED_SECONDS = 5 * 24 * 3600
 
 
 def main(path: Path, verbs: list[str]) -> None:
@@ -28,7 +30,7 @@ def main(path: Path, verbs: list[str]) -> None:
     from apps.requeststore.models import ClosedSlice, ShardReport
     from apps.requeststore.services.upkeep import Upkeep
     from apps.requeststore.services.yard import Yard
-    from apps.requeststore.stores.base import Finish
+    from apps.requeststore.stores.base import Finish, GiveBack
     from tests.requeststore.factories import make_bizzes, pages
     from yardkit import failpoints
 
@@ -56,6 +58,15 @@ def main(path: Path, verbs: list[str]) -> None:
             # Whoever had taken some has had them too long.
             at = kept["now"] + 400_000
             Upkeep(yard).round(at)
+        elif verb == "give back":
+            # Taken by one that can do nothing with them now.
+            now = kept["now"] + 20_000
+            taken = yard.queue(bound).take(NUMBER, timeout=0.2)
+            takes = yard.take(bound, taken, owner=yard.name, now=now)
+            requests = [each.request for each in takes if each.request is not None]
+            back = [(one, GiveBack(one.id, one.tries, "busy", now + 5000)) for one in requests]
+            yard.give_back(bound, back, owner=yard.name, now=now)
+            yard.queue(bound).settle(taken)
         elif verb == "process":
             # Two thirds of them; the others expire.
             while taken := yard.queue(bound).take(100, timeout=0.2):
@@ -68,6 +79,8 @@ def main(path: Path, verbs: list[str]) -> None:
         elif verb == "close":
             for later in (61, 1300, 3700, 7500):
                 Upkeep(yard).round(kept["now"] + (TTL + later) * 1000)
+        elif verb == "fold":
+            Upkeep(yard).round(kept["now"] + FOLDED_SECONDS * 1000)
     books = Counter[str]()
     for live in ShardReport.objects.all():
         books.update(live.by_flag)

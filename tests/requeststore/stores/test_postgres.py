@@ -284,7 +284,7 @@ def filled(open_postgres: Opened) -> PostgresNode:
     node = open_postgres()
     assert isinstance(node, PostgresNode)
     node.ensure(SHARD, delete_after_seconds=60)
-    with node._pool._pool().connection() as connection:
+    with node._pool._pool.open().connection() as connection:
         connection.execute(f"ALTER TABLE {TABLE} SET (autovacuum_enabled = off)")
     store(node, *range(4000))
     node.queued(SHARD, list(range(0, 4000, 2)), by="web", now=NOW)
@@ -295,7 +295,7 @@ def filled(open_postgres: Opened) -> PostgresNode:
 
 def _found_by(node: PostgresNode, name: str) -> tuple[set[str], set[str]]:
     """The indexes of a plan, and the kinds of looks at the table itself."""
-    with node._pool._pool().connection() as connection, connection.cursor() as cursor:
+    with node._pool._pool.open().connection() as connection, connection.cursor() as cursor:
         plan = _plan(cursor, name)
     kinds = {each["Node Type"] for each in plan if each.get("Relation Name") == SHARD.collection}
     return {each["Index Name"] for each in plan if "Index Name" in each}, kinds
@@ -306,7 +306,7 @@ def test_statements_find_their_rows_by_the_right_index(
     filled: PostgresNode, analyzed: bool
 ) -> None:
     if analyzed:
-        with filled._pool._pool().connection() as connection:
+        with filled._pool._pool.open().connection() as connection:
             connection.execute(f"ANALYZE {TABLE}")
     for name, wanted in PLANS.items():
         indexes, kinds = _found_by(filled, name)

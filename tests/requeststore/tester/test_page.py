@@ -22,6 +22,7 @@ from apps.requeststore.models import SamplePage
 from apps.requeststore.services.rule_tests import write_definition
 from apps.requeststore.services.yard import shared_yard
 from tests.access.factories import enter, make_project, make_superuser, make_user
+from tests.confirming import confirm
 from tests.e2e.chromium import keep, launched, watch
 from tests.requeststore.tester.shop import RULE, make_sample, shop
 
@@ -111,7 +112,7 @@ def test_a_page_is_pasted_or_uploaded_and_kept_by_editors_alone(project: Project
     assert "茶" in html
     assert kept.url == url
     posted(person(project), asked(project, drop=str(kept.pk)), 403)
-    posted(editor, asked(project, drop=str(kept.pk)), 302)
+    assert confirm(editor, reverse(VIEW), asked(project, drop=str(kept.pk))).status_code == 302
     assert not SamplePage.objects.exists()
 
 

@@ -102,8 +102,9 @@ def test_an_editor_keeps_lists_and_deletes_pages(project: Project, sample: Sampl
         "rule": "list",
         "page": {"url": "https://a.cn/x", "body": "<p>中文</p>"},
     }
-    made = editor.post("sample-pages", body)
+    made = editor.post("sample-pages", body, Idempotency_Key="k1")
     assert made.status_code == 201, made.content
+    assert editor.post("sample-pages", body, Idempotency_Key="k1").json() == made.json()
     assert made.json()["bytes"] == len("<p>中文</p>".encode())
     listed = editor.get(f"sample-pages?project={project.pk}&biz=news").json()["results"]
     assert [(each["id"], each["url"]) for each in listed] == [

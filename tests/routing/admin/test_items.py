@@ -23,6 +23,7 @@ from apps.routing.queries import Entry
 from apps.routing.services import claim_parked
 from apps.routing.states import ItemState
 from tests.access.factories import enter, make_project, make_superuser
+from tests.confirming import confirm, press
 from tests.routing.admin.pages import address, html_of, person, text_of
 from tests.routing.factories import NOW, arrive, later, moved, row_of
 
@@ -47,7 +48,7 @@ def page_of(entry: Entry) -> str:
 
 def post(client: Client, name: str, entry: Entry | None = None, **data: Any) -> Any:
     where = reverse(f"admin:{name}", args=[] if entry is None else [entry.id])
-    return client.post(where, data)
+    return press(client, where, data)
 
 
 def failed(project: Project, **fields: Any) -> Entry:
@@ -227,8 +228,8 @@ def test_an_operator_cancels_an_item(project: Project) -> None:
     assert row_of(entry).state == ItemState.CANCELLED
     assert row_of(entry).detail == "not needed"
     assert AuditRecord.objects.filter(action="routing.cancel_item").count() == 1
-    again = client.post(
-        reverse("admin:routing_item_cancel", args=[entry.id]), follow=True
+    again = confirm(
+        client, reverse("admin:routing_item_cancel", args=[entry.id]), follow=True
     ).content.decode()
     assert "The item has already ended." in again
 

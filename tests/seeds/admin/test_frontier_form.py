@@ -14,6 +14,7 @@ from apps.seeds.admin.moments import lasting, next_segment
 from apps.seeds.engine.segments import segment_resolver, time_zone
 from apps.seeds.models import Frontier
 from tests.access.factories import make_project
+from tests.confirming import confirm
 from tests.seeds.admin.shown import address, crawl, html_of, person, said, text_of
 from tests.seeds.services.desk import Desk
 from yardkit.protocol import SeedOutcome
@@ -138,8 +139,8 @@ def test_one_with_seeds_stays(how: str, project: Project, frontier: Frontier, de
     if how == "page":
         answer = client.post(address("delete", frontier), {"post": "yes"})
     else:
-        body = {"action": "delete_selected", "_selected_action": frontier.pk, "post": "yes"}
-        answer = client.post(address("changelist"), body)
+        body = {"action": "delete_selected", "_selected_action": frontier.pk}
+        answer = confirm(client, address("changelist"), body)
     assert "This frontier still has seeds; wipe it first." in said(answer)
     assert Frontier.objects.exists()
 

@@ -11,6 +11,7 @@ from apps.access.states import Role
 from apps.projects.models import Project
 from apps.seeds.models import Frontier
 from apps.seeds.services import show_segments
+from tests.confirming import confirm, press
 from tests.seeds.admin.shown import DAY, address, crawl, html_of, person, said, text_of, today
 from tests.seeds.services.desk import Desk
 from yardkit.protocol import SeedOutcome
@@ -148,7 +149,7 @@ def test_who_has_leased_it_is_shown_and_it_stays_his(
     assert "/forget" not in html
     body = {"segment": today(), "key": "https://host/a"}
     client = person(project, Role.OPERATOR)
-    assert "The seed is leased" in said(client.post(address("forget", frontier), body))
+    assert "The seed is leased" in said(confirm(client, address("forget", frontier), body))
     answer = client.post(address("reopen", frontier), body)
     assert "Only a seed that has ended can be opened again." in said(answer)
 
@@ -163,7 +164,7 @@ def test_an_ended_seed_is_opened_again_or_forgotten(
     body = {"segment": today(), "key": "https://host/a"}
     client = person(project, Role.OPERATOR)
     told = {"reopen": "It is crawled again.", "forget": "its key is new again"}[verb]
-    assert told in said(client.post(address(verb, frontier), body))
+    assert told in said(press(client, address(verb, frontier), body))
     text = text_of(ask(project, frontier, "https://host/a"))
     assert ("pending, not tried yet" if verb == "reopen" else "It would be new.") in text
     entry = AuditRecord.objects.get(action=f"seeds.{verb}")
@@ -184,7 +185,7 @@ def test_a_segment_that_is_none_is_not_found(
 
 def test_an_unknown_seed_is_said(project: Project, frontier: Frontier, desk: Desk) -> None:
     body = {"segment": today() - DAY, "key": "https://host/\x00"}
-    answer = person(project, Role.OPERATOR).post(address("forget", frontier), body)
+    answer = confirm(person(project, Role.OPERATOR), address("forget", frontier), body)
     assert "There is no such seed any more." in said(answer)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from apps.seeds.engine.limits import MAX_BODY_BYTES, MAX_IMPORT_BYTES
-from crawlyard.body_limit import _limit_of
+from crawlyard.body_limit import MOST_ELSEWHERE, _limit_of
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ from crawlyard.body_limit import _limit_of
         ("/api/v1/frontiers/7/finish/", MAX_BODY_BYTES),
         ("/api/v1/frontiers/7/import", MAX_IMPORT_BYTES),
         ("/api/v1/frontiers/7/import/", MAX_IMPORT_BYTES),
-        ("/api/v1/frontiers/7", None),
+        ("/api/v1/frontiers/7", MOST_ELSEWHERE),
     ],
 )
-def test_each_path_has_its_limit(path: str, limit: int | None) -> None:
+def test_each_path_has_its_limit(path: str, limit: int) -> None:
     assert _limit_of(path) == limit

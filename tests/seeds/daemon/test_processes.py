@@ -72,7 +72,12 @@ class Yard:
             done += keys(lease)
 
 
-@pytest.fixture(params=["embedded", pytest.param("services", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        pytest.param("embedded", marks=pytest.mark.twin),
+        pytest.param("services", marks=pytest.mark.services),
+    ]
+)
 def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
     environment = {"BROKER_URL": f"sqlite:///{tmp_path / 'broker.sqlite3'}", "SECRET_KEY": SECRET}
     if request.param == "services":

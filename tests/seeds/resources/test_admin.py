@@ -19,6 +19,7 @@ from apps.seeds.engine.resource_files import opened
 from apps.seeds.models import Resource, ResourcePool
 from apps.seeds.states import ResourceState
 from tests.access.factories import enter, make_project, make_user, page
+from tests.confirming import confirm, press
 from tests.seeds.resources.factories import PASSWORD, make_pool, make_resource
 
 pytestmark = pytest.mark.django_db
@@ -143,10 +144,10 @@ def test_buttons_ask_first_and_bulk_actions_count(
     address = page(Resource, verb, one.pk)
     assert operator.get(address).status_code == 200
     assert Resource.objects.get(pk=one.pk).state == before
-    assert operator.post(address).status_code == 302
+    assert confirm(operator, address).status_code == 302
     assert Resource.objects.get(pk=one.pk).state == after
     ticked = {"action": f"{verb}_selected", ACTION_CHECKBOX_NAME: [one.pk, two.pk]}
-    done = operator.post(page(Resource, "changelist"), ticked)
+    done = press(operator, page(Resource, "changelist"), ticked)
     assert Resource.objects.get(pk=two.pk).state == after
     expected = ["1 resource done.", "1 resource was left alone: its state does not fit."]
     assert said(done)[-2:] == expected if verb != "reset" else said(done)[-1] == "2 resources done."

@@ -21,7 +21,8 @@ from tests.seeds.services.test_granularity import MONDAY
 
 MOVER = "tests.seeds.services.mover"
 # In each round the worker dies a little later; what it has done is done once more.
-POINTS = ("claimed", "slice@1", "slice@2", "slice@3", "slice@5", "slice@8", "slice@13")
+SLICE = "seeds.operation.slice=kill"
+POINTS = ("seeds.operation.claimed=kill", *(f"{SLICE}@{hit}" for hit in (1, 2, 3, 5, 8, 13)))
 
 
 def run(
@@ -70,9 +71,7 @@ def test_a_move_whose_workers_are_killed_ends_exactly(
     begun = run(data, settings.BROKER_URL, "begin")
     assert begun.returncode == 0, begun.stderr
     for point in POINTS:
-        name, _at, hit = point.partition("@")
-        where = f"seeds.operation.{name}=kill" + (f"@{hit}" if hit else "")
-        killed = run(data, settings.BROKER_URL, "work", where)
+        killed = run(data, settings.BROKER_URL, "work", point)
         assert killed.returncode == -9, killed.stderr
         now = json.loads(run(data, settings.BROKER_URL, "show").stdout)
         assert now["state"] == "running", now

@@ -1,0 +1,39 @@
+"""A router before a backlog that it cannot finish: its memory stays flat, every item is counted."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+
+from tests.routing.faults.yard import FULL, Yard
+
+pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(1200)]
+
+BACKLOG = 1_000_000 if FULL else 10_000
+STEP = 10_000
+# So much it routes before it is stopped in the middle of it.
+FIRST, SECOND = (5_000, 30_000) if FULL else (1_000, 4_000)
+# What allocators keep; a hundredth of what the backlog takes as objects.
+MOST_GROWTH_MB = 60.0
+
+
+def test_the_memory_of_a_router_does_not_grow_with_its_backlog(yard: Yard) -> None:
+    traffic = yard.project()
+    for start in range(0, BACKLOG, STEP):
+        traffic.publish(range(start, start + STEP))
+    assert yard.broker.depth(traffic.queue).ready == BACKLOG
+    name = traffic.start()
+    process = psutil.Process(yard.daemons.processes[name].pid)
+    sizes = []
+    for wanted in (FIRST, SECOND):
+        yard.until(lambda wanted=wanted: traffic.count() > wanted, f"{wanted} items are routed")  # type: ignore[misc]  # bound now
+        sizes.append(process.memory_info().rss / 2**20)
+    grown = sizes[1] - sizes[0]
+    print(f"{BACKLOG} items wait: {sizes[0]:.0f} MB, then {grown:+.1f} MB")
+    assert grown < MOST_GROWTH_MB
+    traffic.stop(name)
+    # What it had not done is where it was: each item is in the books or in the queue.
+    books = traffic.books()
+    assert books["holds"], books
+    assert books["received"] + yard.broker.depth(traffic.queue).ready == BACKLOG
+    yard.broker.delete(traffic.queue)
