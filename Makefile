@@ -95,8 +95,9 @@ image: $(VENV)/.installed ## The image of every process: make image BASE_IMAGE=p
 
 # --- check ---------------------------------------------------------------------------------
 
-# All of them are shared by processes, file by file; see tests/plugins/groups.py.
-PROCESSES ?= 2
+# All of them are shared by processes, file by file; see tests/plugins/groups.py. One more than a
+# small machine has cores: what waits for servers, timers and browsers leaves one idle.
+PROCESSES ?= 3
 SHARED    := -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 .PHONY: test
 test: $(VENV)/.installed-test ## Run the tests: make test ARGS="tests/jobs -x"
@@ -113,11 +114,23 @@ test-elasticsearch: $(VENV)/.installed-test ## The tests of logs in Elasticsearc
 
 .PHONY: test-api
 test-api: $(VENV)/.installed-test ## More than 20,000 REST calls made up from the schema, as each role: ARGS="-k viewer-"
-	@CRAWLYARD_API_CALLS=full $(BIN)/python -m pytest tests/rest $(ARGS)
+	@CRAWLYARD_FUZZ=full $(BIN)/python -m pytest tests/rest $(ARGS)
 
 .PHONY: test-faults
 test-faults: $(VENV)/.installed-test ## The tests of faults at their full size: 10,000 items, outages of 30 s
 	@CRAWLYARD_FAULTS=full $(BIN)/python -m pytest -m fault $(ARGS)
+
+.PHONY: test-fuzz
+test-fuzz: $(VENV)/.installed-test ## Made-up values and properties at their full size: ten times what `make test` tries
+	@CRAWLYARD_FUZZ=full $(BIN)/python -m pytest -m fuzz $(ARGS)
+
+.PHONY: test-long
+test-long: $(VENV)/.installed-test ## Long tests that `make test` leaves to shorter ones
+	@CRAWLYARD_LONG=full $(BIN)/python -m pytest -m long $(ARGS)
+
+.PHONY: test-all
+test-all: $(VENV)/.installed-test ## All tests at their full size, hours: what `make test` tries in part or leaves out as well
+	@CRAWLYARD_FAULTS=full CRAWLYARD_FUZZ=full CRAWLYARD_LONG=full $(BIN)/python -m pytest $(or $(ARGS),$(SHARED))
 
 .PHONY: lint
 lint: $(VENV)/.installed-test $(VENV)/.installed-lint lint-code lint-types lint-imports ## ruff, mypy, import order

@@ -19,6 +19,7 @@ pytest_plugins = [
     "tests.plugins.groups",
     "tests.plugins.migrated",
     "tests.plugins.stores",
+    "tests.plugins.trail",
     "tests.plugins.request_store",
     "tests.plugins.browsing",
     "tests.plugins.log_store",

@@ -116,6 +116,10 @@ def test_what_failed_is_found_again(project: Project) -> None:
     assert "sched" not in said
     assert "FAILED test_b.py::test_b_quick[a@b] - " in said
     assert "FAILED test_e.py::test_e_docker - " in said
+    named = said.partition("slowest files")[2]
+    assert all(f"s  {name}.py" in named for name in FILES)
+    assert "processes: gw0 " in named
+    assert ", gw1 " in named
     project.run("--last-failed", "--last-failed-no-failures", "none")
     assert {test for _process, test in project.ran()} == {"test_b_quick[a@b]", "test_e_docker"}
 

@@ -14,7 +14,7 @@ import redis
 
 from apps.projects.models import Project
 from tests.again import run_again
-from tests.plugins import needs, stores
+from tests.plugins import migrated, needs, stores
 from tools.coverage_doc import load_reasons, marks_by_id, render
 from tools.requirement_marks import ROOT, Mark, MarkError, requirement_ids, scan
 
@@ -75,18 +75,93 @@ def test_it(store): pass
         ({}, "2 passed"),
         ({"CRAWLYARD_REQUIRE": "docker,services"}, "1 passed, 1 skipped"),
         ({"CRAWLYARD_REQUIRE": "services", "CRAWLYARD_FAULTS": "full"}, "2 passed"),
-        ({"CRAWLYARD_TEST_DEADLINE": "5"}, "2 skipped"),
-        ({"CRAWLYARD_TEST_DEADLINE": "9999999999"}, "2 passed"),
     ],
-    ids=["anywhere", "servers", "full", "too late", "in time"],
+    ids=["anywhere", "servers", "full"],
 )
-def test_twins_and_what_comes_too_late_are_skipped(
+def test_twins_are_skipped_where_the_others_are_sure_to_run(
     tmp_path: Path, environment: dict[str, str], passed: str
 ) -> None:
     result = run_pytest(tmp_path, TWINS, **environment)
     assert result.returncode == pytest.ExitCode.OK
     # The mark is not known to the small project, which warns of it.
     assert f" {passed}, 1 warning in " in result.stdout
+
+
+LATE = """
+import pytest
+@pytest.mark.fault
+def test_slow(): pass
+def test_quick(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("deadline", "passed"), [("5", "1 passed, 1 skipped"), ("9999999999", "2 passed")]
+)
+def test_slow_ones_that_come_too_late_are_skipped(
+    tmp_path: Path, deadline: str, passed: str
+) -> None:
+    result = run_pytest(tmp_path, LATE, CRAWLYARD_TEST_DEADLINE=deadline)
+    assert result.returncode == pytest.ExitCode.OK
+    assert f" {passed}, 1 warning in " in result.stdout
+
+
+LONG = """
+import pytest
+@pytest.mark.long("test_short")
+def test_long(): pass
+def test_short(): pass
+"""
+
+
+def test_long_ones_are_left_out_and_say_what_stands_in_for_them(tmp_path: Path) -> None:
+    result = run_pytest(tmp_path, LONG)
+    assert " 1 passed, 1 skipped, 1 warning in " in result.stdout
+    assert "make test-long; in short: test_short" in result.stdout
+    result = run_pytest(tmp_path, LONG, CRAWLYARD_LONG="full")
+    assert " 2 passed, 1 warning in " in result.stdout
+
+
+def test_long_ones_that_break_something_are_among_the_faults(tmp_path: Path) -> None:
+    fault = LONG.replace("@pytest.mark.long", "@pytest.mark.fault\n@pytest.mark.long")
+    result = run_pytest(tmp_path, fault)
+    assert " 1 passed, 1 skipped, 2 warnings in " in result.stdout
+    assert "make test-faults; in short: test_short" in result.stdout
+    for name in ("CRAWLYARD_FAULTS", "CRAWLYARD_LONG"):
+        result = run_pytest(tmp_path, fault, **{name: "full"})
+        assert " 2 passed, 2 warnings in " in result.stdout
+
+
+def test_a_long_one_must_say_what_stands_in_for_it(tmp_path: Path) -> None:
+    result = run_pytest(tmp_path, LONG.replace('"test_short"', ""))
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "test_long: long() names what proves the same in short" in result.stderr
+
+
+PARTS = """
+from tests.plugins.sparing import examples, part
+def test_it():
+    turns = [list(part(range(25), turn)) for turn in range(20)]
+    assert turns[3] == turns[13] == [3, 13, 23]
+    assert sorted(sum(turns[:10], [])) == list(range(25))
+    assert [list(part("abc", turn)) for turn in range(4)] == [["a"], ["b"], ["c"], ["a"]]
+    assert examples(300) == 30
+"""
+
+
+def test_a_tenth_is_tried_and_all_in_a_full_run(tmp_path: Path) -> None:
+    assert " 1 passed in " in run_pytest(tmp_path, PARTS).stdout
+    full = run_pytest(
+        tmp_path,
+        """
+from tests.plugins.sparing import examples, part
+def test_it():
+    assert list(part(range(25), 3)) == list(range(25))
+    assert examples(300) == 300
+""",
+        CRAWLYARD_FUZZ="full",
+    )
+    assert " 1 passed in " in full.stdout
 
 
 def test_empty_covers_mark_is_refused(tmp_path: Path) -> None:
@@ -190,6 +265,21 @@ def test_what_migrations_made_outlives_a_test_that_empties_tables(turn: str) -> 
     assert [(each.slug, each.name) for each in Project.objects.all()] == [("default", "Default")]
     Project.objects.update(name=f"Changed by the {turn}")
     Project.objects.create(slug="other", name="Other")
+
+
+def test_what_is_kept_of_migrations_is_of_these_sources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrated, "ROOT", tmp_path)
+    (tmp_path / "requirements.txt").write_text("django==5\n", encoding="utf-8")
+    (tmp_path / "apps").mkdir()
+    seen = [migrated.state_of_sources()]
+    for name, text in [("a.py", "A = 1"), ("a.py", "A = 2"), ("b.py", "A = 2")]:
+        (tmp_path / "apps" / name).write_text(text, encoding="utf-8")
+        seen.append(migrated.state_of_sources())
+    assert len(set(seen)) == 4
+    (tmp_path / "apps" / "b.py").unlink()
+    assert migrated.state_of_sources() == seen[2]
 
 
 @pytest.mark.services

@@ -23,6 +23,8 @@ class Daemons:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("CRAWLYARD_")}
         kept.pop("DJANGO_SETTINGS_MODULE", None)
         self.environment = {**kept, "CRAWLYARD_DATA": str(folder / "data"), **environment}
+        # What some of them, by name, have besides or instead.
+        self.own: dict[str, dict[str, str]] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         # Where in its log each process began: the same name may have been started before.
         self._began: dict[str, int] = {}
@@ -60,7 +62,7 @@ class Daemons:
             self._began[name] = log.tell()
             process = subprocess.Popen(
                 [sys.executable, *arguments],
-                env={**self.environment, **environment},
+                env={**self.environment, **self.own.get(name, {}), **environment},
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -88,21 +88,17 @@ class Demo:
         return f"http://127.0.0.1:{self.port}"
 
     def log_in(self, browser: Browser) -> StorageState:
-        """Cookies of the admin, who logs in with the one-time password and has to change it."""
-        found = re.search(r"one-time password (\S+)", self.stderr)
+        """Cookies of the admin, who sets name and password by the link that is shown once."""
+        found = re.search(r"link is good once\): (\S+)", self.stderr)
         assert found is not None
         context = browser.new_context(base_url=self.address)
         page = context.new_page()
-        page.goto("/admin/login/")
+        page.goto(found[1])
         page.locator("#id_username").fill("admin")
-        page.locator("#id_password").fill(found[1])
-        page.locator("#id_password").press("Enter")
-        page.wait_for_url("**/password_change/**")
-        page.locator("#id_old_password").fill(found[1])
-        page.locator("#id_new_password1").fill(NEW_PASSWORD)
-        page.locator("#id_new_password2").fill(NEW_PASSWORD)
-        page.locator("#id_new_password2").press("Enter")
-        page.wait_for_url(lambda url: not url.endswith("/password_change/"))
+        page.locator("#id_password").fill(NEW_PASSWORD)
+        page.locator("#id_again").fill(NEW_PASSWORD)
+        page.locator("#id_again").press("Enter")
+        page.wait_for_url(lambda url: "/welcome/" not in url)
         state = context.storage_state()
         context.close()
         return state

@@ -51,9 +51,10 @@ class RabbitNode:
             ]
         (folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n")
         (folder / "enabled_plugins").write_text("[rabbitmq_management]." if management else "[].")
+        self._name = f"crawlyard{self.port}@localhost"
         self._environment = os.environ | {
             "HOME": str(folder / "home"),
-            "RABBITMQ_NODENAME": f"crawlyard{self.port}@localhost",
+            "RABBITMQ_NODENAME": self._name,
             "RABBITMQ_CONFIG_FILE": str(folder / "rabbitmq.conf"),
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(folder / "enabled_plugins"),
             "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
@@ -114,6 +115,13 @@ class RabbitNode:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         self._stop_names()
+
+    def control(self, *words: str) -> None:
+        """What its operator tells the running node, by rabbitmqctl."""
+        command = [str(Path(SERVER).with_name("rabbitmqctl")), "--node", self._name, *words]
+        subprocess.run(
+            command, env=self._environment, check=True, capture_output=True, timeout=START_SECONDS
+        )
 
     def _stop_names(self) -> None:
         """End the epmd of this node alone; it forgets the node a moment after its end."""

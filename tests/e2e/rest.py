@@ -36,11 +36,12 @@ class Rest:
 
     def __init__(self, address: str, token: str, explain: Callable[[], str]) -> None:
         self.address = address
-        self._token = token
+        # Of every call.
+        self.headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
         self._explain = explain
 
     def call(self, method: str, path: str, body: Any = None, *, status: int = 200) -> Any:
-        headers = {"Authorization": f"Bearer {self._token}", "Accept": "application/json"}
+        headers = dict(self.headers)
         data = None
         if body is not None:
             data = json.dumps(body).encode()

@@ -114,7 +114,11 @@ def links(page: Page, base: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("language", "scheme", "phone"), [("en", "light", False), ("zh-hans", "dark", True)]
+    ("language", "scheme", "phone"),
+    [
+        pytest.param("en", "light", False, marks=pytest.mark.long("the same, dark and in Chinese")),
+        ("zh-hans", "dark", True),
+    ],
 )
 def test_every_page_is_whole(
     installation: Installation,

@@ -163,7 +163,7 @@ def submit(installation: Installation, **item: object) -> str:
         method="POST",
         body=json.dumps(item).encode(),
         headers={
-            "Authorization": f"Bearer {installation.rest._token}",
+            **installation.rest.headers,
             "Content-Type": "application/json",
         },
     )

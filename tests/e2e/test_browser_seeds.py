@@ -107,6 +107,7 @@ def test_seeds_are_added_looked_up_forgotten_dropped_and_moved(
     expect(page.locator("[data-known-state]")).to_contain_text("pending", ignore_case=True)
     keep(page, "seeds-look-up")
     page.get_by_role("button", name="Forget").click()
+    page.locator("#content-main").get_by_role("button", name="Forget").click()
     expect(page.locator("body")).to_contain_text("It is forgotten")
     look_up(page, "https://a.cn/2")
     expect(page.locator("#answer-title")).to_have_text("It would be new.")

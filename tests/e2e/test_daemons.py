@@ -27,7 +27,7 @@ READY = {"agent-1": "serves", "agent-2": "serves"}
 CRAWL = """
 import json, sys, time
 from crawlyard.demo import job as demo
-run = demo.start(job=demo.make_job(url=sys.argv[1], name="single daemons"), username="")
+run = demo.start(job=demo.make_job(url=sys.argv[1], name="single daemons"))
 deadline = time.monotonic() + 90
 while not (end := demo.look(run.pk)).over and time.monotonic() < deadline:
     time.sleep(0.1)
@@ -88,7 +88,7 @@ def test_up_runs_the_box_and_leaves_nothing_behind(tmp_path: Path) -> None:
     try:
         daemons.until_logged("up", "Uvicorn running")
         daemons.until_logged("up", "agent agent-1 (agent-1) registered")
-        assert "One-time password" in daemons.log("up")
+        assert "First administrator" in daemons.log("up")
         status, seconds = daemons.stop("up", signal.SIGINT)
     finally:
         daemons.end()

@@ -127,7 +127,7 @@ def test_the_admin_stays_after_the_run(start: StartDemo) -> None:
         check_books(json.loads(demo.stdout.splitlines()[-1]))
         with urllib.request.urlopen(f"http://127.0.0.1:{demo.port}/admin/login/") as page:
             assert page.status == 200
-        assert "one-time password" in demo.stderr
+        assert "link is good once" in demo.stderr
         assert demo.stop(signal.SIGTERM) < 5.0
     assert demo.orphans() == []
 
@@ -143,7 +143,7 @@ def test_a_second_start_on_the_same_folder_works(start: StartDemo, tmp_path: Pat
                 CRAWLYARD_DEMO_DATA=str(tmp_path / "shared"),
             )
             assert demo.wait() == 0, demo.explain()
-            assert "one-time password" in demo.stderr
+            assert "link is good once" in demo.stderr
     assert demo.report()["run"] == 2
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
+import redis
 
 from tests.e2e.accounts import check_books, check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
+from tests.plugins.stores import REDIS_OWNER_KEY
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing, connect
 from yardkit.protocol import (
@@ -29,6 +32,24 @@ pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(150)]
 def put(broker: Broker, queue: str, message: AnyMessage, ttl_seconds: float | None = None) -> None:
     outgoing = Outgoing(encode(message), key=queue, ttl_seconds=ttl_seconds)
     broker.publish([outgoing]).result(20)
+
+
+# Requests a second.
+HOST_RATE = 30.0
+
+
+@pytest.fixture
+def no_limit(cluster: Cluster) -> Iterator[None]:
+    """Whatever a test has set is gone afterwards."""
+    yield
+    cluster.ask("limit_host", requests_per_second=0)
+
+
+def wipe(server: redis.Redis) -> None:
+    """Everything but the word that this database is lent to us."""
+    lent = server.dump(REDIS_OWNER_KEY)
+    server.flushdb()
+    server.restore(REDIS_OWNER_KEY, 3_600_000, lent)
 
 
 @pytest.mark.covers("S1.46", "S1.31", "S1.32")
@@ -125,4 +146,30 @@ def test_one_of_two_centers_frozen_and_woken_answers_nothing_twice(cluster: Clus
                 lambda: cluster.look(run)["books"]["success"] > before["success"], "pages"
             )
         end = check_complete(cluster, run, site, expected)
+    assert end["books"]["failed"] == 0
+
+
+@pytest.mark.covers("S1.48")
+def test_two_centers_one_killed_and_redis_wiped_together_change_nothing(
+    cluster: Cluster, redis_url: str, no_limit: None
+) -> None:
+    cluster.start_daemon("center-2")
+    cluster.daemons.until_logged("center-2", "is running")
+    cluster.agents(2)
+    # Centers share a host's limit, where it has one, by way of Redis.
+    cluster.ask("limit_host", requests_per_second=HOST_RATE)
+    with CountingSite(tree(250)) as site, redis.Redis.from_url(redis_url) as server:
+        expected = reference(site, delay_seconds=0.05)
+        run = cluster.crawl(site.url)
+        cluster.until(lambda: cluster.look(run)["books"]["success"] > 50, "some pages")
+        # What both know of hosts, and all else that any daemon keeps there.
+        cluster.until(lambda: server.dbsize() > 1, "something to lose")
+        wipe(server)
+        cluster.kill("center")
+        wipe(server)
+        lost_at = time.monotonic()
+        success = cluster.look(run)["books"]["success"]
+        cluster.until(lambda: cluster.look(run)["books"]["success"] > success, "another page")
+        print(f"the next page after {time.monotonic() - lost_at:.1f} s")
+        end = check_complete(cluster, run, site, expected, lost=True)
     assert end["books"]["failed"] == 0

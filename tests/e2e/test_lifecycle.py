@@ -83,6 +83,9 @@ def is_now(page: Page, state: str) -> None:
 
 def press(page: Page, name: str) -> None:
     page.locator("#run .cy-actions").get_by_role("button", name=name, exact=True).click()
+    if name in ("Restart", "Stop"):
+        # The page that asks has one button of this name.
+        page.locator("#content-main").get_by_role("button", name=name, exact=True).click()
 
 
 def fetch(page: Page, run: int) -> dict[str, Any]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
@@ -15,14 +14,14 @@ import pytest
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.docker_installation import (
     TAG,
+    build_by_webhook,
     containers_of,
     docker_installation,
+    make_project,
     push_book_shop,
 )
-from tests.e2e.forge import deliver_github, github_push
 from tests.e2e.installation import Installation
 from tests.e2e.lifecycle import SPEED, Life, is_planned_no_more
-from tests.e2e.rest import Rest
 from tests.plugins.git_server import GitServer, Repository
 
 pytestmark = [
@@ -45,55 +44,6 @@ def installation(
 @pytest.fixture
 def repository(git_server: GitServer, tmp_path: Path) -> Repository:
     return push_book_shop(git_server, tmp_path)
-
-
-def make_project(
-    rest: Rest, repository: Repository, git_server: GitServer, base_image: str
-) -> dict[str, Any]:
-    """Over REST; the password goes in and never comes out."""
-    project: dict[str, Any] = rest.make(
-        "/projects",
-        name="Book shop",
-        slug="book-shop",
-        git_url=repository.url,
-        git_username=git_server.username,
-        git_password=git_server.password,
-        build_arguments={"BASE_IMAGE": base_image},
-        allowed_networks=["127.0.0.0/8"],
-    )
-    assert "git_password" not in project, project
-    assert git_server.password not in str(rest.get(f"/projects/{project['id']}"))
-    found = rest.act(f"/projects/{project['id']}/test-connection")
-    assert (found["count"], found["fitting"]) == (0, 0), found
-    return project
-
-
-def build_by_webhook(
-    rest: Rest, project: dict[str, Any], commit: str
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A signed push of the tag, sent twice: one build, and its image."""
-    assert rest.get(f"/projects/{project['id']}/webhook")["secret"] is None
-    hook = rest.act(f"/projects/{project['id']}/webhook/reveal")
-    address, secret = hook["address"], hook["secret"]
-    assert address == f"{rest.address}/webhooks/{project['slug']}/"
-    payload = github_push(TAG, commit)
-    status, answer = deliver_github(address, "wrong secret", payload, delivery="one")
-    assert (status, rest.rows("/builds")) == (401, []), answer
-    for _again in range(2):
-        status, answer = deliver_github(address, secret, payload, delivery="one")
-        assert status == 202, answer
-    (build,) = rest.rows("/builds", project=project["id"])
-    assert build["tag"] == TAG
-
-    def succeeded() -> dict[str, Any] | None:
-        row: dict[str, Any] = rest.get(f"/builds/{build['id']}")
-        assert row["state"] in ("queued", "running", "succeeded"), (row, rest.explain())
-        return row if row["state"] == "succeeded" else None
-
-    build = rest.until(succeeded, "the build", 300)
-    assert build["commit"] == commit
-    (image,) = rest.rows("/images", project=project["id"])
-    return build, image
 
 
 @pytest.mark.covers("S1.1", "S1.2", "S1.3", "S1.4", "S1.8", "S1.9", "S1.10", "S1.17", "S1.18")

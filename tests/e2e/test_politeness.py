@@ -23,7 +23,7 @@ from apps.agents.hosts.services import create_rule
 from crawlyard.demo import job as demo
 create_rule(actor=None, host="127.0.0.1", requests_per_second={rate}, concurrency={at_once})
 time.sleep(1.5)
-run = demo.start(job=demo.make_job(url={url!r}, name="spared"), username="")
+run = demo.start(job=demo.make_job(url={url!r}, name="spared"))
 deadline = time.monotonic() + 90
 while not (end := demo.look(run.pk)).over and time.monotonic() < deadline:
     time.sleep(0.1)
@@ -90,7 +90,12 @@ class WatchedSite:
         return [at for at, path in self.asked if path != "/robots.txt"]
 
 
-@pytest.fixture(params=["embedded", pytest.param("services", marks=pytest.mark.services)])
+@pytest.fixture(
+    params=[
+        pytest.param("embedded", marks=pytest.mark.twin),
+        pytest.param("services", marks=pytest.mark.services),
+    ]
+)
 def daemons(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Daemons]:
     """Everything by itself, on servers with two centers."""
     environment = {}

@@ -1,7 +1,7 @@
 """A Docker base image made of the Python that runs these tests: no registry is needed for it.
 
 The image holds the interpreter, its standard library, pip, the shared libraries that wheels
-expect, a shell (busybox) and the certificates. User 10001 is there for images built from it.
+expect, a shell (busybox), git and the certificates. User 10001 is there for images built from it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ _SKIPPED = frozenset(
     {"test", "tests", "idlelib", "tkinter", "turtledemo", "lib2to3", "ensurepip", "__pycache__"}
     | {"site-packages", "dist-packages"}
 )
+# Of git what a clone over HTTP needs.
+GIT = Path("/usr/bin/git")
+_GIT_CORE = "/usr/lib/git-core"
 _PASSWD = b"root:x:0:0:root:/root:/bin/sh\nspider:x:10001:10001:spider:/home/spider:/bin/sh\n"
 _GROUP = b"root:x:0:\nspider:x:10001:\n"
 # What a manylinux wheel may use without bringing it along.
@@ -47,7 +50,7 @@ _EXPECTED_LIBRARIES = (
 
 def make_base_image(client: docker.DockerClient) -> str:
     """Import the image unless the engine has it already; returns its name with tag."""
-    mark = hashlib.sha256(f"{sys.version} {sys.base_prefix} {pip.__version__} 1".encode())
+    mark = hashlib.sha256(f"{sys.version} {sys.base_prefix} {pip.__version__} 2".encode())
     name, tag = "crawlyard-test-base", mark.hexdigest()[:12]
     if not client.images.list(name=f"{name}:{tag}"):
         client.api.import_image_from_data(
@@ -89,6 +92,7 @@ def _archive() -> bytes:
         for source in _files(installed):
             image.file(source, f"{packages}/pip/{source.relative_to(installed)}")
         image.shell()
+        image.git()
         image.libraries(prefix)
         image.text("/etc/passwd", _PASSWD)
         image.text("/etc/group", _GROUP)
@@ -120,7 +124,7 @@ class _Image:
         self._seen.add(name)
         real = source.resolve()
         self._archive.add(str(real), arcname=name, recursive=False)
-        if ".so" in real.name or real.name == _VERSION:
+        if ".so" in real.name or real.name == _VERSION or real.name.startswith("git"):
             self._binaries.append(real)
 
     def folder(self, name: str, mode: int = 0o755) -> None:
@@ -148,6 +152,12 @@ class _Image:
         for name in listed:
             if name != "busybox":
                 self.link(f"/bin/{name}", "busybox")
+
+    def git(self) -> None:
+        self.file(GIT, str(GIT))
+        self.link(f"{_GIT_CORE}/git", str(GIT))
+        for name in ("git-remote-http", "git-remote-https"):
+            self.file(Path(_GIT_CORE, name), f"{_GIT_CORE}/{name}")
 
     def libraries(self, prefix: Path) -> None:
         wanted: set[Path] = set()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
@@ -21,13 +22,16 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from tests.plugins.sparing import is_slow
+
 # They clear each other's containers and images away, so one process has them all.
 DOCKER = "docker"
 # Its fixtures, a broker and daemons to break, serve several files.
 CLUSTER, CLUSTER_FIXTURE = "cluster", "own_rabbit"
-_SLOW_MARKS = ("fault", "services", "bench", "kafka")
 
 _folder = pytest.StashKey[Path]()
+# So many of the slowest files are named.
+_NAMED = 25
 
 
 class _Scheduler(LoadScopeScheduling):
@@ -81,6 +85,34 @@ def pytest_collection_modifyitems(
         Path(given).write_text(json.dumps({item.nodeid: _group(item) for item in items}))
 
 
+class _Times:
+    """Seconds by file, with those of fixtures, and by process: who waited for whom."""
+
+    def __init__(self) -> None:
+        self.files: Counter[str] = Counter()
+        self.processes: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        process = getattr(report, "node", None)
+        if process is not None:
+            self.files[report.nodeid.partition("::")[0]] += report.duration
+            self.processes[process.gateway.id] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self.files:
+            terminalreporter.section("slowest files")
+            for file, seconds in self.files.most_common(_NAMED):
+                terminalreporter.line(f"{seconds:7.1f} s  {file}")
+            busy = ", ".join(f"{name} {s:.0f} s" for name, s in sorted(self.processes.items()))
+            terminalreporter.line(f"processes: {busy}")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Time the files of a shared run."""
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Times())
+
+
 def _file(item: pytest.Item) -> str:
     return item.nodeid.partition("::")[0]
 
@@ -107,6 +139,6 @@ def _rank(item: pytest.Item) -> int:
         _has_mark(item, "docker"),
         _uses(item, CLUSTER_FIXTURE),
         _has_mark(item, "browser") or _file(item).startswith("tests/e2e/"),
-        _has_mark(item, *_SLOW_MARKS),
+        is_slow(item),
     )
     return next((rank for rank, fits in enumerate(ranks) if fits), len(ranks))

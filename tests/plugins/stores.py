@@ -17,10 +17,14 @@ import psycopg
 import pytest
 import redis
 from psycopg import sql
+from xdist.workermanage import WorkerController
 
 from tests.plugins import needs
-from tests.plugins.migrated import migrate
+from tests.plugins.migrated import migrate, one_at_a_time
 
+# Set in each process that shares the tests of one run, and in what it starts.
+_RUN = "PYTEST_XDIST_TESTRUNUID"
+_run = pytest.StashKey[str]()
 REDIS_OWNER_KEY = "crawlyard:test:owner"
 
 
@@ -53,15 +57,47 @@ def _create(source: str) -> str:
 
 @cache
 def _migrated_postgres() -> str:
+    """What databases on loan are copies of; processes that share the tests share it."""
+    run = os.environ.get(_RUN)
+    if not run:
+        return _migrate_one()
+    name = _name_in(run)
+    with one_at_a_time():
+        if not _exists(name):
+            _on_postgres("ALTER DATABASE {made} RENAME TO {name}", made=_migrate_one(), name=name)
+    return name
+
+
+def _migrate_one() -> str:
     name = _create("template1")
     with tempfile.TemporaryDirectory() as data:
         migrate(Path(data), DATABASE_URL=_with_path(needs.POSTGRES_URL, name))
     return name
 
 
-def pytest_unconfigure() -> None:
-    """Drop what the databases on loan were copied from."""
-    if _migrated_postgres.cache_info().currsize:
+def _name_in(run: str) -> str:
+    return f"crawlyard_test_{run[:16]}_migrated"
+
+
+def _exists(name: str) -> bool:
+    query = "SELECT 1 FROM pg_database WHERE datname = %s"
+    with contextlib.closing(psycopg.connect(needs.POSTGRES_URL)) as connection:
+        return connection.execute(query, [name]).fetchone() is not None
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: WorkerController) -> None:
+    """Note what the processes of this run are known by."""
+    node.config.stash[_run] = node.workerinput["testrunuid"]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Drop what the databases on loan were copied from, and the virtual hosts."""
+    _vhosts.end()
+    if _run in config.stash:
+        if not needs.postgres_problem():
+            _drop(_name_in(config.stash[_run]))
+    elif _RUN not in os.environ and _migrated_postgres.cache_info().currsize:
         _drop(_migrated_postgres())
 
 
@@ -92,6 +128,52 @@ def postgres_database() -> Iterator[str]:
         yield url
 
 
+class _Vhosts:
+    """Virtual hosts, several made and deleted by one call: each call starts an Erlang machine."""
+
+    AT_ONCE = 8
+
+    def __init__(self) -> None:
+        self._free: list[str] = []
+        self._used: list[str] = []
+        self._has_made = False
+
+    def take(self) -> str:
+        """The name of one; "" where none can be made."""
+        if not self._free:
+            names = [_unique_name() for _ in range(self.AT_ONCE if self._has_made else 1)]
+            user = urlsplit(needs.BROKER_URL).username or "guest"
+            anything = ", ".join(['<<".*">>'] * 3)
+            allowed = f'set_permissions(<<"{user}">>, V, {anything}, {_BY})'
+            make = f"rabbit_vhost:add(V, {_BY}), rabbit_auth_backend_internal:{allowed}"
+            made = f"[begin {make} end || V <- {_binaries(names)}]"
+            if not _rabbitmqctl(f"{made}, {self._gone()}"):
+                return ""
+            self._free, self._used, self._has_made = names, [], True
+        return self._free.pop()
+
+    def give_back(self, name: str) -> None:
+        """It goes when others are made, or in the end."""
+        self._used.append(name)
+
+    def end(self) -> None:
+        """Delete all of them."""
+        self._used += self._free
+        if self._used:
+            _rabbitmqctl(self._gone())
+
+    def _gone(self) -> str:
+        return f"[rabbit_vhost:delete(V, {_BY}) || V <- {_binaries(self._used)}]"
+
+
+_BY = '<<"tests">>'
+_vhosts = _Vhosts()
+
+
+def _binaries(names: list[str]) -> str:
+    return "[" + ", ".join(f'<<"{name}">>' for name in names) + "]"
+
+
 @contextlib.contextmanager
 def lend_rabbit_vhost() -> Iterator[str]:
     """BROKER_URL of an own virtual host, or of the configured one where none can be made.
@@ -99,20 +181,14 @@ def lend_rabbit_vhost() -> Iterator[str]:
     Making one takes `rabbitmqctl`, which only runs beside the server and as its user or root.
     Without it tests share the configured virtual host, so queue names must be unique anyway.
     """
-    if shutil.which("rabbitmqctl") is None:
-        yield needs.BROKER_URL
-        return
-    name = _unique_name()
-    user = urlsplit(needs.BROKER_URL).username or "guest"
-    if not _rabbitmqctl("add_vhost", name):
+    name = _vhosts.take() if shutil.which("rabbitmqctl") else ""
+    if not name:
         yield needs.BROKER_URL
         return
     try:
-        if not _rabbitmqctl("set_permissions", "-p", name, user, ".*", ".*", ".*"):
-            raise RuntimeError(f"rabbitmqctl made {name}, but cannot let {user} use it")
         yield _with_path(needs.BROKER_URL, quote(name, safe=""))
     finally:
-        _rabbitmqctl("delete_vhost", name)
+        _vhosts.give_back(name)
 
 
 @pytest.fixture(scope="session")
@@ -129,8 +205,8 @@ def new_rabbit_vhost() -> Iterator[str]:
         yield url
 
 
-def _rabbitmqctl(*arguments: str) -> bool:
-    command = ["rabbitmqctl", "--quiet", *arguments]
+def _rabbitmqctl(expression: str) -> bool:
+    command = ["rabbitmqctl", "--quiet", "eval", f"{expression}."]
     return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
 
