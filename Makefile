@@ -159,6 +159,10 @@ format: $(VENV)/.installed-lint ## Let ruff mend what it can
 coverage-doc: $(VENV)/.installed ## Write docs/coverage.md from the marks of the tests
 	@$(BIN)/python -m tools.coverage_doc
 
+.PHONY: charts
+charts: $(VENV)/.installed ## Draw the charts of docs/performance.md from docs/figures.toml
+	@$(BIN)/python -m tools.charts
+
 .PHONY: messages
 messages: $(VENV)/.installed ## Collect texts into locale/ (needs gettext) and compile them
 	@$(BIN)/python manage.py makemessages --locale zh_Hans --no-wrap --add-location file --ignore .venv --ignore tests

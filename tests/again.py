@@ -8,11 +8,15 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+import pytest
+
 from tests.plugins.migrated import copy_sqlite
 from tests.runtime.processes import ROOT
 
 # A third of it is enough where nothing else runs.
 AGAIN_SECONDS = 400
+# Of whole files; what many do at once has tests that always run on PostgreSQL.
+WHOLE_FILES = pytest.mark.long("the same on SQLite")
 
 
 def run_again(files: Iterable[Path], database: str, *arguments: str) -> str:

@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand
 
 from apps.jobs.states import MOVES
 from apps.runtime.management.daemon_command import DaemonCommand
-from tools import coverage_doc
+from tools import charts, coverage_doc
 from tools.requirement_marks import ROOT
 from yardkit import protocol, topology
 from yardkit.broker import QueueSpec
@@ -49,6 +49,16 @@ def read(name: str) -> str:
 
 
 # --- coverage -----------------------------------------------------------------------------------
+
+
+def test_charts_are_up_to_date_and_show_figures_of_the_page() -> None:
+    for path, content in charts.charts():
+        assert path.read_text(encoding="utf-8") == content, "run: make charts"
+    page = read("performance.md")
+    for row in charts.figures()["ratio"]:
+        assert f"{row.get('used', row.get('reached')):g}" in page, row
+    for row in charts.figures()["growth"]:
+        assert all(f"{size:,}" in page for size in row["sizes"]), row
 
 
 def test_coverage_document_is_up_to_date() -> None:

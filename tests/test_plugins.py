@@ -96,14 +96,20 @@ def test_quick(): pass
 
 
 @pytest.mark.parametrize(
-    ("deadline", "passed"), [("5", "1 passed, 1 skipped"), ("9999999999", "2 passed")]
+    ("deadline", "end", "said"),
+    [
+        ("5", "", "1 passed, 1 skipped"),
+        ("9999999999", "9999999999", "2 passed"),
+        ("9999999999", "5", "2 skipped"),
+    ],
+    ids=["slow", "in-time", "all"],
 )
-def test_slow_ones_that_come_too_late_are_skipped(
-    tmp_path: Path, deadline: str, passed: str
+def test_those_that_come_too_late_are_skipped(
+    tmp_path: Path, deadline: str, end: str, said: str
 ) -> None:
-    result = run_pytest(tmp_path, LATE, CRAWLYARD_TEST_DEADLINE=deadline)
+    result = run_pytest(tmp_path, LATE, CRAWLYARD_TEST_DEADLINE=deadline, CRAWLYARD_TEST_END=end)
     assert result.returncode == pytest.ExitCode.OK
-    assert f" {passed}, 1 warning in " in result.stdout
+    assert f" {said}, 1 warning in " in result.stdout
 
 
 LONG = """

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import AGAIN_SECONDS, run_again
+from tests.again import AGAIN_SECONDS, WHOLE_FILES, run_again
 
 AGAIN = ("test_nonsense", "test_pagination", "test_idempotency")
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.fuzz
 @pytest.mark.timeout(AGAIN_SECONDS + 20)

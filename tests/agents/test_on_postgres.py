@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import WHOLE_FILES, run_again
 
 AGAIN = ("test_choosing", "test_history", "test_migrations", "test_services", "test_switching")
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_agents_are_kept_on_postgresql_too(postgres_database: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import WHOLE_FILES, run_again
 
 HERE = Path(__file__)
 AGAIN = [
@@ -26,6 +26,7 @@ AGAIN = [
 ]
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.timeout(300)
 @pytest.mark.covers("S4.27")

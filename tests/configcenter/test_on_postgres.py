@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import WHOLE_FILES, run_again
 
 HERE = Path(__file__).parent
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_services_and_followers_on_postgresql(postgres_database: str) -> None:

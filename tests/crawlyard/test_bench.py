@@ -12,6 +12,7 @@ from tests.e2e.daemon_processes import Daemons
 from tests.plugins import needs
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(180)]
+LONG = pytest.mark.long("the benches of routing, router, seeds and requests")
 
 
 @pytest.fixture
@@ -37,6 +38,7 @@ def test_heartbeats_of_living_agents_are_all_seen(bench: Any) -> None:
     assert len(result["growth"]["steps"]) == 1
 
 
+@LONG
 def test_dispatch_counts_every_request_and_what_it_cost(bench: Any) -> None:
     sizes = ("--sizes", "10")
     result = bench("dispatch", *sizes, "--rate", "1000", "--seconds", "3")
@@ -62,6 +64,7 @@ def test_routing_answers_as_its_peer_does(bench: Any) -> None:
     assert [one["items"] for one in result["growth"]["steps"]] == [600]
 
 
+@LONG
 def test_download_tells_what_the_center_adds(bench: Any) -> None:
     result = bench("download", "--pages", "60", "--no-peer")
     ours = result["ours"]
@@ -132,6 +135,7 @@ def test_router_says_what_it_needs(tmp_path: Path) -> None:
     assert "DATABASE_URL must be postgres" in done.stderr
 
 
+@LONG
 def test_a_harvest_is_measured_against_the_time_of_its_requests(bench: Any) -> None:
     # It fails by itself when a record is lost or the API was asked too often.
     result = bench("harvest", "--records", "1500", "--scale", "2")
@@ -144,6 +148,7 @@ def test_a_harvest_is_measured_against_the_time_of_its_requests(bench: Any) -> N
     assert ours["peak_rss_mb"] > 0
 
 
+@LONG
 @pytest.mark.timeout(400)
 def test_lists_are_asked_for_and_their_rows_stay(bench: Any) -> None:
     # It fails by itself when a list is not answered.

@@ -22,6 +22,7 @@ from tests.plugins.stores import lend_postgres_database
 pytestmark = [
     pytest.mark.docker,
     pytest.mark.services,
+    pytest.mark.long("the image with real servers, test_image.py; the file, test_compose.py"),
     pytest.mark.timeout(900),
     pytest.mark.skipif(
         shutil.which("docker-compose") is None,

@@ -13,11 +13,15 @@ from tests.e2e.installation import Installation
 from tests.plugins.browsing import OpenPage
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+WIDTHS = [
+    pytest.param(False, id="wide"),
+    pytest.param(True, id="phone", marks=pytest.mark.long("the same, wide; every page on a phone")),
+]
 
 WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
 
 
-@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
+@pytest.mark.parametrize("phone", WIDTHS)
 def test_the_own_account(
     phone: bool, open_page: OpenPage, accessible: Callable[[Page], list[str]], problems: list[str]
 ) -> None:
@@ -31,7 +35,7 @@ def test_the_own_account(
     assert problems == []
 
 
-@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
+@pytest.mark.parametrize("phone", WIDTHS)
 def test_an_invitation_is_opened_by_its_link(
     phone: bool,
     open_page: OpenPage,
@@ -59,7 +63,7 @@ def test_an_invitation_is_opened_by_its_link(
     assert problems == []
 
 
-@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
+@pytest.mark.parametrize("phone", WIDTHS)
 def test_deleting_many_asks_for_their_number(
     phone: bool,
     open_page: OpenPage,

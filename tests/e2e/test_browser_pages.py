@@ -38,11 +38,12 @@ PAGES = {
     "sources": "/admin/sources/sourcestate/",
     "bizzes": "/admin/requeststore/shardreport/",
 }
-LOOKS: list[tuple[str, Literal["light", "dark"], bool]] = [
+OTHERS = pytest.mark.long("the same in light, and every page in Chinese, dark and on a phone")
+LOOKS = [
     ("en", "light", False),
-    ("zh-hans", "dark", True),
-    ("en", "dark", False),
-    ("zh-hans", "light", True),
+    pytest.param("zh-hans", "dark", True, marks=OTHERS),
+    pytest.param("en", "dark", False, marks=OTHERS),
+    pytest.param("zh-hans", "light", True, marks=OTHERS),
 ]
 
 

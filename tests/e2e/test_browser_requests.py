@@ -102,7 +102,9 @@ def test_requests_are_handed_in_looked_up_and_rebalanced(
     assert installation.tracebacks() == {}
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "scheme", ["light", pytest.param("dark", marks=pytest.mark.long("the same in light"))]
+)
 def test_pages_fit_a_phone_with_long_texts(
     browser: Browser,
     installation: Configured,

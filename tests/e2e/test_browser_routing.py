@@ -291,7 +291,9 @@ def test_the_page_says_that_redis_is_gone(page: Page, installation: Installation
     expect(page.locator('[data-lot="gone"]')).to_contain_text("the target does not answer")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "scheme", ["light", pytest.param("dark", marks=pytest.mark.long("the same in light"))]
+)
 @pytest.mark.parametrize("name", list(PAGES))
 def test_pages_fit_a_phone(
     browser: Browser,

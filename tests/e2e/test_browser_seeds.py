@@ -164,7 +164,9 @@ def test_a_file_goes_in_and_comes_out_again(
     assert problems == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "scheme", ["light", pytest.param("dark", marks=pytest.mark.long("the same in light"))]
+)
 def test_pages_fit_a_phone_with_long_texts(
     browser: Browser,
     installation: Installation,

@@ -150,7 +150,13 @@ def test_a_source_is_configured_looked_at_harvested_and_stopped(
     assert installation.tracebacks() == {}
 
 
-@pytest.mark.parametrize(("language", "scheme"), [("en", "dark"), ("zh-hans", "light")])
+@pytest.mark.parametrize(
+    ("language", "scheme"),
+    [
+        ("en", "dark"),
+        pytest.param("zh-hans", "light", marks=pytest.mark.long("the same in English")),
+    ],
+)
 def test_pages_fit_a_phone(
     browser: Browser,
     installation: Installation,

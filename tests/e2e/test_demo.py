@@ -82,6 +82,7 @@ def test_every_page_is_fetched_once_by_both_agents_and_the_books_balance(
     assert "Traceback" not in demo.log
 
 
+@pytest.mark.long("a site of 401 pages")
 def test_the_bundled_site_without_failures(start: StartDemo) -> None:
     demo = start("--exit", "--json", is_first=True)
     assert demo.wait() == 0, demo.explain()
@@ -107,7 +108,10 @@ def test_an_agent_killed_in_the_middle_costs_no_page(start: StartDemo, engines: 
     assert report["failed"] == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.long("the same by SIGTERM"))],
+)
 def test_a_signal_ends_everything_within_five_seconds(
     start: StartDemo, engines: Engines, number: signal.Signals
 ) -> None:
@@ -120,6 +124,7 @@ def test_a_signal_ends_everything_within_five_seconds(
     assert "Traceback" not in demo.log + demo.stderr, demo.explain()
 
 
+@pytest.mark.long("the same with the page in a browser, tests/e2e/test_browser.py")
 def test_the_admin_stays_after_the_run(start: StartDemo) -> None:
     with CountingSite(tree(20)) as site:
         demo = start("--json", "--url", site.url)
@@ -132,6 +137,7 @@ def test_the_admin_stays_after_the_run(start: StartDemo) -> None:
     assert demo.orphans() == []
 
 
+@pytest.mark.long("restarts of single processes, tests/e2e/test_failure_points.py")
 def test_a_second_start_on_the_same_folder_works(start: StartDemo, tmp_path: Path) -> None:
     with CountingSite(tree(20)) as site:
         for _ in range(2):
@@ -171,6 +177,7 @@ def test_a_port_in_use_is_one_clear_line(start: StartDemo) -> None:
     assert f"another process listens on 127.0.0.1:{port}" in demo.stderr
 
 
+@pytest.mark.long("a site of 401 pages, three of them broken")
 @pytest.mark.timeout(400)
 def test_a_real_manual_is_crawled_completely(start: StartDemo) -> None:
     """Debian's Python manual: 530 files, 67 MB, and one link to a page that is not there."""

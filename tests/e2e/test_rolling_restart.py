@@ -32,6 +32,7 @@ from tests.plugins.stores import lend_postgres_database
 pytestmark = [
     pytest.mark.services,
     pytest.mark.fault,
+    pytest.mark.long("each daemon drains by itself, tests/e2e/test_daemons.py"),
     pytest.mark.timeout(900),
     pytest.mark.skipif(NGINX is None, reason="no nginx (apt-get install nginx-light)"),
 ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import WHOLE_FILES, run_again
 
 AGAIN = (
     "test_daemon",
@@ -18,6 +18,7 @@ AGAIN = (
 )
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.timeout(400)
 def test_lines_are_stored_on_postgresql_too(postgres_database: str) -> None:

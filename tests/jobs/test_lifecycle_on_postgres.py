@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import WHOLE_FILES, run_again
 
-AGAIN = ("test_lifecycle", "test_overlap", "test_retrying", "test_services", "at_once")
+AGAIN = ("test_lifecycle", "test_overlap", "test_retrying", "test_services")
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_runs_live_on_postgresql_too(postgres_database: str) -> None:
     run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_many_change_runs_at_once(postgres_database: str) -> None:
+    run_again([Path(__file__).with_name("at_once.py")], postgres_database)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import AGAIN_SECONDS, run_again
+from tests.again import AGAIN_SECONDS, WHOLE_FILES, run_again
 
 AGAIN = ("test_bulk", "test_import_export", "test_execution_options", "test_links")
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.timeout(AGAIN_SECONDS + 20)
 def test_jobs_on_postgresql(postgres_database: str) -> None:

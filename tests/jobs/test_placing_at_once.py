@@ -17,7 +17,7 @@ from django.db import connection
 from apps.jobs.models import Run
 from apps.jobs.services import claim_runs, place_runs
 from apps.jobs.states import RunState
-from tests.again import run_again
+from tests.again import WHOLE_FILES, run_again
 from tests.jobs.factories import NOW, make_host, make_job, make_run
 
 SHARED = "CRAWLYARD_TEST_DATABASE_URL" in os.environ
@@ -96,10 +96,14 @@ else:
     @pytest.mark.services
     @pytest.mark.timeout(300)
     def test_so_it_is_on_postgresql(postgres_database: str) -> None:
+        assert "2 passed" in run_again([Path(__file__)], postgres_database)
+
+    @WHOLE_FILES
+    @pytest.mark.services
+    @pytest.mark.timeout(300)
+    def test_runs_are_placed_on_postgresql_too(postgres_database: str) -> None:
         folder = Path(__file__).parent
-        files = [Path(__file__), folder / "test_placement.py", folder / "test_services.py"]
-        said = run_again(files, postgres_database)
-        assert "failed" not in said
+        run_again([folder / "test_placement.py", folder / "test_services.py"], postgres_database)
 
     def test_so_it_is_in_a_file(tmp_path: Path) -> None:
         database = f"sqlite:///{tmp_path / 'shared.sqlite3'}"

@@ -13,9 +13,9 @@ Three sizes are asked for by the environment, each with ``full``:
     Tests with the mark ``long``, which names what proves the same in short (``make test-long``).
     Those with the mark ``fault`` as well are also part of ``make test-faults``.
 
-``CRAWLYARD_TEST_DEADLINE`` is a time in seconds since 1970 after which no slow test begins: a build
-that says what it has not tried is worth more than one that was cut off and says nothing. The quick
-ones, which are most, come last and run whatever the time is.
+``CRAWLYARD_TEST_DEADLINE`` is a time in seconds since 1970 after which no slow test begins, and
+``CRAWLYARD_TEST_END`` one after which none does: a build that says what it has not tried is worth
+more than one that was cut off and says nothing. The quick ones, which are most, come last.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pytest
 
 T = TypeVar("T")
 
-DEADLINE = "CRAWLYARD_TEST_DEADLINE"
+DEADLINE, END = "CRAWLYARD_TEST_DEADLINE", "CRAWLYARD_TEST_END"
 FULL_FAULTS = os.environ.get("CRAWLYARD_FAULTS") == "full"
 FULL_FUZZ = os.environ.get("CRAWLYARD_FUZZ") == "full"
 FULL_LONG = os.environ.get("CRAWLYARD_LONG") == "full"
@@ -78,7 +78,7 @@ def is_slow(item: pytest.Item) -> bool:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Begin nothing that takes long after the deadline."""
-    deadline = os.environ.get(DEADLINE)
-    if deadline and time.time() > float(deadline) and is_slow(item):
-        pytest.skip(f"the time for tests was over ({DEADLINE})")
+    """Begin nothing that takes long after the deadline, and nothing at all after the end."""
+    for name, concerned in ((DEADLINE, is_slow(item)), (END, True)):
+        if concerned and time.time() > float(os.environ.get(name) or "inf"):
+            pytest.skip(f"the time for tests was over ({name})")

@@ -23,6 +23,7 @@ from yardkit.broker import connect
 from yardkit.protocol import LogBatch, decode
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+OTHER_STEPS = pytest.mark.long("killed in the middle of a step")
 
 PATIENCE_SECONDS = 180.0
 CLERK = """
@@ -285,10 +286,10 @@ def test_a_running_build_is_cancelled_and_another_one_fails(yard: Yard) -> None:
 @pytest.mark.parametrize(
     "failpoint",
     [
-        "projects.build.claimed=kill@1",
-        "projects.build.cloned=kill@1",
+        pytest.param("projects.build.claimed=kill@1", marks=OTHER_STEPS),
+        pytest.param("projects.build.cloned=kill@1", marks=OTHER_STEPS),
         "projects.build.step=kill@4",
-        "projects.build.before_store=kill@1",
+        pytest.param("projects.build.before_store=kill@1", marks=OTHER_STEPS),
     ],
 )
 def test_a_killed_workers_build_is_lost_and_done_once_more(yard: Yard, failpoint: str) -> None:

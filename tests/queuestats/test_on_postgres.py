@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import WHOLE_FILES, run_again
 
 HERE = Path(__file__)
 AGAIN = [
@@ -14,13 +14,19 @@ AGAIN = [
     HERE.with_name("test_services.py"),
     HERE.with_name("test_growth.py"),
     HERE.with_name("test_sampling.py"),
-    HERE.with_name("at_once.py"),
     HERE.parents[1] / "requeststore" / "test_scaling.py",
 ]
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.timeout(300)
 @pytest.mark.covers("S4.24", "S4.25", "S4.28")
 def test_samples_and_advice_on_postgres(postgres_database: str) -> None:
     run_again(AGAIN, postgres_database)
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_two_write_the_same_samples_at_once(postgres_database: str) -> None:
+    run_again([Path(__file__).with_name("at_once.py")], postgres_database)

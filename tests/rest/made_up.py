@@ -6,6 +6,7 @@ another one, whose every name has ``CANARY`` in it. Each call is undone before t
 
 from __future__ import annotations
 
+import functools
 import json
 import traceback
 from collections import Counter
@@ -18,7 +19,6 @@ import schemathesis
 from django.core.signals import got_request_exception
 from django.core.wsgi import get_wsgi_application
 from django.db import transaction
-from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.renderers import OpenApiJsonRenderer
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -33,6 +33,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.plugins.sparing import examples
+from tests.rest.published import published
 
 FULL = 20_000
 TOTAL = examples(FULL)
@@ -75,10 +76,10 @@ class Caller:
     wrong: dict[str, str] = field(default_factory=dict)
 
 
+@functools.cache
 def read_schema() -> Any:
     """The schema as clients get it, as schemathesis reads it, with the platform behind it."""
-    made = SchemaGenerator().get_schema(request=None, public=True)
-    plain = json.loads(OpenApiJsonRenderer().render(made, renderer_context={}))
+    plain = json.loads(OpenApiJsonRenderer().render(published(), renderer_context={}))
     schema = schemathesis.openapi.from_dict(plain)
     schema.app = get_wsgi_application()
     return schema

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from django.utils import timezone
-from drf_spectacular.drainage import GENERATOR_STATS
-from drf_spectacular.generators import SchemaGenerator
 
 from apps.access.services import save_filter
 from apps.access.states import Role
@@ -24,6 +22,7 @@ from tests.access.test_routes import world as world
 from tests.alerts.rig import use_rules
 from tests.jobs.factories import make_host, make_job
 from tests.queuestats.test_queues import make_queue
+from tests.rest.published import published
 from tests.seeds.factories import make_frontier, make_operation
 
 pytestmark = pytest.mark.django_db
@@ -56,13 +55,7 @@ NESTED = {
 }
 
 
-def schema() -> dict[str, Any]:
-    with GENERATOR_STATS.silence():
-        made: dict[str, Any] = SchemaGenerator().get_schema(request=None, public=True)
-    return made
-
-
-SCHEMA = schema()
+SCHEMA = published()
 
 
 def lists() -> dict[str, set[str]]:

@@ -6,12 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import WHOLE_FILES, run_again
 
-AGAIN = ("test_ledger", "test_ledger_finding", "test_ledger_model", "ledger_at_once")
+AGAIN = ("test_ledger", "test_ledger_finding", "test_ledger_model")
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_the_ledger_on_postgresql(postgres_database: str) -> None:
     run_again([Path(__file__).with_name(f"{name}.py") for name in AGAIN], postgres_database)
+
+
+@pytest.mark.services
+@pytest.mark.timeout(300)
+def test_several_write_the_ledger_at_once(postgres_database: str) -> None:
+    run_again([Path(__file__).with_name("ledger_at_once.py")], postgres_database)

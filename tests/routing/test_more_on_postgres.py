@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import WHOLE_FILES, run_again
 
 AGAIN = ("test_start_run", "test_strange_items")
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.timeout(300)
 def test_items_start_runs_and_strange_ones_have_their_end(postgres_database: str) -> None:

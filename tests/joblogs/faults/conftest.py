@@ -17,7 +17,10 @@ from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 KINDS = [
     pytest.param("embedded", marks=pytest.mark.twin),
     pytest.param("services", marks=pytest.mark.services),
-    pytest.param("elastic", marks=elastic_server.WANTED),
+    pytest.param(
+        "elastic",
+        marks=[elastic_server.WANTED, pytest.mark.long("on PostgreSQL; outages of both")],
+    ),
 ]
 
 

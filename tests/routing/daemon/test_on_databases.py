@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.again import run_again
+from tests.again import WHOLE_FILES, run_again
 
 AGAIN = (
     "test_routing",
@@ -20,12 +20,14 @@ AGAIN = (
 FILES = [Path(__file__).with_name(f"{name}.py") for name in AGAIN]
 
 
+@WHOLE_FILES
 @pytest.mark.services
 @pytest.mark.timeout(400)
 def test_the_router_on_postgresql(postgres_database: str) -> None:
     run_again(FILES, postgres_database)
 
 
+@WHOLE_FILES
 @pytest.mark.timeout(400)
 def test_the_router_on_a_file(tmp_path: Path) -> None:
     run_again(FILES[:2], f"sqlite:///{tmp_path / 'again.sqlite3'}")
