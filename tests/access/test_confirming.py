@@ -251,7 +251,7 @@ def test_what_belongs_to_it_is_counted() -> None:
     assert not User.objects.filter(pk=person.pk).exists()
 
 
-@pytest.mark.parametrize("name", ["jobs_run_stop", "jobs_run_restart"])
+@pytest.mark.parametrize("name", ["jobs_run_stop", "jobs_run_restart", "jobs_run_freeze"])
 def test_buttons_of_one_ask_as_well(name: str, client: Client) -> None:
     run = make_run(state=RunState.RUNNING)
     client = enter(make_user(roles={run.job.project: Role.OPERATOR}))
@@ -262,8 +262,7 @@ def test_buttons_of_one_ask_as_well(name: str, client: Client) -> None:
     other = make_run(job=run.job, state=RunState.RUNNING)
     # The seal of one is none for another.
     assert is_asked(client.post(reverse(f"admin:{name}", args=[other.pk]), fields_of(asked)))
-    run.refresh_from_db()
-    assert run.state == RunState.RUNNING
+    before = _states([run])
+    assert (before[0]["state"], before[0]["freeze_wanted"]) == (RunState.RUNNING, False)
     assert client.post(address, fields_of(asked)).status_code == 302
-    run.refresh_from_db()
-    assert run.state != RunState.RUNNING
+    assert _states([run]) != before

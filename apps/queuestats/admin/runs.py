@@ -53,9 +53,15 @@ BUTTONS: Final = {
     "freeze": Ask.FREEZE,
     "thaw": Ask.THAW,
 }
+# What each question is answered with, what is lost, whether for good.
 _QUESTIONS: Final = {
-    Ask.EXIT: (_("Stop"), _("What this run has not downloaded yet stays undone.")),
-    Ask.RESTART: (_("Restart"), _("This run begins with its first page again.")),
+    Ask.EXIT: (_("Stop"), _("What this run has not downloaded yet stays undone."), True),
+    Ask.RESTART: (_("Restart"), _("This run begins with its first page again."), True),
+    Ask.FREEZE: (
+        _("Freeze"),
+        _("The host halts this run. What it is downloading just now may time out."),
+        False,
+    ),
 }
 
 
@@ -328,12 +334,14 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         return len(tally.done)
 
     def ask_view(self, request: HttpRequest, pk: int, *, what: Ask) -> HttpResponse:
-        """Ask one run and show its page; what cannot be undone has a question before it."""
+        """Ask one run and show its page; what something is lost by has a question before it."""
         run = _operated(request, pk)
         back = reverse("dashboard:run", args=[pk])
         if what in _QUESTIONS:
-            verb, loss = _QUESTIONS[what]
-            page = ask_first(request, verb=verb, loss=loss, ids=[pk], names=[run], back=back)
+            verb, loss, final = _QUESTIONS[what]
+            page = ask_first(
+                request, verb=verb, loss=loss, ids=[pk], names=[run], back=back, final=final
+            )
             if page is not None:
                 return page
         try:
