@@ -40,15 +40,29 @@ def drop_dead_letter(*, letter: DeadLetter, actor: User | None) -> None:
 @transaction.atomic
 def retry_outbox_message(*, message: OutboxMessage, actor: User | None) -> None:
     """Try to publish it now instead of later. Raises ``OutboxMessageGone``."""
+    before = {"next_try_at": message.next_try_at}
     runtime.retry_outbox_message(message=message)
-    _record_message(message, "runtime.retry_outbox_message", actor)
+    record(
+        actor=actor,
+        action="runtime.retry_outbox_message",
+        obj=message,
+        before=before,
+        after={"next_try_at": None},
+        note=message.error[:200],
+    )
 
 
 @transaction.atomic
 def drop_outbox_message(*, message: OutboxMessage, actor: User | None) -> None:
     """Never publish it. Raises ``OutboxMessageGone``."""
     runtime.drop_outbox_message(message=message)
-    _record_message(message, "runtime.drop_outbox_message", actor)
+    record(
+        actor=actor,
+        action="runtime.drop_outbox_message",
+        obj=message,
+        before={"exchange": message.exchange, "key": message.key, "attempts": message.attempts},
+        note=message.error[:200],
+    )
 
 
 @transaction.atomic
@@ -80,8 +94,3 @@ def _record_letter(letter: DeadLetter, action: str, actor: User | None) -> None:
         after={"state": letter.state, "queue": letter.queue, "size": letter.body_size},
         note=letter.reason[:200],
     )
-
-
-def _record_message(message: OutboxMessage, action: str, actor: User | None) -> None:
-    before = {"exchange": message.exchange, "key": message.key, "attempts": message.attempts}
-    record(actor=actor, action=action, obj=message, before=before, note=message.error[:200])

@@ -7,6 +7,7 @@ would be changed back by the next start of beat.
 from __future__ import annotations
 
 from django.contrib import admin
+from django.utils.translation import gettext_lazy as _
 from django_celery_beat.models import (
     ClockedSchedule,
     CrontabSchedule,
@@ -14,8 +15,9 @@ from django_celery_beat.models import (
     PeriodicTask,
     SolarSchedule,
 )
+from unfold.decorators import display
 
-from apps.access.admin.lists import CarefulAdmin
+from apps.access.admin.lists import CarefulAdmin, renamed
 from apps.access.admin.people import SuperuserOnly
 from apps.access.admin.read_only import ReadOnly
 
@@ -28,22 +30,40 @@ for _model in (ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask,
 class PeriodicTaskAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
     """What beat sends, and when it last did; for superusers."""
 
-    list_display = ("name", "task", "scheduler", "enabled", "last_run_at", "total_run_count")
+    list_display = ("title", "wakes", "when", "is_on", "last_sent", "times_sent")
     list_filter = ("enabled", "task")
     list_select_related = ("interval", "crontab", "solar", "clocked")
     search_fields = ("name", "task")
     ordering = ("name",)
     list_per_page = 50
     fields = (
-        "name",
-        "task",
-        "kwargs",
-        "queue",
-        "interval",
-        "crontab",
-        "expire_seconds",
-        "enabled",
-        "last_run_at",
-        "total_run_count",
-        "date_changed",
+        "title",
+        "wakes",
+        "arguments",
+        "to_queue",
+        "when",
+        "void_after",
+        "is_on",
+        "last_sent",
+        "times_sent",
+        "changed",
     )
+    readonly_fields = fields
+    title = renamed("name", _("name"))
+    wakes = renamed("task", _("task"))
+    arguments = renamed("kwargs", _("arguments"))
+    to_queue = renamed("queue", _("queue"))
+    void_after = renamed("expire_seconds", _("expires after seconds"))
+    last_sent = renamed("last_run_at", _("last sent at"))
+    times_sent = renamed("total_run_count", _("times sent"))
+    changed = renamed("date_changed", _("changed at"))
+
+    @display(description=_("enabled"), ordering="enabled", boolean=True)
+    def is_on(self, task: PeriodicTask) -> bool:
+        """Whether it is sent."""
+        return bool(task.enabled)
+
+    @display(description=_("schedule"))
+    def when(self, task: PeriodicTask) -> str:
+        """Every so often, or at which times."""
+        return str(task.scheduler)

@@ -15,9 +15,11 @@ from yardcli.groups import (
     builds,
     calling,
     configuration,
+    dead_letters,
     incidents,
     jobs,
     logging_in,
+    outbox,
     projects,
     routes,
     runs,
@@ -50,6 +52,8 @@ for _module in (
     sources,
     configuration,
     incidents,
+    dead_letters,
+    outbox,
 ):
     app.add_typer(_module.commands)
 

@@ -10,7 +10,14 @@ from apps.access.models import ApiToken, AuditRecord, Membership
 from apps.access.services import record, set_role
 from apps.access.states import Role
 from apps.projects.models import Project
-from tests.access.factories import Api, make_project, make_superuser, make_token, make_user
+from tests.access.factories import (
+    Api,
+    make_auditor,
+    make_project,
+    make_superuser,
+    make_token,
+    make_user,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -112,6 +119,45 @@ def test_members_are_managed_by_project_admins(project: Project) -> None:
         .values_list("action", flat=True)
     )
     assert actions == ["access.set_role", "access.set_role", "access.remove_member"]
+
+
+def test_nobody_gives_a_role_that_they_do_not_have(project: Project) -> None:
+    admin, friend = make_user(roles={project: Role.ADMIN}), make_user()
+    elsewhere = make_project()
+    body = {"user": friend.username, "project": project.pk, "role": "admin"}
+    api = Api(admin, scopes=("access:write",), project=project)
+    made = api.post("memberships", body)
+    assert made.status_code == 201, made.content
+    member = f"memberships/{made.json()['id']}"
+    assert api.call("put", member, body | {"role": "operator"}).json()["role"] == "operator"
+    entry = AuditRecord.objects.filter(action="access.set_role").latest("id")
+    assert (entry.before["role"], entry.after["role"]) == ("admin", "operator")
+    assert (entry.actor, entry.token, entry.project_id) == (admin, api.token, project.pk)
+    assert api.delete(member).status_code == 204
+
+    Membership.objects.create(user=admin, project=elsewhere, role=Role.EDITOR)
+    own = Membership.objects.get(user=admin, project=elsewhere)
+    # Of another project the token sees nothing, and its person cannot even raise themselves.
+    assert api.patch(f"memberships/{own.pk}", {"role": "admin"}).status_code == 404
+    wide = Api(admin, scopes=("access:write",))
+    lacking = [
+        wide.patch(f"memberships/{own.pk}", {"role": "admin"}),
+        wide.delete(f"memberships/{own.pk}"),
+        wide.post("memberships", body | {"project": elsewhere.pk, "role": "viewer"}),
+    ]
+    # Nor who has no role that high, nor who only looks at everything, nor a token for less.
+    editor = make_user(roles={project: Role.EDITOR})
+    lacking += [
+        Api(each, scopes=("access:write",)).post("memberships", body | {"role": "viewer"})
+        for each in (editor, make_auditor(), make_user(roles={elsewhere: Role.ADMIN}))
+    ]
+    assert [each.status_code for each in lacking] == [403, 403, 403, 403, 403, 400]
+    for scopes in (("access:read",), ("projects:write", "*:read")):
+        refused = Api(admin, scopes=scopes).post("memberships", body)
+        assert (refused.status_code, refused.json()["code"]) == (403, "scope_missing")
+    assert not Membership.objects.filter(user=friend).exists()
+    own.refresh_from_db()
+    assert own.role == Role.EDITOR
 
 
 def test_unknown_people_and_roles(project: Project) -> None:

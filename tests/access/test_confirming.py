@@ -22,7 +22,7 @@ from apps.jobs.models import Host, Job, Run
 from apps.jobs.states import RunState
 from apps.projects.models import Build, Project
 from apps.projects.states import BuildState
-from apps.runtime.models import Daemon, DeadLetter
+from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 from apps.seeds.models import Resource
 from apps.sources.models import Credential
 from tests.access.factories import (
@@ -36,6 +36,7 @@ from tests.access.factories import (
 from tests.agents.factories import make_agent
 from tests.alerts.factories import make_channel
 from tests.confirming import confirm, fields_of, is_asked
+from tests.dashboard.machinery import make_outgoing
 from tests.joblogs.factories import make_build
 from tests.jobs.factories import make_host, make_job, make_run
 from tests.plugins.trail import Watched
@@ -62,6 +63,7 @@ HARMLESS = {
     "restore_selected",
     "resume_runs",
     "resume_selected",
+    "retry_selected",
     "send_again_selected",
     "start_now",
     "stop_selected of agents.hostrule",
@@ -138,6 +140,7 @@ def _of_one(make: Any) -> list[Model]:
 
 MAKERS: dict[tuple[type[Model], str], Any] = {
     (DeadLetter, "drop_selected"): _letters,
+    (OutboxMessage, "drop_selected"): lambda: _of_one(lambda n: make_outgoing()),
     (Daemon, "forget_selected"): _daemons,
     (Host, "forget_selected"): lambda: _of_one(lambda n: make_host(f"host-{n}")),
     (Job, "stop_runs"): lambda: [
@@ -248,7 +251,7 @@ def test_what_belongs_to_it_is_counted() -> None:
     assert not User.objects.filter(pk=person.pk).exists()
 
 
-@pytest.mark.parametrize("name", ["jobs_run_stop", "jobs_run_restart"])
+@pytest.mark.parametrize("name", ["jobs_run_stop", "jobs_run_restart", "jobs_run_freeze"])
 def test_buttons_of_one_ask_as_well(name: str, client: Client) -> None:
     run = make_run(state=RunState.RUNNING)
     client = enter(make_user(roles={run.job.project: Role.OPERATOR}))
@@ -259,8 +262,7 @@ def test_buttons_of_one_ask_as_well(name: str, client: Client) -> None:
     other = make_run(job=run.job, state=RunState.RUNNING)
     # The seal of one is none for another.
     assert is_asked(client.post(reverse(f"admin:{name}", args=[other.pk]), fields_of(asked)))
-    run.refresh_from_db()
-    assert run.state == RunState.RUNNING
+    before = _states([run])
+    assert (before[0]["state"], before[0]["freeze_wanted"]) == (RunState.RUNNING, False)
     assert client.post(address, fields_of(asked)).status_code == 302
-    run.refresh_from_db()
-    assert run.state != RunState.RUNNING
+    assert _states([run]) != before

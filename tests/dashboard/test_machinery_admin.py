@@ -13,8 +13,15 @@ from apps.access.models import AuditRecord, User
 from apps.access.states import Role
 from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 from apps.runtime.states import DaemonState, DeadLetterState
-from tests.access.factories import make_project, make_superuser, make_user
+from tests.access.factories import (
+    enter,
+    make_auditor,
+    make_project,
+    make_superuser,
+    make_user,
+)
 from tests.confirming import confirm
+from tests.dashboard.machinery import make_outgoing
 from yardkit.protocol import (
     DownloadBatch,
     DownloadRequest,
@@ -290,3 +297,42 @@ def test_the_outbox_shows_what_waits_and_why(admin: Client) -> None:
     assert "no queue for it" in page
     page = admin.get(reverse("admin:runtime_outboxmessage_change", args=[message.pk])).content
     assert b"run_queued" in page
+
+
+def test_what_waits_is_sent_now_or_never_and_is_on_record(admin: Client) -> None:
+    stuck, unwanted, *rest = [make_outgoing() for _each in range(4)]
+    page = admin.get(reverse("admin:runtime_outboxmessage_change", args=[stuck.pk])).content
+    assert b"Send now" in page
+    sent = admin.post(reverse("admin:runtime_outboxmessage_retry", args=[stuck.pk]), follow=True)
+    assert said(sent) == ["The message is tried now."]
+    stuck.refresh_from_db()
+    assert stuck.next_try_at is None
+    entry = AuditRecord.objects.get(action="runtime.retry_outbox_message")
+    assert (entry.object_id, bool(entry.before["next_try_at"])) == (str(stuck.pk), True)
+    assert entry.after == {"next_try_at": None}
+
+    drop = reverse("admin:runtime_outboxmessage_drop", args=[unwanted.pk])
+    assert said(confirm(admin, drop, follow=True)) == ["The message was dropped."]
+    assert not OutboxMessage.objects.filter(pk=unwanted.pk).exists()
+    entry = AuditRecord.objects.get(action="runtime.drop_outbox_message")
+    assert (entry.object_id, entry.before["key"]) == (str(unwanted.pk), "events")
+
+    chosen = {"action": "retry_selected", "_selected_action": [each.pk for each in rest]}
+    done = admin.post(reverse("admin:runtime_outboxmessage_changelist"), chosen, follow=True)
+    assert said(done) == ["2 messages are tried now."]
+    assert AuditRecord.objects.filter(action="runtime.retry_outbox_message").count() == 3
+
+
+def test_of_what_waits_others_decide_nothing() -> None:
+    message = make_outgoing()
+    for person in (make_auditor(), make_user(roles={make_project(): Role.ADMIN})):
+        client = enter(person)
+        for verb in ("retry", "drop"):
+            address = reverse(f"admin:runtime_outboxmessage_{verb}", args=[message.pk])
+            assert client.post(address).status_code == 404
+    page = enter(make_auditor()).get(
+        reverse("admin:runtime_outboxmessage_change", args=[message.pk])
+    )
+    assert (page.status_code, b"Send now" in page.content) == (200, False)
+    message.refresh_from_db()
+    assert message.next_try_at is not None

@@ -89,4 +89,39 @@ def test_deleting_many_asks_for_their_number(
     expect(page.locator("body")).to_contain_text("2 users deleted")
 
 
+# Without TLS there is no clipboard, and a browser may forbid the old way too.
+FORBID = """
+Object.defineProperty(navigator, "clipboard", {value: undefined});
+document.execCommand = () => false;
+"""
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["wide", "phone"])
+def test_a_new_token_is_copied(
+    phone: bool,
+    open_page: OpenPage,
+    accessible: Callable[[Page], list[str]],
+    problems: list[str],
+) -> None:
+    page = open_page(phone=phone)
+    page.goto("/admin/access/apitoken/add/")
+    page.locator("#id_name").fill("nightly")
+    page.get_by_role("button", name="Save", exact=True).click()
+    secret, button = page.locator("#new-token").inner_text(), page.locator("[data-copy]")
+    assert secret.startswith("cy_")
+    expect(button).to_have_text("Copy")
+    keep(page, f"access-token-{'phone' if phone else 'wide'}")
+    assert not page.evaluate(WIDER)
+    assert accessible(page) == []
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    button.click()
+    expect(button).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == secret
+    page.evaluate(FORBID)
+    button.click()
+    expect(button).to_have_text("Selected: press Ctrl+C")
+    assert page.evaluate("window.getSelection().toString()").strip() == secret
+    assert problems == []
+
+
 ADD = "from apps.access.models import User; User.objects.create(username='{name}')"

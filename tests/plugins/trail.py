@@ -20,8 +20,12 @@ SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 # Of machines, many times a second or of no person's will: why nothing is written down.
 QUIET: Final = {
     "routing-project-task": "an item of work; the ledger keeps it with every step",
+    "resource-return": "by the program that used it; the resource counts how it went",
+    "source-project-acknowledge": "records were taken by a program; the queue counts them",
     "source-project-consume": "records go to a program; the queue counts them",
+    "source-project-give-back": "records come back from a program; the queue counts them",
     "source-project-lease": "records go to a program; their rows say to which and until when",
+    "request-list": "requests to download; the store keeps each with its story",
 }
 # Whose rows are no deed of a person: the sessions and guesses themselves, answers kept for repeats,
 # messages on their way, what a later job works through.

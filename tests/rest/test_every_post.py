@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from django.utils import timezone
 
 from apps.access.models import SecondFactor, User
 from apps.access.states import Role
+from apps.agents.models import HostRule
+from apps.alerts.models import RuleMute
 from apps.configcenter.models import Configuration
 from apps.configcenter.services import activate, save_version
 from apps.jobs.services import delete_job
@@ -24,11 +27,13 @@ from apps.runtime.models import IdempotencyKey
 from apps.seeds.models import Frontier
 from apps.seeds.services import calling
 from apps.sources.services.handing import lease_records
-from tests.access.factories import Api, make_superuser, make_user
+from tests.access.factories import Api, enter, make_superuser, make_user
 from tests.access.test_routes import MACHINERY, ROUTES, World, path_of
 from tests.access.test_routes import world as world
+from tests.agents.factories import make_agent
 from tests.alerts.factories import make_incident, make_notice
-from tests.jobs.factories import make_job, make_run
+from tests.joblogs.factories import make_group
+from tests.jobs.factories import make_host, make_job, make_run
 from tests.projects.building import make_build
 from tests.requeststore.factories import make_biz
 from tests.rest.made_up import operations, read_schema
@@ -143,6 +148,23 @@ def _with_factor(world: World) -> Any:
     return user
 
 
+def _logged_in(world: World) -> Any:
+    user = make_user()
+    enter(user)
+    return user
+
+
+def _ignored(world: World) -> Any:
+    state = {"state": "ignored", "ignored_at": timezone.now()}
+    return make_group(make_job(project=world.project), **state)
+
+
+def _muted(world: World) -> str:
+    until = timezone.now() + timedelta(hours=1)
+    RuleMute.objects.create(project=world.project, rule="run failed", until=until, by="ada")
+    return "run failed"
+
+
 def _leased(world: World) -> Any:
     resource = make_resource(make_pool(world.project))
     take(resource.pool, timezone.now())
@@ -151,12 +173,19 @@ def _leased(world: World) -> Any:
 
 # Rows in the state that a call needs, where the usual one is in another.
 READY: dict[str, Callable[[World], Any]] = {
+    "agents/{pk}/enable": lambda world: make_agent(mode="disabled"),
     "builds/{pk}/rebuild": _ended_build,
     "config/versions/{pk}/activate": _saved,
     "config/{pk}/deactivate": _active,
     "config/{pk}/revert": _active,
+    "host-rules/{pk}/resume": lambda world: HostRule.objects.create(host="a.test", stopped=True),
+    "jobs/{pk}/pause": lambda world: _run(RunState.RUNNING)(world).job,
     "jobs/{pk}/restore": _deleted_job,
+    "jobs/{pk}/resume": lambda world: _run(RunState.PAUSED)(world).job,
+    "jobs/{pk}/stop": lambda world: _run(RunState.RUNNING)(world).job,
+    "log-errors/{pk}/watch": _ignored,
     "notices/{pk}/resend": _sent,
+    "people/{pk}/log-out": _logged_in,
     "people/{pk}/reset-factor": _with_factor,
     "projects/{pk}/restore": _deleted_project,
     "resource-pools/{pk}/lease": lambda world: make_resource(make_pool(world.project)).pool,
@@ -167,6 +196,7 @@ READY: dict[str, Callable[[World], Any]] = {
     "resources/{pk}/return": _leased,
     "resources/{pk}/unban": lambda world: make_resource(make_pool(world.project), state="banned"),
     "routing/items/{pk}/resubmit": _dead_item,
+    "run-hosts/{pk}/enable": lambda world: make_host("one", mode="disabled"),
     "runs/{pk}/freeze": _run(RunState.RUNNING),
     "runs/{pk}/pause": _run(RunState.RUNNING),
     "runs/{pk}/restart": _run(RunState.RUNNING),
@@ -181,7 +211,7 @@ BODIES: dict[str, Callable[[World], Any]] = {
         "rule": "run failed",
         "seconds": 3600,
     },
-    "alert-rules/unmute": lambda world: {"project": world.project.pk, "rule": "run failed"},
+    "alert-rules/unmute": lambda world: {"project": world.project.pk, "rule": _muted(world)},
     "builds": lambda world: {"project": _with_git(world).pk, "tag": "prod/news/1.2"},
     "channels": lambda world: {
         "project": world.project.pk,

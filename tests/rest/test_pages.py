@@ -135,7 +135,10 @@ PAGES: dict[str, tuple[str, dict[str, str]]] = {
             "drop_selected": "POST dead-letters/{id}/drop",
         },
     ),
-    "runtime.OutboxMessage": ("outbox", {}),
+    "runtime.OutboxMessage": (
+        "outbox",
+        {"retry_selected": "POST outbox/{id}/retry", "drop_selected": "DELETE outbox/{id}"},
+    ),
     "seeds.Frontier": ("frontiers", {}),
     "seeds.Resource": (
         "resources",

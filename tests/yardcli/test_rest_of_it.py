@@ -13,8 +13,11 @@ from apps.agents.models import Agent
 from apps.alerts.models import Incident
 from apps.configcenter.models import Configuration
 from apps.projects.models import Build, Project
+from apps.runtime.models import DeadLetter, OutboxMessage
+from tests.access.factories import make_superuser, make_token
 from tests.agents.factories import make_agent
 from tests.alerts.factories import make_incident
+from tests.dashboard.machinery import make_letter, make_outgoing
 from tests.joblogs.factories import make_build, store_texts
 from tests.requeststore.factories import make_biz
 from tests.routing.api.ruled import activate_rules
@@ -176,3 +179,31 @@ def test_incidents(entered: Crawlyard, project: Project) -> None:
     assert entered("incidents", "ack", incident.pk, "--note", "I look").code == 0
     assert Incident.objects.get().acknowledged_at is not None
     assert entered("incidents", "show", incident.pk).code == 0
+
+
+def test_messages(entered: Crawlyard, monkeypatch: pytest.MonkeyPatch) -> None:
+    back, gone = make_letter(), make_letter(queue="runners")
+    now, never = make_outgoing(), make_outgoing(key="logs")
+    # An admin of a project sees none of them.
+    assert entered("dead-letters", "list").code == 3
+    assert entered("outbox", "drop", never.pk).code == 3
+    monkeypatch.setenv("CRAWLYARD_TOKEN", make_token(make_superuser()).secret)
+    listed = json.loads(entered("dead-letters", "list", "--queue", "runners", "-o", "json").out)
+    assert [row["id"] for row in listed] == [gone.pk]
+    assert "nobody understands it" in entered("dead-letters", "show", back.pk).out
+    assert entered("dead-letters", "requeue", back.pk).code == 0
+    dropped = entered("dead-letters", "drop", gone.pk, "-o", "json")
+    assert json.loads(dropped.out)["state"] == "dropped", dropped.err
+    states = DeadLetter.objects.order_by("pk").values_list("state", flat=True)
+    assert list(states) == ["requeued", "dropped"]
+    # What is decided stays so; what is not there is not found.
+    assert entered("dead-letters", "requeue", gone.pk).code == 6
+    assert entered("dead-letters", "drop", 999_999).code == 4
+
+    listed = json.loads(entered("outbox", "list", "--failed", "--key", "logs", "-o", "json").out)
+    assert [row["id"] for row in listed] == [never.pk]
+    sent = entered("outbox", "retry", now.pk, "-o", "json")
+    assert json.loads(sent.out)["next_try_at"] is None, sent.err
+    assert entered("outbox", "drop", never.pk).code == 0
+    assert not OutboxMessage.objects.filter(pk=never.pk).exists()
+    assert entered("outbox", "drop", never.pk).code == 4

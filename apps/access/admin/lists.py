@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, cast
 from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.contrib.admin.utils import display_for_value
 from django.contrib.admin.views.main import ERROR_FLAG
 from django.core.paginator import Paginator
 from django.db import DataError
@@ -17,6 +19,7 @@ from django.utils.functional import cached_property
 from django.utils.text import capfirst
 from django.utils.translation import gettext_lazy as _
 from unfold.admin import ModelAdmin
+from unfold.decorators import display
 from unfold.views import ChangeList
 
 from apps.access.admin.confirm import delete_selected
@@ -25,6 +28,19 @@ from apps.access.admin.confirm import delete_selected
 _ID_DIGITS = 18
 # More rows are not counted: of a million it would take longer than all the rest of the page.
 MOST_COUNTED: Final = 10_000
+
+
+def renamed(field: str, label: Any) -> Callable[[Any, Any], Any]:
+    """A column and read-only field for what a library's model calls by another name::
+
+    task_name = renamed("task", _("task"))
+    """
+
+    @display(description=label, ordering=field)
+    def show(self: Any, obj: Any) -> Any:
+        return display_for_value(getattr(obj, field), "-")
+
+    return cast("Callable[[Any, Any], Any]", show)
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # generic only in the stubs

@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 from unfold.decorators import display
 
 from apps.access.admin.base import person_of
-from apps.access.admin.lists import CarefulAdmin
+from apps.access.admin.lists import CarefulAdmin, renamed
 from apps.access.admin.people import SuperuserOnly
 from apps.access.admin.read_only import ReadOnly
 from apps.access.services.lockouts import unlock
@@ -25,7 +25,7 @@ from apps.access.services.lockouts import unlock
 class AccessAttemptAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
     """A row for each name and address; for superusers, auditors look."""
 
-    list_display = ("username", "ip_address", "failures_since_start", "attempt_time", "state")
+    list_display = ("name_tried", "address", "wrong_passwords", "last_at", "state")
     search_fields = ("username", "ip_address")
     ordering = ("-attempt_time",)
     list_per_page = 50
@@ -33,13 +33,20 @@ class AccessAttemptAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
     actions = ("unlock_selected",)
     # What was typed and sent stays out: a password lands in the field of the name now and then.
     fields: ClassVar[Any] = (
-        "username",
-        "ip_address",
-        "user_agent",
-        "path_info",
-        "failures_since_start",
-        "attempt_time",
+        "name_tried",
+        "address",
+        "browser",
+        "page",
+        "wrong_passwords",
+        "last_at",
     )
+    readonly_fields = fields
+    name_tried = renamed("username", _("user name"))
+    address = renamed("ip_address", _("address"))
+    browser = renamed("user_agent", _("user agent"))
+    page = renamed("path_info", _("page"))
+    wrong_passwords = renamed("failures_since_start", _("wrong passwords"))
+    last_at = renamed("attempt_time", _("last at"))
 
     @display(description=_("state"), label={"locked": "danger", "open": "info"})
     def state(self, attempt: AccessAttempt) -> tuple[str, Any]:

@@ -104,7 +104,8 @@ def remove_factor(*, actor: User, user: User) -> None:
     """End it: by its person, or by a superuser for somebody who lost the phone."""
     if not SecondFactor.objects.filter(user=user).delete()[0]:
         raise NoFactor
-    record(actor=actor, action="access.remove_second_factor", obj=user)
+    before, after = {"second_factor": True}, {"second_factor": False}
+    record(actor=actor, action="access.remove_second_factor", obj=user, before=before, after=after)
 
 
 def needs_factor(user: User, session: Any) -> str:

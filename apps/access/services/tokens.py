@@ -148,7 +148,14 @@ def revoke_token(*, actor: User | None, token: ApiToken, now: datetime | None = 
     if not ApiToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=at):
         raise TokenRevoked
     token.revoked_at = at
-    record(actor=actor, action="access.revoke_token", obj=token, project=token.project_id)
+    record(
+        actor=actor,
+        action="access.revoke_token",
+        obj=token,
+        project=token.project_id,
+        before={"revoked_at": None},
+        after={"revoked_at": at},
+    )
 
 
 def find_token(presented: str, *, now: datetime | None = None) -> ApiToken | None:

@@ -54,7 +54,7 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         "answer",
         ("created_at", "not_before"),
         ("attempts", "next_try_at", "sent_at"),
-        ("got_it", "resent_of"),
+        ("got_it", "repeats"),
     )
 
     class Media:
@@ -104,6 +104,14 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
     def told(self, notice: Notice) -> SafeString:
         """What the other side said."""
         return format_html('<span class="cy-reason">{}</span>', told_text(notice))
+
+    @display(description=_("repeats"))
+    def repeats(self, notice: Notice) -> SafeString | str:
+        """The notice that a person had sent again, with the way to it."""
+        if notice.resent_of is None:
+            return "–"
+        address = reverse("admin:alerts_notice_change", args=[notice.resent_of.pk])
+        return format_html('<a class="cy-strong" href="{}">{}</a>', address, notice.resent_of)
 
     @display(description=_("delivered to"))
     def got_it(self, notice: Notice) -> str:

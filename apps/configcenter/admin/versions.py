@@ -115,7 +115,7 @@ class ConfigVersionAdmin(ReadOnly, ProjectScopedAdmin):
             return "newest", gettext("newest")
         return "old", "–"
 
-    @display(description=_("run it"))
+    @display(description=_("processes on it"))
     def runs_label(self, version: Any) -> str:
         """How many living processes run it."""
         return str(version.runs) if version.runs else "–"

@@ -58,6 +58,7 @@ def restore_job(*, job: Job, actor: User | None, now: datetime | None = None) ->
     try:
         with transaction.atomic():
             deleted = Job.all_objects.filter(pk=job.pk, deleted_at__isnull=False)
+            before = deleted.values("deleted_at", "deleted_by").first()
             restored = deleted.update(deleted_at=None, deleted_by="")
     except IntegrityError as error:
         raise JobNameTaken from error
@@ -65,7 +66,8 @@ def restore_job(*, job: Job, actor: User | None, now: datetime | None = None) ->
         raise NotDeleted
     found = Job.all_objects.select_related("project").get(pk=job.pk)
     sync_schedule(job=found, now=at)
-    record(actor=actor, action="jobs.restore_job", obj=found)
+    after = {"deleted_at": None, "deleted_by": ""}
+    record(actor=actor, action="jobs.restore_job", obj=found, before=before, after=after)
     return found
 
 

@@ -69,7 +69,8 @@ def start_run(
         arguments=arguments,
         waits_for=make_way(job=job, overlap=overlap or job.overlap, now=now, actor=actor),
     )
-    record(actor=actor, action="jobs.start_run", obj=run, project=job.project)
+    after = {"job": job.pk, "state": run.state}
+    record(actor=actor, action="jobs.start_run", obj=run, project=job.project, after=after)
     return run
 
 

@@ -127,7 +127,7 @@ class ProjectAdmin(RestorableAdmin, ProjectScopedAdmin):
 
     class Media:
         css = {"all": ["dashboard/dashboard.css", "projects/projects.css"]}
-        js = [Script("projects/copy.js", defer=True)]
+        js = [Script("access/copy.js", defer=True)]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Model | None = None) -> Any:
         """Networks are opened by those who run the installation, as ``change_project`` says."""

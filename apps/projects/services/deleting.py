@@ -54,6 +54,7 @@ def restore_project(*, actor: User | None, project: Project, now: datetime | Non
     try:
         with transaction.atomic():
             deleted = Project.all_objects.filter(pk=project.pk, deleted_at__isnull=False)
+            before = deleted.values("deleted_at", "deleted_by").first()
             restored = deleted.update(deleted_at=None, deleted_by="")
     except IntegrityError as error:
         raise ProjectNameTaken from error
@@ -62,7 +63,8 @@ def restore_project(*, actor: User | None, project: Project, now: datetime | Non
     found = Project.objects.get(pk=project.pk)
     project_restored.send(sender=Project, project=found, now=at)
     tell_all_followers()
-    record(actor=actor, action="projects.restore_project", obj=found)
+    after = {"deleted_at": None, "deleted_by": ""}
+    record(actor=actor, action="projects.restore_project", obj=found, before=before, after=after)
 
 
 def purge_projects(*, now: datetime) -> int:

@@ -26,7 +26,7 @@ from unfold.decorators import action, display
 from apps.access.admin import ProjectScopedAdmin, ask_first, asks_first
 from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.filters import VisibleRelatedFilter
-from apps.access.admin.lists import MOST_COUNTED, BoundedList
+from apps.access.admin.lists import MOST_COUNTED, BoundedList, renamed
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
@@ -53,9 +53,15 @@ BUTTONS: Final = {
     "freeze": Ask.FREEZE,
     "thaw": Ask.THAW,
 }
+# What each question is answered with, what is lost, whether for good.
 _QUESTIONS: Final = {
-    Ask.EXIT: (_("Stop"), _("What this run has not downloaded yet stays undone.")),
-    Ask.RESTART: (_("Restart"), _("This run begins with its first page again.")),
+    Ask.EXIT: (_("Stop"), _("What this run has not downloaded yet stays undone."), True),
+    Ask.RESTART: (_("Restart"), _("This run begins with its first page again."), True),
+    Ask.FREEZE: (
+        _("Freeze"),
+        _("The host halts this run. What it is downloading just now may time out."),
+        False,
+    ),
 }
 
 
@@ -100,7 +106,8 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     list_select_related = ("job__project",)
     search_fields = ("job__name", "=id", "requested_by", "reason")
     search_help_text = _(
-        "A job's name, a number, a person, or why a run did not end well (of the newest 2,000)."
+        "A job's name, a number, a person, or why a run failed, was lost or was cancelled (of the "
+        "newest 2,000 of each)."
     )
     actions = ("pause_selected", "resume_selected", "restart_selected", "stop_selected")
     list_per_page = 50
@@ -110,19 +117,22 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         ("state", "reason"),
         ("trigger", "requested_by"),
         ("created_at", "attempt"),
-        ("retry_of", "caused_by"),
-        ("waits_for", "not_before"),
+        ("repeats", "follows"),
+        ("waits_on", "not_before"),
         ("placed_at", "waiting_reason"),
         ("started_at", "ended_at"),
         ("duration", "exit_code"),
         ("image_reference", "image_digest"),
         ("host", "container"),
-        ("pid", "boot"),
+        ("process", "boot"),
         ("restarts", "frozen"),
-        "watched_at",
+        "seen_at",
         "arguments_text",
     )
-    readonly_fields = ("project", "duration", "arguments_text")
+    readonly_fields = ("project", "duration", "arguments_text", "repeats", "follows", "waits_on")
+    readonly_fields += ("process", "seen_at")
+    process = renamed("pid", _("process id"))
+    seen_at = renamed("watched_at", _("last seen by its host at"))
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RunList]:
         """The list that knows the books."""
@@ -183,11 +193,9 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         return tuple(column for column in columns if column != "stop_button")
 
     @display(description=_("run"), ordering="id")
-    def page(self, run: Run) -> SafeString:
+    def page(self, run: Run) -> SafeString | str:
         """The live page of the run."""
-        address = reverse("dashboard:run", args=[run.pk])
-        style = "font-medium text-primary-600 dark:text-primary-500"
-        return format_html('<a class="{}" href="{}">{}</a>', style, address, run)
+        return _link(run)
 
     @display(description=_("project"), ordering="job__project__name")
     def project(self, run: Run) -> str:
@@ -245,6 +253,21 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             return ""
         address = reverse("admin:jobs_run_stop", args=[run.pk])
         return render_to_string("admin/jobs/stop_button.html", {"address": address})
+
+    @display(description=_("repeats"))
+    def repeats(self, run: Run) -> SafeString | str:
+        """The attempt before this one."""
+        return _link(run.retry_of)
+
+    @display(description=_("follows"))
+    def follows(self, run: Run) -> SafeString | str:
+        """The run by whose end it was queued."""
+        return _link(run.caused_by)
+
+    @display(description=_("waits for"))
+    def waits_on(self, run: Run) -> SafeString | str:
+        """The run that has to end first."""
+        return _link(run.waits_for)
 
     @display(description=_("arguments"))
     def arguments_text(self, run: Run) -> SafeString:
@@ -328,12 +351,14 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         return len(tally.done)
 
     def ask_view(self, request: HttpRequest, pk: int, *, what: Ask) -> HttpResponse:
-        """Ask one run and show its page; what cannot be undone has a question before it."""
+        """Ask one run and show its page; what something is lost by has a question before it."""
         run = _operated(request, pk)
         back = reverse("dashboard:run", args=[pk])
         if what in _QUESTIONS:
-            verb, loss = _QUESTIONS[what]
-            page = ask_first(request, verb=verb, loss=loss, ids=[pk], names=[run], back=back)
+            verb, loss, final = _QUESTIONS[what]
+            page = ask_first(
+                request, verb=verb, loss=loss, ids=[pk], names=[run], back=back, final=final
+            )
             if page is not None:
                 return page
         try:
@@ -373,6 +398,14 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
             may_operate = run.job.project_id in projects_of(request, Role.OPERATOR)
             extra["may_stop"] = may_operate and run.state in STOPPABLE
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
+
+
+def _link(run: Run | None) -> SafeString | str:
+    if run is None:
+        return "-"
+    address = reverse("dashboard:run", args=[run.pk])
+    style = "font-medium text-primary-600 dark:text-primary-500"
+    return format_html('<a class="{}" href="{}">{}</a>', style, address, run)
 
 
 def _operated(request: HttpRequest, pk: int) -> Run:

@@ -59,7 +59,7 @@ class BizLine:
 
 
 @admin.register(ShardReport)
-class BizAdmin(RequestPages, RebalancePages, ReadOnly):
+class BizAdmin(ReadOnly, RequestPages, RebalancePages):
     """Pages about bizzes instead of a list of rows: what shards report is one of them."""
 
     class Media:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.contrib import admin
-from django.forms import Media
+from django.forms import Media, Script
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
@@ -55,7 +55,7 @@ def explain_page(request: HttpRequest) -> HttpResponse:
     context = admin.site.each_context(request) | {
         "title": _("Explain an item"),
         "subtitle": None if choice is None else str(choice.project),
-        "media": Media(css={"all": CSS}, js=["projects/copy.js"]),
+        "media": Media(css={"all": CSS}, js=[Script("access/copy.js", defer=True)]),
         "choice": choice,
     }
     if choice is not None:

@@ -66,7 +66,7 @@ class CredentialAdmin(ProjectScopedAdmin):
         """Sources call them by their name."""
         return () if obj is None else ("project", "name")
 
-    @display(description=_("has"))
+    @display(description=_("what is stored"))
     def has(self, obj: Credential) -> str:
         """Which secrets there are."""
         fields = {each.name: each for each in Credential._meta.concrete_fields}

@@ -2,6 +2,9 @@
 (function () {
   "use strict";
 
+  /* Without a script the button could do nothing, so it is not shown. */
+  document.querySelectorAll("[data-copy]").forEach((button) => { button.hidden = false; });
+
   function select(element) {
     const range = document.createRange();
     range.selectNodeContents(element);
@@ -27,10 +30,12 @@
       return;
     }
     const element = document.getElementById(button.dataset.copy);
-    if (await copy(element)) {
-      const before = button.textContent;
-      button.textContent = button.dataset.copied;
-      setTimeout(() => { button.textContent = before; }, 1500);
-    }
+    const done = await copy(element);
+    button.dataset.label ??= button.textContent;
+    /* Where neither way is allowed the text stays selected, for the keys. */
+    button.textContent = done ? button.dataset.copied : button.dataset.selected;
+    clearTimeout(Number(button.dataset.timer));
+    const back = () => { button.textContent = button.dataset.label; };
+    button.dataset.timer = setTimeout(back, done ? 1500 : 5000);
   });
 })();

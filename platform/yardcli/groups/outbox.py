@@ -1,0 +1,61 @@
+"""``crawlyard outbox``: what is committed and not yet published."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from yardcli.here import (
+    DEFAULT_LIMIT,
+    Everything,
+    Limit,
+    Output,
+    Profile,
+    api,
+    group,
+    one_shown,
+    rows_shown,
+)
+from yardcli.output import note
+
+commands = group("outbox", "Messages that wait to be sent; for superusers.")
+Message = Annotated[int, typer.Argument(metavar="MESSAGE", min=1)]
+_SHOWN = ("id", "message_id", "exchange", "key", "attempts", "next_try_at", "error")
+
+
+@commands.command("list")
+def list_(
+    failed: Annotated[
+        bool | None, typer.Option("--failed/--fresh", help="Those with an error, or without.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="The routing key.")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    everything: Everything = False,
+    output: Output = None,
+    profile: Profile = None,
+) -> None:
+    """What waits, oldest first."""
+    names = ("id", "exchange", "key", "attempts", "created_at", "next_try_at", "error")
+    columns: list[Any] = [(each, each) for each in names]
+    wanted = None if failed is None else str(failed).lower()
+    rows_shown("outbox", columns, limit=limit, everything=everything, failed=wanted, key=key)
+
+
+@commands.command()
+def show(message: Message, output: Output = None, profile: Profile = None) -> None:
+    """One of them, with what can be read of it."""
+    one_shown(api().get(f"outbox/{message}"))
+
+
+@commands.command()
+def retry(message: Message, output: Output = None, profile: Profile = None) -> None:
+    """Send it now instead of at its next try."""
+    one_shown(api().post(f"outbox/{message}/retry"), _SHOWN)
+
+
+@commands.command()
+def drop(message: Message, output: Output = None, profile: Profile = None) -> None:
+    """Never send it; what it would have told is found by the sweeps, later."""
+    api().call("DELETE", f"outbox/{message}")
+    note(f"message {message} is dropped")
