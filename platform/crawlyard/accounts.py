@@ -2,7 +2,7 @@
 
 Each daemon can have an account of its own at RabbitMQ, Redis and PostgreSQL. What it needs stands
 in ``DAEMONS`` and nowhere else: ``rabbitmq``, ``redis_acl`` and ``postgresql`` say it in the words
-of each server.
+of each server, and ``secrets_of`` gives a daemon the addresses to come in by.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from django.apps import apps
 
@@ -222,7 +223,11 @@ def postgresql(*, installation: str, passwords: Mapping[str, str]) -> Iterator[s
             continue
         role = _quoted(account_name(installation, name))
         rows = "SELECT, INSERT, UPDATE, DELETE"
-        yield f"CREATE ROLE {role} LOGIN PASSWORD '{password}';"
+        # Once more after an upgrade that brought a daemon: those that are there stay.
+        yield (
+            f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
+        )
+        yield f"ALTER ROLE {role} LOGIN PASSWORD '{password}';"
         yield f"GRANT USAGE ON SCHEMA public TO {role};"
         yield f"GRANT {rows} ON ALL TABLES IN SCHEMA public TO {role};"
         yield f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO {role};"
@@ -231,6 +236,45 @@ def postgresql(*, installation: str, passwords: Mapping[str, str]) -> Iterator[s
         yield f"REVOKE INSERT, UPDATE, DELETE ON django_migrations FROM {role};"
         if not rights.people:
             yield f"REVOKE INSERT, UPDATE, DELETE ON {people} FROM {role};"
+
+
+def secrets_of(
+    daemon: str, *, installation: str, password: str, shared: Mapping[str, str]
+) -> dict[str, str]:
+    """What one daemon is given: its own account where all had the same, the rest as it was.
+
+    Args:
+        shared: content of the files that all processes had, such as ``broker_url``.
+
+    Raises:
+        ValueError: one of the three addresses is not there, or another file names the database
+            with the account of its owner, who may do everything.
+    """
+    rights = DAEMONS[daemon]
+    # Whether it has an account there.
+    accounts = {
+        "broker_url": True,
+        "database_url": rights.database,
+        "redis_url": bool(rights.redis),
+    }
+    if missing := accounts.keys() - shared.keys():
+        raise ValueError(f"there is no {min(missing)}")
+    name = account_name(installation, daemon)
+    found = {each: _as(shared[each], name, password) for each, has in accounts.items() if has}
+    if rights.platform:
+        for each in shared.keys() - accounts.keys():
+            if shared[each] == shared["database_url"]:
+                raise ValueError(
+                    f"{each} is the address of database_url, with the account that owns all"
+                    " tables; give it a database of its own"
+                )
+            found[each] = shared[each]
+    return found
+
+
+def _as(url: str, name: str, password: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=f"{name}:{password}@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
 def _tables_of_people() -> set[str]:

@@ -19,18 +19,21 @@ import docker
 from docker.models.containers import Container
 
 from tests.deploy.compose_files import compose, copy_of_deploy, services
+from tests.deploy.servers import Accounts
 
 FILE = "stack.json"
+FILES = ("-f", "compose.yaml", "-f", "compose.accounts.yaml")
 WEBS = ("web1", "web2")
 # Often enough that nobody waits for the next one.
 CHECK_EVERY = "3s"
 
 
 class Stack:
-    """Always ``end()`` it.
+    """Always ``end()`` it. Each process has its own account.
 
     Args:
-        secrets: contents of files in secrets/, such as ``database_url``.
+        accounts: already made at the stores.
+        secrets: contents of files in secrets/, such as ``platform/database_url``.
         ports: of the two web processes.
         settings: more of the environment of every service that has the common one.
     """
@@ -40,6 +43,7 @@ class Stack:
         folder: Path,
         *,
         image: str,
+        accounts: Accounts,
         secrets: Mapping[str, str],
         ports: Mapping[str, int],
         **settings: str,
@@ -51,23 +55,23 @@ class Stack:
             path = self._folder / "secrets" / name
             path.chmod(0o644)
             path.write_text(value, encoding="utf-8")
+        shared = self._folder / "secrets" / "platform"
+        accounts.write_secrets(shared, self._folder / "secrets" / "accounts")
         self._image = image
         self._ports = ports
         self._settings = {"ALLOWED_HOSTS": "127.0.0.1,localhost", **settings}
-        self.services = self._adapted(services(self._folder, "-f", "compose.yaml"))
-        # One that a compose file declares gets its own volumes; secrets are files beside it.
+        self.services = self._adapted(services(self._folder, *FILES))
+        # One that a compose file declares gets its own volumes; secrets are folders beside it.
         used = {
             str(volume).partition(":")[0]
             for one in self.services.values()
             for volume in one.get("volumes", [])
             if not str(volume).startswith("/")
         }
-        named = {each["source"] for one in self.services.values() for each in one["secrets"]}
         content = {
             "version": "3.9",
             "services": self.services,
             "volumes": {name: {} for name in sorted(used)},
-            "secrets": {name: {"file": f"./secrets/{name}"} for name in sorted(named)},
         }
         (self._folder / FILE).write_text(json.dumps(content), encoding="utf-8")
 
@@ -135,8 +139,6 @@ class Stack:
                 one["healthcheck"]["interval"] = CHECK_EVERY
         runner = found["runner"]
         runner["environment"]["RUN_NETWORK"] = "host"
-        # The RabbitMQ of this machine has no management to make accounts with.
-        del runner["environment"]["BROKER_MANAGEMENT_URL_FILE"]
         for name in WEBS:
             one, port = found[name], self._ports[name]
             one["command"] = ["run_web", "--host", "127.0.0.1", "--port", str(port)]

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import pika
 import pika.exceptions
 import psycopg
 import pytest
 import redis
-import requests
-from django.core.management import call_command
-from psycopg import sql
 
-from crawlyard.accounts import DAEMONS, account_name
+from crawlyard.accounts import DAEMONS
 from crawlyard.units import box
+from tests.deploy.servers import Accounts, command, printed
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.installation import Installation
 from tests.e2e.rabbit_node import RabbitNode
@@ -36,13 +31,6 @@ PROCESSES = {
     "agent-1": "agent",
     **{name: name for name in DAEMONS if name not in ("logs", "agent", "builds")},
 }
-
-
-def printed(server: str, folder: Path, *options: str) -> str:
-
-    out = io.StringIO()
-    call_command("accounts", server, "--passwords", str(folder), *options, stdout=out)
-    return out.getvalue()
 
 
 def test_every_process_of_a_box_has_an_account() -> None:
@@ -60,61 +48,6 @@ def test_passwords_are_made_once_and_are_for_their_owner_alone(tmp_path: Path) -
     assert {one["vhost"] for one in first["permissions"]} == {"yard"}
     assert folder.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
-
-
-def _command(client: redis.Redis, *words: str) -> None:
-    client.execute_command(*words)  # type: ignore[no-untyped-call]
-
-
-class Accounts:
-    """Those of all daemons at real servers."""
-
-    def __init__(self, folder: Path, node: RabbitNode, database: str, redis_url: str) -> None:
-        # Roles and users of Redis belong to a whole server, which others use as well.
-        self.prefix = f"test{secrets.token_hex(4)}"
-        self.broker, self.database, self.redis = node.url, database, redis_url
-        self._passwords = folder
-        self._node = node
-
-    def make(self) -> None:
-        folder, options = self._passwords, ("--prefix", self.prefix)
-        definitions = json.loads(printed("rabbitmq", folder, *options, "--vhost", "/"))
-        api = f"{self._node.management_url}/api/definitions"
-        answer = requests.post(api, json=definitions, timeout=20)
-        assert answer.ok, answer.text
-        with psycopg.connect(self.database, autocommit=True) as connection:
-            connection.execute(printed("postgresql", folder, *options).encode())
-        with contextlib.closing(redis.Redis.from_url(self.redis)) as client:
-            for line in printed("redis", folder, *options).splitlines():
-                _command(client, "ACL", "SETUSER", *line.split()[1:])
-
-    def url(self, url: str, daemon: str) -> str:
-        parts = urlsplit(url)
-        password = (self._passwords / daemon).read_text()
-        place = parts.netloc.rpartition("@")[2]
-        name = account_name(self.prefix, daemon)
-        return urlunsplit(parts._replace(netloc=f"{name}:{password}@{place}"))
-
-    def environment(self, daemon: str) -> dict[str, str]:
-        """Of one process: the agent has the broker alone."""
-        found = {"BROKER_URL": self.url(self.broker, daemon)}
-        if DAEMONS[daemon].database:
-            found["DATABASE_URL"] = self.url(self.database, daemon)
-        if DAEMONS[daemon].redis:
-            found["REDIS_URL"] = self.url(self.redis, daemon)
-        return found
-
-    def remove(self) -> None:
-        with psycopg.connect(self.database, autocommit=True) as connection:
-            found = connection.execute(
-                "SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s)", [self.prefix]
-            )
-            for (role,) in found.fetchall():
-                for statement in ("DROP OWNED BY {}", "DROP ROLE {}"):
-                    connection.execute(sql.SQL(statement).format(sql.Identifier(role)))
-        with contextlib.closing(redis.Redis.from_url(self.redis)) as client:
-            for daemon in DAEMONS:
-                _command(client, "ACL", "DELUSER", account_name(self.prefix, daemon))
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +78,7 @@ def accounts(
 def yard(accounts: Accounts, node: RabbitNode, tmp_path: Path) -> Iterator[Installation]:
     # Stores that make tables by themselves are their owner's.
     stores = dict.fromkeys(
-        ("DATABASE_URL", "SEEDS_URL", "REQUESTS_URL", "LOGS_URL"), accounts.database
+        ("DATABASE_URL", "SEEDS_URL", "RECORDS_URL", "REQUESTS_URL", "LOGS_URL"), accounts.database
     )
     yard = Installation(
         tmp_path, {**stores, "BROKER_URL": accounts.broker, "REDIS_URL": accounts.redis}
@@ -237,9 +170,9 @@ def test_a_daemon_sees_no_keys_but_its_own(accounts: Accounts, daemon: str) -> N
             with contextlib.suppress(redis.exceptions.NoPermissionError):
                 client.get(key)
                 allowed.add(key)
-        for command in (("FLUSHALL",), ("CONFIG", "GET", "*"), ("ACL", "LIST")):
+        for words in (("FLUSHALL",), ("CONFIG", "GET", "*"), ("ACL", "LIST")):
             with pytest.raises(redis.exceptions.NoPermissionError):
-                _command(client, *command)
+                command(client, *words)
     assert allowed == wanted.get(daemon, {"crawlyard:requests:x"})
 
 

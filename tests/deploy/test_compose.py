@@ -47,6 +47,14 @@ def _essence(argv: list[str]) -> str:
     return f"{argv[0]} {queue}".strip()
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
 def test_every_process_of_a_box_is_there(everything: dict[str, Any]) -> None:
     ours = {
         name: one["command"]
@@ -72,7 +80,7 @@ def test_every_service_has_limits_a_check_and_comes_back(everything: dict[str, A
 def test_ours_have_no_rights_and_no_secret_in_their_environment(
     folder: Path, everything: dict[str, Any]
 ) -> None:
-    known = {path.read_text().strip() for path in (folder / "secrets").iterdir()}
+    known = {path.read_text().strip() for path in (folder / "secrets").rglob("*") if path.is_file()}
     for name, one in everything.items():
         if name in STORES:
             continue
@@ -83,14 +91,21 @@ def test_ours_have_no_rights_and_no_secret_in_their_environment(
         assert [value for value in known if value in shown] == [], name
 
 
+def test_only_who_runs_spiders_may_make_accounts_of_the_broker(everything: dict[str, Any]) -> None:
+    users = {name for name, one in everything.items() if "/management:" in str(one.get("volumes"))}
+    assert users == {"runner"}
+
+
 def test_only_who_builds_and_who_runs_may_use_the_engine(everything: dict[str, Any]) -> None:
     users = {name for name, one in everything.items() if SOCKET in str(one.get("volumes", ""))}
     assert users == {"builds", "runner"}
 
 
-def test_an_agent_knows_the_broker_alone(everything: dict[str, Any]) -> None:
+def test_an_agent_knows_the_broker_alone(folder: Path, everything: dict[str, Any]) -> None:
     agent = everything["agent"]
-    assert [one["source"] for one in agent["secrets"]] == ["broker_url"]
+    mounted = [Path(one.split(":")[0]) for one in agent["volumes"]]
+    assert mounted == [folder / "secrets" / "agent"]
+    assert [path.name for path in mounted[0].iterdir()] == ["broker_url"]
     assert not [name for name in agent["environment"] if "DATABASE" in name or "SECRET" in name]
 
 
@@ -99,10 +114,10 @@ def test_it_is_valid_without_the_stores(folder: Path) -> None:
 
 
 def test_init_changes_nothing_that_is_there_and_lets_nobody_in(folder: Path) -> None:
-    before = {path.name: path.read_bytes() for path in (folder / "secrets").iterdir()}
+    before = contents(folder / "secrets")
     settings = (folder / ".env").read_bytes()
     init(folder)
-    assert {path.name: path.read_bytes() for path in (folder / "secrets").iterdir()} == before
+    assert contents(folder / "secrets") == before
     assert (folder / ".env").read_bytes() == settings
     assert (folder / "secrets").stat().st_mode & 0o077 == 0
     assert (folder / ".env").stat().st_mode & 0o077 == 0

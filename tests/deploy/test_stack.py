@@ -1,4 +1,4 @@
-"""The whole of compose.yaml at work: every service passes its check, and a job runs through it."""
+"""The whole of compose.yaml at work, an account for each process, and a job runs through it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from typing import Any
 import docker
 import pytest
 
+from tests.deploy.servers import Accounts
 from tests.deploy.stack import WEBS, Stack
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.demo_process import free_port
 from tests.e2e.docker_installation import TAG, build_by_webhook, make_project, push_book_shop
+from tests.e2e.rabbit_node import RabbitNode
 from tests.e2e.rest import Rest
 from tests.plugins.git_server import GitServer
 from tests.plugins.stores import lend_postgres_database
@@ -46,25 +48,51 @@ print(json.dumps(create_token(actor=user, user=user, name="stack", scopes=["*:wr
 
 
 @pytest.fixture
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitNode]:
+    """With the management that accounts are made by."""
+    node = RabbitNode(tmp_path_factory.mktemp("stack-rabbit"), management=True)
+    try:
+        node.start()
+        yield node
+    finally:
+        node.stop()
+
+
+@pytest.fixture
+def accounts(node: RabbitNode, redis_url: str, tmp_path: Path) -> Iterator[Accounts]:
+    with lend_postgres_database() as database:
+        accounts = Accounts(tmp_path / "passwords", node, database, redis_url)
+        try:
+            accounts.make()
+            yield accounts
+        finally:
+            accounts.remove()
+
+
+@pytest.fixture
 def stack(
     docker_engine: docker.DockerClient,
     product_image: str,
-    redis_url: str,
-    new_rabbit_vhost: str,
+    accounts: Accounts,
+    node: RabbitNode,
     tmp_path: Path,
 ) -> Iterator[Stack]:
     ports = {name: free_port() for name in WEBS}
     address = f"http://127.0.0.1:{ports[WEBS[0]]}"
-    with lend_postgres_database() as database:
+    with lend_postgres_database() as stores:
         stack = Stack(
             tmp_path,
             image=product_image,
+            accounts=accounts,
             secrets={
-                "database_url": database,
-                "requests_url": database,
-                "logs_url": database,
-                "broker_url": new_rabbit_vhost,
-                "redis_url": redis_url,
+                "platform/database_url": accounts.database,
+                "platform/broker_url": node.url,
+                "platform/redis_url": accounts.redis,
+                **{
+                    f"platform/{name}_url": stores
+                    for name in ("seeds", "records", "requests", "logs")
+                },
+                "management/broker_management_url": node.management_url,
             },
             ports=ports,
             PUBLIC_URL=address,
@@ -72,6 +100,8 @@ def stack(
             GIT_ALLOWED_NETWORKS="127.0.0.0/8",
             BUILD_NETWORK="none",
             REST_RATE="none",
+            # Of a machine that others use as well.
+            RUN_MAX_CPU_PERCENT="101",
         )
         try:
             stack.up()
@@ -125,6 +155,9 @@ def test_every_service_is_healthy_and_a_job_balances_its_books(
     assert (books["left"], books["failed"], books["out"]) == (0, 0, 0), books
     assert books["total"] == books["success"] == PAGES + 1, books
     assert rest.until(lambda: rest.rows(f"/runs/{run['id']}/logs"), "log lines")
+    said = stack.explain(docker_engine)
+    for words in ("ACCESS_REFUSED", "refused for user", "permission denied", "NOPERM"):
+        assert words not in said, said
     # All of it was done without one of them falling over.
     after = stack.until_healthy(docker_engine, seconds=30)
     assert {name: one.attrs["RestartCount"] for name, one in after.items() if one} == dict.fromkeys(

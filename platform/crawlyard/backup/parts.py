@@ -67,6 +67,9 @@ def parts() -> list[Part]:
         Part(f"failures-{number}", Kind.FOLDER, "ROUTING_FAILURE_DIRS", str(folder))
         for number, folder in enumerate(settings.ROUTING_FAILURE_DIRS, 1)
     ]
+    if settings.EMAIL_FILE_PATH:
+        # Without a mail server they are sent nowhere else.
+        found.append(Part("mails", Kind.FOLDER, "EMAIL_URL", str(settings.EMAIL_FILE_PATH)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""manage.py accounts: an account for each daemon, as RabbitMQ, Redis or PostgreSQL reads it."""
+"""manage.py accounts: an account for each daemon, as RabbitMQ, Redis, PostgreSQL or it reads it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from crawlyard.accounts import DAEMONS, postgresql, rabbitmq, redis_acl
+from crawlyard.accounts import DAEMONS, postgresql, rabbitmq, redis_acl, secrets_of
 
+FILES = "files"
 SERVERS = ("rabbitmq", "redis", "postgresql")
 
 
 class Command(BaseCommand):
-    """Prints; whoever administers the server hands it over. Nothing is changed anywhere."""
+    """Prints; whoever administers the server hands it over. No server is changed."""
 
     help = "Print accounts with the least rights, one for each daemon."
     requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: CommandParser) -> None:
         """For which server, and where the passwords are."""
-        parser.add_argument("server", choices=SERVERS)
+        parser.add_argument("server", choices=(*SERVERS, FILES))
         parser.add_argument(
             "--passwords",
             type=Path,
@@ -35,6 +36,8 @@ class Command(BaseCommand):
             "--prefix", default="crawlyard", help="of the names: crawlyard_center, ..."
         )
         parser.add_argument("--vhost", default="crawlyard", help="of RabbitMQ")
+        parser.add_argument("--from", type=Path, help="files: folder of what all processes have")
+        parser.add_argument("--into", type=Path, help="files: gets a folder for each daemon")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Exit status 2 when the folder cannot be used."""
@@ -43,6 +46,14 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"--passwords: {error}", returncode=2) from error
         prefix = options["prefix"]
+        if options["server"] == FILES:
+            if not (options["from"] and options["into"]):
+                raise CommandError("files: --from and --into are needed", returncode=2)
+            try:
+                _write_files(options["from"], options["into"], prefix, passwords)
+            except (OSError, ValueError) as error:
+                raise CommandError(f"files: {error}", returncode=2) from error
+            return
         if options["server"] == "rabbitmq":
             made = rabbitmq(installation=prefix, vhost=options["vhost"], passwords=passwords)
             self.stdout.write(json.dumps(made, indent=2))
@@ -53,6 +64,25 @@ class Command(BaseCommand):
             else postgresql(installation=prefix, passwords=passwords)
         )
         self.stdout.write("\n".join(lines))
+
+
+def _write_files(source: Path, target: Path, prefix: str, passwords: dict[str, str]) -> None:
+    """``target/center/broker_url`` and so on, as ``source/broker_url`` is for all."""
+    paths = [path for path in source.iterdir() if path.is_file()]
+    shared = {path.name: path.read_text(encoding="utf-8").strip() for path in paths}
+    made = {
+        name: secrets_of(name, installation=prefix, password=password, shared=shared)
+        for name, password in passwords.items()
+    }
+    for name, files in made.items():
+        folder = target / name
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # What the daemon had before and is not to have now.
+        for old in set(folder.iterdir()) - {folder / file for file in files}:
+            old.unlink()
+        for file, content in files.items():
+            (folder / file).write_text(content, encoding="utf-8")
+            (folder / file).chmod(0o600)
 
 
 def _password(path: Path) -> str:
