@@ -17,7 +17,7 @@ import psycopg
 import pytest
 import redis
 import requests
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from psycopg import sql
 
 from crawlyard.accounts import DAEMONS, account_name
@@ -62,6 +62,17 @@ def test_passwords_are_made_once_and_are_for_their_owner_alone(tmp_path: Path) -
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
 
 
+@pytest.mark.parametrize("text", ["", "short", "it's-a-quote-in-sql", "two words in an acl"])
+def test_a_password_that_a_server_would_read_as_another_is_refused(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "center").write_text(f"{text}\n")
+    for server in ("rabbitmq", "redis", "postgresql"):
+        with pytest.raises(CommandError, match="center holds no password") as told:
+            printed(server, tmp_path)
+        assert told.value.returncode == 2
+
+
 def _command(client: redis.Redis, *words: str) -> None:
     client.execute_command(*words)  # type: ignore[no-untyped-call]
 
@@ -82,11 +93,15 @@ class Accounts:
         api = f"{self._node.management_url}/api/definitions"
         answer = requests.post(api, json=definitions, timeout=20)
         assert answer.ok, answer.text
-        with psycopg.connect(self.database, autocommit=True) as connection:
-            connection.execute(printed("postgresql", folder, *options).encode())
+        self.make_roles()
         with contextlib.closing(redis.Redis.from_url(self.redis)) as client:
             for line in printed("redis", folder, *options).splitlines():
                 _command(client, "ACL", "SETUSER", *line.split()[1:])
+
+    def make_roles(self) -> None:
+        statements = printed("postgresql", self._passwords, "--prefix", self.prefix)
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            connection.execute(statements.encode())
 
     def url(self, url: str, daemon: str) -> str:
         parts = urlsplit(url)
@@ -262,6 +277,20 @@ def test_no_daemon_changes_tables_and_few_change_people(accounts: Accounts, daem
         else:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(changes)
+
+
+@pytest.mark.services
+def test_said_again_it_covers_what_an_upgrade_brought(accounts: Accounts) -> None:
+    with psycopg.connect(accounts.database, autocommit=True) as owner:
+        role = account_name(accounts.prefix, "center")
+        owner.execute(
+            f'GRANT DELETE ON access_savedfilter TO "{role}"; REVOKE ALL ON jobs_run FROM "{role}"'
+        )
+    accounts.make_roles()
+    with psycopg.connect(accounts.url(accounts.database, "center"), autocommit=True) as center:
+        center.execute("UPDATE jobs_run SET reason = reason")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            center.execute("DELETE FROM access_savedfilter")
 
 
 def test_an_agent_has_the_broker_alone() -> None:
