@@ -48,9 +48,14 @@ def set_role(
 
 
 def keep_one_admin(user: User, *, stays: bool) -> None:
-    """Raise ``LastAdmin`` if ``user`` is the only active superuser and will not stay one."""
-    admins = User.objects.filter(is_superuser=True, is_active=True)
-    if not stays and admins.filter(pk=user.pk).exists() and not admins.exclude(pk=user.pk).exists():
+    """Raise ``LastAdmin`` if ``user`` is the only active superuser and will not stay one.
+
+    In the caller's transaction, until whose end nobody else can take the right from another one.
+    """
+    if stays:
+        return
+    admins = User.objects.filter(is_superuser=True, is_active=True).order_by("pk")
+    if list(admins.select_for_update().values_list("pk", flat=True)) == [user.pk]:
         raise LastAdmin
 
 
