@@ -6,7 +6,7 @@ from django.db import transaction
 from django.db.models import Model
 
 from apps.access.errors import LastAdmin
-from apps.access.models import LoginSession, Membership, User
+from apps.access.models import LoginSession, Membership, SetupLink, User
 from apps.access.services.audit import record
 from apps.access.states import Role
 
@@ -63,9 +63,11 @@ def keep_one_admin(user: User, *, stays: bool) -> None:
 def password_was_set(*, actor: User | None, user: User, but: str | None = None) -> None:
     """Record a new password; one that somebody else chose must be changed by its owner.
 
-    Every session of theirs ends, but the one with the key ``but``.
+    Every session of theirs ends, but the one with the key ``but``, and so does a link by which
+    they could have set another one.
     """
     by_owner = actor is not None and actor.pk == user.pk
     User.objects.filter(pk=user.pk).update(must_change_password=not by_owner)
     LoginSession.objects.filter(user=user).exclude(session_key=but or "").delete()
+    SetupLink.objects.filter(user=user, used_at=None).delete()
     record(actor=actor, action="access.set_password", obj=user)
