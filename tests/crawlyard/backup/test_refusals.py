@@ -243,6 +243,13 @@ def test_a_backup_that_is_there_is_not_touched(parts: list[Part], backup: Path) 
     assert state_of(backup) == before
 
 
+def test_a_backup_into_what_it_holds_is_refused(parts: list[Part], data: Path) -> None:
+    """The next one would hold this one."""
+    with pytest.raises(Refused, match="lies inside"):
+        make_backup(data / "spiders" / "one", parts, [], said)
+    assert [each.name for each in (data / "spiders").iterdir()] == ["mine.py"]
+
+
 @pytest.mark.parametrize("limit", [1_000_000, 2_000_000])
 def test_no_room_leaves_no_half_backup(tmp_path: Path, limit: int) -> None:
     """A limit of the process is what a full disk is: a write that is refused half-way."""
