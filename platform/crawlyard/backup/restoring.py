@@ -49,7 +49,8 @@ def restore(
     ``force``: also where something is, which is moved aside (of PostgreSQL: dropped).
     ``other_keys``: also when this installation cannot open the secrets.
 
-    Raises ``BackupError``; the stores are then as they were.
+    Raises ``BackupError``; the stores are then as they were; not so where one server of several
+    failed in its very commit, which is said.
     """
     known = manifest.read(root)
     _refuse_newer(known)
@@ -280,9 +281,10 @@ def _carry_out(moves: Sequence[Move], loadings: Sequence[postgres.Loading]) -> N
     A mark stands meanwhile: no process starts on what a killed restore left.
     """
     mark = restore_mark()
-    mark.write_text("a restore is under way, or was killed\n", encoding="utf-8")
     done: list[Move] = []
+    committed: list[str] = []
     try:
+        mark.write_text("a restore is under way, or was killed\n", encoding="utf-8")
         for move in moves:
             if move.target.exists():
                 move.target.rename(move.aside)
@@ -291,11 +293,18 @@ def _carry_out(moves: Sequence[Move], loadings: Sequence[postgres.Loading]) -> N
                 move.staged.rename(move.target)
         for loading in loadings:
             loading.commit()
+            committed.append(loading.setting)
     except (OSError, BackupError) as error:
+        told = error.strerror if isinstance(error, OSError) else error
+        if committed:
+            # No way back from these: the mark stays, for the stores are of two moments.
+            raise BackupError(
+                f"{told}; {', '.join(committed)} and files are restored, the rest is not, so no "
+                "process starts: mend it and restore again with --force"
+            ) from error
         _undo(done)
         _unstage(moves)
-        mark.unlink()
-        told = error.strerror if isinstance(error, OSError) else error
+        mark.unlink(missing_ok=True)
         raise BackupError(f"{told}; everything is as it was") from error
     mark.unlink()
 

@@ -229,6 +229,17 @@ def test_a_step_that_fails_takes_all_of_them_back(
     assert set(after) == set(before)
 
 
+def test_without_a_folder_for_its_mark_nothing_is_replaced(
+    parts: list[Part], backup: Path, data: Path, tmp_path: Path, settings: Any
+) -> None:
+    settings.DATA_DIR = tmp_path / "gone"
+    before = state_of(data)
+    with pytest.raises(BackupError, match="No such file or directory; everything is as it was"):
+        restore(backup, parts, said, force=True)
+    assert set(state_of(data)) == set(before)
+    assert (data / "spiders" / "mine.py").read_text() == "new"
+
+
 def test_no_daemon_starts_on_what_a_killed_restore_left(data: Path) -> None:
     assert "runtime.E003" not in {each.id for each in run_checks(tags=[START_TAG])}
     restore_mark().touch()
