@@ -195,8 +195,8 @@ def test_a_server_that_fails_after_another_has_committed_is_no_restore(
 
 @pytest.mark.timeout(120)
 def test_a_dump_with_many_answers_does_not_stop_half_way(empty: str, tmp_path: Path) -> None:
-    """Each sequence is set by a SELECT: answers to two thousand fill a pipe that nobody reads."""
-    count = 2_000
+    """Each sequence is set by a SELECT: answers to thousands fill a pipe that nobody reads."""
+    count = 4_000
     with lend_empty_database() as source:
         only = parts(source, source)[1:]
         with psycopg.connect(source, autocommit=True) as connection:
