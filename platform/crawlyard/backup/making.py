@@ -81,6 +81,8 @@ def _fill(root: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Sa
         migrations = [
             f"{app}.{name}" for app, name in MigrationRecorder(connection).applied_migrations()
         ]
+        if not migrations:
+            raise BackupError("DATABASE_URL: there is nothing in it; is this the right one?")
         keys = needed_keys()
     except DatabaseError as error:
         raise BackupError(f"DATABASE_URL: {str(error).strip().splitlines()[0]}") from error
