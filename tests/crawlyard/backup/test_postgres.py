@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from apps.runtime.checks import restore_mark
 from apps.seeds.stores.postgres import PostgresStore
@@ -191,6 +193,18 @@ def test_a_server_that_fails_after_another_has_committed_is_no_restore(
         assert restore_mark().exists()
         restore(tmp_path / "one", both, said, force=True)
         assert not restore_mark().exists()
+
+
+def test_a_server_that_ends_what_waits_keeps_its_snapshot(full: str, tmp_path: Path) -> None:
+    with lend_postgres_database() as second:
+        name = conninfo_to_dict(second)["dbname"]
+        with psycopg.connect(second, autocommit=True) as connection:
+            connection.execute(
+                f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '200ms'"
+            )
+        # As long as the copy of a large part before it.
+        made = make_backup(tmp_path / "one", parts(full, second), [], lambda _line: time.sleep(0.5))
+    assert [part.name for part in made.parts] == ["database", "seeds"]
 
 
 @pytest.mark.timeout(120)
