@@ -67,33 +67,45 @@ def restore(
             f"there is something already in: {listed}; restore into an empty installation, or say "
             "--force: files are then moved aside, databases of PostgreSQL emptied"
         )
-    suffix = datetime.now(UTC).strftime(".before-restore-%Y%m%dT%H%M%SZ")
     with ExitStack() as stack:
-        moves: list[Move] = []
-        loadings: list[postgres.Loading] = []
-        try:
-            for part in matched:
-                if part.kind is Kind.POSTGRES:
-                    file = root / part.name / "dump"
-                    loading = postgres.Loading(
-                        part.place, file, part.setting, empty_first=part in taken
-                    )
-                    loadings.append(loading)
-                    stack.callback(loading.close)
-                else:
-                    _stage(root, known, part, suffix, moves)
-        except OSError as error:
-            _unstage(moves)
-            where = error.filename2 or error.filename
-            raise BackupError(f"{where}: {error.strerror}; nothing was changed") from error
-        except BaseException:
-            _unstage(moves)
-            raise
+        moves, loadings = _prepared(root, known, matched, taken, stack)
         _carry_out(moves, loadings)
     for move in moves:
         if move.aside.exists():
             say(f"what was there is now {move.aside}")
     return known
+
+
+def _prepared(
+    root: Path,
+    known: Manifest,
+    parts: Sequence[Part],
+    taken: Sequence[Part],
+    stack: ExitStack,
+) -> tuple[list[Move], list[postgres.Loading]]:
+    """All that takes time and may fail: copies beside their places, dumps in open transactions."""
+    suffix = datetime.now(UTC).strftime(".before-restore-%Y%m%dT%H%M%SZ")
+    moves: list[Move] = []
+    loadings: list[postgres.Loading] = []
+    try:
+        for part in parts:
+            if part.kind is Kind.POSTGRES:
+                file = root / part.name / "dump"
+                loading = postgres.Loading(
+                    part.place, file, part.setting, empty_first=part in taken
+                )
+                loadings.append(loading)
+                stack.callback(loading.close)
+            else:
+                _stage(root, known, part, suffix, moves)
+    except OSError as error:
+        _unstage(moves)
+        where = error.filename2 or error.filename
+        raise BackupError(f"{where}: {error.strerror}; nothing was changed") from error
+    except BaseException:
+        _unstage(moves)
+        raise
+    return moves, loadings
 
 
 def _refuse_newer(known: Manifest) -> None:
