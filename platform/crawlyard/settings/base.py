@@ -419,3 +419,6 @@ LOGGING = {
         )
     },
 }
+
+# Who starts another process gives it none of these but what it needs.
+SECRET_SETTINGS = frozenset(name for name, each in env.settings.items() if each.secret)
