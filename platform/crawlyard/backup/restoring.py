@@ -20,7 +20,7 @@ from django.db.migrations.loader import MigrationLoader
 from apps.runtime.checks import restore_mark
 from apps.runtime.daemon import own_version
 from apps.runtime.queries import live_daemons
-from apps.seeds.engine.errors import StoreInUse
+from apps.seeds.engine.errors import StoreInUse, StoreUnavailable
 from apps.seeds.stores.opening import open_store
 from crawlyard.backup import manifest, postgres
 from crawlyard.backup.errors import BackupError, Refused
@@ -174,7 +174,9 @@ def _refuse_running(parts: Sequence[Part], root: Path) -> None:
             _refuse_open(file)
         if part.kind is Kind.ROCKS and (part.path / "db").is_dir():
             try:
-                open_store(settings.SEEDS_URL).close()
+                # What is damaged is what a restore is for.
+                with suppress(StoreUnavailable):
+                    open_store(settings.SEEDS_URL).close()
             except StoreInUse as error:
                 raise Refused(str(error)) from None
         if part.path.exists() and part.kind is not Kind.POSTGRES:

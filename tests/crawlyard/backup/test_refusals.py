@@ -22,6 +22,8 @@ from apps.projects.models import Project
 from apps.runtime.checks import START_TAG, restore_mark
 from apps.runtime.models import Daemon
 from apps.runtime.states import DaemonState
+from apps.seeds.engine.errors import StoreUnavailable
+from apps.seeds.stores.rocks import RocksStore
 from crawlyard.backup import manifest
 from crawlyard.backup.errors import BackupError, Damaged, Refused
 from crawlyard.backup.making import make_backup
@@ -192,6 +194,21 @@ def test_a_store_somebody_has_open_is_not_replaced(
         idle.execute("SELECT count(*) FROM runtime_daemon").fetchall()
         with pytest.raises(Refused, match="in use"):
             restore(backup, parts, said, force=True)
+
+
+def test_a_damaged_store_of_seeds_is_what_a_restore_is_for(
+    parts: list[Part], data: Path, tmp_path: Path, settings: Any
+) -> None:
+    folder = data / "seeds"
+    settings.SEEDS_URL = f"rocksdb://{folder}"
+    RocksStore(folder).close()
+    parts = [*parts, Part("seeds", Kind.ROCKS, "SEEDS_URL", str(folder))]
+    make_backup(tmp_path / "two", parts, [], said)
+    (folder / "db" / "CURRENT").write_text("nothing of RocksDB")
+    with pytest.raises(StoreUnavailable):
+        RocksStore(folder)
+    restore(tmp_path / "two", parts, said, force=True)
+    RocksStore(folder).close()
 
 
 def test_a_daemon_that_is_alive_is_named(parts: list[Part], backup: Path) -> None:
