@@ -210,7 +210,7 @@ def test_a_server_that_ends_what_waits_keeps_its_snapshot(full: str, tmp_path: P
 @pytest.mark.timeout(120)
 def test_a_dump_with_many_answers_does_not_stop_half_way(empty: str, tmp_path: Path) -> None:
     """Each sequence is set by a SELECT: answers to thousands fill a pipe that nobody reads."""
-    count = 4_000
+    count = 2_800
     with lend_empty_database() as source:
         only = parts(source, source)[1:]
         with psycopg.connect(source, autocommit=True) as connection:
