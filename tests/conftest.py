@@ -8,9 +8,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Processes that tests start write as they would from a plain shell: a lost flush must show here.
 os.environ.pop("PYTHONUNBUFFERED", None)
+
+# Several processes share few cores: that a value was drawn slowly says nothing of its strategy.
+settings.register_profile("shared machine", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared machine")
 
 pytest_plugins = [
     "tests.plugins.covers",

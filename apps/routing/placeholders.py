@@ -32,7 +32,6 @@ _ENTRIES: Final = ("inbound", "outbound")
 # Where the name of a queue or a list stands, by the setting of the store.
 _NAMED: Final = {"BROKER_URL": "queue", "REDIS_URL": "key"}
 _PORTS: Final = {"amqp": 5672, "amqps": 5671, "redis": 6379, "rediss": 6379}
-_MOST: Final = 2**63 - 1
 _RECORDS: Final = re.compile(r"records\.p([0-9]+)\.")
 # Braces mean nothing in them.
 _LITERAL: Final = ("selector", "note", "place")
@@ -102,16 +101,19 @@ def _failure_file(data: Mapping[str, Any], known: Mapping[str, str]) -> Iterator
 
 def _of_others(data: Mapping[str, Any], project: str) -> Iterator[Problem]:
     """Queues of records, in the platform's own broker, that another project owns."""
-    for place, store, name in _in_stores(data, placeholders(project)):
-        if store != "BROKER_URL":
-            continue
+    named = [
+        (place, name)
+        for place, store, name in _in_stores(data, placeholders(project))
+        if store == "BROKER_URL"
+    ]
+    if not named:
+        return
+    own = Project.objects.filter(slug=project).values_list("pk", flat=True).first()
+    others = RecordQueue.objects.filter(name__in={name for _place, name in named})
+    taken = set(others.exclude(project=own).values_list("name", flat=True))
+    for place, name in named:
         records = _RECORDS.match(name)
-        mine = Project.objects.filter(slug=project)
-        if records is not None:
-            taken = not mine.filter(pk=min(int(records[1]), _MOST)).exists()
-        else:
-            taken = RecordQueue.objects.filter(name=name).exclude(project__in=mine).exists()
-        if taken:
+        if name in taken if records is None else records[1] != str(own):
             yield Problem(place, "queue_of_others", "the queue belongs to another project")
 
 

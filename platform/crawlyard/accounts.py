@@ -97,12 +97,12 @@ DAEMONS: Final[Mapping[str, Rights]] = {
         reads=(
             *_TASKS,
             *_exactly(topology.EVENTS),
-            *_below(_MANY[4]),
+            *_WEB_EVENTS,
             *_REPLIES,
             *_REQUESTS,
             _PEOPLES,
         ),
-        makes=(*_TASKS, *_below(_MANY[4]), *_REPLIES, *_REQUESTS, _PEOPLES),
+        makes=(*_TASKS, *_WEB_EVENTS, *_REPLIES, *_REQUESTS, _PEOPLES),
         redis=(":*",),
         people=True,
     ),
@@ -117,9 +117,9 @@ DAEMONS: Final[Mapping[str, Rights]] = {
         redis=(":host:*", ":hosts:lock"),
     ),
     "agent": Rights(
-        reads=_below(_MANY[0]),
+        reads=_AGENTS,
         makes=(
-            *_below(_MANY[0]),
+            *_AGENTS,
             *_exactly(topology.CENTER_REGISTER, topology.HEARTBEATS, DEAD_QUEUE),
         ),
         database=False,
@@ -217,16 +217,16 @@ def postgresql(*, installation: str, passwords: Mapping[str, str]) -> Iterator[s
     of people are for those alone that let people in. No role may change a table.
     """
     people = ", ".join(_quoted(table) for table in sorted(_tables_of_people()))
+    # Nobody has more rights for a moment than in the end.
+    yield "BEGIN;"
     for name, password in passwords.items():
         rights = DAEMONS[name]
         if not rights.database:
             continue
         role = _quoted(account_name(installation, name))
         rows = "SELECT, INSERT, UPDATE, DELETE"
-        # Once more after an upgrade that brought a daemon: those that are there stay.
-        yield (
-            f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
-        )
+        # Said again after an upgrade, which may bring daemons and tables, and after a restore.
+        yield f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object THEN NULL; END $$;"
         yield f"ALTER ROLE {role} LOGIN PASSWORD '{password}';"
         yield f"GRANT USAGE ON SCHEMA public TO {role};"
         yield f"GRANT {rows} ON ALL TABLES IN SCHEMA public TO {role};"
@@ -236,6 +236,7 @@ def postgresql(*, installation: str, passwords: Mapping[str, str]) -> Iterator[s
         yield f"REVOKE INSERT, UPDATE, DELETE ON django_migrations FROM {role};"
         if not rights.people:
             yield f"REVOKE INSERT, UPDATE, DELETE ON {people} FROM {role};"
+    yield "COMMIT;"
 
 
 def secrets_of(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from django.apps import apps
-from django.db import models, transaction
+from django.db import connection, models, transaction
 
 from apps.runtime.fields import SealedText, SecretTextField
 from yardkit.secretbox import SecretBox, SecretError
@@ -34,6 +34,24 @@ def secret_fields() -> Iterator[tuple[type[models.Model], SecretTextField]]:
                 yield model, each
 
 
+def _stored_fields() -> list[tuple[type[models.Model], SecretTextField]]:
+    """Those that the database has: before ``migrate`` the code knows of more."""
+    with connection.cursor() as cursor:
+        look = connection.introspection
+        wanted = {model._meta.db_table for model, _each in secret_fields()}
+        tables = wanted.intersection(look.table_names(cursor))
+        columns = {
+            (table, column.name)
+            for table in tables
+            for column in look.get_table_description(cursor, table)
+        }
+    return [
+        (model, each)
+        for model, each in secret_fields()
+        if (model._meta.db_table, each.column) in columns
+    ]
+
+
 def rotate(keys: Sequence[str], *, dry_run: bool = False) -> Iterator[Count]:
     """Field by field. What is sealed with the first key stays as it is, so that this may be cut
     short at any moment and begun again.
@@ -50,11 +68,14 @@ def rotate(keys: Sequence[str], *, dry_run: bool = False) -> Iterator[Count]:
 
 
 def keys_in_use(keys: Sequence[str]) -> tuple[dict[str, int], int]:
-    """How many stored secrets each key opens that opens any, and how many none does."""
+    """How many stored secrets each key opens that opens any, and how many none does.
+
+    Also asked by a newer version of the database of an older one.
+    """
     boxes = [(key, SecretBox([key])) for key in keys]
     counted: dict[str, int] = {}
     lost = 0
-    for model, each in secret_fields():
+    for model, each in _stored_fields():
         for row in model._base_manager.only("pk", each.attname).iterator(BATCH):
             stored = each.value_from_object(row)
             if not isinstance(stored, SealedText):

@@ -91,11 +91,6 @@ class Ledger:
     def left(self) -> int:
         return self.total - self.success - self.failed
 
-    @property
-    def ended_attempts(self) -> int:
-        """Attempts that are not out any more."""
-        return self.returned + self.skipped + self.timed_out + self.refused + self.cancelled
-
     def take_item(self, item: dict[str, Any]) -> None:
         """An item that was kept."""
         self.items += 1

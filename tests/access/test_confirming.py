@@ -251,6 +251,16 @@ def test_what_belongs_to_it_is_counted() -> None:
     assert not User.objects.filter(pk=person.pk).exists()
 
 
+def test_deleting_many_is_all_or_nothing() -> None:
+    people = [make_superuser(), make_superuser()]
+    chosen = {"action": "delete_selected", ACTION_CHECKBOX_NAME: [each.pk for each in people]}
+    client = enter(people[0])
+    assert confirm(client, page(User, "changelist"), chosen).status_code == 302
+    # The second would have been the last: the first stays, too, and nothing says it went.
+    assert User.objects.filter(is_superuser=True).count() == 2
+    assert not AuditRecord.objects.filter(action="access.delete_user").exists()
+
+
 @pytest.mark.parametrize("name", ["jobs_run_stop", "jobs_run_restart", "jobs_run_freeze"])
 def test_buttons_of_one_ask_as_well(name: str, client: Client) -> None:
     run = make_run(state=RunState.RUNNING)

@@ -15,6 +15,7 @@ from django.utils import timezone
 
 from apps.access.errors import LinkNotValid
 from apps.access.models import AuditRecord, LoginSession, SetupLink, User
+from apps.access.services import password_was_set
 from apps.access.services.links import NewLink, first_link, invite, open_link, use_link
 from tests.access.factories import PASSWORD, enter, make_superuser, make_user
 
@@ -205,3 +206,17 @@ def test_without_a_token_of_the_form_nothing_happens() -> None:
     body = {"key": key, "username": "root", "password": PASSWORD, "again": PASSWORD}
     assert strict.post(WHERE, body).status_code == 403
     assert not User.objects.exists()
+
+
+def test_a_link_for_a_lost_password_ends_with_the_next_password_or_link() -> None:
+    user = make_user(username="ann")
+    found = invite(actor=None, username="ann")
+    password_was_set(actor=user, user=user)
+    with pytest.raises(LinkNotValid):
+        open_link(found.key)
+    before = invite(actor=None, username="ann")
+    User.objects.update(username="anna")
+    after = invite(actor=None, username="anna")
+    with pytest.raises(LinkNotValid):
+        open_link(before.key)
+    assert open_link(after.key).user == user

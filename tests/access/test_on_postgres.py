@@ -8,7 +8,7 @@ import pytest
 
 from tests.again import AGAIN_SECONDS, WHOLE_FILES, run_again
 
-AGAIN = ("test_nonsense", "test_pagination", "test_idempotency")
+AGAIN = ("test_nonsense", "test_pagination", "test_idempotency", "on_postgres")
 
 
 @WHOLE_FILES

@@ -50,6 +50,16 @@ def test_who_is_deactivated_is_out(root: Api) -> None:
     assert [each["id"] for each in listed] == [user.pk]
 
 
+def test_who_comes_back_has_to_log_in(root: Api) -> None:
+    user = make_user()
+    browser = enter(user)
+    assert browser.get("/api/v1/me").status_code == 200
+    for active in (False, True):
+        assert root.patch(f"people/{user.pk}", {"is_active": active}).status_code == 200
+    assert browser.get("/api/v1/me").status_code == 401
+    assert AuditRecord.objects.filter(action="access.end_sessions").count() == 1
+
+
 def test_the_last_superuser_stays(root: Api) -> None:
     me = User.objects.get(username="root")
     for values in ({"is_active": False}, {"is_superuser": False}):

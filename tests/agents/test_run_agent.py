@@ -19,6 +19,10 @@ def test_settings_may_be_files_and_stores_are_kept_back(tmp_path: Path) -> None:
         REQUESTS_URL=f"sqlite:///{tmp_path / 'requests'}",
         SECRET_KEY="k3y-0f-a-test-" + "".join(map(chr, range(97, 123))),
         SECRETBOX_KEYS_FILE=str(tmp_path / "keys"),
+        EMAIL_URL="smtp://me:canary@mail.example",
+        METRICS_TOKEN="canary-of-metrics-1",
+        ROUTING_PLACEHOLDERS='{"password": "canary"}',
+        AGENT_PROXIES="http://me:mine@proxy.example:3128",
         LOG_LEVEL="INFO",
     )
     (tmp_path / "keys").write_text("A" * 43 + "=")
@@ -30,5 +34,7 @@ def test_settings_may_be_files_and_stores_are_kept_back(tmp_path: Path) -> None:
         daemons.end()
     assert environment["BROKER_URL"] == broker.read_text()
     assert environment["LOG_LEVEL"] == "INFO"
-    kept_back = ("BROKER_URL_FILE", "REQUESTS_URL", "SECRET_KEY", "SECRETBOX_KEYS_FILE")
-    assert [name for name in kept_back if name in environment] == []
+    assert environment["AGENT_PROXIES"] == "http://me:mine@proxy.example:3128"
+    kept_back = {"BROKER_URL_FILE", "REQUESTS_URL", "SECRET_KEY", "SECRETBOX_KEYS_FILE"}
+    assert kept_back.isdisjoint(environment)
+    assert [name for name, value in environment.items() if "canary" in value] == []

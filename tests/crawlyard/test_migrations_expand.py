@@ -19,6 +19,7 @@ CREATED = migrations.CreateModel(
         ("id", models.BigAutoField(primary_key=True)),
         ("name", models.CharField(max_length=50)),
         ("maybe", models.IntegerField(null=True)),
+        ("size", models.IntegerField(db_default=0)),
     ],
     options={"constraints": [models.UniqueConstraint(fields=["name"], name="once")]},
 )
@@ -53,6 +54,10 @@ CONTRACTS: dict[str, tuple[Operation, str]] = {
     "no longer empty": (
         migrations.AlterField("thing", "maybe", models.IntegerField()),
         "app.thing.maybe: becomes NOT NULL",
+    ),
+    "default gone": (
+        migrations.AlterField("thing", "size", models.IntegerField(default=0)),
+        "app.thing.size: loses its db_default",
     ),
     "shorter": (
         migrations.AlterField("thing", "name", models.CharField(max_length=10)),
@@ -117,6 +122,16 @@ def test_a_table_of_the_same_upgrade_may_be_changed_at_will() -> None:
     assert not any(
         each.contracts for each in classify([(first, False), (second, False)], ProjectState())
     )
+
+
+def test_what_only_the_models_say_is_known_to_what_follows() -> None:
+    """As where a table that another migration made is taken over."""
+    taken = migrations.SeparateDatabaseAndState(state_operations=[CREATED])
+    first, second = migrations.Migration("0001_initial", "app"), migrations.Migration("2", "app")
+    first.operations = [taken]
+    second.operations = [migrations.AlterField("thing", "maybe", models.IntegerField())]
+    found = classify([(first, False), (second, False)], ProjectState())
+    assert [each.problems for each in found] == [(), ("app.thing.maybe: becomes NOT NULL",)]
 
 
 def test_no_migration_since_the_last_release_hurts_it() -> None:

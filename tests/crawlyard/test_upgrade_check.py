@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from django.utils import timezone
 
@@ -160,6 +161,15 @@ def test_keys_that_are_still_needed(settings: Any) -> None:
     settings.SECRETBOX_KEYS = [old]
     (found,) = items("SECRETBOX_KEYS")
     assert found.level is Level.BAD
+
+
+def test_what_the_database_has_not_yet_holds_no_secret() -> None:
+    """The check runs with the new version's code, before its migrations."""
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE sources_credential RENAME TO of_the_next_version")
+        cursor.execute("ALTER TABLE projects_project RENAME COLUMN git_password TO of_another")
+    (found,) = items("SECRETBOX_KEYS")
+    assert found.level is Level.OK
 
 
 def test_a_setting_that_nothing_reads_is_named() -> None:

@@ -46,12 +46,15 @@ class Accounts:
         api = f"{self._node.management_url}/api/definitions"
         answer = requests.post(api, json=definitions, timeout=20)
         assert answer.ok, answer.text
-        with psycopg.connect(self.database, autocommit=True) as connection:
-            for _again in range(2):
-                connection.execute(printed("postgresql", folder, *options).encode())
+        self.make_roles()
         with contextlib.closing(redis.Redis.from_url(self.redis)) as client:
             for line in printed("redis", folder, *options).splitlines():
                 command(client, "ACL", "SETUSER", *line.split()[1:])
+
+    def make_roles(self) -> None:
+        statements = printed("postgresql", self._passwords, "--prefix", self.prefix)
+        with psycopg.connect(self.database, autocommit=True) as connection:
+            connection.execute(statements.encode())
 
     def write_secrets(self, shared: Path, target: Path) -> None:
         """A folder for each daemon, for the user of the containers as accounts.sh leaves them."""

@@ -13,8 +13,9 @@ import pika.exceptions
 import psycopg
 import pytest
 import redis
+from django.core.management import CommandError
 
-from crawlyard.accounts import DAEMONS
+from crawlyard.accounts import DAEMONS, account_name
 from crawlyard.units import box
 from tests.deploy.servers import Accounts, command, printed
 from tests.e2e.counting_site import CountingSite, tree
@@ -48,6 +49,17 @@ def test_passwords_are_made_once_and_are_for_their_owner_alone(tmp_path: Path) -
     assert {one["vhost"] for one in first["permissions"]} == {"yard"}
     assert folder.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "short", "it's-a-quote-in-sql", "two words in an acl"])
+def test_a_password_that_a_server_would_read_as_another_is_refused(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "center").write_text(f"{text}\n")
+    for server in ("rabbitmq", "redis", "postgresql"):
+        with pytest.raises(CommandError, match="center holds no password") as told:
+            printed(server, tmp_path)
+        assert told.value.returncode == 2
 
 
 @pytest.fixture(scope="module")
@@ -195,6 +207,20 @@ def test_no_daemon_changes_tables_and_few_change_people(accounts: Accounts, daem
         else:
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 connection.execute(changes)
+
+
+@pytest.mark.services
+def test_said_again_it_covers_what_an_upgrade_brought(accounts: Accounts) -> None:
+    with psycopg.connect(accounts.database, autocommit=True) as owner:
+        role = account_name(accounts.prefix, "center")
+        owner.execute(
+            f'GRANT DELETE ON access_savedfilter TO "{role}"; REVOKE ALL ON jobs_run FROM "{role}"'
+        )
+    accounts.make_roles()
+    with psycopg.connect(accounts.url(accounts.database, "center"), autocommit=True) as center:
+        center.execute("UPDATE jobs_run SET reason = reason")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            center.execute("DELETE FROM access_savedfilter")
 
 
 def test_an_agent_has_the_broker_alone() -> None:

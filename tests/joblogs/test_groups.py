@@ -95,6 +95,23 @@ def test_a_storm_of_one_error_costs_few_queries() -> None:
     assert len(queries) <= 6
 
 
+def test_kinds_are_moved_in_one_order_so_that_two_ingesters_do_not_wait_for_each_other() -> None:
+    run = make_run()
+    write(run, "ERROR one", "ERROR two", minutes=5)
+    lower, upper = ErrorGroup.objects.order_by("fingerprint")
+    at = {lower.sample: 6, upper.sample: 4}
+    lines = [
+        record(number, text, at=(NOW + timedelta(minutes=minutes)).timestamp())
+        for number, (text, minutes) in enumerate(at.items(), 1)
+    ]
+    message = LogBatch(stream=run.stream, boot="b2", lines=lines)
+    with CaptureQueriesContext(connection) as queries:
+        assert store_lines(batches=[message], now=NOW + timedelta(minutes=30)) == []
+    found = [each["sql"] for each in queries if "joblogs_errorgroup" in each["sql"]]
+    moved = ["last" if "SET last_at" in sql else "first" for sql in found if "UPDATE" in sql]
+    assert moved == ["last", "first"]
+
+
 def test_what_is_put_aside_stays_there_and_is_recorded() -> None:
     run = make_run()
     write(run, "ERROR no")

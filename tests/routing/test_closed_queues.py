@@ -88,6 +88,21 @@ def test_records_are_for_their_own_project() -> None:
         assert refused(rules(mine, url, "job_data"), mine) == set()
 
 
+def test_many_queues_cost_no_query_each(django_assert_max_num_queries: Any) -> None:
+    project = make_project()
+    data = rules(project, "{broker_url}", "news")
+    data["outbound"] = [
+        {
+            **data["outbound"][0],
+            "name": f"out{n}",
+            "init": {"url": "{broker_url}", "queue": f"q{n}"},
+        }
+        for n in range(50)
+    ]
+    with django_assert_max_num_queries(3):
+        assert refused(data, project) == set()
+
+
 @pytest.mark.parametrize("name", ["yard:requests:p2.news", "{{yard:tokens:x}}:1", "yard:1:a"])
 @pytest.mark.parametrize("url", ["{redis_url}", "redis://redis/3"])
 def test_keys_of_the_platform_are_closed(url: str, name: str) -> None:

@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.contrib.admin.actions import delete_selected as delete_or_explain
 from django.contrib.admin.utils import model_ngettext
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -127,8 +128,10 @@ def delete_selected(
     )
     if page is not None:
         return page
-    model_admin.log_deletions(request, queryset)
-    model_admin.delete_queryset(request, queryset)
+    # One that is refused keeps the others, too: each is recorded and deleted by itself.
+    with transaction.atomic():
+        model_admin.log_deletions(request, queryset)
+        model_admin.delete_queryset(request, queryset)
     text = ngettext("%(count)d %(things)s deleted.", "%(count)d %(things)s deleted.", len(rows))
     told = {"count": len(rows), "things": model_ngettext(opts, len(rows))}
     messages.success(request, text % told)

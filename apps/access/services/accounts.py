@@ -14,6 +14,7 @@ from apps.access.errors import BadPassword, WrongPassword
 from apps.access.models import User
 from apps.access.services.audit import changes, record, snapshot
 from apps.access.services.people import keep_one_admin, password_was_set
+from apps.access.services.sessions import end_sessions
 
 
 @transaction.atomic
@@ -35,7 +36,8 @@ def create_account(*, actor: User | None, values: Mapping[str, Any]) -> tuple[Us
 
 @transaction.atomic
 def change_account(*, actor: User | None, user: User, values: Mapping[str, Any]) -> User:
-    """Names, address and rights; who is not active can neither log in nor use a token.
+    """Names, address and rights; who is not active can neither log in nor use a token, and has no
+    session left to come back to.
 
     Raises ``LastAdmin``, and ``ValidationError`` as above.
     """
@@ -49,6 +51,8 @@ def change_account(*, actor: User | None, user: User, values: Mapping[str, Any])
     user.save(update_fields=list(values))
     old, new = changes(before, snapshot(user))
     record(actor=actor, action="access.change_user", obj=user, before=old, after=new)
+    if not user.is_active:
+        end_sessions(actor=actor, user=user)
     return user
 
 

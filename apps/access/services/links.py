@@ -59,7 +59,7 @@ def invite(
 ) -> NewLink:
     """For a new person of this name; one who is here gets another password by it.
 
-    Links from before for the same name end. Raises ``BadInvitation``.
+    Links from before for the same name or person end. Raises ``BadInvitation``.
     """
     user = User.objects.filter(username=username).first()
     if user is None:
@@ -145,6 +145,9 @@ def _make(
     link.digest, link.created_at = _digest(key), at
     link.expires_at = at + timedelta(hours=settings.LINK_HOURS)
     same = Q(is_first=True) if link.is_first else Q(username=link.username, is_first=False)
+    if link.user is not None:
+        # Made when they had another name.
+        same |= Q(user=link.user)
     SetupLink.objects.filter(same, used_at=None).delete()
     SetupLink.objects.filter(expires_at__lt=at).delete()
     link.save(force_insert=True)

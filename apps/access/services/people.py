@@ -6,7 +6,7 @@ from django.db import transaction
 from django.db.models import Model
 
 from apps.access.errors import LastAdmin
-from apps.access.models import LoginSession, Membership, User
+from apps.access.models import LoginSession, Membership, SetupLink, User
 from apps.access.services.audit import record
 from apps.access.states import Role
 
@@ -48,9 +48,14 @@ def set_role(
 
 
 def keep_one_admin(user: User, *, stays: bool) -> None:
-    """Raise ``LastAdmin`` if ``user`` is the only active superuser and will not stay one."""
-    admins = User.objects.filter(is_superuser=True, is_active=True)
-    if not stays and admins.filter(pk=user.pk).exists() and not admins.exclude(pk=user.pk).exists():
+    """Raise ``LastAdmin`` if ``user`` is the only active superuser and will not stay one.
+
+    In the caller's transaction, until whose end nobody else can take the right from another one.
+    """
+    if stays:
+        return
+    admins = User.objects.filter(is_superuser=True, is_active=True).order_by("pk")
+    if list(admins.select_for_update().values_list("pk", flat=True)) == [user.pk]:
         raise LastAdmin
 
 
@@ -58,9 +63,11 @@ def keep_one_admin(user: User, *, stays: bool) -> None:
 def password_was_set(*, actor: User | None, user: User, but: str | None = None) -> None:
     """Record a new password; one that somebody else chose must be changed by its owner.
 
-    Every session of theirs ends, but the one with the key ``but``.
+    Every session of theirs ends, but the one with the key ``but``, and so does a link by which
+    they could have set another one.
     """
     by_owner = actor is not None and actor.pk == user.pk
     User.objects.filter(pk=user.pk).update(must_change_password=not by_owner)
     LoginSession.objects.filter(user=user).exclude(session_key=but or "").delete()
+    SetupLink.objects.filter(user=user, used_at=None).delete()
     record(actor=actor, action="access.set_password", obj=user)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import zoneinfo
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from apps.alerts.engine.events import all_sources, find_source
@@ -37,19 +37,10 @@ _SERIES: Final = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _QUIET: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _CLOCK: Final = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 
-# Says what is wrong with a section of a configuration: its place and its value.
-CheckSection = Callable[[str, Any], Iterable[Found]]
-_sections: dict[str, CheckSection] = {}
-
-
-def register_section(name: str, check: CheckSection) -> None:
-    """Make a further section of the configuration known, such as ``yields``."""
-    _sections[name] = check
-
 
 def problems(data: Mapping[str, Any]) -> Iterator[Found]:
     """Every problem of a configuration; warnings are marked."""
-    yield from unknown_names("", data, (*_TOP, *_sections))
+    yield from unknown_names("", data, _TOP)
     yield from _defaults(data.get("defaults"))
     hours = data.get("quiet_hours")
     yield from _quiet_hours(hours)
@@ -64,9 +55,6 @@ def problems(data: Mapping[str, Any]) -> Iterator[Found]:
     quiet = (data.get("defaults") or {}).get("quiet") if is_mapping(data.get("defaults")) else None
     if quiet and quiet not in known:
         yield no_quiet("defaults.quiet", str(quiet), known)
-    for name, check in _sections.items():
-        if name in data:
-            yield from check(name, data[name])
 
 
 def rule_problems(entry: object, known_quiet: Iterable[str] = ()) -> list[Found]:

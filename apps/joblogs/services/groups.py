@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from django.db import connection, transaction
 from django.db.models import Count, Q
@@ -29,6 +29,8 @@ _SEEN_LATER: Final = (
 
 # Project, job (0: builds), fingerprint.
 Kind = tuple[int, int, str]
+# What ``_SEEN_LATER`` is told of a row: when, in which run, its key, when again.
+_Later = tuple[Any, int | None, int, Any]
 
 
 class Sightings:
@@ -131,12 +133,15 @@ def _row(kind: Kind, seen: Sightings, now: datetime) -> ErrorGroup:
 
 
 def _move(known: Mapping[Kind, _Known], seen: Sightings) -> None:
-    """Always in the same order, so that two of these do not wait for each other."""
-    later = []
+    """Row after row in the same order, so that two of these do not wait for each other."""
+    later: list[_Later] = []
     for kind in sorted(known):
         row = known[kind]
         (first, owner), (last, last_owner) = seen.first[kind], seen.last[kind]
         if first.at < row.first_at:
+            # What comes before it in the order is locked before it.
+            _see_later(later)
+            later = []
             ErrorGroup.objects.filter(pk=row.pk, first_at__gt=first.at).update(
                 first_at=first.at,
                 first_run=owner.run,
@@ -146,10 +151,14 @@ def _move(known: Mapping[Kind, _Known], seen: Sightings) -> None:
         if last.at > row.last_at:
             at = connection.ops.adapt_datetimefield_value(last.at)
             later.append((at, last_owner.run, row.pk, at))
-    if later:
-        # Every portion of lines moves every kind of it: one by one it would cost them a tenth.
+    _see_later(later)
+
+
+def _see_later(rows: list[_Later]) -> None:
+    """All at once: a portion of lines moves every kind of it; one by one it would cost a tenth."""
+    if rows:
         with connection.cursor() as cursor:
-            cursor.executemany(_SEEN_LATER, later)
+            cursor.executemany(_SEEN_LATER, rows)
 
 
 @transaction.atomic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from typing import Any, Final
 
 import psycopg
@@ -14,6 +15,7 @@ Row = tuple[Any, ...]
 Cursor = psycopg.Cursor[Row]
 
 WAIT_SECONDS: Final = 5.0
+_pools: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
 # What ``ProcessPool`` raises when the server, or a connection to it, is not to be had.
 AWAY: Final = (psycopg.Error, PoolTimeout, PoolClosed, TooManyRequests)
 
@@ -49,6 +51,7 @@ class ProcessPool:
         self._abandoned: list[object] = []
         self._closed = False
         self._renew()
+        _pools.add(self)
 
     def open(self) -> ConnectionPool[psycopg.Connection[Row]]:
         """That of this process.
@@ -56,10 +59,6 @@ class ProcessPool:
         Raises:
             PoolClosed: after ``close``.
         """
-        if os.getpid() != self._process:
-            # Neither used nor closed: the parent talks through the same sockets.
-            self._abandoned.append(self._made)
-            self._renew()
         with self._lock:
             if self._closed:
                 raise PoolClosed("closed")
@@ -82,13 +81,28 @@ class ProcessPool:
         self._closed = True
         with self._lock:
             pool = self._made
-        if pool is not None and os.getpid() == self._process:
+        if pool is not None:
             pool.close()
 
+    def begin_anew(self) -> None:
+        """In a process that was forked: neither used nor closed, for the parent talks through the
+        same sockets; and a lock that another thread held there is never released here.
+        """
+        self._abandoned.append(self._made)
+        self._renew()
+
     def _renew(self) -> None:
-        self._process = os.getpid()
         self._lock = threading.Lock()
         self._made = None
+
+
+def _begin_anew() -> None:
+    for pool in list(_pools):
+        pool.begin_anew()
+
+
+# While the child has one thread yet; when a pool is first used there, two may come at once.
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def said(error: Exception) -> str:

@@ -139,6 +139,8 @@ def _transaction(part: Part) -> Iterator[psycopg.Cursor[Any]]:
             psycopg.connect(part.place, connect_timeout=5, autocommit=True) as connection,
             connection.cursor() as cursor,
         ):
+            # It waits while other parts are copied; a server may end what waits for long.
+            cursor.execute("SET idle_in_transaction_session_timeout = 0")
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield cursor
     except psycopg.Error as error:

@@ -38,6 +38,9 @@ def make_backup(
     """
     if target.exists() or target.is_symlink():
         raise Refused(f"{target} is there already; name a folder that is not")
+    for part in parts:
+        if part.kind is Kind.FOLDER and target.resolve().is_relative_to(part.path.resolve()):
+            raise Refused(f"{target} lies inside {part.path}, which is backed up itself")
     partial = target.with_name(f".{target.name}.partial")
     with _told(target):
         # What a killed backup left.
@@ -78,6 +81,8 @@ def _fill(root: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Sa
         migrations = [
             f"{app}.{name}" for app, name in MigrationRecorder(connection).applied_migrations()
         ]
+        if not migrations:
+            raise BackupError("DATABASE_URL: there is nothing in it; is this the right one?")
         keys = needed_keys()
     except DatabaseError as error:
         raise BackupError(f"DATABASE_URL: {str(error).strip().splitlines()[0]}") from error

@@ -60,11 +60,15 @@ class Loading:
     """A dump that is read into a database, in one transaction that is not committed yet."""
 
     def __init__(self, url: str, file: Path, setting: str, *, empty_first: bool) -> None:
-        self._setting = setting
+        self.setting = setting
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
         arguments, environment = _target(url)
         self._psql = subprocess.Popen(
-            [_program("psql", setting), "-X", "-q", "-v", "ON_ERROR_STOP=1", *arguments],
+            [
+                *(_program("psql", setting), "-X", "-q", "-v", "ON_ERROR_STOP=1"),
+                # Answers to a script's SELECTs: nobody reads them, and a full pipe would stop it.
+                *("--output=/dev/null", *arguments),
+            ],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -78,26 +82,23 @@ class Loading:
 
     def _load(self, file: Path, *, empty_first: bool) -> None:
         self._say("BEGIN;\n" + (_EMPTY if empty_first else ""))
-        script = subprocess.Popen(
-            [
-                _program("pg_restore", self._setting),
-                "--no-owner",
-                "--no-privileges",
-                "-f",
-                "-",
-                file,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        try:
-            with script:
-                shutil.copyfileobj(_pipe(script.stdout), _pipe(self._psql.stdin), 1 << 20)
-                problem = _pipe(script.stderr).read()
-        except BrokenPipeError:
-            raise self._failed() from None
-        if script.returncode:
-            raise BackupError(f"{self._setting}: {_last(problem)}")
+        with tempfile.TemporaryFile() as problems:
+            script = subprocess.Popen(
+                [
+                    *(_program("pg_restore", self.setting), "--no-owner", "--no-privileges"),
+                    *("-f", "-", file),
+                ],
+                stdout=subprocess.PIPE,
+                stderr=problems,
+            )
+            try:
+                with script:
+                    shutil.copyfileobj(_pipe(script.stdout), _pipe(self._psql.stdin), 1 << 20)
+            except BrokenPipeError:
+                raise self._failed() from None
+            if script.returncode:
+                problems.seek(0)
+                raise BackupError(f"{self.setting}: {_last(problems.read())}")
         self._say(f"\\echo {_LOADED}\n")
         for line in _pipe(self._psql.stdout):
             if line.decode(errors="replace").strip() == _LOADED:
@@ -133,7 +134,7 @@ class Loading:
     def _failed(self) -> BackupError:
         self._psql.wait()
         self._errors.seek(0)
-        return BackupError(f"{self._setting}: {_last(self._errors.read())}")
+        return BackupError(f"{self.setting}: {_last(self._errors.read())}")
 
 
 def _target(url: str) -> tuple[list[str], dict[str, str]]:

@@ -20,7 +20,7 @@ from django.db.migrations.loader import MigrationLoader
 from apps.runtime.checks import restore_mark
 from apps.runtime.daemon import own_version
 from apps.runtime.queries import live_daemons
-from apps.seeds.engine.errors import StoreInUse
+from apps.seeds.engine.errors import StoreInUse, StoreUnavailable
 from apps.seeds.stores.opening import open_store
 from crawlyard.backup import manifest, postgres
 from crawlyard.backup.errors import BackupError, Refused
@@ -49,7 +49,8 @@ def restore(
     ``force``: also where something is, which is moved aside (of PostgreSQL: dropped).
     ``other_keys``: also when this installation cannot open the secrets.
 
-    Raises ``BackupError``; the stores are then as they were.
+    Raises ``BackupError``; the stores are then as they were; not so where one server of several
+    failed in its very commit, which is said.
     """
     known = manifest.read(root)
     _refuse_newer(known)
@@ -66,33 +67,45 @@ def restore(
             f"there is something already in: {listed}; restore into an empty installation, or say "
             "--force: files are then moved aside, databases of PostgreSQL emptied"
         )
-    suffix = datetime.now(UTC).strftime(".before-restore-%Y%m%dT%H%M%SZ")
     with ExitStack() as stack:
-        moves: list[Move] = []
-        loadings: list[postgres.Loading] = []
-        try:
-            for part in matched:
-                if part.kind is Kind.POSTGRES:
-                    file = root / part.name / "dump"
-                    loading = postgres.Loading(
-                        part.place, file, part.setting, empty_first=part in taken
-                    )
-                    loadings.append(loading)
-                    stack.callback(loading.close)
-                else:
-                    _stage(root, known, part, suffix, moves)
-        except OSError as error:
-            _unstage(moves)
-            where = error.filename2 or error.filename
-            raise BackupError(f"{where}: {error.strerror}; nothing was changed") from error
-        except BaseException:
-            _unstage(moves)
-            raise
+        moves, loadings = _prepared(root, known, matched, taken, stack)
         _carry_out(moves, loadings)
     for move in moves:
         if move.aside.exists():
             say(f"what was there is now {move.aside}")
     return known
+
+
+def _prepared(
+    root: Path,
+    known: Manifest,
+    parts: Sequence[Part],
+    taken: Sequence[Part],
+    stack: ExitStack,
+) -> tuple[list[Move], list[postgres.Loading]]:
+    """All that takes time and may fail: copies beside their places, dumps in open transactions."""
+    suffix = datetime.now(UTC).strftime(".before-restore-%Y%m%dT%H%M%SZ")
+    moves: list[Move] = []
+    loadings: list[postgres.Loading] = []
+    try:
+        for part in parts:
+            if part.kind is Kind.POSTGRES:
+                file = root / part.name / "dump"
+                loading = postgres.Loading(
+                    part.place, file, part.setting, empty_first=part in taken
+                )
+                loadings.append(loading)
+                stack.callback(loading.close)
+            else:
+                _stage(root, known, part, suffix, moves)
+    except OSError as error:
+        _unstage(moves)
+        where = error.filename2 or error.filename
+        raise BackupError(f"{where}: {error.strerror}; nothing was changed") from error
+    except BaseException:
+        _unstage(moves)
+        raise
+    return moves, loadings
 
 
 def _refuse_newer(known: Manifest) -> None:
@@ -161,7 +174,9 @@ def _refuse_running(parts: Sequence[Part], root: Path) -> None:
             _refuse_open(file)
         if part.kind is Kind.ROCKS and (part.path / "db").is_dir():
             try:
-                open_store(settings.SEEDS_URL).close()
+                # What is damaged is what a restore is for.
+                with suppress(StoreUnavailable):
+                    open_store(settings.SEEDS_URL).close()
             except StoreInUse as error:
                 raise Refused(str(error)) from None
         if part.path.exists() and part.kind is not Kind.POSTGRES:
@@ -280,9 +295,10 @@ def _carry_out(moves: Sequence[Move], loadings: Sequence[postgres.Loading]) -> N
     A mark stands meanwhile: no process starts on what a killed restore left.
     """
     mark = restore_mark()
-    mark.write_text("a restore is under way, or was killed\n", encoding="utf-8")
     done: list[Move] = []
+    committed: list[str] = []
     try:
+        mark.write_text("a restore is under way, or was killed\n", encoding="utf-8")
         for move in moves:
             if move.target.exists():
                 move.target.rename(move.aside)
@@ -291,11 +307,18 @@ def _carry_out(moves: Sequence[Move], loadings: Sequence[postgres.Loading]) -> N
                 move.staged.rename(move.target)
         for loading in loadings:
             loading.commit()
+            committed.append(loading.setting)
     except (OSError, BackupError) as error:
+        told = error.strerror if isinstance(error, OSError) else error
+        if committed:
+            # No way back from these: the mark stays, for the stores are of two moments.
+            raise BackupError(
+                f"{told}; {', '.join(committed)} and files are restored, the rest is not, so no "
+                "process starts: mend it and restore again with --force"
+            ) from error
         _undo(done)
         _unstage(moves)
-        mark.unlink()
-        told = error.strerror if isinstance(error, OSError) else error
+        mark.unlink(missing_ok=True)
         raise BackupError(f"{told}; everything is as it was") from error
     mark.unlink()
 

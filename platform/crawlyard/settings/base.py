@@ -6,9 +6,8 @@ import zoneinfo
 from pathlib import Path
 from urllib.parse import quote
 
-import dj_database_url
-
 from crawlyard.settings.caching import caches
+from crawlyard.settings.database import database
 from crawlyard.settings.login import AUTH_PASSWORD_VALIDATORS as AUTH_PASSWORD_VALIDATORS
 from crawlyard.settings.login import login_limits, session_limits, who_needs_a_code
 from crawlyard.settings.logs import logs_url
@@ -209,26 +208,7 @@ RUNS_DIR = DATA_DIR / "runs"
 SPIDERS_DIR: Path = env.path("SPIDERS_DIR", default=DATA_DIR / "spiders")
 SPIDER_PYTHON_PATH = (str(ROOT / "platform"), str(SPIDERS_DIR))
 
-try:
-    _database = dj_database_url.parse(DATABASE_URL)
-except (ValueError, KeyError) as error:
-    raise EnvError(
-        "DATABASE_URL: not understood; use sqlite:///path/to/file or "
-        "postgresql://user:password@host:5432/name"
-    ) from error
-if _database["ENGINE"] == "django.db.backends.sqlite3":
-    _database["OPTIONS"] = {
-        # IMMEDIATE takes the write lock at the start, so that two writers queue instead of
-        # one of them failing in the middle of its transaction.
-        "transaction_mode": "IMMEDIATE",
-        "timeout": 20,
-        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
-    }
-elif _database["ENGINE"] == "django.db.backends.postgresql":
-    _database["OPTIONS"] = {"connect_timeout": 5}
-else:
-    raise EnvError("DATABASE_URL: only SQLite and PostgreSQL are supported")
-DATABASES = {"default": _database}
+DATABASES = {"default": database(DATABASE_URL)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 CACHES = caches(REDIS_URL, REDIS_PREFIX)
@@ -439,3 +419,6 @@ LOGGING = {
         )
     },
 }
+
+# Who starts another process gives it none of these but what it needs.
+SECRET_SETTINGS = frozenset(name for name, each in env.settings.items() if each.secret)

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from crawlyard.settings.base import *  # noqa: F403
 from crawlyard.settings.base import DATABASES, STATIC_ROOT
+from crawlyard.settings.database import suit_web
 
 # Empty unless collectstatic fills it; whitenoise complains about a folder that is not there.
 STATIC_ROOT.mkdir(exist_ok=True)
 
-if DATABASES["default"]["ENGINE"] == "django.db.backends.postgresql":
-    # Whoever asks shall hear 503 rather than wait for a lock that somebody keeps.
-    DATABASES["default"]["OPTIONS"]["options"] = "-c lock_timeout=8s"
-    DATABASES["default"]["OPTIONS"]["pool"] = {"min_size": 1, "max_size": 8, "timeout": 10}
+suit_web(DATABASES["default"])

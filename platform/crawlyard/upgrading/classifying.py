@@ -87,15 +87,20 @@ def _problems(
     migration: Migration, state: ProjectState, fresh: set[tuple[str, str]]
 ) -> Iterator[str]:
     label = migration.app_label
-    for operation in _flat(migration.operations):
-        if isinstance(operation, ops.CreateModel):
-            fresh.add((label, operation.name_lower))
-        model = getattr(operation, "model_name_lower", getattr(operation, "name_lower", ""))
-        if (label, model) not in fresh:
-            problem = _problem(operation, label, state)
-            if problem:
-                yield problem
-        operation.state_forwards(label, state)
+    for operation in migration.operations:
+        meets = state.clone() if isinstance(operation, ops.SeparateDatabaseAndState) else state
+        for each in _flat([operation]):
+            if isinstance(each, ops.CreateModel):
+                fresh.add((label, each.name_lower))
+            model = getattr(each, "model_name_lower", getattr(each, "name_lower", ""))
+            if (label, model) not in fresh:
+                problem = _problem(each, label, meets)
+                if problem:
+                    yield problem
+            each.state_forwards(label, meets)
+        if meets is not state:
+            # What it does to the database and what the models say are apart, as in Django.
+            operation.state_forwards(label, state)
 
 
 def _flat(operations: Sequence[Operation]) -> Iterator[Operation]:
@@ -146,6 +151,9 @@ def _narrower(old: Any, new: Any) -> str:
         return "becomes NOT NULL"
     if new.unique and not old.unique:
         return "becomes unique"
+    if not (_may_be_left_out(new) or old.db_default is NOT_PROVIDED):
+        # Older code writes DEFAULT, which is none now.
+        return "loses its db_default"
     _name, old_path, old_arguments, old_options = old.deconstruct()
     _name, new_path, new_arguments, new_options = new.deconstruct()
     length, before = new_options.pop("max_length", None), old_options.pop("max_length", None)

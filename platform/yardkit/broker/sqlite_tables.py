@@ -15,7 +15,6 @@ from dataclasses import fields
 from yardkit.broker.base import (
     DEAD_QUEUE,
     BrokerError,
-    BrokerUnavailable,
     QueueDepth,
     QueueSpec,
     Unroutable,
@@ -261,8 +260,3 @@ def remove_session(
         ]
         queue_ids = remove_consumers(connection, consumer_ids, now)
     return row[0], row[1], queue_ids
-
-
-def as_unavailable(error: BaseException) -> BrokerUnavailable:
-    """The error a caller gets for a failure of the file."""
-    return BrokerUnavailable(f"the broker file cannot be used: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,9 @@ from typing import Any
 import msgspec
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
+from apps.runtime.checks import restore_mark
 from apps.seeds.stores.postgres import PostgresStore
 from crawlyard.backup import manifest, postgres
 from crawlyard.backup.errors import BackupError, Refused
@@ -164,6 +167,63 @@ def test_a_dump_that_cannot_be_read_changes_no_database(
         assert not postgres.is_empty(second, "SEEDS_URL")
         with psycopg.connect(full) as connection:
             connection.execute("SELECT * FROM later")
+
+
+def test_a_server_that_fails_after_another_has_committed_is_no_restore(
+    full: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = postgres.Loading.commit
+
+    def failing(loading: postgres.Loading) -> None:
+        if loading.setting == "SEEDS_URL":
+            with psycopg.connect(second, autocommit=True) as connection:
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                    " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                )
+        commit(loading)
+
+    with lend_postgres_database() as second:
+        both = parts(full, second)
+        make_backup(tmp_path / "one", both, [], said)
+        with monkeypatch.context() as during:
+            during.setattr(postgres.Loading, "commit", failing)
+            with pytest.raises(BackupError, match="DATABASE_URL and files are restored, the rest"):
+                restore(tmp_path / "one", both, said, force=True)
+        assert restore_mark().exists()
+        restore(tmp_path / "one", both, said, force=True)
+        assert not restore_mark().exists()
+
+
+def test_a_server_that_ends_what_waits_keeps_its_snapshot(full: str, tmp_path: Path) -> None:
+    with lend_postgres_database() as second:
+        name = conninfo_to_dict(second)["dbname"]
+        with psycopg.connect(second, autocommit=True) as connection:
+            connection.execute(
+                f"ALTER DATABASE {name} SET idle_in_transaction_session_timeout = '200ms'"
+            )
+        # As long as the copy of a large part before it.
+        made = make_backup(tmp_path / "one", parts(full, second), [], lambda _line: time.sleep(0.5))
+    assert [part.name for part in made.parts] == ["database", "seeds"]
+
+
+@pytest.mark.timeout(120)
+def test_a_dump_with_many_answers_does_not_stop_half_way(empty: str, tmp_path: Path) -> None:
+    """Each sequence is set by a SELECT: answers to thousands fill a pipe that nobody reads."""
+    count = 2_800
+    with lend_empty_database() as source:
+        only = parts(source, source)[1:]
+        with psycopg.connect(source, autocommit=True) as connection:
+            connection.execute(
+                f"DO $$ BEGIN FOR n IN 1..{count} LOOP"
+                " EXECUTE 'CREATE SEQUENCE s' || n; END LOOP; END $$"
+            )
+            connection.execute("CREATE TABLE one (x int)")
+        make_backup(tmp_path / "one", only, [], said)
+    restore(tmp_path / "one", parts(empty, empty)[1:], said)
+    with psycopg.connect(empty) as connection:
+        found = connection.execute("SELECT count(*) FROM pg_sequences").fetchone()
+    assert found == (count,)
 
 
 def test_without_the_programs_it_says_what_to_install(

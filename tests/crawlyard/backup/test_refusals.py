@@ -22,6 +22,8 @@ from apps.projects.models import Project
 from apps.runtime.checks import START_TAG, restore_mark
 from apps.runtime.models import Daemon
 from apps.runtime.states import DaemonState
+from apps.seeds.engine.errors import StoreUnavailable
+from apps.seeds.stores.rocks import RocksStore
 from crawlyard.backup import manifest
 from crawlyard.backup.errors import BackupError, Damaged, Refused
 from crawlyard.backup.making import make_backup
@@ -194,6 +196,21 @@ def test_a_store_somebody_has_open_is_not_replaced(
             restore(backup, parts, said, force=True)
 
 
+def test_a_damaged_store_of_seeds_is_what_a_restore_is_for(
+    parts: list[Part], data: Path, tmp_path: Path, settings: Any
+) -> None:
+    folder = data / "seeds"
+    settings.SEEDS_URL = f"rocksdb://{folder}"
+    RocksStore(folder).close()
+    parts = [*parts, Part("seeds", Kind.ROCKS, "SEEDS_URL", str(folder))]
+    make_backup(tmp_path / "two", parts, [], said)
+    (folder / "db" / "CURRENT").write_text("nothing of RocksDB")
+    with pytest.raises(StoreUnavailable):
+        RocksStore(folder)
+    restore(tmp_path / "two", parts, said, force=True)
+    RocksStore(folder).close()
+
+
 def test_a_daemon_that_is_alive_is_named(parts: list[Part], backup: Path) -> None:
     Daemon.objects.create(
         kind="statistics",
@@ -229,6 +246,17 @@ def test_a_step_that_fails_takes_all_of_them_back(
     assert set(after) == set(before)
 
 
+def test_without_a_folder_for_its_mark_nothing_is_replaced(
+    parts: list[Part], backup: Path, data: Path, tmp_path: Path, settings: Any
+) -> None:
+    settings.DATA_DIR = tmp_path / "gone"
+    before = state_of(data)
+    with pytest.raises(BackupError, match="No such file or directory; everything is as it was"):
+        restore(backup, parts, said, force=True)
+    assert set(state_of(data)) == set(before)
+    assert (data / "spiders" / "mine.py").read_text() == "new"
+
+
 def test_no_daemon_starts_on_what_a_killed_restore_left(data: Path) -> None:
     assert "runtime.E003" not in {each.id for each in run_checks(tags=[START_TAG])}
     restore_mark().touch()
@@ -241,6 +269,13 @@ def test_a_backup_that_is_there_is_not_touched(parts: list[Part], backup: Path) 
     with pytest.raises(Refused, match="is there already"):
         make_backup(backup, parts, [], said)
     assert state_of(backup) == before
+
+
+def test_a_backup_into_what_it_holds_is_refused(parts: list[Part], data: Path) -> None:
+    """The next one would hold this one."""
+    with pytest.raises(Refused, match="lies inside"):
+        make_backup(data / "spiders" / "one", parts, [], said)
+    assert [each.name for each in (data / "spiders").iterdir()] == ["mine.py"]
 
 
 @pytest.mark.parametrize("limit", [1_000_000, 2_000_000])

@@ -11,11 +11,6 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
 ROOT = Path(__file__).resolve().parents[4]
-# The agent must not hold what it does not need; of files with addresses the settings have read.
-_KEPT_BACK = (
-    *("DATABASE_URL", "SECRET", "REDIS_URL", "SEEDS_URL", "REQUESTS_", "LOGS_URL", "RECORDS_URL"),
-    *("RUN_BROKER_URL", "BROKER_", "CRAWLYARD_DATA_FILE"),
-)
 
 
 class Command(BaseCommand):
@@ -37,7 +32,10 @@ class Command(BaseCommand):
             if options[name]:
                 argv += [f"--{name}", options[name]]
         environment = {
-            name: value for name, value in os.environ.items() if not name.startswith(_KEPT_BACK)
+            name: value
+            for name, value in os.environ.items()
+            # The agent must not hold what it does not need; of files the settings have read.
+            if name.removesuffix("_FILE") not in {*settings.SECRET_SETTINGS, "CRAWLYARD_DATA"}
         }
         environment["BROKER_URL"] = settings.BROKER_URL
         environment["CRAWLYARD_DATA"] = str(settings.DATA_DIR)

@@ -7,18 +7,24 @@ of its parent alone: closing them would let go of locks, and writing would break
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from apps.joblogs.stores.base import StoreUnavailable
 from apps.joblogs.stores.sqlite.schema import TABLES, holds
+from apps.runtime.engine.sqlite_files import (
+    BUSY_SECONDS,
+    make_folder,
+    read,
+    said,
+    when_free,
+    write,
+)
 
 T = TypeVar("T")
 
@@ -26,7 +32,6 @@ NAME: Final = "logs.sqlite3"
 # "CYLG": tells a file of log lines from any other database.
 APPLICATION_ID: Final = 0x43594C47
 VERSION: Final = 1
-BUSY_SECONDS: Final = 20.0
 _IDLE: Final = 4
 _MIB: Final = 1024 * 1024
 
@@ -49,9 +54,7 @@ class Database:
         """Make the folder and the file."""
         folder = self.path.parent
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-                raise PermissionError(13, "Permission denied")
+            make_folder(folder)
         except OSError as error:
             raise StoreUnavailable(f"cannot write to {folder}: {error.strerror or error}") from None
         with self._connection():
@@ -60,36 +63,17 @@ class Database:
     def reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """``work`` sees the file as it is at one moment; it may be called more than once."""
         with self._connection() as connection:
-
-            def look() -> T:
-                connection.execute("BEGIN")
-                try:
-                    return work(connection)
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-
-            # Nobody who writes is waited for, but who mends the file after a crash.
-            return self._when_free(look)
+            return read(connection, work, self._busy_seconds)
 
     def writing(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """``work`` holds the lock of the file."""
         with self._connection() as connection:
-            self._when_free(lambda: connection.execute("BEGIN IMMEDIATE"))
-            try:
-                answer = work(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    with suppress(sqlite3.Error):
-                        connection.execute("ROLLBACK")
-                raise
-            return answer
+            return write(connection, work, self._busy_seconds)
 
     def outside(self, statement: str) -> None:
         """One that is in no transaction."""
         with self._connection() as connection:
-            self._when_free(lambda: connection.execute(statement).fetchall())
+            when_free(lambda: connection.execute(statement).fetchall(), self._busy_seconds)
 
     def close(self) -> None:
         """Idempotent."""
@@ -137,7 +121,7 @@ class Database:
                 return self._idle.pop()
         try:
             # Two who make the same file may get into each other's way.
-            return self._when_free(self._open)
+            return when_free(self._open, self._busy_seconds)
         except sqlite3.Error as error:
             raise self._translated(error) from error
 
@@ -187,28 +171,8 @@ class Database:
         connection.execute(f"PRAGMA user_version={VERSION}")
         connection.execute("COMMIT")
 
-    def _when_free(self, attempt: Callable[[], T]) -> T:
-        """As soon as nobody is in the way; each waits a little and not always the same."""
-        deadline = time.monotonic() + self._busy_seconds
-        while True:
-            try:
-                return attempt()
-            except sqlite3.OperationalError as error:
-                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                if not busy or time.monotonic() > deadline:
-                    raise
-                time.sleep(random.uniform(0.0005, 0.004))  # noqa: S311 - no secret
-
     def _translated(self, error: sqlite3.Error) -> Exception:
-        code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        reasons: dict[int, Any] = {
-            sqlite3.SQLITE_FULL: "the disk is full",
-            sqlite3.SQLITE_BUSY: "others have been writing all the time",
-            sqlite3.SQLITE_NOTADB: "this is no SQLite database",
-            sqlite3.SQLITE_READONLY: "it cannot be written",
-            sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
-        }
-        return StoreUnavailable(f"{self.path}: {reasons.get(code, error)}")
+        return StoreUnavailable(f"{self.path}: {said(error)}")
 
 
 def _after_fork() -> None:

@@ -16,6 +16,7 @@ from apps.joblogs.stores.days.store import DayStore
 from apps.joblogs.stores.sqlite import writing
 from apps.joblogs.stores.sqlite.database import Database
 from apps.joblogs.stores.sqlite.session import SqliteSession
+from apps.runtime.engine.sqlite_files import BUSY_SECONDS
 
 T = TypeVar("T")
 
@@ -23,7 +24,9 @@ T = TypeVar("T")
 class SqliteLogStore(DayStore):
     """See ``LogStore``. ``sync``: what was written outlives a power failure, too."""
 
-    def __init__(self, folder: Path, *, sync: bool = False, busy_seconds: float = 20.0) -> None:
+    def __init__(
+        self, folder: Path, *, sync: bool = False, busy_seconds: float = BUSY_SECONDS
+    ) -> None:
         self._database = Database(folder, sync=sync, busy_seconds=busy_seconds)
 
     def setup(self) -> None:

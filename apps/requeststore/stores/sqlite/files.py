@@ -12,17 +12,23 @@ busy; meanwhile every other process would wait.
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from apps.requeststore.engine.errors import StoreUnavailable
+from apps.runtime.engine.sqlite_files import (
+    BUSY_SECONDS,
+    make_folder,
+    read,
+    said,
+    when_free,
+    write,
+)
 
 T = TypeVar("T")
 
@@ -30,7 +36,6 @@ SUFFIX: Final = ".sqlite3"
 # "CYRQ": tells a file of requests from any other database.
 APPLICATION_ID: Final = 0x43595251
 VERSION: Final = 1
-BUSY_SECONDS: Final = 20.0
 # So many that nobody uses stay open, of one file and of all.
 _IDLE: Final = 4
 _IDLE_OF_ALL: Final = 64
@@ -69,9 +74,7 @@ class Files:
         self._renew()
         _open_here.add(self)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
-                raise PermissionError(13, "Permission denied")
+            make_folder(folder)
         except OSError as error:
             raise StoreUnavailable(f"cannot write to {folder}: {error.strerror or error}") from None
 
@@ -120,17 +123,7 @@ class Files:
     def reading(self, database: str, work: Callable[[sqlite3.Connection], T]) -> T:
         """``work`` sees the file as it is at one moment; it may be called more than once."""
         with self.connection(database) as connection:
-
-            def look() -> T:
-                connection.execute("BEGIN")
-                try:
-                    return work(connection)
-                finally:
-                    if connection.in_transaction:
-                        connection.execute("ROLLBACK")
-
-            # Nobody who writes is waited for, but who mends the file after a crash.
-            return self._when_free(look)
+            return read(connection, work, self._busy_seconds)
 
     def writing(
         self,
@@ -153,15 +146,7 @@ class Files:
                 connection.execute("DELETE FROM temp.seen")
                 before(connection)
                 connection.execute("COMMIT")
-            self._when_free(lambda: connection.execute("BEGIN IMMEDIATE"))
-            try:
-                answer = work(connection)
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    with suppress(sqlite3.Error):
-                        connection.execute("ROLLBACK")
-                raise
+            answer = write(connection, work, self._busy_seconds)
             return after(connection, answer) if after is not None else answer
 
     def close(self) -> None:
@@ -196,7 +181,7 @@ class Files:
             raise Missing
         try:
             # Two who make the same file may get into each other's way.
-            return self._when_free(lambda: _open(path, self._sync))
+            return when_free(lambda: _open(path, self._sync), self._busy_seconds)
         except sqlite3.Error as error:
             raise translated(error, path) from error
 
@@ -214,18 +199,6 @@ class Files:
                 if not self._idle[other]:
                     del self._idle[other]
         connection.close()
-
-    def _when_free(self, attempt: Callable[[], T]) -> T:
-        """As soon as nobody is in the way; each waits a little and not always the same."""
-        deadline = time.monotonic() + self._busy_seconds
-        while True:
-            try:
-                return attempt()
-            except sqlite3.OperationalError as error:
-                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
-                if not busy or time.monotonic() > deadline:
-                    raise
-                time.sleep(random.uniform(0.0005, 0.004))  # noqa: S311 - no secret
 
 
 def _after_fork() -> None:
@@ -282,11 +255,4 @@ def translated(error: sqlite3.Error, path: Path) -> Exception:
     code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_ERROR and "no such table" in str(error):
         return Missing()
-    reasons: dict[int, Any] = {
-        sqlite3.SQLITE_FULL: "the disk is full",
-        sqlite3.SQLITE_BUSY: "others have been writing all the time",
-        sqlite3.SQLITE_NOTADB: "this is no SQLite database",
-        sqlite3.SQLITE_READONLY: "it cannot be written",
-        sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
-    }
-    return StoreUnavailable(f"{path}: {reasons.get(code, error)}")
+    return StoreUnavailable(f"{path}: {said(error)}")

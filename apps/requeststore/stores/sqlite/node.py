@@ -24,8 +24,9 @@ from apps.requeststore.stores.base import (
 )
 from apps.requeststore.stores.checked import CheckedNode
 from apps.requeststore.stores.sqlite import changing, statements, storing
-from apps.requeststore.stores.sqlite.files import BUSY_SECONDS, Files, Missing
+from apps.requeststore.stores.sqlite.files import Files, Missing
 from apps.requeststore.stores.sqlite.table import Row, Table, request_of
+from apps.runtime.engine.sqlite_files import BUSY_SECONDS
 
 T = TypeVar("T")
 P = ParamSpec("P")

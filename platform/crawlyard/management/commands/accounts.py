@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,6 +16,7 @@ from crawlyard.accounts import DAEMONS, postgresql, rabbitmq, redis_acl, secrets
 
 FILES = "files"
 SERVERS = ("rabbitmq", "redis", "postgresql")
+_PASSWORD: Final = re.compile(r"[A-Za-z0-9._~-]{16,}")
 
 
 class Command(BaseCommand):
@@ -43,7 +45,7 @@ class Command(BaseCommand):
         """Exit status 2 when the folder cannot be used."""
         try:
             passwords = {name: _password(options["passwords"] / name) for name in DAEMONS}
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise CommandError(f"--passwords: {error}", returncode=2) from error
         prefix = options["prefix"]
         if options["server"] == FILES:
@@ -86,12 +88,22 @@ def _write_files(source: Path, target: Path, prefix: str, passwords: dict[str, s
 
 
 def _password(path: Path) -> str:
-    """What is in the file; a new one is made where there is none. No quotes, no spaces."""
+    """What is in the file; a new one is made where there is none.
+
+    Raises ``ValueError`` for one that a server would read as something else, or as none.
+    """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        return path.read_text(encoding="utf-8").strip()
+        password = path.read_text(encoding="utf-8").strip()
+        # It stands between quotes of SQL, between spaces of an ACL file, and in addresses.
+        if not _PASSWORD.fullmatch(password):
+            raise ValueError(
+                f"{path} holds no password of 16 letters, digits, '-', '_', '.' or '~' or more; "
+                "delete it, and a new one is made"
+            ) from None
+        return password
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         password = secrets.token_urlsafe(24)
         file.write(password)

@@ -1,0 +1,82 @@
+"""SQLite files that a store keeps its rows in, apart from Django's own."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+BUSY_SECONDS: Final = 20.0
+
+
+def make_folder(folder: Path) -> None:
+    """Make it, and its parents. Raises ``OSError``, also where nothing can be written in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise PermissionError(13, "Permission denied")
+
+
+def when_free(attempt: Callable[[], T], seconds: float) -> T:
+    """As soon as nobody is in the way; each waits a little and not always the same.
+
+    Raises what ``attempt`` raises, and after so many seconds ``sqlite3.OperationalError``.
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return attempt()
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > deadline:
+                raise
+            time.sleep(random.uniform(0.0005, 0.004))  # noqa: S311 - no secret
+
+
+def read(connection: sqlite3.Connection, work: Work[T], seconds: float) -> T:
+    """``work`` sees the file as it is at one moment; it may be called more than once."""
+
+    def look() -> T:
+        connection.execute("BEGIN")
+        try:
+            return work(connection)
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+
+    # Nobody who writes is waited for, but who mends the file after a crash.
+    return when_free(look, seconds)
+
+
+def write(connection: sqlite3.Connection, work: Work[T], seconds: float) -> T:
+    """``work`` holds the lock of the file; what it has done is kept when it returns."""
+    when_free(lambda: connection.execute("BEGIN IMMEDIATE"), seconds)
+    try:
+        answer = work(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+        raise
+    return answer
+
+
+def said(error: sqlite3.Error) -> str:
+    """What is wrong with the file, in words."""
+    code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    reasons = {
+        sqlite3.SQLITE_FULL: "the disk is full",
+        sqlite3.SQLITE_BUSY: "others have been writing all the time",
+        sqlite3.SQLITE_NOTADB: "this is no SQLite database",
+        sqlite3.SQLITE_READONLY: "it cannot be written",
+        sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
+    }
+    return reasons.get(code) or str(error)

@@ -1,0 +1,46 @@
+"""Where the rows are kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dj_database_url
+
+from yardkit.env import EnvError
+
+_POSTGRES = "django.db.backends.postgresql"
+
+
+def database(url: str) -> dict[str, Any]:
+    """``DATABASES["default"]`` for DATABASE_URL. Raises ``EnvError``."""
+    try:
+        found: dict[str, Any] = dict(dj_database_url.parse(url))
+    except (ValueError, KeyError) as error:
+        raise EnvError(
+            "DATABASE_URL: not understood; use sqlite:///path/to/file or "
+            "postgresql://user:password@host:5432/name"
+        ) from error
+    if found["ENGINE"] == "django.db.backends.sqlite3":
+        found["OPTIONS"] = {
+            # IMMEDIATE takes the write lock at the start, so that two writers queue instead of
+            # one of them failing in the middle of its transaction.
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+        }
+    elif found["ENGINE"] == _POSTGRES:
+        # What the address says behind its ? stands: sslmode, certificates, a search_path.
+        found["OPTIONS"] = {"connect_timeout": 5} | found.get("OPTIONS", {})
+    else:
+        raise EnvError("DATABASE_URL: only SQLite and PostgreSQL are supported")
+    return found
+
+
+def suit_web(known: dict[str, Any]) -> None:
+    """Change ``DATABASES["default"]`` to what many threads of one process need."""
+    if known["ENGINE"] != _POSTGRES:
+        return
+    options = known["OPTIONS"]
+    # Whoever asks shall hear 503 rather than wait for a lock that somebody keeps.
+    options["options"] = f"-c lock_timeout=8s {options.get('options', '')}".rstrip()
+    options["pool"] = {"min_size": 1, "max_size": 8, "timeout": 10}
