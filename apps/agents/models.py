@@ -29,6 +29,8 @@ class Agent(models.Model):
     agent_id = models.CharField(_("agent id"), max_length=64, unique=True)
     name = models.CharField(_("name"), max_length=100, blank=True)
     boot = models.CharField(_("boot id"), max_length=32, blank=True)
+    # In hex: what is secret is sealed for it. "" of an agent that tells none.
+    seal_key = models.CharField(max_length=64, blank=True, default="", db_default="")
     labels = models.JSONField(_("labels"), default=dict, blank=True)
     version = models.CharField(_("version"), max_length=40, blank=True)
     mode = models.CharField(

@@ -70,9 +70,16 @@ class Rate:
 class Vitals:
     """Makes the two messages an agent sends about itself."""
 
-    def __init__(self, identity: Identity, clock: Clock, types: tuple[DownloaderType, ...]) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        clock: Clock,
+        types: tuple[DownloaderType, ...],
+        seal_key: bytes = b"",
+    ) -> None:
         self._identity = identity
         self._types = types
+        self._seal_key = seal_key
         self.rate = Rate(clock)
         # psutil compares with the call before: without this one the first heartbeat says 0 %.
         psutil.cpu_percent(interval=None)
@@ -89,6 +96,7 @@ class Vitals:
             labels=identity.labels,
             version=identity.version,
             types=self._types,
+            seal_key=self._seal_key,
         )
 
     def heartbeat(self, downloaders: int, problems: list[str]) -> Heartbeat:

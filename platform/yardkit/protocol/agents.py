@@ -19,6 +19,8 @@ class Register(Message, frozen=True, kw_only=True, tag="register"):
     version: str = ""
     # The types of downloader it can make; the extras of some may not be installed.
     types: tuple[DownloaderType, ...] = (DownloaderType.HTTP,)
+    # What is secret is sealed for it (``yardkit.sealing``); b"" of an older agent.
+    seal_key: bytes = b""
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
@@ -124,6 +126,8 @@ class AllocateDownloader(Message, frozen=True, kw_only=True, tag="allocate_downl
     policy: Policy = Policy.RANDOM
     # Unix seconds by the center's clock; older than 30 s is dropped (seed S1.31). 0: unknown.
     allocated_at: float = 0.0
+    # The cookies as JSON, sealed for this agent and this run; those of ``settings`` are empty then.
+    sealed_cookies: bytes = b""
 
 
 class DownloaderReady(Message, frozen=True, kw_only=True, tag="downloader_ready"):
