@@ -18,6 +18,7 @@ from django.db.utils import DataError, Error, IntegrityError, InterfaceError, Op
 from apps.agents.center.commands import log_failure, settle, to_agent, to_run
 from apps.agents.center.politeness.shares import HostShares
 from apps.agents.center.runs import AllocationsUnavailable, OpenAllocation
+from apps.agents.center.tallies import ALLOCATIONS_EXPIRED, HEARTBEATS_MISSED, Tallies
 from apps.agents.center.workers import Workers
 from apps.agents.engine.owners import owner_of
 from apps.agents.errors import AllocationRefused, NoAgentFree
@@ -26,6 +27,7 @@ from apps.agents.models import Agent, Allocation
 from apps.agents.queries import (
     all_open_allocations,
     allocation_stamps,
+    heartbeats_heard,
     last_heard,
     late_joins,
     open_allocation,
@@ -124,6 +126,7 @@ class CenterDaemon:
         )
         self.liveness, self.runs = self.workers.liveness, self.workers.runs
         self.dispatcher, self.gate = self.workers.dispatcher, self.workers.gate
+        self.tallies = Tallies(broker=broker, name=name, boot=boot, clock=clock)
         self.hosts = HostKeeping(gate=self.gate, center=name, clock=clock)
         self._pending: dict[str, tuple[float, Delivery]] = {}
         self._due: dict[str, float] = {}
@@ -140,7 +143,7 @@ class CenterDaemon:
         """Declare, subscribe, start dispatching."""
         declare_shared(self.broker)
         self.workers.declare()
-        self.liveness.restore(last_heard(self.clock.now()))
+        self.liveness.restore(last_heard(self.clock.now()), heartbeats_heard())
         # Before the first batch: the dispatch must not look up each run by itself.
         for allocation in all_open_allocations().values():
             self.runs.set_allocation(allocation)
@@ -185,7 +188,7 @@ class CenterDaemon:
     def teardown(self) -> None:
         """Stop dispatching, tell the last counters."""
         self._close()
-        self._report()
+        self._report(ending=True)
 
     def _check_threads(self) -> None:
         error = self.workers.error()
@@ -296,8 +299,23 @@ class CenterDaemon:
             return
         check_name("a queue", message.reply_to)
         if deadline is None:
+            age = self.clock.time() - message.sent_at if message.sent_at else 0.0
+            if age > topology.ALLOCATE_EXPIRES_SECONDS:
+                self._expire(message, delivery, age)
+                return
             deadline = self.clock.monotonic() + WAIT_FOR_AGENTS_SECONDS
         self._allocate(message, delivery, deadline)
+
+    def _expire(self, message: Allocate, delivery: Delivery, age: float) -> None:
+        """Nobody waits for it any more (seed S1.46); should somebody, it is told why."""
+        self.tallies.add(ALLOCATIONS_EXPIRED)
+        logger.warning("run %s asked for agents %.0f s ago, dropped", message.run, age)
+        error = (
+            f"the center got the question {age:.0f} s after it was asked; if it was not away, the"
+            " clocks of the two hosts differ"
+        )
+        answer = Allocated(run=message.run, agents=[], error=error)
+        self._send([to_run(message.reply_to, answer)], self._control, delivery)
 
     def _allocate(self, message: Allocate, delivery: Delivery, deadline: float) -> None:
         commands: list[Outgoing] = []
@@ -366,7 +384,9 @@ class CenterDaemon:
             logger.warning("the heartbeats of agent %s cannot be stored: %s", agent, refused[agent])
         self._unstorable |= refused.keys()
 
-    def _report(self) -> None:
+    def _report(self, *, ending: bool = False) -> None:
+        self.tallies.add(HEARTBEATS_MISSED, self.liveness.take_missed())
+        self.tallies.report(ending=ending)
         # Only of runs: a fetcher's requests are counted where they are stored.
         counters = [each for each in self.runs.drain_counters() if each.run > 0]
         if not counters:

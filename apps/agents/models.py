@@ -59,6 +59,8 @@ class Agent(models.Model):
     downloaders = models.PositiveIntegerField(_("downloaders"), default=0)
     qps = models.FloatField(_("QPS"), default=0.0, help_text=_("downloads a second, last 5 s"))
     registered_at = models.DateTimeField(_("registered at"), null=True, blank=True)
+    # How many heartbeats this ``boot`` had made with the last one that was heard.
+    heartbeats = models.PositiveBigIntegerField(default=0, db_default=0)
     heartbeat_at = models.DateTimeField(_("last heartbeat"), null=True, blank=True)
     sampled_at = models.DateTimeField(
         null=True, blank=True, help_text=_("the minute of the newest sample")

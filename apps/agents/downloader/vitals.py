@@ -80,6 +80,7 @@ class Vitals:
         self._identity = identity
         self._types = types
         self._seal_key = seal_key
+        self._heartbeats = 0
         self.rate = Rate(clock)
         # psutil compares with the call before: without this one the first heartbeat says 0 %.
         psutil.cpu_percent(interval=None)
@@ -103,6 +104,7 @@ class Vitals:
         """ "I am alive, and this is how I am"."""
         identity = self._identity
         memory = psutil.virtual_memory()
+        self._heartbeats += 1
         return Heartbeat(
             agent=identity.agent,
             name=identity.name,
@@ -116,4 +118,5 @@ class Vitals:
             version=identity.version,
             types=self._types,
             problems=problems,
+            heartbeats=self._heartbeats,
         )

@@ -31,6 +31,7 @@ REPORTED: Final = [
     "cpu_percent",
     "downloaders",
     "qps",
+    "heartbeats",
 ]
 # An agent's own words, of which a page shows all.
 MAX_PROBLEMS: Final = 20
@@ -67,6 +68,7 @@ def register_agent(*, message: Register, now: datetime) -> tuple[Agent, list[All
     if agent.boot != message.boot:
         # Of the process before; the new one tells its own with the first heartbeat.
         values["problems"] = []
+        values["heartbeats"] = 0
     Agent.objects.filter(pk=agent.pk).update(**values)
     for name, value in values.items():
         setattr(agent, name, value)

@@ -39,6 +39,9 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
     types: tuple[DownloaderType, ...] = (DownloaderType.HTTP,)
     # What its owner should look at, such as an allocation file that was damaged.
     problems: list[str] = []
+    # How many it has made since ``boot``, this one included, so that a missing one shows. 0:
+    # unknown.
+    heartbeats: int = 0
 
 
 class CutRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +102,8 @@ class Allocate(Message, frozen=True, kw_only=True, tag="allocate"):
     policy: Policy = Policy.RANDOM
     agents: int = 0
     settings: DownloaderSettings = DownloaderSettings()
+    # Unix seconds by the run's clock; older than 30 s is void (seed S1.31, S1.46). 0: unknown.
+    sent_at: float = 0.0
 
 
 class Allocated(Message, frozen=True, kw_only=True, tag="allocated"):
