@@ -76,6 +76,8 @@ REQUESTS_PREFIX = request_prefix(env)
 # Where tables of records are made; by default beside everything else.
 RECORDS_URL = env.secret("RECORDS_URL", default="") or DATABASE_URL
 RECORDS_DIR: Path = env.path("RECORDS_DIR", default=DATA_DIR / "records")
+# Which bizzes a fetcher serves: NAME or PROJECT/NAME; none: all.
+FETCHER_BIZZES = env.list("FETCHER_BIZZES", default=[])
 # A fetcher has up to so many requests in hand, over all bizzes.
 FETCHER_CONCURRENCY = env.int("FETCHER_CONCURRENCY", default=200, minimum=1, maximum=10_000)
 # `up` on one box starts up to so many fetchers; what an autoscaler is told ends there, too.
