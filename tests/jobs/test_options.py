@@ -256,7 +256,7 @@ def test_the_form_takes_cookies_keeps_them_and_removes_them() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.covers("S1.30", "S1.36")
+@pytest.mark.covers("S1.13", "S1.30", "S1.36")
 def test_everything_a_job_says_reaches_its_run() -> None:
     project = make_project(allowed_networks=["10.1.0.0/16"])
     cut = [{"start": "<main", "end": "</main>"}, {"pattern": "(x)", "trim": True}]
@@ -288,6 +288,10 @@ def test_everything_a_job_says_reaches_its_run() -> None:
         fed_from_outside=True,
     )
     environment = environment_of(job)
+    assert (environment["CRAWLYARD_PROJECT"], environment["CRAWLYARD_JOB"]) == (
+        project.slug,
+        job.name,
+    )
     read = read_run(environment)
     assert (read.policy, read.agents) == (Policy.CHAINED, 3)
     assert read.downloader == DownloaderSettings(

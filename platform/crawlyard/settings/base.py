@@ -26,6 +26,7 @@ from crawlyard.settings.routing import anonymous_networks, networks, routing_ser
 from crawlyard.settings.schema import SPECTACULAR_SETTINGS as SPECTACULAR_SETTINGS
 from crawlyard.settings.tasks import HOUSEKEEPING, celery_broker
 from crawlyard.settings.theme import admin_theme
+from crawlyard.settings.volumes import run_volumes
 from yardkit import topology
 from yardkit.addresses import parse_networks
 from yardkit.env import Env, EnvError
@@ -199,6 +200,7 @@ RUN_BROKER_URL = env.secret("RUN_BROKER_URL", default=BROKER_URL)
 BROKER_MANAGEMENT_URL = env.secret("BROKER_MANAGEMENT_URL", default="")
 # Network of the containers of runs: bridge, host, none or a name.
 RUN_NETWORK = env.str("RUN_NETWORK", default="bridge")
+RUN_VOLUMES = run_volumes(env.str("RUN_VOLUMES", default=""))
 # Limits of a container whose job names none.
 RUN_CPUS = env.float("RUN_CPUS", default=1.0, minimum=0.01)
 RUN_MEMORY_BYTES = env.int("RUN_MEMORY_BYTES", default=1024**3, minimum=16 * 1024**2)
