@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from apps.queuestats.models import CenterCounter, RunCounter
 
@@ -174,8 +175,8 @@ def sum_of(rows: Sequence[RunCounter]) -> RunBooks:
     sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
     sums["cancelled"] += sums["out"] - rows[-1].out
     sums["out"], sums["held"] = rows[-1].out, rows[-1].held
-    maps = {name: dict(counter) for name, counter in by_key.items()}
-    return RunBooks(**sums, **maps, reported=True, final=rows[-1].final)
+    values: dict[str, Any] = {name: dict(counter) for name, counter in by_key.items()}
+    return RunBooks(**sums, **values, reported=True, final=rows[-1].final)
 
 
 def center_books_of(owners: Iterable[str]) -> dict[str, CenterBooks]:
