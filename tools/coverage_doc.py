@@ -40,7 +40,7 @@ def load_reasons(known: set[str], tested: set[str], path: Path = REASONS) -> dic
         MarkError: an unknown id, an id with two reasons, or an entry whose lines all have tests.
     """
     reasons: dict[str, str] = {}
-    for entry in tomllib.loads(path.read_text(encoding="utf-8"))["reason"]:
+    for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("reason", []):
         ids = list(_expand(entry["ids"]))
         if tested.issuperset(ids):
             raise MarkError(f"coverage-reasons.toml: {entry['ids']} have tests now, drop the entry")

@@ -18,14 +18,16 @@ from django.db.utils import DataError, Error, IntegrityError, InterfaceError, Op
 from apps.agents.center.commands import log_failure, settle, to_agent, to_run
 from apps.agents.center.politeness.shares import HostShares
 from apps.agents.center.runs import AllocationsUnavailable, OpenAllocation
+from apps.agents.center.tallies import ALLOCATIONS_EXPIRED, HEARTBEATS_MISSED, Tallies
 from apps.agents.center.workers import Workers
-from apps.agents.engine.owners import known_number, owner_of
+from apps.agents.engine.owners import owner_of
 from apps.agents.errors import AllocationRefused, NoAgentFree
 from apps.agents.hosts.keeping import HostKeeping, default_limits, host_shares
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import (
     all_open_allocations,
     allocation_stamps,
+    heartbeats_heard,
     last_heard,
     late_joins,
     open_allocation,
@@ -33,12 +35,13 @@ from apps.agents.queries import (
 )
 from apps.agents.services import (
     allocate,
-    downloader_settings,
     join_run,
     register_agent,
     release,
     release_ended,
     store_heartbeats,
+    told_allocation,
+    told_releases,
 )
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Outgoing, Subscription
@@ -49,13 +52,10 @@ from yardkit.declaring import declare_shared
 from yardkit.protocol import (
     Allocate,
     Allocated,
-    AllocateDownloader,
     AnyMessage,
     CenterCounters,
-    Policy,
     Register,
     Release,
-    ReleaseDownloader,
     decode,
     encode,
 )
@@ -126,6 +126,7 @@ class CenterDaemon:
         )
         self.liveness, self.runs = self.workers.liveness, self.workers.runs
         self.dispatcher, self.gate = self.workers.dispatcher, self.workers.gate
+        self.tallies = Tallies(broker=broker, name=name, boot=boot, clock=clock)
         self.hosts = HostKeeping(gate=self.gate, center=name, clock=clock)
         self._pending: dict[str, tuple[float, Delivery]] = {}
         self._due: dict[str, float] = {}
@@ -142,7 +143,7 @@ class CenterDaemon:
         """Declare, subscribe, start dispatching."""
         declare_shared(self.broker)
         self.workers.declare()
-        self.liveness.restore(last_heard(self.clock.now()))
+        self.liveness.restore(last_heard(self.clock.now()), heartbeats_heard())
         # Before the first batch: the dispatch must not look up each run by itself.
         for allocation in all_open_allocations().values():
             self.runs.set_allocation(allocation)
@@ -187,7 +188,7 @@ class CenterDaemon:
     def teardown(self) -> None:
         """Stop dispatching, tell the last counters."""
         self._close()
-        self._report()
+        self._report(ending=True)
 
     def _check_threads(self) -> None:
         error = self.workers.error()
@@ -273,11 +274,10 @@ class CenterDaemon:
     def _on_register(self, delivery: Delivery, message: AnyMessage) -> None:
         if not isinstance(message, Register):
             raise MessageRefused(f"{type(message).__name__} is no registration")
-        _agent, serves = register_agent(message=message, now=self.clock.now())
+        agent, serves = register_agent(message=message, now=self.clock.now())
         failpoints.hit("center.registered")
         self.liveness.seen(message.agent)
-        now = self.clock.time()
-        commands = [to_agent(message.agent, _allocate_command(one, now)) for one in serves]
+        commands = [each for one in serves for each in self._told(one, [agent])]
         self._send(commands, self._register, delivery)
         logger.info("agent %s (%s) registered", message.agent, message.name)
 
@@ -295,12 +295,27 @@ class CenterDaemon:
         if isinstance(message, Release):
             released = release(owner=owner_of(message.run), now=self.clock.now())
             self.gate.drop(message.run)
-            self._send(_release_commands(released), self._control, delivery)
+            self._send(_releases(released), self._control, delivery)
             return
         check_name("a queue", message.reply_to)
         if deadline is None:
+            age = self.clock.time() - message.sent_at if message.sent_at else 0.0
+            if age > topology.ALLOCATE_EXPIRES_SECONDS:
+                self._expire(message, delivery, age)
+                return
             deadline = self.clock.monotonic() + WAIT_FOR_AGENTS_SECONDS
         self._allocate(message, delivery, deadline)
+
+    def _expire(self, message: Allocate, delivery: Delivery, age: float) -> None:
+        """Nobody waits for it any more (seed S1.46); should somebody, it is told why."""
+        self.tallies.add(ALLOCATIONS_EXPIRED)
+        logger.warning("run %s asked for agents %.0f s ago, dropped", message.run, age)
+        error = (
+            f"the center got the question {age:.0f} s after it was asked; if it was not away, the"
+            " clocks of the two hosts differ"
+        )
+        answer = Allocated(run=message.run, agents=[], error=error)
+        self._send([to_run(message.reply_to, answer)], self._control, delivery)
 
     def _allocate(self, message: Allocate, delivery: Delivery, deadline: float) -> None:
         commands: list[Outgoing] = []
@@ -313,18 +328,22 @@ class CenterDaemon:
             answer = Allocated(run=message.run, agents=[], error=str(refusal))
         else:
             failpoints.hit("center.allocated")
-            agents = [agent.agent_id for agent in allocation.agents.all()]
+            agents = list(allocation.agents.all())
             # What an earlier execution of the run has asked for nobody waits for.
             self.gate.drop(message.run, keep_reply_to=message.reply_to)
             known = open_allocation(message.run)
             if known is not None:
                 self.runs.set_allocation(known)
-            answer = Allocated(run=message.run, agents=agents, warning=allocation.warning)
-            command = _allocate_command(allocation, self.clock.time())
-            commands = [to_agent(agent, command) for agent in agents]
+            names = [agent.agent_id for agent in agents]
+            answer = Allocated(run=message.run, agents=names, warning=allocation.warning)
+            commands = self._told(allocation, agents)
         # First the answer: the run must know whom to wait for before the first one reports.
         self._send([to_run(message.reply_to, answer), *commands], self._control, delivery)
         logger.info("run %s: agents %s", message.run, ", ".join(answer.agents) or answer.error)
+
+    def _told(self, allocation: Allocation, agents: Sequence[Agent]) -> list[Outgoing]:
+        told = told_allocation(allocation, agents, self.clock.time())
+        return [to_agent(agent, command) for agent, command in told]
 
     def _choose(self, message: Allocate) -> Allocation:
         alive, now = self.liveness.alive(), self.clock.now()
@@ -365,7 +384,9 @@ class CenterDaemon:
             logger.warning("the heartbeats of agent %s cannot be stored: %s", agent, refused[agent])
         self._unstorable |= refused.keys()
 
-    def _report(self) -> None:
+    def _report(self, *, ending: bool = False) -> None:
+        self.tallies.add(HEARTBEATS_MISSED, self.liveness.take_missed())
+        self.tallies.report(ending=ending)
         # Only of runs: a fetcher's requests are counted where they are stored.
         counters = [each for each in self.runs.drain_counters() if each.run > 0]
         if not counters:
@@ -397,7 +418,7 @@ class CenterDaemon:
     def _sweep(self) -> None:
         released = release_ended(now=self.clock.now())
         if released:
-            self.broker.publish(_release_commands(released)).add_done_callback(log_failure)
+            self.broker.publish(_releases(released)).add_done_callback(log_failure)
         self._join_late()
         self.hosts.sweep()
         self.runs.forget_idle(FORGET_SECONDS)
@@ -406,29 +427,13 @@ class CenterDaemon:
     def _join_late(self) -> None:
         since = self.clock.now() - timedelta(seconds=JOIN_SECONDS)
         for agent, allocation in late_joins(self.liveness.alive(), since):
-            command = to_agent(agent.agent_id, _allocate_command(allocation, self.clock.time()))
             # First the command, then the row: nobody would repeat a command that got lost.
-            self.broker.publish([command]).result(CONFIRM_SECONDS)
+            self.broker.publish(self._told(allocation, [agent])).result(CONFIRM_SECONDS)
             join_run(allocation=allocation, agent=agent)
 
 
-def _release_commands(allocations: Sequence[Allocation]) -> list[Outgoing]:
-    return [
-        to_agent(agent.agent_id, ReleaseDownloader(run=known_number(allocation.owner)))
-        for allocation in allocations
-        for agent in allocation.agents.all()
-    ]
-
-
-def _allocate_command(allocation: Allocation, now: float) -> AllocateDownloader:
-    return AllocateDownloader(
-        run=known_number(allocation.owner),
-        reply_to=allocation.reply_to,
-        settings=downloader_settings(allocation),
-        policy=Policy(allocation.policy),
-        # When it is told, not when it was decided: an agent that comes back is told anew.
-        allocated_at=now,
-    )
+def _releases(allocations: Sequence[Allocation]) -> list[Outgoing]:
+    return [to_agent(agent, command) for agent, command in told_releases(allocations)]
 
 
 def _load(run: int) -> OpenAllocation | None:

@@ -29,6 +29,8 @@ class Agent(models.Model):
     agent_id = models.CharField(_("agent id"), max_length=64, unique=True)
     name = models.CharField(_("name"), max_length=100, blank=True)
     boot = models.CharField(_("boot id"), max_length=32, blank=True)
+    # In hex: what is secret is sealed for it. "" of an agent that tells none.
+    seal_key = models.CharField(max_length=64, blank=True, default="", db_default="")
     labels = models.JSONField(_("labels"), default=dict, blank=True)
     version = models.CharField(_("version"), max_length=40, blank=True)
     mode = models.CharField(
@@ -57,6 +59,8 @@ class Agent(models.Model):
     downloaders = models.PositiveIntegerField(_("downloaders"), default=0)
     qps = models.FloatField(_("QPS"), default=0.0, help_text=_("downloads a second, last 5 s"))
     registered_at = models.DateTimeField(_("registered at"), null=True, blank=True)
+    # How many heartbeats this ``boot`` had made with the last one that was heard.
+    heartbeats = models.PositiveBigIntegerField(default=0, db_default=0)
     heartbeat_at = models.DateTimeField(_("last heartbeat"), null=True, blank=True)
     sampled_at = models.DateTimeField(
         null=True, blank=True, help_text=_("the minute of the newest sample")

@@ -206,6 +206,12 @@ def last_heard(now: datetime) -> dict[str, float]:
     return {agent: (now - heard).total_seconds() for agent, heard in rows if heard is not None}
 
 
+def heartbeats_heard() -> dict[str, tuple[str, int]]:
+    """(boot, how many heartbeats it had made) of each agent when any center heard it last."""
+    rows = Agent.objects.values_list("agent_id", "boot", "heartbeats")
+    return {agent: (boot, heartbeats) for agent, boot, heartbeats in rows}
+
+
 def newest_allocation(owner: str) -> Allocation | None:
     """The newest allocation of ``owner``, open or released, with its agents (seed S1.16)."""
     return Allocation.objects.filter(owner=owner).prefetch_related("agents").order_by("-id").first()

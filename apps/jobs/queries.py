@@ -48,6 +48,12 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
     }
 
 
+def run_cookies(run: int) -> dict[str, str]:
+    """What a run's downloaders begin with, as its job says now. Raises ``SecretError``."""
+    job = Job.all_objects.filter(runs=run).only("cookies").first()
+    return {} if job is None else job.opened_cookies()
+
+
 @dataclass(frozen=True, slots=True)
 class NextTime:
     """A planned time to come, by the clock of the job's zone and in UTC."""

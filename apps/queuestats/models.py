@@ -51,6 +51,10 @@ class RunCounter(models.Model):
     queued = models.BigIntegerField(_("queued"), default=0)
     in_flight = models.BigIntegerField(_("in flight"), default=0)
     agents = models.JSONField(_("answers by agent"), default=dict)
+    # Of the spider's judgement, and how long the downloads took together, by agent.
+    agent_failed = models.JSONField(default=dict, null=True)
+    agent_ms = models.JSONField(default=dict, null=True)
+    callback_ms = models.BigIntegerField(default=0, db_default=0)
     # In how many of the items each field had a value.
     fields = models.JSONField(_("items by field"), default=dict)
     final = models.BooleanField(_("final"), default=False)

@@ -92,6 +92,7 @@ RULES: Final[Mapping[str, str]] = {
     "not_yaml_at_all": _("this cannot be read as YAML"),
     "not_yaml_file": _("the file is not one of YAML"),
     "out_of_range": _("the number is out of range"),
+    "not_applied": _("this is kept, but nothing goes by it"),
     "own_failback": _("an outbound cannot be its own failback"),
     "queue_of_others": _("the queue or list belongs to the platform or to another project"),
     "reserved_key": _("this key cannot be a constant"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
@@ -87,6 +88,7 @@ class Caller:
     def call(self, request: Request, response: Response) -> None:
         """Give a page to its callback; the request ends here, or with the callback's task."""
         callback = find_callback(self._spider, request.callback)
+        began = time.perf_counter()
         try:
             result = callback(response)
             outputs = ready_outputs(result)
@@ -101,8 +103,14 @@ class Caller:
             self._callback_failed(callback, error, response)
         else:
             self._succeeded(request)
+        finally:
+            self._took(began)
+
+    def _took(self, began: float) -> None:
+        self._ledger.callback_ms += 1000.0 * (time.perf_counter() - began)
 
     async def _await_callback(self, callback: Any, result: Any, response: Response) -> None:
+        began = time.perf_counter()
         try:
             async for output in waited_outputs(result):
                 self._emit(output, response, response.request.seed)
@@ -111,6 +119,8 @@ class Caller:
             self.failure = failure
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in call
             self._callback_failed(callback, error, response)
+        finally:
+            self._took(began)
 
     def _succeeded(self, request: Request) -> None:
         self._ledger.success += 1

@@ -199,12 +199,12 @@ class Dispatcher:
             ledger.duplicates += 1  # the next attempt is out, or planned, already
             return None
         self._account(flight, result.attempt)
-        ledger.returned += 1
+        success = verdict.judgement is Judgement.SUCCESS
+        ledger.take_answer(agent, result.elapsed_ms, success=success)
         ledger.bytes_received += len(result.body)
-        ledger.agents[agent] = ledger.agents.get(agent, 0) + 1
         if result.status == 200 and verdict.response is not None and verdict.response.is_html:
             ledger.pages += 1
-        if verdict.judgement is Judgement.SUCCESS:
+        if success:
             self._flights.settle(flight)
             return verdict.response
         if verdict.judgement is Judgement.RETRY:

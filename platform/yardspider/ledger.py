@@ -83,6 +83,9 @@ class Ledger:
         self.items = 0
         self.bytes_received = 0
         self.agents: dict[str, int] = {}
+        self.agent_failed: dict[str, int] = {}
+        self.agent_ms: dict[str, float] = {}
+        self.callback_ms = 0.0
         self.coverage = FieldCoverage()
         self.notes: deque[FailureNote] = deque()
         self.first_failures: list[FailureNote] = []
@@ -90,6 +93,14 @@ class Ledger:
     @property
     def left(self) -> int:
         return self.total - self.success - self.failed
+
+    def take_answer(self, agent: str, elapsed_ms: float, *, success: bool) -> None:
+        """An answer that was accepted; the spider has said whether it is a success."""
+        self.returned += 1
+        self.agents[agent] = self.agents.get(agent, 0) + 1
+        self.agent_ms[agent] = self.agent_ms.get(agent, 0.0) + max(0.0, elapsed_ms)
+        if not success:
+            self.agent_failed[agent] = self.agent_failed.get(agent, 0) + 1
 
     def take_item(self, item: dict[str, Any]) -> None:
         """An item that was kept."""
@@ -127,6 +138,9 @@ class Ledger:
             **self.counts(),
             **depths._asdict(),
             agents=dict(self.agents),
+            agent_failed=dict(self.agent_failed),
+            agent_ms={agent: round(ms) for agent, ms in self.agent_ms.items()},
+            callback_ms=round(self.callback_ms),
             fields=self.coverage.counts(),
             failures=failures,
             final=final,

@@ -27,7 +27,7 @@
     rate.add(figures.pages);
     write(figures);
     live.querySelector("[data-warn=failed]").classList.toggle("cy-danger", figures.failed > 0);
-    showAgents(figures.agents);
+    showAgents(figures);
     // The first word of the center brings a line of its own.
     const news = figures.center.reported && live.querySelector("[data-equation=center]") === null;
     if (news || figures.failed > failedBefore || figures.final !== (body().dataset.final === "true")) {
@@ -51,7 +51,8 @@
     }
   }
 
-  function showAgents(answers) {
+  function showAgents(figures) {
+    const answers = figures.agents;
     const total = Object.values(answers).reduce((sum, value) => sum + value, 0);
     for (const [agent, value] of Object.entries(answers)) {
       const row = live.querySelector(`[data-agent="${CSS.escape(agent)}"]`);
@@ -60,6 +61,12 @@
         continue;
       }
       row.querySelector("[data-answers]").textContent = Crawlyard.count(value);
+      const failed = figures.agent_failed?.[agent] ?? 0;
+      row.querySelector("[data-agent-failed]").textContent = Crawlyard.count(failed);
+      const ms = figures.agent_ms?.[agent];
+      if (ms !== undefined && value > 0) {
+        row.querySelector("[data-agent-mean]").textContent = Crawlyard.count(Math.round(ms / value));
+      }
       row.querySelector("[data-share]").setAttribute("width", (100 * value) / total);
     }
   }

@@ -27,7 +27,9 @@ from yardkit.protocol import (
     Heartbeat,
     Release,
     ReleaseDownloader,
+    Samples,
     Skipped,
+    encode,
 )
 from yardkit.tokens import sign_run_token
 
@@ -85,6 +87,67 @@ def test_stale_requests_are_dropped_and_counted(yard: Yard, run: Run) -> None:
     counters = yard.receive(topology.STATISTICS.name)
     assert isinstance(counters, CenterCounters)
     assert (counters.received, counters.dispatched, counters.expired) == (20, 0, 20)
+
+
+@pytest.mark.covers("S1.31", "S1.46")
+def test_an_allocate_that_is_too_old_is_dropped_and_counted(yard: Yard, run: Run) -> None:
+    agent = yard.agent("a")
+    late = Allocate(
+        run=run.pk,
+        token=sign_run_token(settings.SECRET_KEY, run.pk),
+        reply_to=REPLY,
+        sent_at=time.time() - topology.ALLOCATE_EXPIRES_SECONDS - 1,
+    )
+    yard.send(topology.CENTER_CONTROL.name, late)
+    answer = yard.receive(REPLY)
+    assert isinstance(answer, Allocated)
+    assert answer.agents == []
+    assert "31 s after it was asked" in answer.error
+    assert not Allocation.objects.exists()
+    assert yard.broker.depth(agent).ready == 0
+    assert told_by(yard, "center.allocations_expired") == 1
+    # One that was asked a moment ago, by the same run, is served.
+    yard.send(topology.CENTER_CONTROL.name, msgspec.structs.replace(late, sent_at=time.time()))
+    answer = yard.receive(REPLY)
+    assert isinstance(answer, Allocated)
+    assert answer.agents == ["a"]
+
+
+@pytest.mark.covers("S1.46")
+def test_heartbeats_that_no_center_heard_are_counted(yard: Yard) -> None:
+    yard.agent("a")
+
+    def beat(number: int, boot: str = "1") -> None:
+        message = Heartbeat(
+            agent="a", name="a", boot=boot, total_memory_bytes=9, free_memory_bytes=5,
+            cpu_percent=1.0, downloaders=0, qps=0.0, heartbeats=number,
+        )  # fmt: skip
+        yard.broker.publish(
+            [Outgoing(body=encode(message), key="", exchange=topology.HEARTBEATS)]
+        ).result(10)
+        yard.until(Agent.objects.filter(agent_id="a", boot=boot, heartbeats=number).exists)
+
+    beat(1)
+    beat(2)
+    beat(5)
+    assert told_by(yard, "center.heartbeats_missed") == 2
+    # While the center is away the broker drops what grows old; the next one knows where it was.
+    yard.restart()
+    beat(9)
+    assert told_by(yard, "center.heartbeats_missed") == 3
+    # Another process of the agent counts anew.
+    beat(2, boot="2")
+    assert told_by(yard, "center.heartbeats_missed") == 1
+
+
+def told_by(yard: Yard, series: str) -> float:
+    """The next number of a series that the center reports."""
+    while True:
+        message = yard.receive(topology.STATISTICS.name)
+        if isinstance(message, Samples):
+            (note,) = message.samples
+            assert (note.series, note.project, note.label) == (series, 0, "c1")
+            return note.value
 
 
 def test_no_agent_at_all_is_refused_with_the_reason(

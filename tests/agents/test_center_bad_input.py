@@ -34,8 +34,11 @@ QUEUES = [
 ]
 
 
+@pytest.mark.covers("S1.24")
 @pytest.mark.parametrize("queue", QUEUES)
-def test_what_is_no_message_is_set_aside(yard: Yard, run: Run, queue: str) -> None:
+def test_what_is_no_message_is_set_aside(
+    yard: Yard, run: Run, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
     for name, body in BAD_BODIES.items():
         if name.startswith("64-mib") and queue != topology.CENTER_REQUESTS.name:
             continue  # the reading is the same for all four, and once is enough
@@ -43,8 +46,11 @@ def test_what_is_no_message_is_set_aside(yard: Yard, run: Run, queue: str) -> No
         reason = yard.refused()
         assert "not a message" in reason or "message version" in reason, name
         assert len(reason) < 1000, name
-    yard.agent("a")
+    assert f"refused a message of {queue}" in caplog.text
+    # What is a message is answered all the same: Register, and Allocate, whose command comes.
+    commands = yard.agent("a")
     assert yard.allocate(run).agents == ["a"]
+    assert isinstance(yard.receive(commands), AllocateDownloader)
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from django.utils import timezone
 
+from apps.agents.downloader.commands import opened
 from apps.agents.models import Agent
 from apps.agents.services import switch_agent
 from apps.agents.states import AgentMode
-from apps.jobs.models import Run
+from apps.jobs.models import Job, Run
 from tests.agents.yard import Yard
-from yardkit.protocol import AllocateDownloader, DownloadCommand, Policy
+from yardkit import topology
+from yardkit.protocol import AllocateDownloader, DownloadCommand, Policy, Register, encode
+from yardkit.sealing import SealKey
+from yardkit.secretbox import generate_key
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -29,6 +35,50 @@ def test_an_agent_is_told_the_policy_and_when(yard: Yard, run: Run) -> None:
     assert isinstance(command, AllocateDownloader)
     assert command.policy == Policy.RANDOM
     assert before <= command.allocated_at <= time.time()
+
+
+@pytest.mark.covers("S1.23")
+def test_the_jobs_cookies_are_sealed_for_each_agent(yard: Yard, run: Run) -> None:
+    cookies = {"sid": "s3cret"}
+    job = Job.objects.get(pk=run.job_id)
+    job.cookies = json.dumps(cookies)
+    job.save()
+    keys = {"a": SealKey(), "b": SealKey()}
+    queues = {name: yard.agent(name, seal_key=key.public) for name, key in keys.items()}
+    older = yard.agent("older")
+    yard.allocate(run)
+    for name, key in keys.items():
+        command = yard.receive(queues[name])
+        assert isinstance(command, AllocateDownloader)
+        assert b"s3cret" not in encode(command)
+        assert opened(command, key).settings.cookies == cookies
+    # An agent of an older version could open nothing.
+    command = yard.receive(older)
+    assert isinstance(command, AllocateDownloader)
+    assert command.settings.cookies == cookies
+    # One that starts again has another key, and is told anew.
+    again = SealKey()
+    yard.agent("a", boot="2", seal_key=again.public)
+    command = yard.receive(queues["a"])
+    assert isinstance(command, AllocateDownloader)
+    assert opened(command, again).settings.cookies == cookies
+    # Its key must be one.
+    body = Register(
+        agent="c", name="c", boot="1", processors=1, total_memory_bytes=1, seal_key=bytes(32)
+    )
+    yard.send(topology.CENTER_REGISTER.name, body)
+    assert "nothing can be sealed for its key" in yard.refused()
+
+
+def test_cookies_that_no_key_opens_refuse_the_run_and_say_so(
+    yard: Yard, run: Run, settings: Any
+) -> None:
+    job = Job.objects.get(pk=run.job_id)
+    job.cookies = '{"sid": "s3cret"}'
+    job.save()
+    settings.SECRETBOX_KEYS = [generate_key()]
+    yard.agent("a")
+    assert "the cookies of the job cannot be opened" in yard.allocate(run).error
 
 
 @pytest.mark.covers("S1.37")

@@ -89,13 +89,20 @@ class Yard:
         subscription.ack(taken)
         return taken[0]
 
-    def agent(self, name: str, boot: str = "1") -> str:
+    def agent(self, name: str, boot: str = "1", seal_key: bytes = b"") -> str:
         """Register an agent and wait until the center knows it."""
         queue = topology.agent_commands(name)
         self.broker.declare(queue)
         self.send(
             topology.CENTER_REGISTER.name,
-            Register(agent=name, name=name, boot=boot, processors=2, total_memory_bytes=1),
+            Register(
+                agent=name,
+                name=name,
+                boot=boot,
+                processors=2,
+                total_memory_bytes=1,
+                seal_key=seal_key,
+            ),
         )
         self.until(Agent.objects.filter(agent_id=name, boot=boot).exists)
         return queue.name

@@ -79,8 +79,13 @@ def test_what_piled_up_while_the_center_was_away_is_judged_by_its_age(
                 sent_at=time.time() - topology.DOWNLOAD_EXPIRES_SECONDS - 1,
             )
             put(broker, requests, stale)
-            old = Allocate(run=run, token=token, reply_to="nobody-waits")
-            put(broker, control, old, ttl_seconds=0.1)
+            old = Allocate(
+                run=run,
+                token=token,
+                reply_to="nobody-waits",
+                sent_at=time.time() - topology.ALLOCATE_EXPIRES_SECONDS - 1,
+            )
+            put(broker, control, old)
             # A heartbeat from long ago says nothing of now.
             beat = Heartbeat(
                 agent="ghost",

@@ -179,8 +179,8 @@ def look_at_processes(search: Search, installation: Installation, run: int) -> b
             ).startswith(str(installation.daemons.folder)):
                 found = True
                 body = json.dumps(environment).encode()
-                # A job's own secrets and cookies are what it is given them for.
-                search.look("environment of the run", body, but=frozenset({"job", "cookie"}))
+                # A job's own secrets are what it is given them for.
+                search.look("environment of the run", body, but=frozenset({"job"}))
     return found
 
 

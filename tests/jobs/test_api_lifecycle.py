@@ -61,6 +61,7 @@ def test_a_queued_run_cannot_be_restarted(project: Project) -> None:
     assert "is queued" in refused.json()["detail"]
 
 
+@pytest.mark.covers("S1.53")
 def test_the_commands_of_a_run_and_their_answers(project: Project) -> None:
     run = make_run(job=make_job(project=project), state=S.RUNNING)
     api = member(project, Role.OPERATOR)

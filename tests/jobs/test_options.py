@@ -222,7 +222,7 @@ def test_cookies_are_sealed_and_only_said_to_be_there() -> None:
     assert "cookies" not in made.json()
     assert "s3cret" not in api.get(f"jobs/{pk}").content.decode()
     assert "s3cret" not in str(Job.objects.filter(pk=pk).values().get())
-    assert Job.objects.get(pk=pk).downloader_settings().cookies == {"sid": "s3cret"}
+    assert Job.objects.get(pk=pk).opened_cookies() == {"sid": "s3cret"}
     # Other changes leave them; an empty object removes them.
     assert api.patch(f"jobs/{pk}", {"speed": 2}).json()["cookies_set"] is True
     assert api.patch(f"jobs/{pk}", {"cookies": {}}).json()["cookies_set"] is False
@@ -249,14 +249,14 @@ def test_the_form_takes_cookies_keeps_them_and_removes_them() -> None:
         ({"cookies-clear": "on"}, {}),
     ]:
         assert client.post(address, form(project, **typed)).status_code == 302
-        assert Job.objects.get().downloader_settings().cookies == left
+        assert Job.objects.get().opened_cookies() == left
     refused = client.post(address, form(project, cookies="s3cret"))
     assert "Cookie 1 has no “=”" in refused.content.decode()
     assert "s3cret" not in refused.content.decode()
 
 
 @pytest.mark.django_db
-@pytest.mark.covers("S1.30", "S1.36")
+@pytest.mark.covers("S1.13", "S1.30", "S1.36")
 def test_everything_a_job_says_reaches_its_run() -> None:
     project = make_project(allowed_networks=["10.1.0.0/16"])
     cut = [{"start": "<main", "end": "</main>"}, {"pattern": "(x)", "trim": True}]
@@ -288,6 +288,10 @@ def test_everything_a_job_says_reaches_its_run() -> None:
         fed_from_outside=True,
     )
     environment = environment_of(job)
+    assert (environment["CRAWLYARD_PROJECT"], environment["CRAWLYARD_JOB"]) == (
+        project.slug,
+        job.name,
+    )
     read = read_run(environment)
     assert (read.policy, read.agents) == (Policy.CHAINED, 3)
     assert read.downloader == DownloaderSettings(
@@ -300,7 +304,8 @@ def test_everything_a_job_says_reaches_its_run() -> None:
         type=DownloaderType.IMPERSONATE,
         impersonate="safari",
         use_cookies=False,
-        cookies={"sid": "x"},
+        # The center adds them, from the job: a run need not know them.
+        cookies={},
         encoding="gb18030",
         decode_html=True,
         cut=[CutRule(start="<main", end="</main>"), CutRule(pattern="(x)", trim=True)],

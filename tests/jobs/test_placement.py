@@ -53,7 +53,7 @@ def places(*runs: Run) -> list[str]:
     return [run.host for run in runs]
 
 
-@pytest.mark.covers("S1.54")
+@pytest.mark.covers("S1.53", "S1.54")
 def test_the_least_loaded_host_gets_the_run_and_is_woken() -> None:
     make_host("busy", capacity=8, cpu_percent=5)
     make_host("warm", capacity=2, cpu_percent=40)
@@ -269,7 +269,7 @@ def test_a_host_whose_row_is_gone_gives_back_what_it_had() -> None:
     assert places(run) == [""]
 
 
-@pytest.mark.covers("S1.55")
+@pytest.mark.covers("S1.53", "S1.55")
 def test_a_cancel_before_the_pick_up_simply_ends_the_queued_run() -> None:
     make_host("one")
     run = make_run()
@@ -278,6 +278,23 @@ def test_a_cancel_before_the_pick_up_simply_ends_the_queued_run() -> None:
     assert claim_runs(host="one", limit=9, now=NOW) == []
     run.refresh_from_db()
     assert (run.state, run.boot) == (RunState.CANCELLED, "")
+
+
+@pytest.mark.covers("S1.53", "S1.55")
+def test_a_draining_host_ends_what_it_has_and_gets_nothing_new() -> None:
+    host = make_host("one", capacity=2)
+    mine, placed = make_run(state=RunState.RUNNING, host="one"), make_run()
+    place()
+    switch_host(host=host, mode=HostMode.DRAINING, actor=None)
+    # What it has not picked up goes elsewhere; what runs goes on, and it can leave after that.
+    assert (place(), places(mine, placed)) == (0, ["one", ""])
+    placed.refresh_from_db()
+    assert "it is draining" in placed.waiting_reason
+    assert claim_runs(host="one", limit=9, now=NOW) == []
+    mine.refresh_from_db()
+    assert mine.state == RunState.RUNNING
+    make_host("two")
+    assert (place(), places(placed)) == (1, ["two"])
 
 
 def test_many_waiting_runs_cost_a_bounded_number_of_queries(

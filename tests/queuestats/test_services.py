@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
+from apps.dashboard.queries.runs import agent_shares
 from apps.jobs.states import RunState
 from apps.queuestats.models import FailedRequest, RunCounter, Sample
 from apps.queuestats.queries import CenterBooks, SeriesKey, books_of, center_books_of
@@ -56,6 +57,32 @@ def test_repeats_and_disorder_change_nothing() -> None:
     books = books_of([run.owner])[run.owner]
     assert (books.total, books.success) == (40, 20)
     assert FailedRequest.objects.filter(owner=run.owner).count() == 20
+
+
+@pytest.mark.covers("S1.51", "S1.57")
+def test_times_and_failures_are_kept_by_agent_and_shown_as_means() -> None:
+    run, older = make_run(), make_run()
+    messages = [
+        report(older.pk, 1, success=1, agents={"a": 1}),
+        report(
+            run.pk,
+            1,
+            success=3,
+            agents={"a": 3, "b": 1},
+            agent_failed={"b": 1},
+            agent_ms={"a": 300, "b": 500},
+            callback_ms=10,
+        ),
+    ]
+    store_counters(messages=messages, now=NOW)
+    assert books_of([older.owner])[older.owner].mean_download_ms is None
+    books = books_of([run.owner])[run.owner]
+    assert books.agent_failed == {"b": 1}
+    assert books.agent_ms == {"a": 300, "b": 500}
+    assert (books.mean_download_ms, books.mean_callback_ms) == (200.0, 10 / 3)
+    a, b = agent_shares(books, [], NOW)
+    assert (a.mean_ms, a.failed) == (100.0, 0)
+    assert (b.mean_ms, b.failed) == (500.0, 1)
 
 
 def test_the_executions_of_a_run_are_summed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.yardspider.crawls import Follow, One, run
 from yardspider import Request, Response, Spider
+from yardspider.ledger import Depths, Ledger
 from yardspider.testing import (
     PageLike,
 )
@@ -17,6 +19,10 @@ from yardspider.testing import (
 @pytest.mark.covers("S1.51")
 def test_the_spider_decides_what_success_is() -> None:
     class Deciding(Follow):
+        def parse(self, response: Response) -> Iterator[Any]:
+            time.sleep(0.002)
+            yield from super().parse(response)
+
         def is_success(self, response: Response) -> bool:
             if response.url.endswith("broken"):
                 raise KeyError("oops")
@@ -33,6 +39,16 @@ def test_the_spider_decides_what_success_is() -> None:
     assert reasons[0] == "HTTP 200, refused by is_success"
     assert reasons[1].startswith("is_success raised KeyError: 'oops' (test_engine_callbacks.py:")
     assert result.counters.pages == 3
+    # By agent: how many, how many of those were no success, how long they took.
+    counters = result.counters
+    assert counters.agents == {"fake": 4}
+    assert counters.agent_failed == {"fake": 2}
+    assert counters.callback_ms >= 4
+    ledger = Ledger()
+    ledger.take_answer("a", 12.4, success=True)
+    ledger.take_answer("a", 30.4, success=False)
+    told = ledger.snapshot(run=1, boot="b", seq=1, depths=Depths(), failures=[])
+    assert (told.agents, told.agent_failed, told.agent_ms) == ({"a": 2}, {"a": 1}, {"a": 43})
 
 
 class Raises(Follow):

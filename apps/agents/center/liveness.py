@@ -13,6 +13,9 @@ from yardkit.topology import AGENT_ALIVE_SECONDS
 # What an agent accepts as its own id, so that a queue and a database column can hold it.
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
+# Agents that start without a name have another id each time.
+MOST_HEARD = 100_000
+
 
 def is_agent_id(text: str) -> bool:
     """Whether an agent can have this id."""
@@ -30,6 +33,9 @@ class Liveness:
         self._lock = threading.Lock()
         self._seen: dict[str, float] = {}
         self._unsaved: dict[str, Heartbeat] = {}
+        # (boot, number of its last heartbeat) of each agent, and how many never came.
+        self._heard: dict[str, tuple[str, int]] = {}
+        self._missed = 0
         # Those counted as living in this generation, and when the first of them may be dead.
         self._living: set[str] = set()
         self._generation = 0
@@ -40,8 +46,11 @@ class Liveness:
         with self._lock:
             self._note(agent, self._monotonic())
 
-    def restore(self, ages: Mapping[str, float]) -> None:
-        """Take over what an earlier center knew: seconds since each agent was last heard of.
+    def restore(
+        self, ages: Mapping[str, float], heard: Mapping[str, tuple[str, int]] | None = None
+    ) -> None:
+        """Take over what an earlier center knew: seconds since each agent was last heard of, and
+        (boot, number) of its last heartbeat.
 
         Without it every agent looks dead to a center that has just started. What this process has
         heard itself stays.
@@ -51,12 +60,29 @@ class Liveness:
             for agent, age in ages.items():
                 if agent not in self._seen:
                     self._note(agent, now - max(0.0, age))
+            self._heard = {**(heard or {}), **self._heard}
 
     def heartbeat(self, message: Heartbeat) -> None:
         """A heartbeat; its figures wait for ``take_unsaved``."""
         with self._lock:
             self._note(message.agent, self._monotonic())
             self._unsaved[message.agent] = message
+            self._count(message)
+
+    def _count(self, message: Heartbeat) -> None:
+        """Those between this one and the one before have expired in the queue, or never came."""
+        boot, last = self._heard.get(message.agent, ("", 0))
+        if boot != message.boot:
+            last = 0
+        if message.heartbeats > last:
+            self._missed += message.heartbeats - last - 1
+            self._heard[message.agent] = (message.boot, message.heartbeats)
+
+    def take_missed(self) -> int:
+        """How many heartbeats were found missing since the last call."""
+        with self._lock:
+            missed, self._missed = self._missed, 0
+        return missed
 
     def _note(self, agent: str, seen: float) -> None:
         self._seen[agent] = seen
@@ -111,3 +137,7 @@ class Liveness:
         limit = self._monotonic() - seconds
         with self._lock:
             self._seen = {agent: seen for agent, seen in self._seen.items() if seen > limit}
+            # Who comes back must be known, or all it has ever made would be missing.
+            if len(self._heard) > MOST_HEARD:
+                heard = self._heard.items()
+                self._heard = {agent: one for agent, one in heard if agent in self._seen}

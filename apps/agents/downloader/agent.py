@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from apps.agents.downloader.commands import CommandQueue, Work, read_command
+from apps.agents.downloader.commands import CommandQueue, Work, opened, read_command
 from apps.agents.downloader.downloader import Downloader, failed
 from apps.agents.downloader.fetchers import Equipment, available_types
 from apps.agents.downloader.options import AgentOptions, Identity
@@ -41,6 +41,8 @@ from yardkit.protocol import (
     ReleaseDownloader,
     encode,
 )
+from yardkit.sealing import SealKey
+from yardkit.secretbox import SecretError
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,7 @@ SWEEP_SECONDS: Final = 1.0
 # How long an agent that was asked to exit goes on with what it holds.
 EXIT_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 1.0
+REGISTER_AGAIN_SECONDS: Final = 2.0
 _MISSING: Final = "this agent has no downloader for the run"
 
 
@@ -69,7 +72,10 @@ class Agent:
         self._clock = clock or SystemClock()
         self._spec = topology.agent_commands(identity.agent)
         self._equipment = Equipment(options.fetching, self._clock)
-        self._vitals = Vitals(identity, self._clock, available_types(options.fetching))
+        self._seal_key = SealKey()
+        self._vitals = Vitals(
+            identity, self._clock, available_types(options.fetching), self._seal_key.public
+        )
         self._pulse = Pulse(broker, self._vitals, self._heartbeat)
         self._commands = CommandQueue(broker, self._spec.name, self.counters)
         self._results = ResultSender(broker, identity.agent, options, self.counters)
@@ -79,6 +85,7 @@ class Agent:
         self._slots = Slots(self._make_downloader, options.idle_seconds, self._roster)
         self._leaving = False
         self._told_missing: set[int] = set()
+        self._register_at = 0.0
 
     @property
     def downloaders(self) -> Mapping[int, Downloader]:
@@ -273,6 +280,11 @@ class Agent:
             self.counters.stale += 1
             self._commands.done(delivery)
             return
+        try:
+            message = opened(message, self._seal_key)
+        except SecretError as error:
+            self._on_sealed_for_another(delivery, message.run, error)
+            return
         # At once, and not in the task that answers: the next command may need it already.
         reason = ""
         try:
@@ -287,6 +299,21 @@ class Agent:
             run=message.run, agent=self.identity.agent, ok=not reason, reason=reason
         )
         self._commands.background(delivery, self._say_ready(delivery, message.reply_to, ready))
+
+    def _on_sealed_for_another(self, delivery: Delivery, run: int, error: SecretError) -> None:
+        """For the process before this one, as a rule. Whoever registers is told all anew."""
+        logger.warning("run %d: the cookies cannot be opened, dropped: %s", run, error)
+        self.counters.stale += 1
+        now = self._clock.monotonic()
+        if now < self._register_at:
+            self._commands.done(delivery)
+            return
+        self._register_at = now + REGISTER_AGAIN_SECONDS
+        self._commands.background(delivery, self._register_anew(delivery))
+
+    async def _register_anew(self, delivery: Delivery) -> None:
+        await self._pulse.register()
+        self._commands.done(delivery)
 
     async def _say_ready(self, delivery: Delivery, reply_to: str, ready: DownloaderReady) -> None:
         # Without its file the run is served all the same, until this process ends: a problem for

@@ -9,6 +9,8 @@ import math
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final
 
+import msgspec
+
 from apps.agents.downloader.reports import HostReports
 from apps.agents.downloader.vitals import Counters
 from yardkit import failpoints
@@ -24,6 +26,8 @@ from yardkit.protocol import (
     ProtocolError,
     decode,
 )
+from yardkit.sealing import SealKey
+from yardkit.secretbox import SecretError
 
 logger = logging.getLogger(__name__)
 
@@ -185,6 +189,19 @@ def read_command(body: bytes) -> AnyMessage:
         _check_queue("reply_to", message.reply_to)
         _check_time("allocated_at", message.allocated_at)
     return message
+
+
+def opened(message: AllocateDownloader, key: SealKey) -> AllocateDownloader:
+    """The same with its cookies, as its file keeps them. Raises ``SecretError``."""
+    if not message.sealed_cookies:
+        return message
+    text = key.open(message.sealed_cookies, purpose=f"run {message.run}")
+    try:
+        cookies = msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.DecodeError as error:
+        raise SecretError("what was sealed are no cookies") from error
+    settings = msgspec.structs.replace(message.settings, cookies=cookies)
+    return msgspec.structs.replace(message, settings=settings, sealed_cookies=b"")
 
 
 def _check_queue(field: str, name: str) -> None:

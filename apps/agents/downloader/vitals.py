@@ -70,9 +70,17 @@ class Rate:
 class Vitals:
     """Makes the two messages an agent sends about itself."""
 
-    def __init__(self, identity: Identity, clock: Clock, types: tuple[DownloaderType, ...]) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        clock: Clock,
+        types: tuple[DownloaderType, ...],
+        seal_key: bytes = b"",
+    ) -> None:
         self._identity = identity
         self._types = types
+        self._seal_key = seal_key
+        self._heartbeats = 0
         self.rate = Rate(clock)
         # psutil compares with the call before: without this one the first heartbeat says 0 %.
         psutil.cpu_percent(interval=None)
@@ -89,12 +97,14 @@ class Vitals:
             labels=identity.labels,
             version=identity.version,
             types=self._types,
+            seal_key=self._seal_key,
         )
 
     def heartbeat(self, downloaders: int, problems: list[str]) -> Heartbeat:
         """ "I am alive, and this is how I am"."""
         identity = self._identity
         memory = psutil.virtual_memory()
+        self._heartbeats += 1
         return Heartbeat(
             agent=identity.agent,
             name=identity.name,
@@ -108,4 +118,5 @@ class Vitals:
             version=identity.version,
             types=self._types,
             problems=problems,
+            heartbeats=self._heartbeats,
         )

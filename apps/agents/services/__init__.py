@@ -10,6 +10,7 @@ from apps.agents.services.allocating import (
 from apps.agents.services.history import prune_samples
 from apps.agents.services.registration import register_agent, store_heartbeats
 from apps.agents.services.switching import exit_agent, switch_agent
+from apps.agents.services.telling import told_allocation, told_releases
 
 __all__ = [
     "allocate",
@@ -22,4 +23,6 @@ __all__ = [
     "release_ended",
     "store_heartbeats",
     "switch_agent",
+    "told_allocation",
+    "told_releases",
 ]

@@ -15,7 +15,9 @@ from apps.agents.errors import AllocationRefused, NoAgentFree
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import consider
 from apps.agents.states import given_number, none_text, shortfall_text, wanted_number
+from apps.jobs.queries import run_cookies
 from yardkit.protocol import Allocate, DownloaderSettings
+from yardkit.secretbox import SecretError
 
 
 def join_run(*, allocation: Allocation, agent: Agent) -> None:
@@ -28,10 +30,11 @@ def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Alloc
     """Choose agents for a run among those ``alive`` and record them (seed S1.35 to S1.37).
 
     Runs and other owners (``engine.owners``) alike. The networks its agents may reach come from
-    the project, never from the run itself.
+    the project, never from the run itself; the cookies from the job, so that no message of a run
+    need hold them (those of an older version do).
 
     Raises:
-        AllocationRefused: no such active run.
+        AllocationRefused: no such active run, or its cookies cannot be opened.
         NoAgentFree: no agent to give just now; the text counts the reasons.
     """
     owner = owner_of(message.run)
@@ -46,6 +49,7 @@ def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Alloc
     before = Allocation.objects.open().filter(owner=owner).first()
     if before is not None and before.reply_to == message.reply_to:
         return before
+    cookies = message.settings.cookies or _cookies(message.run)
     kind = message.settings.type.value
     considered = consider(Agent.objects.all(), alive=set(alive), wanted=kind)
     eligible = [each.agent for each in considered if each.refusal is None]
@@ -68,12 +72,19 @@ def allocate(*, message: Allocate, alive: Sequence[str], now: datetime) -> Alloc
         policy=message.policy.value,
         asked=asked,
         settings=msgspec.to_builtins(settings),
-        cookies=json.dumps(message.settings.cookies) if message.settings.cookies else "",
+        cookies=json.dumps(cookies) if cookies else "",
         warning=shortfall_text(asked, number, refusals, kind),
         created_at=now,
     )
     allocation.agents.set(chosen)
     return allocation
+
+
+def _cookies(run: int) -> dict[str, str]:
+    try:
+        return run_cookies(run) if run > 0 else {}
+    except SecretError as error:
+        raise AllocationRefused(f"the cookies of the job cannot be opened: {error}") from error
 
 
 @transaction.atomic

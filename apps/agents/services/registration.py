@@ -16,6 +16,7 @@ from apps.agents.queries import joinable
 from apps.agents.services.history import sample
 from apps.runtime.services import emit
 from yardkit.protocol import Heartbeat, Register
+from yardkit.sealing import seal
 
 # What a heartbeat brings, by the name of its field here and there.
 REPORTED: Final = [
@@ -30,6 +31,7 @@ REPORTED: Final = [
     "cpu_percent",
     "downloaders",
     "qps",
+    "heartbeats",
 ]
 # An agent's own words, of which a page shows all.
 MAX_PROBLEMS: Final = 20
@@ -54,6 +56,7 @@ def register_agent(*, message: Register, now: datetime) -> tuple[Agent, list[All
     values: dict[str, Any] = {
         "name": message.name,
         "boot": message.boot,
+        "seal_key": message.seal_key.hex(),
         "labels": message.labels,
         "version": message.version,
         "types": [each.value for each in message.types],
@@ -65,6 +68,7 @@ def register_agent(*, message: Register, now: datetime) -> tuple[Agent, list[All
     if agent.boot != message.boot:
         # Of the process before; the new one tells its own with the first heartbeat.
         values["problems"] = []
+        values["heartbeats"] = 0
     Agent.objects.filter(pk=agent.pk).update(**values)
     for name, value in values.items():
         setattr(agent, name, value)
@@ -76,6 +80,11 @@ def register_agent(*, message: Register, now: datetime) -> tuple[Agent, list[All
 def _check_registration(message: Register) -> None:
     if not is_agent_id(message.agent):
         raise ValidationError(f"{message.agent[:80]!r} is no id of an agent")
+    if message.seal_key:
+        try:
+            seal(message.seal_key, b"", purpose="")
+        except ValueError as error:
+            raise ValidationError(f"nothing can be sealed for its key: {error}") from error
     said = Agent(
         agent_id=message.agent,
         name=message.name,

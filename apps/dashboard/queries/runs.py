@@ -51,6 +51,8 @@ class AgentShare:
     agent: Agent | None
     answers: int
     percent: float
+    failed: int = 0
+    mean_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def run_view(run: Run, now: datetime) -> RunView:
         moves=list(run.moves.all()),
         commands=[AskedOf(one, _standing(one, run, now)) for one in _newest_commands(run)],
         retries=list(run.retries.select_related("job")),
-        agents=agent_shares(books.agents, allocation.agents.all() if allocation else (), now),
+        agents=agent_shares(books, allocation.agents.all() if allocation else (), now),
         allocation=allocation,
         failures=list(failures[:SHOWN_FAILURES]) if counted else [],
         failure_count=counted,
@@ -165,10 +167,9 @@ def _standing(command: RunCommand, run: Run, now: datetime) -> str:
     return "unanswered" if waited >= topology.LIFECYCLE_ANSWER_SECONDS else "asked"
 
 
-def agent_shares(
-    answers: dict[str, int], allocated: Iterable[Agent], now: datetime
-) -> list[AgentShare]:
+def agent_shares(books: RunBooks, allocated: Iterable[Agent], now: datetime) -> list[AgentShare]:
     """Allocated agents, and those that answered before a reallocation; most answers first."""
+    answers = books.agents
     by_id = {agent.agent_id: agent for agent in allocated}
     mine = frozenset(by_id)
     others = set(answers) - mine
@@ -184,6 +185,10 @@ def agent_shares(
             agent=by_id.get(agent_id),
             answers=answers.get(agent_id, 0),
             percent=100.0 * answers.get(agent_id, 0) / total if total else 0.0,
+            failed=books.agent_failed.get(agent_id, 0),
+            mean_ms=books.agent_ms[agent_id] / answers[agent_id]
+            if agent_id in books.agent_ms and answers.get(agent_id)
+            else None,
         )
         for agent_id in mine | set(answers)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from django.conf import settings
 
 from apps.jobs.models import Job, Run
 from apps.jobs.runners.accounts import BrokerAccounts
-from apps.jobs.runners.base import CannotRun, Limits, Registry, RunSpec
+from apps.jobs.runners.base import CannotRun, Limits, Registry, RunSpec, Volume
 from yardkit.secretbox import SecretError
 from yardkit.tokens import frontier_scope, pools_scope, sign_run_token, sign_scope
 
@@ -52,7 +53,14 @@ def spec_of(run: Run, folder: Path) -> RunSpec:
             pids=settings.RUN_PIDS,
         ),
         labels={"crawlyard.job": str(job.pk), "crawlyard.project": project.slug},
+        volumes=tuple(_volumes(project.slug, job.name)) if in_container else (),
     )
+
+
+def _volumes(project: str, job: str) -> Iterator[Volume]:
+    for of_project, of_job, source, target, read_only in settings.RUN_VOLUMES:
+        if of_project in ("", project) and of_job in ("", job):
+            yield Volume(source, target, read_only)
 
 
 def installation() -> str:
@@ -91,6 +99,8 @@ def _platform(run: Run, in_container: bool) -> dict[str, str]:
         "CRAWLYARD_POLICY": job.policy,
         "CRAWLYARD_AGENTS": str(job.agents),
         "CRAWLYARD_TOPIC": run.topic,
+        "CRAWLYARD_PROJECT": job.project.slug,
+        "CRAWLYARD_JOB": job.name,
         **_seeds(job),
         "CRAWLYARD_POOLS": str(job.project_id),
         "CRAWLYARD_POOLS_TOKEN": sign_scope(settings.SECRET_KEY, pools_scope(job.project_id)),

@@ -157,7 +157,7 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         return {**vars(self), **related}
 
     def downloader_settings(self) -> DownloaderSettings:
-        """What the agents are told to do for a run of this job."""
+        """What the agents are told to do for a run of this job; the center adds the cookies."""
         return msgspec.structs.replace(
             self.download_options(),
             concurrency=self.concurrency,

@@ -196,7 +196,7 @@ class DownloadOptions(models.Model):
         abstract = True
 
     def download_options(self) -> DownloaderSettings:
-        """These fields as the agents and the center get them, the cookies opened."""
+        """These fields as the agents and the center get them, without the cookies."""
         return DownloaderSettings(
             type=DownloaderType(self.downloader),
             timeout_seconds=self.timeout_seconds,
@@ -213,9 +213,13 @@ class DownloadOptions(models.Model):
             user_agent=self.user_agent or _USUAL_USER_AGENT.get(self.downloader, ""),
             impersonate=self.impersonate,
             use_cookies=self.use_cookies,
-            cookies=json.loads(self.cookies) if self.cookies else {},
             obey_robots=self.obey_robots,
         )
+
+    def opened_cookies(self) -> dict[str, str]:
+        """What its downloaders begin with. Raises ``SecretError`` when no key opens them."""
+        found: dict[str, str] = json.loads(self.cookies) if self.cookies else {}
+        return found
 
 
 # The names of these fields, in their order.

@@ -41,6 +41,15 @@ class Registry:
 
 
 @dataclass(frozen=True, slots=True)
+class Volume:
+    """A folder of the host that a container sees as ``target``."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RunSpec:
     """What to start: a command, else a spider, else what the image itself says.
 
@@ -49,6 +58,7 @@ class RunSpec:
             "" is a local process.
         image_name: ``name:tag``, for people and for a pull.
         labels: of the container, besides those of the run itself.
+        volumes: what a container sees of its host besides ``folder``.
     """
 
     run: int
@@ -63,6 +73,7 @@ class RunSpec:
     registry: Registry = Registry()
     limits: Limits = Limits()
     labels: Mapping[str, str] = field(default_factory=dict)
+    volumes: tuple[Volume, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,13 @@ def container_options(
             security_opt=["no-new-privileges:true"],
             read_only=True,
             tmpfs={"/tmp": f"rw,nosuid,nodev,size={TMP_BYTES}"},  # noqa: S108
-            mounts=[Mount(FOLDER, str(spec.folder.resolve()), type="bind")],
+            mounts=[
+                Mount(FOLDER, str(spec.folder.resolve()), type="bind"),
+                *(
+                    Mount(each.target, each.source, type="bind", read_only=each.read_only)
+                    for each in spec.volumes
+                ),
+            ],
             restart_policy={"Name": "no"},
             init=True if has_init else None,
             log_config=LogConfig(

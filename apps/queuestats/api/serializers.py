@@ -59,6 +59,21 @@ class RunBooksSerializer(serializers.Serializer[Any]):
     agents = serializers.DictField(
         child=serializers.IntegerField(), help_text="Answers by agent id."
     )
+    agent_failed = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="Those of them that the spider did not take for a success.",
+    )
+    agent_ms = serializers.DictField(
+        child=serializers.IntegerField(),
+        help_text="Milliseconds that their downloads took together, by agent id.",
+    )
+    mean_download_ms = serializers.FloatField(
+        allow_null=True, help_text="Of a download; null before the first, and of older spiders."
+    )
+    callback_ms = serializers.IntegerField(
+        help_text="Milliseconds that the spider's callbacks took together."
+    )
+    mean_callback_ms = serializers.FloatField(allow_null=True, help_text="Of a page.")
     items_by_field = serializers.DictField(
         child=serializers.IntegerField(),
         help_text="In how many of the items each field had a value.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from apps.queuestats.models import CenterCounter, RunCounter
 
@@ -20,7 +21,8 @@ ATTEMPTS = (
     "out",
     "held",
 )
-OTHERS = ("duplicates", "pages", "items", "bytes_received")
+OTHERS = ("duplicates", "pages", "items", "bytes_received", "callback_ms")
+BY_AGENT = ("agents", "agent_failed", "agent_ms")
 SUMMED = (*REQUESTS, *ATTEMPTS, *OTHERS)
 CENTER_SUMMED = ("received", "dispatched", "skipped", "expired", "refused", "held")
 
@@ -74,7 +76,10 @@ class RunBooks:
     pages: int = 0
     items: int = 0
     bytes_received: int = 0
+    callback_ms: int = 0
     agents: dict[str, int] = field(default_factory=dict)
+    agent_failed: dict[str, int] = field(default_factory=dict)
+    agent_ms: dict[str, int] = field(default_factory=dict)
     # In how many of the items each field had a value.
     fields: dict[str, int] = field(default_factory=dict)
     reported: bool = False
@@ -122,13 +127,26 @@ class RunBooks:
         """How much of what is known so far has failed for good."""
         return 100.0 * self.failed / self.total if self.total > 0 else 0.0
 
+    @property
+    def mean_download_ms(self) -> float | None:
+        """How long a download took on average, by the agents' own clocks (seed S1.57)."""
+        answers = sum(self.agents.values())
+        return sum(self.agent_ms.values()) / answers if answers and self.agent_ms else None
+
+    @property
+    def mean_callback_ms(self) -> float | None:
+        """How long the spider took for a page on average."""
+        return self.callback_ms / self.success if self.success and self.callback_ms else None
+
     def as_dict(self) -> dict[str, object]:
         """For REST and websockets; without ``fields``, too much for a page to be told often."""
         values: dict[str, object] = {name: getattr(self, name) for name in SUMMED}
         return values | {
             "left": self.left,
             "undone": self.undone,
-            "agents": self.agents,
+            **{name: getattr(self, name) for name in BY_AGENT},
+            "mean_download_ms": self.mean_download_ms,
+            "mean_callback_ms": self.mean_callback_ms,
             "requests_balanced": self.requests_balanced,
             "attempts_balanced": self.attempts_balanced,
             "balanced": self.balanced,
@@ -149,17 +167,16 @@ def sum_of(rows: Sequence[RunCounter]) -> RunBooks:
     """The books that the executions of one run make, the first one first."""
     if not rows:
         return RunBooks()
-    agents: Counter[str] = Counter()
-    fields: Counter[str] = Counter()
+    by_key: dict[str, Counter[str]] = {name: Counter() for name in (*BY_AGENT, "fields")}
     for row in rows:
-        agents.update(row.agents)
-        fields.update(row.fields)
+        for name, counter in by_key.items():
+            # None of what an older version has written.
+            counter.update(getattr(row, name))
     sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
     sums["cancelled"] += sums["out"] - rows[-1].out
     sums["out"], sums["held"] = rows[-1].out, rows[-1].held
-    return RunBooks(
-        **sums, agents=dict(agents), fields=dict(fields), reported=True, final=rows[-1].final
-    )
+    values: dict[str, Any] = {name: dict(counter) for name, counter in by_key.items()}
+    return RunBooks(**sums, **values, reported=True, final=rows[-1].final)
 
 
 def center_books_of(owners: Iterable[str]) -> dict[str, CenterBooks]:

@@ -14,7 +14,7 @@ from apps.jobs.queries import RunFacts, run_facts
 from apps.queuestats.events import COUNTERS_CHANGED
 from apps.queuestats.models import FailedRequest, RunCounter
 from apps.queuestats.queries import CENTER_SUMMED, SUMMED, books_of, center_books_of
-from apps.queuestats.queries.books import sum_of
+from apps.queuestats.queries.books import BY_AGENT, sum_of
 from apps.queuestats.services.growth import GROWING, Grown, count_growth
 from apps.queuestats.services.refusing import Refused, first_line
 from apps.queuestats.services.upserting import Upsert
@@ -31,7 +31,7 @@ _SET: Final = "{name} = excluded.{name}"
 _RUN_VALUES: Final = {
     "seq": "bigint",
     **dict.fromkeys(SUMMED, "bigint"),
-    "agents": "jsonb",
+    **dict.fromkeys(BY_AGENT, "jsonb"),
     "fields": "jsonb",
     "final": "boolean",
     "updated_at": "timestamptz",
@@ -163,7 +163,9 @@ def _write_runs(
         )
         for name in SUMMED:
             setattr(row, name, getattr(message, name))
-        row.agents, row.final = message.agents, message.final
+        for name in BY_AGENT:
+            setattr(row, name, getattr(message, name))
+        row.final = message.final
         row.fields = dict(islice(message.fields.items(), MOST_FIELDS))
         row.seq, row.updated_at = message.seq, now
         changed.append(row)

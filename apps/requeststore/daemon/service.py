@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from django.conf import settings
@@ -52,16 +52,24 @@ Key = tuple[int, str]
 class FetcherDaemon:
     """Serves every biz that is enabled, of every project.
 
-    ``concurrency``: how many requests may be in hand, over all of them.
+    ``concurrency``: how many requests may be in hand, over all of them. ``only``: of these alone,
+    ``NAME`` or ``PROJECT/NAME`` (seed S4.3); empty: of all.
     """
 
     def __init__(
-        self, *, broker: Broker, identity: Identity, clock: Clock, concurrency: int
+        self,
+        *,
+        broker: Broker,
+        identity: Identity,
+        clock: Clock,
+        concurrency: int,
+        only: Collection[str] = (),
     ) -> None:
         self._broker = broker
         self._identity = identity
         self._clock = clock
         self._concurrency = concurrency
+        self._only = frozenset(only)
         self._yard = Yard(name=f"fetcher {identity.name}", identity=identity, clock=clock)
         self._loop = LoopThread("downloads")
         self._tools: Tools | None = None
@@ -69,6 +77,7 @@ class FetcherDaemon:
         self._plans: dict[Key, Plan] = {}
         self._slots: dict[Key, int] = {}
         self._networks: dict[int, tuple[str, ...]] = {}
+        self._slugs: dict[int, str] = {}
         self._due: dict[str, float] = {}
         self._database_away = ""
         self._busy_at = 0.0
@@ -160,7 +169,8 @@ class FetcherDaemon:
                 away[lane.name] = lane.problem
         if self._database_away:
             away["database"] = self._database_away
-        return {"bizzes": bizzes, "away": away}
+        only = {"only": sorted(self._only)} if self._only else {}
+        return {"bizzes": bizzes, "away": away, **only}
 
     # --- plans ------------------------------------------------------------------------------------
 
@@ -168,7 +178,7 @@ class FetcherDaemon:
         wanted = {
             (bound.project_id, bound.name): bound
             for bound in self._yard.bizzes()
-            if bound.settings.enabled
+            if bound.settings.enabled and self._is_wanted(bound)
         }
         if self._is_due("look", LOOK_SECONDS) or wanted.keys() - self._plans.keys():
             self._read_networks({project for project, _name in wanted})
@@ -179,6 +189,20 @@ class FetcherDaemon:
             self._serve(key, bound)
         if self._slots and self._is_due("slots", SLOT_SECONDS):
             keep_slots(self._slots.values())
+
+    def _is_wanted(self, bound: BoundBiz) -> bool:
+        if not self._only or bound.name in self._only:
+            return True
+        return any(
+            name == bound.name and slug == self._slug(bound.project_id)
+            for slug, _slash, name in (each.rpartition("/") for each in self._only)
+        )
+
+    def _slug(self, project: int) -> str:
+        if project not in self._slugs:
+            found = Project.objects.filter(pk=project).values_list("slug", flat=True).first()
+            self._slugs[project] = found or ""
+        return self._slugs[project]
 
     def _serve(self, key: Key, bound: BoundBiz) -> None:
         project, name = key
@@ -223,6 +247,8 @@ class FetcherDaemon:
     def _read_networks(self, projects: set[int]) -> None:
         rows = Project.objects.filter(pk__in=projects).values_list("pk", "allowed_networks")
         self._networks = {pk: tuple(networks or ()) for pk, networks in rows}
+        # People may have changed them, too.
+        self._slugs.clear()
 
     def _read_rules(self) -> None:
         assert self._tools is not None  # noqa: S101 - setup comes first

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
+from urllib.parse import urlencode
 
 from django.conf import settings
 from django.db.models import Q, Subquery, Sum
@@ -15,6 +17,7 @@ from apps.configcenter.admin.shown import tally_text
 from apps.configcenter.models import Configuration, ConfigVersion
 from apps.configcenter.queries import Runner, tallies_of
 from apps.configcenter.queries import Tally as Followers
+from apps.projects.admin.choosing import number_in
 from apps.projects.models import Project
 from apps.routing.engine.files.data import from_data
 from apps.routing.engine.rules import Inbound, Outbound, RuleSet
@@ -34,8 +37,11 @@ from apps.routing.queries.tracks import KIND
 from apps.routing.states import ItemState
 
 SHOWN_DRAFTS: Final = 5
+# Of a thousand outbounds the page, which is fetched again and again, has so many at once.
+SHOWN_OUTBOUNDS: Final = 50
 # The oldest parked item is looked up for so many outbounds.
 MOST_PARKED: Final = 50
+MAX_NAME: Final = 200
 SHOWN_NAMES: Final = 5
 # Which server a class of outbounds talks to.
 _SERVERS: Final = {"redis_queue": "Redis", "rabbitmq": "RabbitMQ", "kafka": "Kafka"}
@@ -98,6 +104,58 @@ class OutboundLine:
 
 
 @dataclass(frozen=True, slots=True)
+class Window:
+    """Which outbounds are shown: a page of those whose names begin with ``prefix``."""
+
+    prefix: str = ""
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Window:
+        """As an address says it; whatever is no page is the first."""
+        page = number_in(query.get("page", ""))
+        return cls(query.get("prefix", "")[:MAX_NAME], max(page or 1, 1))
+
+    @property
+    def query(self) -> str:
+        """What the address ends in, besides the project."""
+        said = {"prefix": self.prefix, "page": str(self.page) if self.page > 1 else ""}
+        return "".join(f"&{urlencode({name: value})}" for name, value in said.items() if value)
+
+
+_FIRST: Final = Window()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownOutbounds:
+    """One page of them, in their effective order. ``found``: how many have the prefix."""
+
+    window: Window
+    lines: list[OutboundLine]
+    found: int
+
+    @property
+    def first(self) -> int:
+        """The place of the first one among those found."""
+        return (self.window.page - 1) * SHOWN_OUTBOUNDS + 1
+
+    @property
+    def last(self) -> int:
+        """The place of the last one."""
+        return self.first + len(self.lines) - 1
+
+    @property
+    def before(self) -> Window | None:
+        """The page before this one."""
+        return replace(self.window, page=self.window.page - 1) if self.window.page > 1 else None
+
+    @property
+    def after(self) -> Window | None:
+        """The page after it."""
+        return replace(self.window, page=self.window.page + 1) if self.last < self.found else None
+
+
+@dataclass(frozen=True, slots=True)
 class InState:
     """How many items are in one state."""
 
@@ -119,10 +177,16 @@ class Overview:
     drafts: list[ConfigVersion]
     inbounds: list[InboundLine]
     outbounds: list[OutboundLine]
+    shown: ShownOutbounds
     # Items that never came to an outbound.
     nowhere: dict[str, int]
     rules: RuleSet | None
     troubles: list[Trouble] = field(default_factory=list)
+
+    @property
+    def are_many(self) -> bool:
+        """More outbounds than a page shows."""
+        return len(self.outbounds) > SHOWN_OUTBOUNDS
 
     @property
     def active(self) -> ConfigVersion | None:
@@ -160,7 +224,7 @@ class Overview:
         return sum(self.books.in_flight.values())
 
 
-def overview(project: Project, now: datetime) -> Overview:
+def overview(project: Project, now: datetime, window: Window = _FIRST) -> Overview:
     """The page of one project: a fixed number of queries, none of which counts items."""
     configuration = (
         Configuration.objects.filter(kind=KIND, project=project)
@@ -171,6 +235,7 @@ def overview(project: Project, now: datetime) -> Overview:
     rules = None if active is None else from_data(active.data)[0]
     said = standing(project.pk, now)
     counts = {each.outbound: each.by_state for each in outbound_counts(project.pk)}
+    outbounds = _outbounds(rules, said, counts)
     found = Overview(
         project=project,
         books=books(project.pk),
@@ -179,7 +244,8 @@ def overview(project: Project, now: datetime) -> Overview:
         followers=_followers(configuration),
         drafts=_drafts(configuration),
         inbounds=_inbounds(project, rules, said),
-        outbounds=_outbounds(project, rules, said, counts),
+        outbounds=outbounds,
+        shown=_shown(project, outbounds, window),
         nowhere=counts.get("", {}),
         rules=rules,
     )
@@ -227,23 +293,25 @@ def _inbounds(project: Project, rules: RuleSet | None, said: Standing) -> list[I
 
 
 def _outbounds(
-    project: Project, rules: RuleSet | None, said: Standing, counts: dict[str, dict[str, int]]
+    rules: RuleSet | None, said: Standing, counts: dict[str, dict[str, int]]
 ) -> list[OutboundLine]:
     ruled = {} if rules is None else {each.name: each for each in rules.outbounds}
     names = [*ruled, *sorted(({*counts, *said.outbounds} - ruled.keys()) - {""})]
-    parked = [name for name in names if counts.get(name, {}).get(ItemState.PARKED)]
-    oldest = oldest_parked(project.pk, parked)
     return [
-        OutboundLine(
-            number,
-            ruled.get(name),
-            name,
-            said.outbounds.get(name),
-            counts.get(name, {}),
-            oldest.get(name),
-        )
+        OutboundLine(number, ruled.get(name), name, said.outbounds.get(name), counts.get(name, {}))
         for number, name in enumerate(names, 1)
     ]
+
+
+def _shown(project: Project, lines: list[OutboundLine], window: Window) -> ShownOutbounds:
+    """A page that is not there, any more, is the last one."""
+    found = [line for line in lines if line.name.startswith(window.prefix)]
+    window = replace(window, page=min(window.page, max(1, -(-len(found) // SHOWN_OUTBOUNDS))))
+    shown = found[(window.page - 1) * SHOWN_OUTBOUNDS :][:SHOWN_OUTBOUNDS]
+    parked = [line.name for line in shown if line.counts.get(ItemState.PARKED)]
+    oldest = oldest_parked(project.pk, parked)
+    lines = [replace(line, oldest=oldest.get(line.name)) for line in shown]
+    return ShownOutbounds(window, lines, len(found))
 
 
 def oldest_parked(project: int, outbounds: list[str]) -> dict[str, RoutedItem]:

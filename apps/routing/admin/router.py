@@ -17,7 +17,7 @@ from apps.access.admin.base import ProjectScopedAdmin
 from apps.access.admin.read_only import ReadOnly
 from apps.projects.admin.choosing import Choice, chosen
 from apps.routing.admin import rules
-from apps.routing.admin.overview import overview
+from apps.routing.admin.overview import Window, overview
 from apps.routing.models import RouterReport
 from apps.routing.queries.tracks import KIND
 
@@ -52,13 +52,13 @@ class RouterAdmin(ReadOnly, ProjectScopedAdmin):
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """The router of ``?project=``."""
         choice = self._chosen(request)
-        context = self._context(request, choice, _("Router")) | _overview(choice)
+        context = self._context(request, choice, _("Router")) | _overview(request, choice)
         return TemplateResponse(request, "admin/routing/router.html", context)
 
     def live_view(self, request: HttpRequest) -> HttpResponse:
         """The changing part of it."""
         choice = self._chosen(request)
-        context = {"choice": choice} | _overview(choice)
+        context = {"choice": choice} | _overview(request, choice)
         return TemplateResponse(request, "admin/routing/router_live.html", context)
 
     # --- its rules ------------------------------------------------------------------------------
@@ -94,6 +94,8 @@ class RouterAdmin(ReadOnly, ProjectScopedAdmin):
         }
 
 
-def _overview(choice: Choice | None) -> dict[str, Any]:
+def _overview(request: HttpRequest, choice: Choice | None) -> dict[str, Any]:
     now = timezone.now()
-    return {"view": None if choice is None else overview(choice.project, now), "now": now}
+    window = Window.of(request.GET.dict())
+    view = None if choice is None else overview(choice.project, now, window)
+    return {"view": view, "now": now}

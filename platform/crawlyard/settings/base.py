@@ -25,6 +25,7 @@ from crawlyard.settings.routing import anonymous_networks, networks, routing_ser
 from crawlyard.settings.schema import SPECTACULAR_SETTINGS as SPECTACULAR_SETTINGS
 from crawlyard.settings.tasks import HOUSEKEEPING, celery_broker
 from crawlyard.settings.theme import admin_theme
+from crawlyard.settings.volumes import run_volumes
 from yardkit import topology
 from yardkit.addresses import parse_networks
 from yardkit.env import Env, EnvError
@@ -75,6 +76,8 @@ REQUESTS_PREFIX = request_prefix(env)
 # Where tables of records are made; by default beside everything else.
 RECORDS_URL = env.secret("RECORDS_URL", default="") or DATABASE_URL
 RECORDS_DIR: Path = env.path("RECORDS_DIR", default=DATA_DIR / "records")
+# Which bizzes a fetcher serves: NAME or PROJECT/NAME; none: all.
+FETCHER_BIZZES = env.list("FETCHER_BIZZES", default=[])
 # A fetcher has up to so many requests in hand, over all bizzes.
 FETCHER_CONCURRENCY = env.int("FETCHER_CONCURRENCY", default=200, minimum=1, maximum=10_000)
 # `up` on one box starts up to so many fetchers; what an autoscaler is told ends there, too.
@@ -196,6 +199,7 @@ RUN_BROKER_URL = env.secret("RUN_BROKER_URL", default=BROKER_URL)
 BROKER_MANAGEMENT_URL = env.secret("BROKER_MANAGEMENT_URL", default="")
 # Network of the containers of runs: bridge, host, none or a name.
 RUN_NETWORK = env.str("RUN_NETWORK", default="bridge")
+RUN_VOLUMES = run_volumes(env.str("RUN_VOLUMES", default=""))
 # Limits of a container whose job names none.
 RUN_CPUS = env.float("RUN_CPUS", default=1.0, minimum=0.01)
 RUN_MEMORY_BYTES = env.int("RUN_MEMORY_BYTES", default=1024**3, minimum=16 * 1024**2)

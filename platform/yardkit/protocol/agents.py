@@ -19,6 +19,8 @@ class Register(Message, frozen=True, kw_only=True, tag="register"):
     version: str = ""
     # The types of downloader it can make; the extras of some may not be installed.
     types: tuple[DownloaderType, ...] = (DownloaderType.HTTP,)
+    # What is secret is sealed for it (``yardkit.sealing``); b"" of an older agent.
+    seal_key: bytes = b""
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
@@ -37,6 +39,9 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
     types: tuple[DownloaderType, ...] = (DownloaderType.HTTP,)
     # What its owner should look at, such as an allocation file that was damaged.
     problems: list[str] = []
+    # How many it has made since ``boot``, this one included, so that a missing one shows. 0:
+    # unknown.
+    heartbeats: int = 0
 
 
 class CutRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,6 +102,8 @@ class Allocate(Message, frozen=True, kw_only=True, tag="allocate"):
     policy: Policy = Policy.RANDOM
     agents: int = 0
     settings: DownloaderSettings = DownloaderSettings()
+    # Unix seconds by the run's clock; older than 30 s is void (seed S1.31, S1.46). 0: unknown.
+    sent_at: float = 0.0
 
 
 class Allocated(Message, frozen=True, kw_only=True, tag="allocated"):
@@ -124,6 +131,8 @@ class AllocateDownloader(Message, frozen=True, kw_only=True, tag="allocate_downl
     policy: Policy = Policy.RANDOM
     # Unix seconds by the center's clock; older than 30 s is dropped (seed S1.31). 0: unknown.
     allocated_at: float = 0.0
+    # The cookies as JSON, sealed for this agent and this run; those of ``settings`` are empty then.
+    sealed_cookies: bytes = b""
 
 
 class DownloaderReady(Message, frozen=True, kw_only=True, tag="downloader_ready"):

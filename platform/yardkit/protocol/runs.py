@@ -97,8 +97,10 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     the run ended, and ``out`` those still on their way; ``held`` of these wait at the center. A
     late answer that is accepted moves its attempt from ``timed_out`` to ``returned``, and one that
     is out in its stead to ``timed_out``. ``duplicates`` are answers that were not accepted; they
-    stand outside the equation. ``agents`` counts answers by agent, ``fields`` in how many of
-    ``items`` a field had a value.
+    stand outside the equation. ``agents`` counts answers by agent, ``agent_failed`` those of them
+    that the spider did not take for a success, and ``agent_ms`` adds up how long their downloads
+    took (seed S1.51); ``callback_ms`` how long callbacks took, waiting included. ``fields``: in how
+    many of ``items`` a field had a value.
     """
 
     run: int
@@ -123,6 +125,9 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
     queued: int = 0
     in_flight: int = 0
     agents: dict[str, int] = {}
+    agent_failed: dict[str, int] = {}
+    agent_ms: dict[str, int] = {}
+    callback_ms: int = 0
     fields: dict[str, int] = {}
     failures: list[FailureNote] = []
     final: bool = False

@@ -153,12 +153,11 @@ class RemoteTransport:
             policy=self._run.policy,
             agents=self._run.agents,
             settings=self._run.downloader,
+            sent_at=time.time(),
         )
+        # Without a time to live: the center counts what has become too old.
         return Outgoing(
-            encode(message),
-            key=topology.CENTER_CONTROL.name,
-            ttl_seconds=topology.ALLOCATE_EXPIRES_SECONDS,
-            reply_to=self._answers.name,
+            encode(message), key=topology.CENTER_CONTROL.name, reply_to=self._answers.name
         )
 
     async def _publish_until_confirmed(self, message: Outgoing) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from apps.agents.downloader.fetchers import FetchOptions, available_types
 from apps.agents.downloader.roster import Roster
@@ -28,6 +29,7 @@ from yardkit.protocol import (
     Register,
     ReleaseDownloader,
 )
+from yardkit.sealing import SealKey, seal
 
 
 @pytest.fixture
@@ -84,6 +86,34 @@ async def test_an_agent_that_comes_back_knows_its_downloaders(
     start(allocations=folder)
     other.download([site.url("/")])
     assert (await other.results(1))[0].failure == FailureKind.DOWNLOADER_MISSING
+
+
+@pytest.mark.covers("S1.23")
+async def test_cookies_come_sealed_and_one_that_cannot_open_them_registers_again(
+    start: Start, other: OtherSide, site: WebServer, folder: Path
+) -> None:
+    start(allocations=folder)
+    (told,) = await until(lambda: take(other.registrations))
+    assert isinstance(told, Register)
+    secret = b'{"sid":"s3cret"}'
+    command = AllocateDownloader(
+        run=7,
+        reply_to=other.answers.name,
+        settings=DownloaderSettings(allowed_networks=LOOPBACK),
+        sealed_cookies=seal(SealKey().public, secret, purpose="run 7"),
+    )
+    other.send(command)
+    await until(lambda: take(other.registrations))
+    assert not list(folder.glob("*.alloc"))
+    # What the center answers to that.
+    sealed = seal(told.seal_key, secret, purpose="run 7")
+    other.send(structs.replace(command, sealed_cookies=sealed))
+    assert (await other.receive(DownloaderReady)).ok
+    other.download([site.url("/")])
+    await other.results(1)
+    assert site.seen[0].headers["cookie"] == "sid=s3cret"
+    # After a restart there is another key: the file, its owner's alone, holds them opened.
+    assert b"s3cret" in (folder / "run-7.alloc").read_bytes()
 
 
 @pytest.mark.covers("S1.31")

@@ -54,6 +54,7 @@ REFUSED = {name: (body, "not a message") for name, body in BAD_BODIES.items()} |
 
 
 @pytest.mark.fault
+@pytest.mark.covers("S1.24")
 @pytest.mark.parametrize("name", REFUSED)
 async def test_what_is_no_command_is_set_aside(
     start: Start, broker: Broker, other: OtherSide, site: WebServer, name: str

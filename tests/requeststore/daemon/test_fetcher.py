@@ -111,6 +111,24 @@ def test_settings_are_followed_without_a_restart(plant: Plant, site: Site) -> No
     assert len(set(plant.recorded("moving"))) == len(plant.recorded("moving")) == 12
 
 
+@pytest.mark.covers("S4.3")
+def test_a_fetcher_can_be_kept_to_some_bizzes(plant: Plant, site: Site) -> None:
+    plant.stop()
+    try:
+        own = ("--name", "f-own", "--biz", "crawls/mine", "--biz", "nobody/theirs")
+        plant.daemons.start("f-own", "run_fetcher", *own)
+        plant.save(mine={}, theirs={})
+        plant.submit("theirs", f"{site.url}/p/71")
+        plant.submit("mine", f"{site.url}/p/72")
+        plant.until_flags("mine", {1: 1})
+        assert plant.flags("theirs") == {"0": 1}
+        assert plant.waiting("theirs")[0] == 1
+    finally:
+        plant.stop("f-own")
+        plant.start()
+    plant.until_flags("theirs", {1: 1})
+
+
 def without_taken(plant: Plant, biz: str) -> dict[str, int]:
     """Its flags, once nobody has any of its requests."""
     flags = plant.flags(biz)

@@ -104,6 +104,30 @@ def test_outbounds_stand_in_their_effective_order(project: Project) -> None:
     assert row_with(html, 'data-outbound="o_b_1"').startswith("3 o_b_1")
 
 
+@pytest.mark.covers("S2.8", "S2.16")
+def test_a_thousand_outbounds_come_by_pages_and_by_their_names(project: Project) -> None:
+    names = [f"o_{number % 2}_{number:04d}" for number in range(1000)]
+    save(project, rule_set(*(outbound(name, "True") for name in names)), active=True)
+    client = person(project, Role.VIEWER)
+    html = html_of(client, address(LIVE, project))
+    assert len(html) < 100_000
+    assert html.count("data-outbound=") == 50
+    assert "1 to 50 of 1,000" in text_of(html)
+    # The last page is where a larger number leads, and where the fragment stays.
+    html = html_of(client, address(OVERVIEW, project) + "&page=99")
+    assert "951 to 1000 of 1,000" in text_of(html)
+    assert row_with(html, f'data-outbound="{names[-1]}"').startswith("1000 ")
+    assert "&amp;page=20" in html.split('data-fragment="')[1].split('"')[0]
+    assert "&amp;page=19" in html
+    html = html_of(client, address(OVERVIEW, project) + "&prefix=o_1_&page=2")
+    assert "51 to 100 of 500" in text_of(html)
+    # Its place is that among all.
+    assert row_with(html, f'data-outbound="{names[101]}"').startswith("102 ")
+    assert "&amp;prefix=o_1_&amp;page=3" in html
+    html = html_of(client, address(LIVE, project) + "&prefix=nobody")
+    assert "data-outbound=" not in html
+
+
 def test_what_is_away_is_said_at_the_top_with_what_is_parked(project: Project) -> None:
     save(project, active=True)
     fill(project)

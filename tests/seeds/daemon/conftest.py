@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -114,9 +115,21 @@ class Service:
         """Setup in the caller's thread, steps in one of its own."""
         self.daemon = self._make()
         self.daemon.setup()
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._end.clear()
         self._thread = threading.Thread(target=self._run, name="service")
         self._thread.start()
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Around what a test writes into the database: in memory it refuses a second writer
+        ("table is locked") instead of letting it wait, and the service writes reports.
+        """
+        self.pause()
+        yield
+        self._go_on()
 
     def pause(self) -> None:
         """No step any more; what is delivered waits."""

@@ -20,7 +20,8 @@ pytestmark = [pytest.mark.django_db(transaction=True), on_rocks]
 
 def change(service: Service, frontier: Frontier, **fields: object) -> None:
     """As the control plane does it; the service has looked since."""
-    Frontier.objects.filter(pk=frontier.pk).update(**fields)
+    with service.resting():
+        Frontier.objects.filter(pk=frontier.pk).update(**fields)
     service.clock.advance(0.6)
     expected = Frontier.objects.get(pk=frontier.pk)
 
@@ -45,9 +46,11 @@ def test_a_new_frontier_is_known_at_its_first_call(
     service: Service, client_of: MakeClient, frontier: Frontier
 ) -> None:
     service.clock.advance(0.2)
-    other = Frontier.objects.create(project=frontier.project, name="other")
+    with service.resting():
+        other = Frontier.objects.create(project=frontier.project, name="other")
     assert [one.code for one in client_of(other).add(seeds("a"))] == ["new"]
-    Frontier.objects.filter(pk=other.pk).delete()
+    with service.resting():
+        Frontier.objects.filter(pk=other.pk).delete()
     service.clock.advance(0.6)
     until(lambda: len(service.daemon.frontiers.all()) == 1, "the service sees that it is gone")
     assert code_of(partial(client_of(other).add, seeds("b"))) == "unknown_frontier"
@@ -101,7 +104,8 @@ def test_one_whose_plug_in_is_missing_refuses_and_others_work(
     service: Service, client: SeedClient, client_of: MakeClient, frontier: Frontier
 ) -> None:
     service.clock.advance(0.2)
-    other = Frontier.objects.create(project=frontier.project, name="other", keys="gone")
+    with service.resting():
+        other = Frontier.objects.create(project=frontier.project, name="other", keys="gone")
     assert code_of(partial(client_of(other).add, seeds("a"))) == "bad_setting"
     assert [one.code for one in client.add(seeds("a"))] == ["new"]
 
@@ -114,7 +118,8 @@ def test_managing_wants_its_own_token_and_sees_every_change(
     assert code_of(partial(client.manage, show)) == "wrong_token"
     assert code_of(partial(manager.add, seeds("b"))) == "wrong_token"
     assert msgspec.msgpack.decode(manager.manage(show))[0]["books"]["pending"] == 1
-    Frontier.objects.filter(pk=frontier.pk).update(is_frozen=True)
+    with service.resting():
+        Frontier.objects.filter(pk=frontier.pk).update(is_frozen=True)
     manager.manage(show)
     # No time has passed.
     assert code_of(partial(client.add, seeds("b"))) == "frozen"

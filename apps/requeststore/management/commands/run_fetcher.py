@@ -16,13 +16,20 @@ from yardkit.daemon import EXIT_BAD_SETTING, Daemon
 
 
 class Command(DaemonCommand):
-    """Any number: each serves every biz."""
+    """Any number: each serves every biz, or those it is told."""
 
     help = "Download stored requests and store the records of their pages."
     kind = "fetcher"
 
     def add_daemon_arguments(self, parser: CommandParser) -> None:
         """How much it takes upon itself."""
+        parser.add_argument(
+            "--biz",
+            action="append",
+            metavar="NAME",
+            help="Serve this biz alone, NAME or PROJECT/NAME; may be given several times"
+            " (default: FETCHER_BIZZES).",
+        )
         parser.add_argument(
             "--concurrency",
             type=int,
@@ -40,4 +47,5 @@ class Command(DaemonCommand):
             identity=self.identity,
             clock=SystemClock(),
             concurrency=options["concurrency"],
+            only=options["biz"] or settings.FETCHER_BIZZES,
         )

@@ -71,14 +71,19 @@ class Builder:
             found["project"] = fields.name(root["project"], ("project",))
         found |= _routing(fields, root)
         log = fields.mapping(root.get("logging"), ("logging",))
+        # Formats of logging have braces of their own.
+        log = fields.plain(log, ("logging",), keep_unknown=True)
+        if log:
+            # It could make a router load any class, and one router serves many projects.
+            text = "kept, and not gone by: LOG_LEVEL of the installation says what routers log"
+            fields.problem(("logging",), "not_applied", text, warning=True)
         return RuleSet(
             project=found.pop("project", None) or "",
             inbounds=tuple(placed.entry for placed in self.inbounds),
             outbounds=tuple(placed.entry for placed in self.outbounds),
             server=_server(fields, root),
             failure=_failure(fields, root),
-            # Formats of logging have braces of their own.
-            logging=fields.plain(log, ("logging",), keep_unknown=True),
+            logging=log,
             **found,
         )
 

@@ -50,6 +50,10 @@ def test_every_key_of_the_main_file_is_read(seed: RuleSet) -> None:
     log = {"version": 1, "handlers": {"file": {"filename": "/x", "level": "INFO"}}}
     text = HEAD + f"logging: {log}".replace("/x", "{path}")
     assert read(text, {"path": "/x"}).logging == log
+    # Nobody goes by it, and whoever writes it is told.
+    (told,) = problems_of(text, {"path": "/x"})
+    assert (told.code, told.warning) == ("not_applied", True)
+    assert "LOG_LEVEL" in told.text
 
 
 @pytest.mark.covers("S2.14")

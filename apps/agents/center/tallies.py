@@ -1,0 +1,51 @@
+"""What a center counts besides the requests of runs: what came too late, or never came."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Final
+
+from yardkit import topology
+from yardkit.broker import Broker, Outgoing
+from yardkit.clock import Clock
+from yardkit.protocol import Samples, encode
+from yardkit.rates import Rates
+
+# Allocate requests that nobody waited for any more (seed S1.46).
+ALLOCATIONS_EXPIRED: Final = "center.allocations_expired"
+# Heartbeats that agents have made and this center has not heard.
+HEARTBEATS_MISSED: Final = "center.heartbeats_missed"
+
+
+class Tallies:
+    """Counted at once, reported with each ``report`` until that is confirmed. Thread-safe but for
+    ``report``.
+    """
+
+    def __init__(self, *, broker: Broker, name: str, boot: str, clock: Clock) -> None:
+        self._broker = broker
+        self._name = name
+        self._rates = Rates(f"center {name}", f"{boot}-tallies", clock.time)
+        self._under_way: Future[None] | None = None
+
+    def add(self, series: str, amount: int = 1) -> None:
+        """So many more."""
+        if amount:
+            self._rates.add(series, 0, self._name, amount)
+
+    def report(self, *, ending: bool = False) -> None:
+        """Publish what is not confirmed yet; ``ending``: with the second that has begun."""
+        if self._under_way is not None and not self._under_way.done():
+            return
+        messages = self._rates.reports(ending=ending)
+        if messages:
+            self._under_way = self._broker.publish(
+                [Outgoing(body=encode(one), key=topology.STATISTICS.name) for one in messages]
+            )
+            self._under_way.add_done_callback(partial(self._reported, messages))
+
+    def _reported(self, messages: Sequence[Samples], done: Future[None]) -> None:
+        if done.exception() is None:
+            self._rates.sent(list(messages))

@@ -1,0 +1,43 @@
+"""``RUN_VOLUMES``: folders of a host that containers of runs get beside their own (seed S1.13).
+
+    /srv/models:/models:ro shop=/srv/shop:/shop shop/prices=/srv/prices:/prices
+
+For every run, for those of one project, for those of one job. Only who runs the host says what of
+it a container sees; no job does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote
+
+from yardkit.env import EnvError
+
+NAME: Final = "RUN_VOLUMES"
+# Where the run's own folder and its space for temporary files are.
+_TAKEN: Final = ("/crawlyard", "/tmp")  # noqa: S108 - inside the container
+_ENTRY: Final = re.compile(
+    r"(?:(?P<project>[^/=:]+)(?:/(?P<job>[^=:]+))?=)?"
+    r"(?P<source>/[^:=]+):(?P<target>/[^:=]+?)/?(?P<ro>:ro)?"
+)
+
+# (project, job, source, target, read only); "" is every project, every job.
+Volume = tuple[str, str, str, str, bool]
+
+
+def run_volumes(text: str) -> tuple[Volume, ...]:
+    """The entries, which blanks separate. Raises ``EnvError``."""
+    found: list[Volume] = []
+    for number, entry in enumerate(text.split(), 1):
+        match = _ENTRY.fullmatch(entry)
+        parts = [] if match is None else f"{match['source']}{match['target']}".split("/")
+        if match is None or ".." in parts or not match["target"].strip("/"):
+            remedy = "write [PROJECT[/JOB]=]/folder/of/the/host:/folder/inside[:ro]"
+            raise EnvError(NAME, f"entry {number} is not understood", remedy)
+        target = match["target"]
+        if any(f"{target}/".startswith(f"{taken}/") for taken in _TAKEN):
+            raise EnvError(NAME, f"entry {number}: {target} is taken", "use another folder inside")
+        project, job = unquote(match["project"] or ""), unquote(match["job"] or "")
+        found.append((project, job, match["source"], target, match["ro"] is not None))
+    return tuple(found)
