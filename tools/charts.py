@@ -54,9 +54,9 @@ def ratios(rows: list[dict[str, Any]]) -> str:
             else f"{row['reached']:g} of {row['asked']:g}"
         )
         color = GOOD if times >= 1 else SHORT
-        ends = sorted((place(1), place(times)))
+        start, end = sorted((place(1), place(times)))
         drawn.append(_name(number, row))
-        drawn.append(_bar(number, *ends, color))
+        drawn.append(_bar(number, start, end, color))
         drawn.append(_text(RIGHT + 8, number, said, color if times < 1 else INK))
     for value in (LEAST, 1, 2, 5, 10, 20, MOST):
         drawn.append(_line(place(value), len(rows), f"{value:g}×", strong=value == 1))

@@ -42,7 +42,8 @@ class _MessageAdmin(MachineryAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Without the bodies: a page of them could fill the memory."""
-        return super().get_queryset(request).defer("body")
+        found: QuerySet[Any] = super().get_queryset(request)
+        return found.defer("body")
 
     def get_urls(self) -> list[URLPattern]:
         """The addresses of the buttons."""
