@@ -129,8 +129,10 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         "seen_at",
         "arguments_text",
     )
-    readonly_fields = ("project", "duration", "arguments_text", "repeats", "follows", "waits_on")
-    readonly_fields += ("process", "seen_at")
+    readonly_fields = (
+        *("project", "duration", "arguments_text", "repeats", "follows", "waits_on"),
+        *("process", "seen_at"),
+    )
     process = renamed("pid", _("process id"))
     seen_at = renamed("watched_at", _("last seen by its host at"))
 
