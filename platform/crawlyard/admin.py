@@ -15,7 +15,6 @@ from django_celery_beat.models import (
     PeriodicTask,
     SolarSchedule,
 )
-from unfold.decorators import display
 
 from apps.access.admin.lists import CarefulAdmin, renamed
 from apps.access.admin.people import SuperuserOnly
@@ -58,12 +57,12 @@ class PeriodicTaskAdmin(ReadOnly, SuperuserOnly, CarefulAdmin):
     times_sent = renamed("total_run_count", _("times sent"))
     changed = renamed("date_changed", _("changed at"))
 
-    @display(description=_("enabled"), ordering="enabled", boolean=True)
+    @admin.display(description=_("enabled"), ordering="enabled", boolean=True)
     def is_on(self, task: PeriodicTask) -> bool:
         """Whether it is sent."""
         return bool(task.enabled)
 
-    @display(description=_("schedule"))
+    @admin.display(description=_("schedule"))
     def when(self, task: PeriodicTask) -> str:
         """Every so often, or at which times."""
         return str(task.scheduler)

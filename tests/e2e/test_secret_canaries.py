@@ -18,7 +18,7 @@ import redis
 
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.installation import Installation
-from tests.e2e.rest import send
+from tests.e2e.rest import Rest, send
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from yardkit import topology
 from yardkit.broker import BrokerError, QueueSpec, connect
@@ -37,6 +37,11 @@ GIVEN = {
     "cookie": "canary-cookie-53bd",
     "channel": "canary-channel-secret-0c6e",
     "address": "canary-channel-address-b1d8",
+    "source user": "canary-source-user-9d03",
+    "source password": "canary-source-password-e4c7",
+    "source token": "canary-source-token-2b5e",
+    "source header": "canary-source-header-71fa",
+    "resource": "canary-resource-proxy-c8a6",
 }
 # What processes are started with; a run gets none of them.
 SETTINGS = {
@@ -44,6 +49,14 @@ SETTINGS = {
     "signing": SIGNING,
     "metrics": "canary-metrics-token-6aa3",
     "proxy": "canary-proxy-2c9f",
+    "proxy source": "canary-proxy-source-d417",
+    "node": "canary-requests-node-05be",
+    "records": "canary-records-store-b3f2",
+}
+# Of fetchers alone: nothing is there, so whatever they say of it is said of an error.
+AWAY = {
+    "REQUESTS_NODES": f"cold=postgresql://u:{SETTINGS['node']}@127.0.0.1:9/x",
+    "RECORDS_URL": f"postgresql://u:{SETTINGS['records']}@127.0.0.1:9/x",
 }
 # No secret at all: what does not find this one would not find the others.
 OPEN = "canary-in-the-open-e310"
@@ -65,6 +78,12 @@ PAGES = [
     "/admin/jobs/job/{job}/change/",
     "/admin/alerts/channel/{channel}/change/",
     "/admin/jobs/run/",
+    "/admin/sources/credential/{credential}/change/",
+    "/admin/sources/harvest/",
+    "/admin/seeds/resource/{resource}/change/",
+    "/admin/requeststore/shardreport/",
+    "/admin/runtime/daemon/",
+    "/admin/health",
 ]
 CALLS = [
     "/projects",
@@ -82,14 +101,25 @@ CALLS = [
     "/dead-letters",
     "/agents",
     "/hosts",
+    "/source-credentials",
+    "/source-credentials/{credential}",
+    "/harvests",
+    "/resource-pools",
+    "/resources",
+    "/resources/{resource}",
+    "/bizzes",
+    "/config/versions",
+    "/daemons",
+    "/health/parts",
 ]
 
 
 class Receiver:
-    """What a channel is sent, as it came."""
+    """What a channel is sent, as it came; and a record API, with what it was asked."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []
+        self.asked: list[str] = []
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -99,11 +129,21 @@ class Receiver:
                 self.send_response(204)
                 self.end_headers()
 
+            def do_GET(self) -> None:
+                receiver.asked.append(str(self.headers))
+                body = json.dumps({"total": 1, "records": [{"id": 1}]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
             def log_message(self, *arguments: Any) -> None:
                 """Quiet."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/hook"
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"{self.address}/hook"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:
@@ -133,6 +173,7 @@ def installation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Ins
             SECRET_KEY=SIGNING,
             METRICS_TOKEN=SETTINGS["metrics"],
             AGENT_PROXIES=f"http://user:{SETTINGS['proxy']}@127.0.0.1:9",
+            AGENT_PROXY_SOURCE=f"http://user:{SETTINGS['proxy source']}@127.0.0.1:9/list",
             ALERTS_ALLOWED_NETWORKS="127.0.0.0/8",
         )
         stack.callback(made.end)
@@ -197,6 +238,59 @@ def look_at_queues(search: Search, url: str) -> None:
                 subscription.close()
 
 
+def configure(rest: Rest, project: int, kind: str, data: dict[str, Any]) -> None:
+    version = rest.make("/config/versions", project=project, kind=kind, data=data)["version"]["id"]
+    rest.act(f"/config/versions/{version}/activate")
+
+
+def harvest(installation: Installation, project: int, receiver: Receiver) -> int:
+    """Read a record API with credentials; their id."""
+    rest = installation.rest
+    credential = rest.make(
+        "/source-credentials",
+        project=project,
+        name="vendor",
+        username=GIVEN["source user"],
+        password=GIVEN["source password"],
+        token=GIVEN["source token"],
+        headers=json.dumps({"X-Api-Key": GIVEN["source header"]}),
+    )["id"]
+    # Each kind of them is used by one source.
+    asked = {"total": "total", "records": "records"}
+    sources = {
+        auth: {
+            "kind": "json",
+            "base_url": f"{receiver.address}/{auth}",
+            "credentials": "vendor",
+            "json": {**asked, "auth": auth},
+        }
+        for auth in ("basic", "bearer", "headers")
+    }
+    configure(rest, project, "sources", {"sources": sources})
+    installation.daemons.start("collector", "run_collector", "--name", installation.name)
+
+    def ended() -> bool:
+        return [row["state"] for row in rest.rows("/harvests")] == ["completed"] * 3
+
+    rest.until(ended, "harvests")
+    told = "".join(receiver.asked)
+    assert GIVEN["source token"] in told
+    assert GIVEN["source header"] in told
+    return int(credential)
+
+
+def fetch(installation: Installation, project: int, url: str) -> None:
+    """Have a fetcher fail at a store of records, and a node, that are away."""
+    rest, daemons = installation.rest, installation.daemons
+    rule = {"fields": {"title": "h1"}}
+    configure(rest, project, "biz", {"bizzes": {"news": {"rules": {"page": rule}}}})
+    daemons.start("fetcher", "run_fetcher", "--name", installation.name, **AWAY)
+    asked = {"url": url, "rule": "page"}
+    added = {"project": project, "biz": "news", "requests": [asked]}
+    rest.call("POST", "/requests", added, status=201)
+    rest.until(lambda: "127.0.0.1" in daemons.log("fetcher"), "the fetcher's complaint")
+
+
 def test_no_secret_is_seen_in_clear_anywhere(installation: Installation, tmp_path: Path) -> None:
     rest, environment = installation.rest, installation.daemons.environment
     search = Search({**GIVEN, **SETTINGS, "token": rest.headers["Authorization"].split()[1]})
@@ -234,13 +328,24 @@ def test_no_secret_is_seen_in_clear_anywhere(installation: Installation, tmp_pat
         run = rest.make(f"/jobs/{job}/start")["id"]
         rest.until(lambda: look_at_processes(search, installation, run), "the process of the run")
         rest.call("POST", f"/channels/{channel}/test", status=202)
+        credential = harvest(installation, project, receiver)
+        fetch(installation, project, site.url)
         done = rest.until(
             lambda: (row := rest.get(f"/runs/{run}"))["state"] in {"exited", "failed"} and row,
             "the end of the run",
         )
         assert done["state"] == "exited", rest.explain()
     time.sleep(1.0)
+    pool = rest.make("/resource-pools", project=project, name="proxies")["id"]
+    secret = {"url": f"http://user:{GIVEN['resource']}@127.0.0.1:9"}
+    resource = rest.make("/resources", pool=pool, name="one", secret=secret)["id"]
+    leased = rest.act(f"/resource-pools/{pool}/lease", status=201)["resource"]
+    assert leased["secret"] == secret
+    for how in ([], ["--json"]):
+        said = installation.daemons.manage("doctor", *how, status=1, **AWAY)
+        search.look("doctor", f"{said.stdout}{said.stderr}".encode())
     names = {"project": project, "job": job, "run": run, "channel": channel}
+    names |= {"credential": credential, "resource": resource}
     session = installation.daemons.manage("shell", "-v0", "-c", _SESSION).stdout.strip()
     bearer = {"Authorization": rest.headers["Authorization"]}
     for path in CALLS:
@@ -253,7 +358,7 @@ def test_no_secret_is_seen_in_clear_anywhere(installation: Installation, tmp_pat
         cookie = {"Cookie": f"sessionid={session}"}
         code, headers, body = send(url, method="GET", body=None, headers=cookie)
         assert code == 200, (path, code)
-        assert b"id_password" not in body, "not logged in"
+        assert b"/admin/logout/" in body, "not logged in"
         search.look(f"page {path}", f"{headers}".encode() + body)
     assert receiver.bodies, rest.explain()
     for told in receiver.bodies:

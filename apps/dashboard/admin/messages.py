@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from django.contrib import admin, messages
 from django.db.models import Model, QuerySet
@@ -42,8 +42,7 @@ class _MessageAdmin(MachineryAdmin):
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Without the bodies: a page of them could fill the memory."""
-        found: QuerySet[Any] = super().get_queryset(request)
-        return found.defer("body")
+        return cast("QuerySet[Any]", super().get_queryset(request).defer("body"))
 
     def get_urls(self) -> list[URLPattern]:
         """The addresses of the buttons."""

@@ -130,14 +130,8 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         "arguments_text",
     )
     readonly_fields = (
-        "project",
-        "duration",
-        "arguments_text",
-        "repeats",
-        "follows",
-        "waits_on",
-        "process",
-        "seen_at",
+        *("project", "duration", "arguments_text", "repeats", "follows", "waits_on"),
+        *("process", "seen_at"),
     )
     process = renamed("pid", _("process id"))
     seen_at = renamed("watched_at", _("last seen by its host at"))

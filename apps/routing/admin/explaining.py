@@ -41,11 +41,10 @@ CSS: Final = [
     "routing/routing.css",
     "routing/explain.css",
 ]
+JS: Final[list[Any]] = [Script("access/copy.js", defer=True)]
 # What a link to the question holds; the item is no part of it, but the name of one may be.
 _ASKED: Final = ("inbound", "happening", "status", "at")
 _COUNTS: Final = ("routed_count", "retry_times", "group_retry_times")
-# Django's, whose type says that scripts are texts.
-SCRIPTS: Final[list[Any]] = [Script("access/copy.js", defer=True)]
 # What poison is kept as when it is no JSON.
 _RAW: Final = "raw"
 
@@ -57,7 +56,7 @@ def explain_page(request: HttpRequest) -> HttpResponse:
     context = admin.site.each_context(request) | {
         "title": _("Explain an item"),
         "subtitle": None if choice is None else str(choice.project),
-        "media": Media(css={"all": CSS}, js=SCRIPTS),
+        "media": Media(css={"all": CSS}, js=JS),
         "choice": choice,
     }
     if choice is not None:
