@@ -217,12 +217,6 @@ def newest_allocation(owner: str) -> Allocation | None:
     return Allocation.objects.filter(owner=owner).prefetch_related("agents").order_by("-id").first()
 
 
-def agents_of(owner: str) -> list[Agent]:
-    """The agents of the newest allocation of ``owner``, open or released (seed S1.16)."""
-    allocation = newest_allocation(owner)
-    return list(allocation.agents.all()) if allocation else []
-
-
 def samples_since(agent: Agent, since: datetime) -> list[AgentSample]:
     """The minutes of one agent, oldest first. One query."""
     return list(AgentSample.objects.filter(agent=agent, at__gte=since).order_by("at"))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import time
 from datetime import datetime
 from itertools import count
 from typing import Any
 
 from django.test import Client
 from django.urls import reverse
+from django_otp.oath import TOTP
 
-from apps.access.models import ApiToken, Membership, User
+from apps.access.models import ApiToken, Membership, SecondFactor, User
 from apps.access.services import NewToken, create_token
 from apps.access.states import Role
 from apps.projects.models import Project
@@ -72,6 +75,13 @@ def bearer(token: NewToken | str) -> dict[str, str]:
 def page(model: Any, name: str, *args: Any) -> str:
     """The address of an admin page."""
     return reverse(f"admin:{model._meta.app_label}_{model._meta.model_name}_{name}", args=args)
+
+
+def code_at(factor: SecondFactor, moment: float | None = None) -> str:
+    """What a phone shows at ``moment`` (seconds since 1970; default now)."""
+    judge = TOTP(base64.b32decode(str(factor.secret)))
+    judge.time = time.time() if moment is None else moment
+    return f"{judge.token():06d}"
 
 
 def enter(user: User) -> Client:

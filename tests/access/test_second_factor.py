@@ -16,12 +16,11 @@ from apps.access.errors import FactorExists, TooManyCodes, WrongCode
 from apps.access.models import AuditRecord, SecondFactor, User
 from apps.access.services.second_factor import (
     begin_factor,
-    code_at,
     confirm_factor,
     factor_of,
     verify_factor,
 )
-from tests.access.factories import PASSWORD, Api, enter, make_superuser, make_user, page
+from tests.access.factories import PASSWORD, Api, code_at, enter, make_superuser, make_user, page
 from tests.confirming import confirm
 
 pytestmark = pytest.mark.django_db

@@ -15,14 +15,14 @@ from django.test import Client
 from django.utils import timezone
 
 from apps.access.models import LoginSession, Membership, User
-from apps.access.services.second_factor import begin_factor, code_at, confirm_factor
+from apps.access.services.second_factor import begin_factor, confirm_factor
 from apps.access.services.sessions import end_sessions
 from apps.access.states import Role
 from apps.dashboard import consumers
 from apps.dashboard.relay import spread
 from apps.jobs.models import Run
 from crawlyard.websockets import websocket_urlpatterns
-from tests.access.factories import make_project, make_superuser, make_token, make_user
+from tests.access.factories import code_at, make_project, make_superuser, make_token, make_user
 from tests.dashboard.sockets import Socket, cookie_of
 from tests.jobs.factories import make_job, make_run
 from yardkit.protocol import Event

@@ -14,9 +14,9 @@ from django.core.exceptions import ValidationError
 from apps.agents.errors import AllocationRefused
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import (
-    agents_of,
     joinable,
     late_joins,
+    newest_allocation,
     open_allocation,
     open_allocations,
 )
@@ -35,6 +35,12 @@ from tests.jobs.factories import NOW, make_job, make_project, make_run
 from yardkit.protocol import Allocate, DownloaderSettings, Heartbeat, Policy, Register
 
 pytestmark = pytest.mark.django_db
+
+
+def agents_of(owner: str) -> list[Agent]:
+    allocation = newest_allocation(owner)
+    assert allocation is not None
+    return list(allocation.agents.all())
 
 
 def registration(agent: str, boot: str = "1") -> Register:

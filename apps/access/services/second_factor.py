@@ -6,7 +6,6 @@ import base64
 import hashlib
 import hmac
 import secrets
-import time
 from datetime import datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -169,13 +168,6 @@ def _fits(factor: SecondFactor, code: str, now: datetime) -> bool:
         return False
     factor.last_step = judge.t()
     return True
-
-
-def code_at(factor: SecondFactor, moment: float | None = None) -> str:
-    """What a phone shows at ``moment`` (seconds since 1970; default now)."""
-    judge = TOTP(base64.b32decode(str(factor.secret)))
-    judge.time = time.time() if moment is None else moment
-    return f"{judge.token():06d}"
 
 
 def _recovery_code() -> str:

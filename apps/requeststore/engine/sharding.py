@@ -47,16 +47,6 @@ def split_of(number: int, epoch: Epoch) -> int:
     return _jump(_mixed(number), epoch.splits)
 
 
-def epoch_of(biz: Biz, ts: int) -> Epoch:
-    """The last epoch that had begun at ``ts`` (ms); the first one for any time before it."""
-    begun = bisect_right(biz.epochs, ts, key=_since)
-    return biz.epochs[max(begun, 1) - 1]
-
-
-def _since(epoch: Epoch) -> int:
-    return epoch.since
-
-
 class Spread:
     """All places of one biz. Immutable, so that threads share it."""
 
@@ -71,7 +61,9 @@ class Spread:
         )
 
     def place(self, number: int, ts: int) -> Place:
-        """Where a request with this id, stored at ``ts``, belongs."""
+        """Where a request with this id, stored at ``ts`` (ms), belongs: by the last epoch that had
+        begun then, by the first one for any time before it.
+        """
         index = max(bisect_right(self._since, ts), 1) - 1
         return self._by_epoch[index][split_of(number, self._biz.epochs[index])]
 

@@ -16,7 +16,6 @@ from apps.requeststore.engine.sharding import (
     Spread,
     collection_of,
     database_of,
-    epoch_of,
     queue_of,
     split_of,
     time_of,
@@ -134,9 +133,11 @@ def test_the_longest_names_fit_every_adapter() -> None:
 def test_an_epoch_begins_at_its_since() -> None:
     first, second, third = Epoch(), Epoch(since=1000, splits=4), Epoch(since=2000, splits=16)
     biz = Biz(epochs=[first, second, third])
-    for ts, epoch in ((0, first), (999, first), (1000, second), (1999, second), (2000, third)):
-        assert epoch_of(biz, ts) is epoch
-    assert epoch_of(Biz(epochs=[second]), 0) is second
+    spread = _spread(biz)
+    found = [spread.place(11, ts).shard.collection for ts in (0, 999, 1000, 1999, 2000)]
+    splits = (0, 0, 3, 3, 11)
+    assert found == [f"requests_{split:03}" for split in splits]
+    assert _spread(Biz(epochs=[second])).place(11, 0).shard.collection == "requests_003"
 
 
 @pytest.mark.covers("S4.14", "S4.29")

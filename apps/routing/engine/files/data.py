@@ -76,13 +76,6 @@ def from_data(
     return (None if report.errors else rules), report.problems
 
 
-def fill_placeholders(
-    rules: RuleSet, placeholders: Mapping[str, str]
-) -> tuple[RuleSet | None, list[Problem]]:
-    """A rule set that was read with its placeholders, with the values in their place."""
-    return from_data(to_data(rules), placeholders=placeholders)
-
-
 def _is_newer(fields: Fields, root: Mapping[str, Any]) -> bool:
     """Whether a newer release wrote this; reports what cannot be read."""
     found = {}

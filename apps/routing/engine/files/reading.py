@@ -46,7 +46,7 @@ def read_rules(
     """The rule set of a file, or of a text that is called ``name``; nothing is raised.
 
     There is none when a problem is more than a warning. ``placeholders`` are the values of
-    ``{name}``; None leaves texts as they are written, for ``fill_placeholders``. A text includes
+    ``{name}``; None leaves texts as they are written, for ``from_data``. A text includes
     no other file.
     """
     report = Report()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.routing.engine.files.data import VERSION, fill_placeholders, from_data, to_data
+from apps.routing.engine.files.data import VERSION, from_data, to_data
 from apps.routing.engine.files.placeholders import MOST_CHARACTERS, TooLong, escape, fill, names
 from apps.routing.engine.files.reading import read_rules
 from apps.routing.engine.files.writing import write_rules
@@ -103,7 +103,7 @@ def test_placeholders_can_be_filled_in_later() -> None:
     assert problems == []
     assert kept is not None
     assert kept.outbounds[0].init["url"] == "{redis_url}"
-    filled, problems = fill_placeholders(kept, VALUES)
+    filled, problems = from_data(to_data(kept), placeholders=VALUES)
     assert problems == []
     assert filled == read(text, VALUES)
     outbound = filled.outbounds[0]
@@ -111,7 +111,7 @@ def test_placeholders_can_be_filled_in_later() -> None:
     assert (outbound.constants, outbound.note) == ({"c": "{y}"}, "{x}")
     assert outbound.selector == ('k == "{x}"',)
     assert outbound.place == "main.yaml:3"
-    nothing, problems = fill_placeholders(kept, {"redis_uri": ""})
+    nothing, problems = from_data(to_data(kept), placeholders={"redis_uri": ""})
     assert nothing is None
     assert [(problem.place, problem.code) for problem in problems] == [
         ("outbound[0].init.url", "unknown_placeholder"),
