@@ -102,6 +102,11 @@ class Tried:
     # The newest version holds the same: a save would make none.
     same: bool = False
 
+    @property
+    def valid(self) -> bool:
+        """It could be saved; REST shows it."""
+        return not errors_of(self.problems)
+
 
 def try_data(*, kind_name: str, data: object, configuration: Configuration | None) -> Tried:
     """Check ``data`` and compare it with the newest version, if any; nothing is changed."""
