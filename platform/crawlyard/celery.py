@@ -8,6 +8,8 @@ from typing import Any
 from celery import Celery
 from celery.signals import setup_logging
 
+import crawlyard.task_files  # noqa: F401 - its transport has a name from now on
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "crawlyard.settings.worker")
 # A worker would run the checks of every app; those of a start are made by our commands.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")

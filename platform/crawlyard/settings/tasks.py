@@ -47,7 +47,7 @@ def celery_broker(broker_url: str, data_dir: Path) -> tuple[str, dict[str, Any]]
     queue, control = folder / "queue", folder / "control"
     for each in (queue, control):
         each.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return "filesystem://localhost", {
+    return "files://localhost", {
         "data_folder_in": str(queue),
         "data_folder_out": str(queue),
         "control_folder": str(control),
