@@ -78,7 +78,7 @@ class Daemons:
             log.seek(self._began[name])
             return log.read().decode(errors="replace")
 
-    def until_logged(self, name: str, words: str, seconds: float = 60.0) -> None:
+    def until_logged(self, name: str, words: str, seconds: float = 120.0) -> None:
         deadline = time.monotonic() + seconds
         while words not in self.log(name):
             assert self.processes[name].poll() is None, self.log(name)

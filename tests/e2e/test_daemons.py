@@ -81,6 +81,7 @@ def _script(url: str) -> str:
     return CRAWL.replace("sys.argv[1]", repr(url))
 
 
+@pytest.mark.timeout(300)
 def test_up_runs_the_box_and_leaves_nothing_behind(tmp_path: Path) -> None:
     daemons = Daemons(tmp_path)
     port = str(free_port())
@@ -98,6 +99,7 @@ def test_up_runs_the_box_and_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault
+@pytest.mark.timeout(300)
 def test_a_killed_supervisor_takes_its_children_with_it(tmp_path: Path) -> None:
     daemons = Daemons(tmp_path)
     process = daemons.start("up", "up", "--port", str(free_port()), "--agents", "1")
