@@ -26,6 +26,7 @@ pytest_plugins = [
     "tests.plugins.stores",
     "tests.plugins.trail",
     "tests.plugins.request_store",
+    "tests.plugins.live",
     "tests.plugins.browsing",
     "tests.plugins.log_store",
     "tests.plugins.engines",
