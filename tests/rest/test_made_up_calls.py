@@ -23,6 +23,7 @@ from tests.access.factories import (
     make_user,
 )
 from tests.access.test_routes import GLOBAL, MAKERS, World
+from tests.plugins.sparing import FULL_FUZZ
 from tests.rest.made_up import (
     CANARY,
     FULL,
@@ -104,6 +105,12 @@ def caller_of(role: str) -> Caller:
     return Caller(bearer(make_token(person)), ids, sees_theirs=role in SEE_EVERYTHING)
 
 
+def chosen(area: str, role: str) -> list[Any]:
+    """All of the area in a full run, else one of three, another for each role."""
+    turn = 0 if FULL_FUZZ else ROLES.index(role) % 3
+    return BY_AREA[area][turn :: 1 if FULL_FUZZ else 3]
+
+
 @pytest.mark.parametrize("area", sorted(BY_AREA))
 @pytest.mark.parametrize("role", ROLES)
 def test_no_call_fails(
@@ -116,7 +123,8 @@ def test_no_call_fails(
     settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "DEFAULT_THROTTLE_RATES": {"user": None}}
     caller = caller_of(role)
     made = 0
-    for operation in BY_AREA[area]:
+    tried = chosen(area, role)
+    for operation in tried:
         made += make_up(
             operation,
             caller,
@@ -124,7 +132,7 @@ def test_no_call_fails(
             committing=lambda: django_capture_on_commit_callbacks(execute=True),
         )
     assert not caller.wrong, "\n\n".join(f"{k}\n{v}" for k, v in sorted(caller.wrong.items()))
-    assert made == EACH * len(BY_AREA[area])
+    assert made == EACH * len(tried)
     if role == "stranger":
         assert set(caller.statuses) <= {401, 404, 405}
     if role == "auditor":
@@ -134,3 +142,6 @@ def test_no_call_fails(
 def test_there_are_as_many_calls_as_promised() -> None:
     assert EACH * len(ROLES) * OPERATIONS >= TOTAL
     assert FULL == 20_000
+    assert {each.label for area in BY_AREA for role in ROLES for each in chosen(area, role)} == {
+        each.label for all_of_it in BY_AREA.values() for each in all_of_it
+    }
