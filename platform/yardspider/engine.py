@@ -378,7 +378,8 @@ class Engine:
             return False
         if self._empty_since is None:
             self._empty_since = now
-        return now - self._empty_since >= self._patience
+        # As ``_next_wake`` adds it up: a difference may be rounded the other way.
+        return now >= self._empty_since + self._patience
 
     @property
     def _patience(self) -> float:

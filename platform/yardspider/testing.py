@@ -57,6 +57,7 @@ AGENT = "fake"
 _HTML = {"Content-Type": "text/html; charset=utf-8"}
 # How long anything real (a callback that awaits a file) may take before virtual time moves on.
 _REAL_SECONDS_A_STEP = 0.001
+_LEAST_SECONDS = 1e-6
 _TURNS_A_STEP = 20
 # When the virtual clock begins, in ms since 1970: noon of 1 July 2026, UTC.
 BEGIN_MS = 1_782_907_200_000
@@ -150,7 +151,8 @@ class VirtualClock:
         if not times:
             await alarm.wait(None)
         elif not await alarm.wait(_REAL_SECONDS_A_STEP):
-            self._now = max(self._now, min(times))
+            # It never stands still: who wakes a rounding error too early would wait for ever.
+            self._now = max(self._now + _LEAST_SECONDS, min(times))
         while self._calls and self._calls[0][0] <= self._now:
             heapq.heappop(self._calls)[2]()
 

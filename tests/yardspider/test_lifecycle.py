@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.yardspider.crawls import FAST, Follow, One, changed, check_books, check_counters
@@ -381,7 +381,15 @@ COMMANDS = st.lists(
 )
 
 
+# A deadline and the pauses after it add up to a moment that is rounded down.
+ROUNDED = [(4.4, PAUSE), (15.0, RESUME), (26.55857301787427, RESUME), (58.327420004954554, PAUSE)]
+
+
 @given(answers=st.lists(PAGES, min_size=1, max_size=30), commands=COMMANDS)
+@example(
+    answers=[Skip(), None, None, Slow(30, "late")],
+    commands=[*ROUNDED, (70.17145330612533, PAUSE)],
+)
 @settings(max_examples=40, deadline=None)
 def test_the_books_balance_through_any_commands_and_answers(
     answers: list[PageLike], commands: list[tuple[float, RunAction]]
