@@ -127,3 +127,16 @@ def test_what_failed_is_found_again(project: Project) -> None:
 def test_one_process_keeps_the_order_of_the_files(project: Project) -> None:
     project.run()
     assert "".join(test[len("test_")] for _process, test in project.ran()) == "aabbbcccdegfh"
+
+
+def test_a_process_that_dies_costs_one_test(project: Project) -> None:
+    (project.folder / "test_i.py").write_text(
+        "import os\ndef test_i_before(): pass\ndef test_i_dies(): os._exit(3)\n"
+        "def test_i_after(): pass\n",
+        encoding="utf-8",
+    )
+    said = project.run(*SHARED)
+    assert "FAILED test_i.py::test_i_dies" in said
+    assert " 3 failed, 13 passed in " in said
+    began = [test for _process, test in project.ran()]
+    assert len(began) == len(set(began)) == 16

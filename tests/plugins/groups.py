@@ -47,6 +47,23 @@ class _Scheduler(LoadScopeScheduling):
             self._groups = json.loads(path.read_bytes())
         super().add_node_collection(node, collection)
 
+    def remove_node(self, node: WorkerController) -> str | None:
+        """The test during which a process died; the rest of what it had goes to others.
+
+        xdist's own gives all of it back: whoever is handed a group that is complete waits for ever,
+        and the test that killed one process kills the next.
+        """
+        work: dict[str, dict[str, bool]] = self.assigned_work.pop(node)
+        left = (nodeid for tests in work.values() for nodeid, done in tests.items() if not done)
+        crashed = next(left, None)
+        if crashed is None:
+            return None
+        work[self._split_scope(crashed)][crashed] = True
+        self.workqueue.update({k: tests for k, tests in work.items() if not all(tests.values())})
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return crashed
+
     def _split_scope(self, nodeid: str) -> str:
         return self._groups[nodeid]
 
