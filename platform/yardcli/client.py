@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -203,8 +202,3 @@ def _read(response: requests.Response) -> Any:
         answer.get("fields") or {},
         str(answer.get("request_id", "")),
     )
-
-
-def tell_on_stderr(line: str) -> None:
-    """For terminals."""
-    print(line, file=sys.stderr)  # noqa: T201

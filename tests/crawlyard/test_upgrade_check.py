@@ -102,6 +102,14 @@ def test_processes_of_other_versions(
     assert level is Level.OK or f"center c-{theirs}" in found.detail
 
 
+def test_processes_are_read_before_their_table_has_the_columns_of_this_version() -> None:
+    daemon("9.8.7")
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE runtime_daemon DROP COLUMN detail")
+    (found,) = items("processes")
+    assert "center c-9.8.7" in found.detail
+
+
 @pytest.mark.parametrize(("age", "level"), [(5, Level.NOTE), (120, Level.BAD)])
 def test_an_outbox_that_is_not_sent(age: int, level: Level) -> None:
     created = timezone.now() - timedelta(seconds=age)

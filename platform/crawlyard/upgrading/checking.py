@@ -114,7 +114,8 @@ def _migrations() -> Iterable[Item]:
 def _other_versions() -> dict[str, list[str]]:
     ours = own_version()
     found: dict[str, list[str]] = {}
-    for daemon in live_daemons():
+    # Columns that this version adds are not there before it is migrated.
+    for daemon in live_daemons().only("kind", "name", "version"):
         if daemon.version != ours:
             found.setdefault(daemon.version or "unknown", []).append(str(daemon))
     return found
