@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
-from pathlib import Path
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -38,12 +37,12 @@ pytest_plugins = [
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Remove the data folder that the test settings made for this run."""
-    made = os.environ.get("CRAWLYARD_DATA", "")
-    is_ours = Path(made).name.startswith("crawlyard-test-") and Path(made).parent == Path(
-        tempfile.gettempdir()
-    )
-    if is_ours and "CRAWLYARD_TEST_DATA" not in os.environ:
+    """Remove the data folder that the test settings made for this run.
+
+    A test may run others with settings of their own: what they find in the environment is ours.
+    """
+    made = getattr(sys.modules.get("crawlyard.settings.testing"), "made", "")
+    if made:
         _close_connections()
         shutil.rmtree(made, ignore_errors=True)
 

@@ -16,9 +16,10 @@ for _name in STORES:
 os.environ.setdefault("RUN_MAX_CPU_PERCENT", "101")
 
 # Before base is imported: a test run never touches the data of a real installation.
-os.environ["CRAWLYARD_DATA"] = os.environ.get("CRAWLYARD_TEST_DATA") or tempfile.mkdtemp(
-    prefix="crawlyard-test-"
-)
+given = os.environ.get("CRAWLYARD_TEST_DATA", "")
+# "" or the folder that this process has made, and removes at its end.
+made = "" if given else tempfile.mkdtemp(prefix="crawlyard-test-")
+os.environ["CRAWLYARD_DATA"] = given or made
 
 from crawlyard.settings.base import *  # noqa: E402, F403 - the environment comes first
 
