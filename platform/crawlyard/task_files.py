@@ -23,13 +23,14 @@ NAME: Final = "files"
 class Channel(filesystem.Channel):
     """Writes beside the queue; what does not end with its name is nobody's message."""
 
-    def _put(self, queue: str, payload: Any, **_kwargs: Any) -> None:
+    # Kombu calls the second argument "message" in one class and "payload" in the next.
+    def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
         # The order in which names sort is that of the queue, as with kombu's.
         name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"
         path = Path(self.data_folder_out, name)
         part = path.with_name(f"{name}.part")
         try:
-            part.write_text(dumps(payload), encoding="utf-8")
+            part.write_text(dumps(payload), encoding="utf-8")  # type: ignore[no-untyped-call]
             os.replace(part, path)
         except OSError as error:
             part.unlink(missing_ok=True)
