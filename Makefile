@@ -159,6 +159,10 @@ format: $(VENV)/.installed-lint ## Let ruff mend what it can
 coverage-doc: $(VENV)/.installed ## Write docs/coverage.md from the marks of the tests
 	@$(BIN)/python -m tools.coverage_doc
 
+.PHONY: reliability-doc
+reliability-doc: $(VENV)/.installed ## Write what `make test-faults` has measured into docs/reliability.md
+	@$(BIN)/python -m tools.reliability_doc
+
 .PHONY: charts
 charts: $(VENV)/.installed ## Draw the charts of docs/performance.md from docs/figures.toml
 	@$(BIN)/python -m tools.charts

@@ -20,6 +20,7 @@ pytest_plugins = [
     "tests.plugins.covers",
     "tests.plugins.needs",
     "tests.plugins.sparing",
+    "tests.plugins.measured",
     "tests.plugins.groups",
     "tests.plugins.migrated",
     "tests.plugins.stores",

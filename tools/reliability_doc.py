@@ -1,0 +1,82 @@
+"""Writes the column *Measured* of docs/reliability.md from what ``make test-faults`` has kept.
+
+A row of the tables names its tests; what they have measured is added up. A row of whose tests
+nothing was kept stays as it is, so that the full size can be run in pieces.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from tools.requirement_marks import ROOT
+
+DOCUMENT = ROOT / "docs" / "reliability.md"
+KEPT = ROOT / ".pytest_cache" / "faults.json"
+
+_LINK = re.compile(r"\[`(\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
+
+Kept = dict[str, dict[str, Any]]
+
+
+class FailedError(Exception):
+    """A test that a row names has failed: there is nothing to write about it."""
+
+
+def _results(row: str, kept: Kept) -> Iterator[dict[str, Any]]:
+    for name, path in _LINK.findall(row):
+        wanted = re.compile(rf"{re.escape(path)}::(?:\w+::)*test_{name}(?:\[.*)?", re.DOTALL)
+        for test, result in kept.items():
+            if wanted.fullmatch(test) is None:
+                continue
+            if not result["passed"]:
+                raise FailedError(f"{test} has failed")
+            yield result
+
+
+def told(results: list[dict[str, Any]]) -> str:
+    """What a row says of its results: cases, seconds, what was lost, when it went on, notes."""
+    cases, seconds = len(results), sum(result["seconds"] for result in results)
+    figures = [told for result in results for told in result["measured"]]
+    parts = [f"{cases} {'case' if cases == 1 else 'cases'} in {seconds:,.0f} s"]
+    of, lost, twice = (sum(each[name] for each in figures) for name in ("of", "lost", "twice"))
+    if of:
+        parts.append(f"lost {lost:,} of {of:,}, twice {twice:,}")
+    back = sorted(each["back_s"] for each in figures if each["back_s"] is not None)
+    if back:
+        ends = dict.fromkeys((f"{back[0]:.1f}", f"{back[-1]:.1f}"))
+        parts.append(f"back after {' to '.join(ends)} s")
+    parts.extend(dict.fromkeys(each["note"] for each in figures if each["note"]))
+    return "; ".join(parts)
+
+
+def written(text: str, kept: Kept) -> str:
+    """The document with the last column of each row of which something was kept."""
+    lines = []
+    for line in text.splitlines(keepends=True):
+        results = list(_results(line, kept)) if line.startswith("| ") else []
+        if results:
+            line = f"{line.rstrip().rstrip('|').rpartition('|')[0]}| {told(results)} |\n"
+        lines.append(line)
+    return "".join(lines)
+
+
+def main() -> int:
+    """Write the document; 1 where nothing was kept or a test has failed."""
+    if not KEPT.exists():
+        print("nothing is kept: make test-faults", file=sys.stderr)
+        return 1
+    try:
+        text = written(DOCUMENT.read_text(encoding="utf-8"), json.loads(KEPT.read_text()))
+    except FailedError as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    DOCUMENT.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
