@@ -88,7 +88,7 @@ def test_real_servers_are_connected_to(
 
 
 def test_active_rules_need_a_router(daemons: Daemons) -> None:
-    daemons.manage("migrate", "-v0")
+    daemons.migrate()
     daemons.manage("shell", "-v0", "-c", RULES)
     findings = json.loads(daemons.manage("doctor", "--json", status=1).stdout)
     (said,) = [row for row in findings if not row["ok"]]

@@ -209,7 +209,7 @@ def test_a_bad_setting_names_itself_and_the_place(text: str, told: str) -> None:
 
 def test_doctor_names_what_active_rules_lack(tmp_path: Path) -> None:
     daemons = Daemons(tmp_path)
-    daemons.manage("migrate", "-v0")
+    daemons.migrate()
     (tmp_path / "rules.yaml").write_text(
         "project: ic\n"
         "outbound:\n"
@@ -235,7 +235,7 @@ def test_doctor_names_what_active_rules_lack(tmp_path: Path) -> None:
 
 def test_doctor_names_a_failure_folder_that_cannot_be_written(tmp_path: Path) -> None:
     daemons = Daemons(tmp_path)
-    daemons.manage("migrate", "-v0")
+    daemons.migrate()
     (tmp_path / "file").touch()
     folder = str(tmp_path / "file" / "failures")
     done = daemons.manage("doctor", status=1, ROUTING_FAILURE_DIRS=folder)

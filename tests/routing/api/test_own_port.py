@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.migrated import fill_data_folder
 from tests.projects.web_process import ROOT, web_environment
 
 # Generous: processes start and ports follow while much else runs.
@@ -118,7 +119,7 @@ def is_open(port: int) -> bool:
 @pytest.fixture(scope="module")
 def house(tmp_path_factory: pytest.TempPathFactory) -> House:
     made = House(tmp_path_factory.mktemp("data"))
-    made.run(str(ROOT / "manage.py"), "migrate", "-v0")
+    fill_data_folder(made.data)
     made.token = made.clerk("person")
     return made
 

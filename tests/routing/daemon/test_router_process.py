@@ -91,7 +91,7 @@ def wait_for(condition: Callable[[], object], what: Callable[[], object]) -> Non
 @contextmanager
 def running(folder: Path, **environment: str) -> Iterator[Daemons]:
     daemons = Daemons(folder, **environment)
-    daemons.manage("migrate", "-v0")
+    daemons.migrate()
     try:
         yield daemons
     finally:
