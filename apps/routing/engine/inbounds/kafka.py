@@ -46,6 +46,8 @@ _SLICE_SECONDS: Final = 0.5
 _PROBE_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 5.0
+# Of these, until the partitions are given back.
+_LEAVE_SECONDS: Final = 3.0
 
 Place = tuple[str, int]
 
@@ -388,6 +390,13 @@ class KafkaInbound:
 
     def _close(self) -> None:
         with self._polling, self._asking:
+            # Leave before closing: a rebalance that the library finds as it closes makes it ask a
+            # group that has ended already, for ever, and with the interpreter's lock in its hands.
+            self._consumer.unsubscribe()
+            deadline = time.monotonic() + _LEAVE_SECONDS
+            while time.monotonic() < deadline:
+                if self._consumer.poll(0.05) is None and not self._parts:
+                    break
             self._consumer.close()
 
 
