@@ -102,6 +102,7 @@ def test_up_runs_the_box_and_leaves_nothing_behind(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_killed_supervisor_takes_its_children_with_it(tmp_path: Path) -> None:
     daemons = Daemons(tmp_path)
+    daemons.migrate()
     process = daemons.start("up", "up", "--port", str(free_port()), "--agents", "1")
     try:
         daemons.until_logged("up", "Uvicorn running")

@@ -231,8 +231,11 @@ def routes_work(reader: Reader) -> None:
 
 
 def breaks_an_agent(reader: Reader, log: Path) -> None:
-    start, kill, agents = commands(8)
-    run = json.loads(reader.types(f"{start} --json"))["id"]
+    unschedule, start, kill, agents = commands(8)
+    assert json.loads(reader.types(unschedule))["cron"] == ""
+    runs = ".venv/bin/crawlyard runs list -o json"
+    until(lambda: all(not each["active"] for each in json.loads(reader.types(runs))), log, 180)
+    run = json.loads(reader.types(f"{start} -o json"))["id"]
     assert KILLED in kill
     time.sleep(5)
     # pkill would kill those of other tests, too.
@@ -250,11 +253,10 @@ def breaks_an_agent(reader: Reader, log: Path) -> None:
 
     def ended() -> dict[str, Any] | None:
         found: dict[str, Any] = json.loads(reader.types(show))
-        return found if found["final"] else None
+        return None if found["active"] else found
 
     until(ended, log, 180)
-    assert "60" in reader.types(f".venv/bin/crawlyard runs counters {run}")
-    books = json.loads(reader.types(f".venv/bin/crawlyard --json runs counters {run}"))
+    books = json.loads(reader.types(f".venv/bin/crawlyard runs counters {run} -o json"))
     assert (books["total"], books["success"], books["failed"]) == (60, 60, 0), books
 
 

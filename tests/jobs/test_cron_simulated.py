@@ -120,7 +120,10 @@ class World:
     [
         # Berlin loses an hour on the 29th of March, New York gains one on the 1st of November.
         datetime(2026, 3, 28, 12, 0, tzinfo=UTC),
-        datetime(2026, 10, 31, 12, 0, tzinfo=UTC),
+        pytest.param(
+            datetime(2026, 10, 31, 12, 0, tzinfo=UTC),
+            marks=pytest.mark.long("spring; each change alone, tests/jobs/test_cron.py"),
+        ),
     ],
     ids=["spring", "autumn"],
 )

@@ -35,6 +35,7 @@ from tests.rest.made_up import (
     operations,
     read_schema,
 )
+from yardkit.seeds import SeedClient
 
 pytestmark = [
     pytest.mark.django_db,
@@ -64,8 +65,19 @@ def _quiet() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a service that does not run here."""
+    """Nobody waits for a service that does not run here, however long the call says."""
+    ask, ask_once = SeedClient._ask, SeedClient._ask_once
+
+    def ask_impatiently(client: SeedClient, *words: Any) -> Any:
+        client._patience = 0.0
+        return ask(client, *words)
+
+    def ask_shortly(client: SeedClient, call: Any, kind: Any, timeout: float) -> Any:
+        return ask_once(client, call, kind, min(timeout, 0.02))
+
     monkeypatch.setattr(calling, "TIMEOUT_SECONDS", 0.02)
+    monkeypatch.setattr(SeedClient, "_ask", ask_impatiently)
+    monkeypatch.setattr(SeedClient, "_ask_once", ask_shortly)
 
 
 def rows_of(world: World, known: dict[str, int | str]) -> dict[str, int | str]:

@@ -94,7 +94,12 @@ def busy() -> int:
 
 @pytest.mark.parametrize(
     ("scheme", "width", "language"),
-    [("light", 1280, "en"), ("dark", 390, "zh-hans"), ("dark", 1280, "en"), ("light", 390, "en")],
+    [
+        ("light", 1280, "en"),
+        ("dark", 390, "zh-hans"),
+        pytest.param("dark", 1280, "en", marks=pytest.mark.long("dark, and narrow")),
+        pytest.param("light", 390, "en", marks=pytest.mark.long("dark, and narrow")),
+    ],
 )
 def test_pages(
     live_server: Any,
