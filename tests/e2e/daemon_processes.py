@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.plugins.migrated import fill_data_folder
+from tests.plugins.migrated import copy_sqlite, fill_data_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,8 +47,11 @@ class Daemons:
 
     def migrate(self) -> None:
         """The database as ``manage.py migrate`` leaves it; one on loan from a server is so."""
-        if "DATABASE_URL" not in self.environment:
+        url = self.environment.get("DATABASE_URL", "")
+        if not url:
             fill_data_folder(Path(self.environment["CRAWLYARD_DATA"]))
+        elif url.startswith("sqlite:///"):
+            copy_sqlite(Path(url.removeprefix("sqlite:///")))
 
     def start(self, name: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         """Start ``manage.py`` with the arguments."""

@@ -243,10 +243,12 @@ def breaks_an_agent(reader: Reader, log: Path) -> None:
         each for each in family(reader.background[1].pid) if KILLED in " ".join(each.cmdline())
     )
     agent.kill()
+    # Without times, levels, and where the data folder is.
     said = [
-        line.replace("sqlite:///.../data/broker.sqlite3", "")
+        line.partition("| ")[2].removesuffix(".../data/broker.sqlite3")
         for line in blocks(8, "text")[0].splitlines()
     ]
+    assert len(said) == 4
     until(lambda: all(line in log.read_text() for line in said), log, 60)
     assert "agent-1" in reader.types(agents)
     show = f".venv/bin/crawlyard api GET runs/{run}"

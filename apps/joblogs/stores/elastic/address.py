@@ -43,14 +43,17 @@ class Address:
 
 def read_address(url: str) -> Address:
     """Raises ``BadAddress``; its text holds no password."""
+    scheme, _slashes, rest = url.partition("://")
+    servers = re.split(r"[/?#]", rest, maxsplit=1)[0]
     try:
-        parts = urlsplit(url)
+        # Of several hosts the library takes none in brackets.
+        parts = urlsplit(f"{scheme}://servers{rest[len(servers) :]}")
         options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=False))
     except ValueError:
         raise _bad("it cannot be read as an address") from None
     if parts.scheme not in _PORTS:
         raise _bad("it is neither http:// nor https://")
-    credentials, _at, hosts = parts.netloc.rpartition("@")
+    credentials, _at, hosts = servers.rpartition("@")
     user, _colon, password = credentials.partition(":")
     path = parts.path.rstrip("/")
     address = Address(
