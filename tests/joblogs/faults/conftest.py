@@ -11,17 +11,8 @@ import pytest
 
 from tests.joblogs import elastic_server
 from tests.joblogs.faults import yard as module
-from tests.joblogs.faults.yard import MOST_OF_A_RUN, Yard
+from tests.joblogs.faults.yard import KINDS, MOST_OF_A_RUN, Yard
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
-
-KINDS = [
-    pytest.param("embedded", marks=pytest.mark.twin),
-    pytest.param("services", marks=pytest.mark.services),
-    pytest.param(
-        "elastic",
-        marks=[elastic_server.WANTED, pytest.mark.long("on PostgreSQL; outages of both")],
-    ),
-]
 
 
 @pytest.fixture(autouse=True)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from apps.joblogs.stores.base import BEGINNING, StoredLine, StreamState
+import pytest
+
+from apps.joblogs.stores.base import BEGINNING, LogStore, StoredLine, StreamState
 from apps.joblogs.stores.opening import open_log_store
 from apps.jobs.runners.log_shipping import FileLog, LogShipper
 from tests.e2e.daemon_processes import Daemons
+from tests.joblogs import elastic_server
 from yardkit import topology
 from yardkit.broker import Broker, connect
 
@@ -20,6 +24,15 @@ from yardkit.broker import Broker, connect
 FULL = os.environ.get("CRAWLYARD_FAULTS") == "full"
 LINES = 200_000 if FULL else 20_000
 RUNS = 4
+# In the order in which a batch passes them.
+POINTS = [
+    "joblogs.before_write",
+    "joblogs.after_write",
+    "joblogs.before_commit",
+    "joblogs.before_ack",
+]
+# Between writing the numbers of lines and the lines, in a store that has no transactions.
+ELASTIC = ["joblogs.elastic.reserved", "joblogs.elastic.created"]
 # Of each run; beyond it lines are counted and not sent.
 MOST_OF_A_RUN = LINES // RUNS - 100
 PATIENCE_SECONDS = 300.0 if FULL else 120.0
@@ -33,6 +46,17 @@ for number in range({count}):
     job = Job.objects.create(project=project, name=f"job {{number}}", spider="a:B")
     print("run", start_run(job=job, now=timezone.now(), actor=None).pk)
 """
+
+
+# A broker and a log store.
+KINDS = [
+    pytest.param("embedded", marks=pytest.mark.twin),
+    pytest.param("services", marks=pytest.mark.services),
+    pytest.param(
+        "elastic",
+        marks=[elastic_server.WANTED, pytest.mark.long("on PostgreSQL; outages of both")],
+    ),
+]
 
 
 class Yard:
@@ -76,6 +100,23 @@ class Yard:
             name, "run_log_ingester", "--name", name, FAILPOINTS=",".join(failpoints)
         )
 
+    def stored(self) -> int:
+        """How many lines are in the store."""
+        with closing(open_log_store(self.logs_url)) as store:
+            store.setup()
+            return self._stored(store)
+
+    def _stored(self, store: LogStore) -> int:
+        states = [store.stream_state(f"run:{number}") for number in self.runs]
+        return sum(state.lines for state in states if state is not None)
+
+    def until_stored(self, before: int) -> float:
+        """Wait until there are more than that; the seconds it took."""
+        began = time.monotonic()
+        with closing(open_log_store(self.logs_url)) as store:
+            self.until(lambda: self._stored(store) > before)
+        return time.monotonic() - began
+
     def until_killed(self, *failpoints: str) -> None:
         """An ingester that kills itself there."""
         self.start("killed", *failpoints)
@@ -109,8 +150,12 @@ class Yard:
             }
             time.sleep(0.05)
 
-    def check_books(self) -> None:
-        """Each line that was sent is there once, the others are counted, none was refused."""
+    def check_books(self) -> dict[str, int]:
+        """Each line that was sent is there once, the others are counted, none was refused.
+
+        Of how many lines it is, how many are not there, and how many once too often.
+        """
+        found = Counter[str]()
         with closing(open_log_store(self.logs_url)) as store:
             for run in self.runs:
                 state = store.stream_state(f"run:{run}")
@@ -120,13 +165,22 @@ class Yard:
                 while page := store.page(state.stream, after=place, limit=1000):
                     lines += page
                     place = page[-1].ref
+                found += compared(lines, run)
                 check(state, lines, run)
         assert self.broker.depth("dead").ready == 0
+        return {name: found[name] for name in ("of", "lost", "twice")}
 
 
 def is_complete(state: StreamState | None) -> bool:
     """Whether all is there that was sent."""
     return state is not None and state.lines >= MOST_OF_A_RUN and state.dropped >= 100
+
+
+def compared(lines: list[StoredLine], run: int) -> Counter[str]:
+    """The lines of a run beside those that it sent."""
+    sent = {f"{run} wrote {n}" for n in range(1, MOST_OF_A_RUN + 1)}
+    there = Counter(line.text for line in lines)
+    return Counter(of=len(sent), lost=len(sent - set(there)), twice=there.total() - len(there))
 
 
 def check(state: StreamState, lines: list[StoredLine], run: int) -> None:
