@@ -206,7 +206,6 @@ def main(path: Path) -> None:
     django.setup()
     from apps.projects.models import Project
     from apps.requeststore.services.yard import Yard
-    from apps.runtime.deferring import stop_deferring
     from tests.requeststore.factories import make_bizzes
 
     failpoints.configure()
@@ -224,8 +223,6 @@ def main(path: Path) -> None:
             except failpoints.FailpointError as error:
                 raised.append(str(error))
         print(json.dumps({**worker.found(), "raised": raised}), flush=True)
-    stop_deferring(20)
-    yard.close()
 
 
 if __name__ == "__main__":
