@@ -23,6 +23,12 @@ def cases() -> Iterator[Any]:
             yield pytest.param(name, point, marks=marks)
 
 
+@pytest.fixture
+def lines() -> int:
+    """It takes twelve seconds with few and with many."""
+    return 20_000
+
+
 @pytest.mark.covers("S1.18")
 @pytest.mark.parametrize(("yard", "point"), list(cases()), indirect=["yard"])
 def test_one_of_two_is_frozen_and_wakes(yard: Yard, point: str, measured: Measured) -> None:

@@ -33,8 +33,8 @@ POINTS = [
 ]
 # Between writing the numbers of lines and the lines, in a store that has no transactions.
 ELASTIC = ["joblogs.elastic.reserved", "joblogs.elastic.created"]
-# Of each run; beyond it lines are counted and not sent.
-MOST_OF_A_RUN = LINES // RUNS - 100
+# The last of each run are counted and not sent.
+DROPPED = 100
 PATIENCE_SECONDS = 300.0 if FULL else 120.0
 _MAKE_RUNS = """
 from apps.projects.models import Project
@@ -60,9 +60,10 @@ KINDS = [
 
 
 class Yard:
-    """A broker with the lines of some runs in it."""
+    """A broker with the lines of some runs in it: of each ``sent``, and others that are dropped."""
 
-    def __init__(self, folder: Path, **environment: str) -> None:
+    def __init__(self, folder: Path, lines: int = LINES, **environment: str) -> None:
+        self.sent = sent_of_a_run(lines)
         self.daemons = Daemons(folder, **environment)
         self.daemons.migrate()
         self.broker: Broker = connect(self.daemons.environment["BROKER_URL"], name="test")
@@ -88,8 +89,8 @@ class Yard:
         shipper = LogShipper(self.broker)
         for run in self.runs:
             path = self.folder / f"{run}.txt"
-            count = LINES // RUNS
-            path.write_text("".join(f"{run} wrote {n}\n" for n in range(1, count + 1)))
+            numbers = range(1, self.sent + DROPPED + 1)
+            path.write_text("".join(f"{run} wrote {n}\n" for n in numbers))
             shipper.follow(run=run, boot="b1", source=FileLog(path))
             shipper.finish(run=run)
         self.until(lambda: shipper.step() is not None and shipper.idle)
@@ -127,13 +128,18 @@ class Yard:
         """All lines are there; then the ingesters end, and nothing goes back to the queue."""
         with closing(open_log_store(self.logs_url)) as store:
             store.setup()
-            self.until(lambda: all(is_complete(store.stream_state(f"run:{n}")) for n in self.runs))
+            self.until(
+                lambda: all(self._is_complete(store.stream_state(f"run:{n}")) for n in self.runs)
+            )
         for name in [name for name in self.daemons.processes if name != "killed"]:
             # Before that a signal would just end it.
             self.daemons.until_logged(name, "is running")
             assert self.daemons.stop(name, signal.SIGTERM)[0] == 0, self.daemons.log(name)
         depth = self.broker.depth(topology.LOGS.name)
         assert (depth.ready, max(depth.unacked, 0)) == (0, 0)
+
+    def _is_complete(self, state: StreamState | None) -> bool:
+        return state is not None and state.lines >= self.sent and state.dropped >= DROPPED
 
     def waiting(self) -> int:
         """Messages in the queue."""
@@ -165,27 +171,28 @@ class Yard:
                 while page := store.page(state.stream, after=place, limit=1000):
                     lines += page
                     place = page[-1].ref
-                found += compared(lines, run)
-                check(state, lines, run)
+                found += compared(lines, run, self.sent)
+                check(state, lines, run, self.sent)
         assert self.broker.depth("dead").ready == 0
         return {name: found[name] for name in ("of", "lost", "twice")}
 
 
-def is_complete(state: StreamState | None) -> bool:
-    """Whether all is there that was sent."""
-    return state is not None and state.lines >= MOST_OF_A_RUN and state.dropped >= 100
+def sent_of_a_run(lines: int) -> int:
+    """Of so many lines of all runs."""
+    return lines // RUNS - DROPPED
 
 
-def compared(lines: list[StoredLine], run: int) -> Counter[str]:
+def compared(lines: list[StoredLine], run: int, sent: int) -> Counter[str]:
     """The lines of a run beside those that it sent."""
-    sent = {f"{run} wrote {n}" for n in range(1, MOST_OF_A_RUN + 1)}
+    expected = {f"{run} wrote {n}" for n in range(1, sent + 1)}
     there = Counter(line.text for line in lines)
-    return Counter(of=len(sent), lost=len(sent - set(there)), twice=there.total() - len(there))
+    lost = len(expected - set(there))
+    return Counter(of=len(expected), lost=lost, twice=there.total() - len(there))
 
 
-def check(state: StreamState, lines: list[StoredLine], run: int) -> None:
+def check(state: StreamState, lines: list[StoredLine], run: int, sent: int) -> None:
     """distinct = emitted - counted drops."""
-    assert [str(line.ref) for line in lines] == [f"1.{n}" for n in range(1, MOST_OF_A_RUN + 1)]
+    assert [str(line.ref) for line in lines] == [f"1.{n}" for n in range(1, sent + 1)]
     assert [line.text for line in lines] == [f"{run} wrote {line.ref.seq}" for line in lines]
-    assert state.lines == len(lines) == LINES // RUNS - state.dropped
-    assert (state.dropped, state.missing, state.forgotten) == (100, {}, 0)
+    assert state.lines == len(lines) == sent + DROPPED - state.dropped
+    assert (state.dropped, state.missing, state.forgotten) == (DROPPED, {}, 0)
