@@ -197,7 +197,7 @@ def check_books(console: Console, number_of: int, measured: Measured) -> None:
     rows = console.said(TOLD)
     measured(**compared(rows, number_of, list(range(number_of))))
     failed = [row for row in rows if row[0] == "run failed"]
-    assert sorted(row[1] for row in failed) == [f"job:{n + 1}" for n in range(number_of)]
+    assert sorted(row[1] for row in failed) == sorted(f"job:{n + 1}" for n in range(number_of))
     for _rule, _key, state, count, notices, steps in failed:
         assert (state, count, notices, steps) == ("open", 1, ["opened"], ["opened"])
     held = {row[1]: row[2:] for row in rows if row[0] == "dead letters held"}
