@@ -89,7 +89,7 @@ def test_an_exception_at_one_answer_keeps_no_other_from_coming(
     yard: Plant, site: Site, measured: Measured
 ) -> None:
     if "f1" in yard.daemons.processes:
-        yard.stop()
+        yard.kill()
     yard.save(tried=CENTER)
     yard.start("tried", FAILPOINTS="fetcher.downloaded=raise@3")
     ids = set(yard.submit("tried", *urls(site.url, range(20))))

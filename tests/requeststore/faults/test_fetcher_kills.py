@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -49,7 +50,7 @@ BIZZES: dict[str, dict[str, Any]] = {
 # Another may have what is taken before one that stands still for 3 s wakes.
 SHORT: dict[str, Any] = {"take_seconds": 2, "max_tries": 50, "retry_seconds": 1}
 SHORT["fetch"] = {"timeout_seconds": 1}
-FEW = 300
+FEW = 100
 # Beyond every deadline, and beyond what a queue is given to come back with an entry.
 LATER_SECONDS = 700
 
@@ -149,13 +150,17 @@ def test_a_fetcher_frozen_in_any_window_beside_another_does_nothing_twice(
     made, producer = plant[0], Producer(plant[0], site)
     made.save(**{biz: {**fields, **SHORT} for biz, fields in BIZZES.items()})
     made.start("other")
-    for name, hit in POINTS.items():
-        made.start("frozen", FAILPOINTS=f"{name}=stop:3@{min(hit, 10)}")
+    for name in POINTS:
+        process = made.start("frozen", FAILPOINTS=f"{name}=stop:3@1")
         made.daemons.until_logged("frozen", "serving p")
-        producer.submit_half(made.clerk, FEW)
-        made.daemons.until_frozen("frozen")
+
+        def gets_some(process: subprocess.Popen[bytes] = process) -> bool:
+            producer.submit_half(made.clerk, FEW)
+            return is_frozen(process)
+
+        made.until(gets_some, f"it stands still: {name}")
         made.until(lambda: all_processed(made, producer), "both process all of them", 120)
-        made.until(lambda: not is_frozen(made.daemons.processes["frozen"]), "it wakes")
+        made.until(lambda process=process: not is_frozen(process), "it wakes")  # type: ignore[misc]  # bound now
         made.stop("frozen")
     made.stop("other")
     check(made, producer, measured)
@@ -169,8 +174,11 @@ def test_an_exception_in_every_window_ends_no_fetcher(
     """All in one process, which lives on and keeps nothing in hand."""
     made, producer = plant[0], Producer(plant[0], site)
     made.save(**{biz: {**fields, **SHORT} for biz, fields in BIZZES.items()})
-    producer.submit_half(made.clerk, 2 * FEW)
-    made.start("tried", FAILPOINTS=",".join(f"{name}=raise@{hit}" for name, hit in POINTS.items()))
+    producer.submit_half(made.clerk, 6 * FEW)
+    # Far apart: of failures in a row only the first is told.
+    hits = {"fetcher.finished": 6, "fetcher.settled": 10, "fetcher.taken": 6}
+    raised = (f"{name}=raise@{hits.get(name, hit)}" for name, hit in POINTS.items())
+    made.start("tried", FAILPOINTS=",".join(raised))
     made.until(lambda: all_processed(made, producer), "it processes all of them", 120)
     for name in POINTS:
         assert f"FailpointError: {name}" in made.daemons.log("tried"), name
