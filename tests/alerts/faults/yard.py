@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from tests.plugins.measured import Measured
+from tests.plugins.migrated import fill_data_folder
 from tests.runtime.processes import Place
 
 AS_DAEMON = {"DJANGO_SETTINGS_MODULE": "crawlyard.settings.daemon"}
@@ -113,15 +114,14 @@ BOTH = [
 
 def place_on(database: str, folder: Path, request: pytest.FixtureRequest) -> Place:
     """An empty database of this kind, and a broker of its own."""
-    url = f"sqlite:///{folder / 'alone.sqlite3'}"
     if database == "postgresql":
         url = request.getfixturevalue("postgres_database")
-    found = Alone(
+    else:
+        fill_data_folder(folder / "data")
+        url = f"sqlite:///{folder / 'data' / 'crawlyard.sqlite3'}"
+    return Alone(
         database_url=url, broker_url=f"sqlite:///{folder / 'broker.sqlite3'}", folder=folder
     )
-    if database == "sqlite":
-        found.migrate()
-    return found
 
 
 class Console:
