@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from apps.jobs.states import RunState
 from tests.agents.factories import make_allocation
 from tests.agents.yard import REPLY, Yard
 from tests.jobs.factories import make_run
+from tests.plugins.measured import Measured
 from yardkit import failpoints, topology
 from yardkit.broker import Outgoing
 from yardkit.protocol import (
@@ -64,14 +66,24 @@ def registration(number: int) -> Outgoing:
 
 @pytest.mark.fault
 @pytest.mark.covers("S1.46")
-def test_what_comes_while_the_database_is_away_is_done_when_it_is_back(yard: Yard) -> None:
+def test_what_comes_while_the_database_is_away_is_done_when_it_is_back(
+    yard: Yard, measured: Measured
+) -> None:
+    # More than the center may hold unacknowledged at once.
+    sent = {f"a{number}" for number in range(120)}
     with database_away():
-        # More than the center may hold unacknowledged at once.
         yard.broker.publish([registration(number) for number in range(120)]).result(10)
         for _ in range(40):
             yard.center.step()
+    began = time.monotonic()
+    yard.until(Agent.objects.exists)
+    back = time.monotonic() - began
     yard.until(lambda: Agent.objects.count() == 120)
     yard.until(lambda: yard.broker.depth(topology.CENTER_REGISTER.name).unacked <= 0)
+    known = list(Agent.objects.values_list("agent_id", flat=True))
+    lost = sent - set(known)
+    measured(of=len(sent), lost=len(lost), twice=len(known) - len(set(known)), back_s=back)
+    assert not lost
 
 
 @pytest.mark.fault

@@ -8,10 +8,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from tests.plugins.migrated import copy_sqlite, fill_data_folder
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def is_frozen(process: subprocess.Popen[Any]) -> bool:
+    """Whether SIGSTOP holds it."""
+    return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
 
 
 class Daemons:
@@ -87,6 +95,14 @@ class Daemons:
             assert self.processes[name].poll() is None, self.log(name)
             assert time.monotonic() < deadline, self.log(name)
             time.sleep(0.05)
+
+    def until_frozen(self, name: str, seconds: float = 120.0) -> None:
+        """Wait until a failpoint has stopped it."""
+        deadline = time.monotonic() + seconds
+        while not is_frozen(self.processes[name]):
+            assert self.processes[name].poll() is None, self.log(name)
+            assert time.monotonic() < deadline, self.log(name)
+            time.sleep(0.02)
 
     def stop(self, name: str, number: signal.Signals) -> tuple[int, float]:
         """Signal one; its exit status and the seconds it took."""

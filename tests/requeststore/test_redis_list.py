@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from apps.requeststore.queues.base import QueueStats
 from apps.requeststore.queues.opening import open_queue, redis_key
 from apps.requeststore.queues.redis_list import RedisListQueue
 from apps.requeststore.queues.redis_server import RedisServer, shared_server
+from tests.plugins.measured import Measured
 from tests.requeststore.queue_fixtures import PATIENCE_SECONDS, entries, of, take, wait_until
 from tests.requeststore.redis_own import LossyLine, OwnRedis
 
@@ -256,7 +258,9 @@ def test_no_consumer_has_more_than_can_be_put_back_at_once(
 
 
 @pytest.mark.fault
-def test_a_server_that_hangs_is_killed_and_comes_back_empty(tmp_path: Path) -> None:
+def test_a_server_that_hangs_is_killed_and_comes_back_empty(
+    tmp_path: Path, measured: Measured
+) -> None:
     if shutil.which("redis-server") is None:
         pytest.fail("redis-server is not installed")
     own = OwnRedis(tmp_path)
@@ -276,7 +280,9 @@ def test_a_server_that_hangs_is_killed_and_comes_back_empty(tmp_path: Path) -> N
             queue.take(1, timeout=0.0)
         queue.settle(taken)
         own.go_on()
+        began = time.monotonic()
         wait_until(works, "it goes on")
+        measured(back_s=time.monotonic() - began)
         wait_until(lambda: queue.stats().taken == 0, "it is told what was settled meanwhile")
         assert of(take(queue, 1)) == entries(1)
         own.kill()
@@ -289,8 +295,10 @@ def test_a_server_that_hangs_is_killed_and_comes_back_empty(tmp_path: Path) -> N
         ):
             with pytest.raises(StoreUnavailable, match="Redis at redis"):
                 call()
+        began = time.monotonic()
         own.start()
         wait_until(works, "it is up again")
+        measured(back_s=time.monotonic() - began)
         taken = take(queue, 1)
         queue._client.flushall()
         queue.requeue(taken)

@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import pytest
 
+from tests.plugins.measured import Measured
 from tests.yardkit.broker_fixtures import (
     PATIENCE_SECONDS,
     Brokers,
@@ -212,7 +213,7 @@ def test_publishing_and_consuming_go_on_after_a_cut(
 @pytest.mark.services
 @pytest.mark.fault
 def test_nothing_confirmed_is_lost_under_repeated_cuts(
-    through: Broker, brokers: Brokers, queue: str, proxy: Proxy
+    through: Broker, brokers: Brokers, queue: str, proxy: Proxy, measured: Measured
 ) -> None:
     confirmed: list[bytes] = []
     unknown: list[bytes] = []
@@ -234,18 +235,26 @@ def test_nothing_confirmed_is_lost_under_repeated_cuts(
         goal = len(confirmed) + 200
         wait_until(lambda goal=goal: len(confirmed) >= goal, "publishing goes on")
         proxy.cut()
+        # Ten may have been confirmed before it and are noted only now.
+        began, goal = time.monotonic(), len(confirmed) + 11
+        wait_until(lambda goal=goal: len(confirmed) >= goal, "publishing goes on")
+        measured(back_s=time.monotonic() - began)
     done.set()
     thread.join(PATIENCE_SECONDS)
     other = brokers.connect()
     number = ready(other, queue)
     got = bodies(take(other.subscribe(queue, prefetch=5000), number))
+    lost = set(confirmed) - set(got)
+    measured(of=len(confirmed), lost=len(lost), twice=len(got) - len(set(got)))
     assert set(confirmed) <= set(got) <= {*confirmed, *unknown}
     assert len(got) == len(set(got))
 
 
 @pytest.mark.services
 @pytest.mark.fault
-def test_publishes_wait_for_the_connection(through: Broker, queue: str, proxy: Proxy) -> None:
+def test_publishes_wait_for_the_connection(
+    through: Broker, queue: str, proxy: Proxy, measured: Measured
+) -> None:
     put(through, queue, b"first")
     proxy.shut()
     # Both connections: what is sent on one that only seems to stand would fail.
@@ -253,9 +262,14 @@ def test_publishes_wait_for_the_connection(through: Broker, queue: str, proxy: P
     confirms = [through.publish([Outgoing(b"x", queue)] * 10) for _ in range(20)]
     assert not any(confirm.done() for confirm in confirms)
     proxy.open()
+    began = time.monotonic()
+    confirms[0].result(PATIENCE_SECONDS)
+    back = time.monotonic() - began
     for confirm in confirms:
         confirm.result(PATIENCE_SECONDS)
-    assert ready(through, queue) == 201
+    more = ready(through, queue) - 201
+    measured(of=201, lost=max(0, -more), twice=max(0, more), back_s=back)
+    assert more == 0
 
 
 @pytest.mark.services
@@ -320,7 +334,9 @@ def test_requests_work_after_a_cut(
 
 @pytest.mark.services
 @pytest.mark.fault
-def test_closing_while_the_broker_is_away_or_silent(brokers: Brokers, proxy: Proxy) -> None:
+def test_closing_while_the_broker_is_away_or_silent(
+    brokers: Brokers, proxy: Proxy, measured: Measured
+) -> None:
     name = brokers.name()
     away, silent = (
         brokers.connect(with_address(brokers.url, "127.0.0.1", proxy.port)) for _ in range(2)
@@ -333,13 +349,17 @@ def test_closing_while_the_broker_is_away_or_silent(brokers: Brokers, proxy: Pro
     waiting = silent.publish([Outgoing(b"", name)])
     began = time.monotonic()
     silent.close(timeout=0.3)
+    of_silent = time.monotonic() - began
     assert waiting.exception(0) is not None
     proxy.freeze(frozen=False)
     proxy.shut()
     wait_until(lambda: not away.connected, "the loss is noticed")
     waiting = away.publish([Outgoing(b"", name)])
+    closing = time.monotonic()
     away.close(timeout=0.3)
+    of_away = time.monotonic() - closing
     assert waiting.exception(0) is not None
+    measured(note=f"closed in {of_away:.1f} s from one away, in {of_silent:.1f} s from one silent")
     assert time.monotonic() - began < 20
 
 

@@ -174,7 +174,11 @@ class CenterWay:
                 await transport.close()
                 continue
             for answer in answers:
-                self._take(answer)
+                try:
+                    self._take(answer)
+                except Exception:
+                    # The others are taken all the same; what this one was about is asked again.
+                    logger.exception("fetcher:%d: a defect, met by an answer", self._slot)
 
     async def _reopen(self) -> None:
         try:
@@ -209,22 +213,21 @@ class CenterWay:
             self._skipped(answer, now)
 
     def _arrived(self, result: DownloadResult) -> None:
-        flight = self._flights.pop(result.id, None)
+        flight = self._flights.get(result.id)
         if flight is None:
             return
-        self._done(
-            flight.work,
-            result_of(
-                url=result.url,
-                status=result.status,
-                headers=result.headers,
-                body=result.body,
-                failure=result.failure,
-                error=result.error,
-                elapsed_ms=result.elapsed_ms,
-                truncated=result.truncated,
-            ),
+        found = result_of(
+            url=result.url,
+            status=result.status,
+            headers=result.headers,
+            body=result.body,
+            failure=result.failure,
+            error=result.error,
+            elapsed_ms=result.elapsed_ms,
+            truncated=result.truncated,
         )
+        del self._flights[result.id]
+        self._done(flight.work, found)
 
     def _wait_for(self, items: Sequence[tuple[int, int]], until: float) -> None:
         for number, attempt in items:
@@ -254,17 +257,23 @@ class CenterWay:
             await asyncio.sleep(WATCH_SECONDS)
             now = loop.time()
             for number, flight in list(self._flights.items()):
-                if now >= flight.work.expires:
-                    text = self.problem or "no agent had answered by the deadline"
-                    self._end(number, Trouble(text, untried=bool(self.problem)))
-                elif now >= flight.answer_by and self._transport is not None:
-                    if flight.attempt >= MOST_SENT:
-                        self._end(number, Trouble("no agent has answered"))
-                    else:
-                        self._send_again(number)
+                try:
+                    self._look_at(number, flight, now)
+                except Exception:
+                    logger.exception("fetcher:%d: a defect, met by a request", self._slot)
             since = self._nobody_since
             if since is not None and now - since > NOBODY_SECONDS and self._flights:
                 await self._change_agents()
+
+    def _look_at(self, number: int, flight: _Flight, now: float) -> None:
+        if now >= flight.work.expires:
+            text = self.problem or "no agent had answered by the deadline"
+            self._end(number, Trouble(text, untried=bool(self.problem)))
+        elif now >= flight.answer_by and self._transport is not None:
+            if flight.attempt >= MOST_SENT:
+                self._end(number, Trouble("no agent has answered"))
+            else:
+                self._send_again(number)
 
     async def _change_agents(self) -> None:
         self._nobody_since = None

@@ -91,8 +91,11 @@ class Downloads:
     def _done(self, work: Work, result: Result) -> None:
         if work in self._under_way:
             self._under_way.discard(work)
-            self._ended(work, result)
-            self._advance()
+            try:
+                self._ended(work, result)
+            finally:
+                # What goes wrong with one must not keep the others waiting for ever.
+                self._advance()
 
     def withdraw(self) -> list[Work]:
         """Those that have not begun; they are the caller's again."""

@@ -283,11 +283,11 @@ class Lane:
     # --- ending ---------------------------------------------------------------------------------
 
     def _note_end(self, work: Work, result: Result) -> None:
-        failpoints.hit("fetcher.downloaded")
         if not self._ended:
             self._first_ended_at = time.monotonic()
         self._ended.append((work, result))
         self._news.set()
+        failpoints.hit("fetcher.downloaded")
 
     async def _end(self) -> None:
         """End one batch."""

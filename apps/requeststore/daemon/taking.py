@@ -48,8 +48,8 @@ class Taker:
         taken = self.queue.take(number, timeout=0)
         if not taken:
             return []
-        failpoints.hit("fetcher.popped")
         try:
+            failpoints.hit("fetcher.popped")
             takes = self.yard.take(self.bound, taken, owner=self.owner, now=now)
             failpoints.hit("fetcher.taken")
             works, settled, away = self._sort(taken, takes, now, expires)

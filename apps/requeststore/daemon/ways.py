@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final, Protocol
@@ -16,6 +17,8 @@ from apps.requeststore.engine.errors import BadSetting
 from yardkit.cutting import TextFilter
 from yardkit.fetching import Fetcher
 from yardkit.protocol import DownloaderSettings, DownloaderType
+
+logger = logging.getLogger(__name__)
 
 Done = Callable[[Work, Result], None]
 
@@ -97,19 +100,25 @@ class DirectWay:
         await self._fetcher.close()
 
     async def _download(self, work: Work) -> None:
+        try:
+            result = await self._result(work)
+        except Exception as error:
+            # Unanswered, it would have its place here until the process ends.
+            logger.exception("a defect, met by request %d", work.request.id)
+            result = Trouble(f"{type(error).__name__}: {error}")
+        self._done(work, result)
+
+    async def _result(self, work: Work) -> Result:
         host = host_of(work.entity.url)
         if self._hosts.passes(host, self._networks):
-            self._done(work, await self._answer(work))
-            return
+            return await self._answer(work)
         reason = await self._hosts.enter(host, until=work.expires - self._fetch.timeout_seconds)
         if reason:
-            self._done(work, Trouble(reason, untried=True))
-            return
+            return Trouble(reason, untried=True)
         try:
-            result = await self._answer(work, host)
+            return await self._answer(work, host)
         finally:
             self._hosts.leave(host)
-        self._done(work, result)
 
     async def _answer(self, work: Work, host: str = "") -> Result:
         left = work.expires - asyncio.get_running_loop().time()

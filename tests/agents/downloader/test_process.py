@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 
 from tests.agents.downloader.other_side import OtherSide, take, until
 from tests.agents.downloader.test_agent import Gate
+from tests.plugins.measured import Measured
 from tests.yardkit.web_server import WebServer, page, serve
 from yardkit.broker import Broker, connect
 from yardkit.protocol import DownloaderReady, DownloadResults, ExitAgent, Register
@@ -218,6 +221,38 @@ def test_it_needs_no_django() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+class Asked:
+    """Ten pages that a run asks for, and what comes back."""
+
+    count = 10
+
+    def __init__(self, other: OtherSide, site: WebServer) -> None:
+        self._other = other
+        self._answers = Counter[int]()
+        other.download([site.url("/")] * self.count)
+
+    def collect(self) -> int:
+        """How many answers have come by now."""
+        for message in self._other.arrived(DownloadResults):
+            self._answers.update(result.id for result in message.items)
+        return self._answers.total()
+
+    def is_complete(self) -> bool:
+        self.collect()
+        return not self.missing
+
+    @property
+    def missing(self) -> int:
+        return len(set(range(self.count)) - self._answers.keys())
+
+    @property
+    def twice(self) -> int:
+        return self._answers.total() - len(self._answers)
+
+
+FROZEN = pytest.mark.long("killed there")
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize(
     "failpoint",
@@ -230,41 +265,49 @@ def test_it_needs_no_django() -> None:
         "agent.before_fetch=raise@3",
         "agent.before_results=raise@1",
         "agent.before_ack=raise@2",
+        pytest.param("agent.allocated=stop:3@1", marks=FROZEN),
+        pytest.param("agent.before_fetch=stop:3@3", marks=FROZEN),
+        pytest.param("agent.before_results=stop:3@1", marks=FROZEN),
+        pytest.param("agent.before_ack=stop:3@2", marks=FROZEN),
     ],
 )
 async def test_no_request_is_lost_at_any_failpoint(
-    launch: Launch, broker: Broker, site: WebServer, failpoint: str
+    launch: Launch, broker: Broker, site: WebServer, failpoint: str, measured: Measured
 ) -> None:
     """Every request is answered, counted as dropped, or comes again to the next agent."""
     other = OtherSide(broker)
     process = launch("--id", "agent-1", FAILPOINTS=failpoint)
     await other.allocate()
-    other.download([site.url("/")] * 10)
-    answered: set[int] = set()
-
-    def collect() -> bool:
-        for message in other.arrived(DownloadResults):
-            answered.update(result.id for result in message.items)
-        return len(answered) == 10
-
+    first = Asked(other, site)
     if "kill" in failpoint:
         await until(lambda: process.poll() is not None)
         assert process.returncode == -signal.SIGKILL
+        before, began = first.collect(), time.monotonic()
         launch("--id", "agent-1")
         await other.allocate()
-        await until(collect)
-    else:
-        dropped = failpoint.startswith("agent.before_results")
-        await until(lambda: collect() or dropped)
+        await until(lambda: first.collect() > before)
+        back = time.monotonic() - began
+        await until(first.is_complete)
         await other.emptied()
-        # The agent goes on: what comes next is answered.
-        collect()
-        answered.clear()
-        other.download([site.url("/")] * 10)
-        await until(collect)
-        process.terminate()
-        _, said = await asyncio.to_thread(ended, process)
-        assert ("answers dropped" in said) == dropped
+        first.collect()
+        measured(of=first.count, lost=first.missing, twice=first.twice, back_s=back)
+        return
+    dropped = failpoint == "agent.before_results=raise@1"
+    await until(lambda: first.is_complete() or dropped)
+    await other.emptied()
+    first.collect()
+    # The agent goes on: what comes next is answered.
+    second = Asked(other, site)
+    await until(second.is_complete)
+    await other.emptied()
+    second.collect()
+    process.terminate()
+    _, said = await asyncio.to_thread(ended, process)
+    told = re.search(r"leaves: .*?(\d+) answers dropped", said)
+    assert (told is not None) == dropped
+    lost = first.missing + second.missing - (int(told[1]) if told else 0)
+    measured(of=first.count + second.count, lost=lost, twice=first.twice + second.twice)
+    assert lost == 0
 
 
 @pytest.mark.covers("S1.23")
@@ -296,7 +339,13 @@ async def test_told_to_exit_it_finishes_what_it_holds(
 )
 @pytest.mark.parametrize("hit", [1, 2])
 async def test_killed_while_it_writes_an_allocation(
-    launch: Launch, broker: Broker, site: WebServer, tmp_path: Path, point: str, hit: int
+    launch: Launch,
+    broker: Broker,
+    site: WebServer,
+    tmp_path: Path,
+    point: str,
+    hit: int,
+    measured: Measured,
 ) -> None:
     """Every start afterwards works, with the file or without it, and no half file stays."""
     other, second = OtherSide(broker), OtherSide(broker, run=8)
@@ -311,10 +360,18 @@ async def test_killed_while_it_writes_an_allocation(
     renamed = {"run-7.alloc"} if point == "agent.allocation_renamed" else set()
     assert kept == renamed | ({"run-8.alloc"} if hit == 2 else set())
     # The command was not acknowledged, so it comes again; the other run needs no new one.
+    began = time.monotonic()
     launch("--id", "agent-1")
     assert (await other.receive(DownloaderReady)).ok
-    for side in (other, second) if hit == 2 else (other,):
+    back = time.monotonic() - began
+    sides = (other, second) if hit == 2 else (other,)
+    served = set()
+    for side in sides:
         side.download([site.url("/")])
-        assert (await side.results(1))[0].body == b"hello"
+        if (await side.results(1))[0].body == b"hello":
+            served.add(side.run)
+    lost = {side.run for side in sides} - served
+    measured(of=len(sides), lost=len(lost), back_s=back)
+    assert not lost
     names = sorted(path.name for path in folder.iterdir())
     assert names == (["run-7.alloc", "run-8.alloc"] if hit == 2 else ["run-7.alloc"])

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.agents.downloader.store import AllocationStore, BadAllocation, from_bytes, to_bytes
+from tests.plugins.measured import Measured
 from yardkit import failpoints
 from yardkit.protocol import AllocateDownloader, DownloaderSettings, ReleaseDownloader, encode
 
@@ -101,14 +102,20 @@ def newer() -> bytes:
          "huge"],
 )  # fmt: skip
 def test_a_damaged_file_is_set_aside_and_told(
-    folder: Path, content: bytes, reason: str, caplog: pytest.LogCaptureFixture
+    folder: Path,
+    content: bytes,
+    reason: str,
+    caplog: pytest.LogCaptureFixture,
+    measured: Measured,
 ) -> None:
     folder.mkdir(parents=True)
     damaged, bad = folder / "run-7.alloc", folder / "run-7.alloc.bad"
     AllocationStore(folder).save(allocation(9))
     damaged.write_bytes(content)
     store = AllocationStore(folder)
-    assert [one.run for one in store.load()] == [9]
+    served = [one.run for one in store.load()]
+    measured(of=1, lost=len({9} - set(served)), twice=len(served) - len(set(served)))
+    assert served == [9]
     assert bad.read_bytes() == content
     assert store.bad_files() == {"run-7.alloc.bad": reason}
     assert f"allocation file {bad}: {reason}" in caplog.text
@@ -135,15 +142,19 @@ def test_a_damaged_file_is_set_aside_and_told(
 
 
 @pytest.mark.fault
-def test_what_is_no_file_is_set_aside_too(folder: Path) -> None:
+def test_what_is_no_file_is_set_aside_too(folder: Path, measured: Measured) -> None:
     folder.mkdir(parents=True)
+    AllocationStore(folder).save(allocation(9))
     (folder / "run-1.alloc").mkdir()
     (folder / "run-2.alloc").symlink_to("/etc/passwd")
     os.mkfifo(folder / "run-3.alloc")
     store = AllocationStore(folder)
-    assert store.load() == []
+    served = [one.run for one in store.load()]
+    measured(of=1, lost=len({9} - set(served)), twice=len(served) - len(set(served)))
+    assert served == [9]
     assert set(store.bad_files().values()) == {"it is no file"}
-    assert names(folder) == ["run-1.alloc.bad", "run-2.alloc.bad", "run-3.alloc.bad"]
+    bad = ["run-1.alloc.bad", "run-2.alloc.bad", "run-3.alloc.bad"]
+    assert names(folder) == [*bad, "run-9.alloc"]
 
 
 @pytest.mark.fault

@@ -30,6 +30,7 @@ from apps.agents.hosts.shares import DatabaseShares, forget_ledgers
 from tests.again import run_again
 from tests.agents.politeness.shares_contract import CONTRACT, IN_TURN
 from tests.agents.politeness.world import HOST, World
+from tests.plugins.measured import Measured
 from yardkit.clock import ManualClock
 
 contract = pytest.mark.parametrize("holds", CONTRACT, ids=lambda rule: rule.__name__)
@@ -141,10 +142,15 @@ def test_rubbish_in_the_store_is_an_empty_ledger(transactional_db: None) -> None
 
 
 @pytest.mark.services
-def test_rubbish_in_redis_is_an_empty_ledger(in_redis: RedisShares, redis_url: str) -> None:
+@pytest.mark.fault
+def test_rubbish_in_redis_is_an_empty_ledger(
+    in_redis: RedisShares, redis_url: str, measured: Measured
+) -> None:
     with contextlib.closing(redis.Redis.from_url(redis_url)) as client:
         client.set(f"test:host:{HOST}", b"\xff{")
-    assert in_redis.exchange("c1", [Ask(host=HOST, wanted=1)])[HOST].concurrency == 1
+    answers = in_redis.exchange("c1", [Ask(host=HOST, wanted=1)])
+    measured(of=1, lost=len({HOST} - answers.keys()))
+    assert answers[HOST].concurrency == 1
 
 
 @pytest.mark.services

@@ -11,17 +11,20 @@ from typing import Any
 
 import pytest
 
-from tests.alerts.faults.test_kills import (
+from tests.alerts.faults.yard import (
     AS_DAEMON,
     BOTH,
     NEXT_LOOK,
     RULES,
+    TOLD,
     TROUBLE,
+    compared,
     done,
     place_on,
     seconds_unwatched,
 )
 from tests.alerts.servers import json_reply, serving
+from tests.plugins.measured import Measured
 from tests.runtime.processes import Place, wait_for
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
@@ -32,14 +35,6 @@ LEADS = """
 import json
 from apps.runtime.models import Daemon
 print(json.dumps([d.name for d in Daemon.objects.filter(kind="monitor") if d.detail.get("leads")]))
-"""
-TOLD = """
-import json
-from apps.alerts.models import Incident
-print(json.dumps([
-    [row.rule, row.key, row.state, row.count,
-     sorted(row.notices.values_list("kind", flat=True))]
-    for row in Incident.objects.order_by("rule", "key")]))
 """
 CALLED = """
 from django.utils import timezone
@@ -95,12 +90,14 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     ],
 )
 @pytest.mark.covers("S4.27")
-def test_a_frozen_leader_and_another_tell_everything_once(place: Place, failpoint: str) -> None:
+def test_a_frozen_leader_and_another_tell_everything_once(
+    place: Place, failpoint: str, measured: Measured
+) -> None:
     done(place.python(RULES))
     done(place.python(NEXT_LOOK.replace('filter(purpose="monitor")', "all()"), **AS_DAEMON))
     done(place.python("from apps.runtime.models import WorkerLease as W; W.objects.all().delete()"))
     first = place.start("run_monitor", "--name", "first", FAILPOINTS=failpoint, **AS_DAEMON)
-    second = None
+    second, unwatched = None, None
     try:
         wait_for(lambda: said(place, LEADS) == ["first"], "the first leads")
         second = place.start("run_monitor", "--name", "second", **AS_DAEMON)
@@ -112,7 +109,7 @@ def test_a_frozen_leader_and_another_tell_everything_once(place: Place, failpoin
             done(place.python(TROUBLE.format(number=1)))
             time.sleep(FROZEN_SECONDS)
             wait_for(lambda: len(said(place, TOLD)) == 4, "the second evaluates")
-            print(f"{seconds_unwatched(place, stopped_at):.1f} s unwatched")
+            unwatched = seconds_unwatched(place, stopped_at)
             os.kill(first.pid, signal.SIGCONT)
         else:
             time.sleep(FROZEN_SECONDS + 5)
@@ -130,9 +127,11 @@ def test_a_frozen_leader_and_another_tell_everything_once(place: Place, failpoin
                 process.kill()
                 process.communicate()
     rows = said(place, TOLD)
+    queues = [0, 2] if failpoint else [0, 1, 2]
+    measured(**compared(rows, len(queues), queues), back_s=unwatched)
     failed = [row for row in rows if row[0] == "run failed"]
-    assert [row[2:] for row in failed] == [["open", 1, ["opened"]]] * len(failed)
-    assert len(failed) == (2 if failpoint else 3)
+    assert [row[2:5] for row in failed] == [["open", 1, ["opened"]]] * len(failed)
+    assert len(failed) == len(queues)
     held = [row for row in rows if row[0] == "dead letters held"]
     assert len({row[1] for row in held}) == len(held) == len(failed)
     assert all(row[4].count("opened") == 1 for row in held), held

@@ -11,27 +11,24 @@ import pytest
 
 from tests.joblogs import elastic_server
 from tests.joblogs.faults import yard as module
-from tests.joblogs.faults.yard import MOST_OF_A_RUN, Yard
+from tests.joblogs.faults.yard import KINDS, LINES, Yard, sent_of_a_run
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 
-KINDS = [
-    pytest.param("embedded", marks=pytest.mark.twin),
-    pytest.param("services", marks=pytest.mark.services),
-    pytest.param(
-        "elastic",
-        marks=[elastic_server.WANTED, pytest.mark.long("on PostgreSQL; outages of both")],
-    ),
-]
+
+@pytest.fixture
+def lines() -> int:
+    """How many all runs write."""
+    return LINES
 
 
 @pytest.fixture(autouse=True)
-def sender_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def sender_limit(monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
     """So many lines of a run are sent."""
-    monkeypatch.setattr("apps.jobs.runners.log_shipping.MAX_LINES", MOST_OF_A_RUN)
+    monkeypatch.setattr("apps.jobs.runners.log_shipping.MAX_LINES", sent_of_a_run(lines))
 
 
 @pytest.fixture(params=KINDS)
-def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
+def yard(request: pytest.FixtureRequest, tmp_path: Path, lines: int) -> Iterator[Yard]:
     """With the lines of all runs in its queue."""
     environment: dict[str, Any] = {"BROKER_URL": f"sqlite:///{tmp_path / 'broker.sqlite3'}"}
     with ExitStack() as stack:
@@ -41,6 +38,6 @@ def yard(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Yard]:
             environment = {"DATABASE_URL": database, "BROKER_URL": broker, "LOGS_URL": database}
         if request.param == "elastic":
             environment["LOGS_URL"] = stack.enter_context(elastic_server.lend_url())
-        made = stack.enter_context(closing(module.Yard(tmp_path / "yard", **environment)))
+        made = stack.enter_context(closing(module.Yard(tmp_path / "yard", lines, **environment)))
         made.emit()
         yield made

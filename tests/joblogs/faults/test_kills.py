@@ -1,30 +1,43 @@
-"""SIGKILL in every window between taking lines and acknowledging them."""
+"""SIGKILL, or an exception, in every window between taking lines and acknowledging them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.joblogs.faults.yard import FULL, Yard
+from tests.joblogs.faults.yard import ELASTIC, FULL, POINTS, Yard
+from tests.plugins.measured import Measured
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
-# In the order in which a batch passes them.
-POINTS = [
-    "joblogs.before_write",
-    "joblogs.after_write",
-    "joblogs.before_commit",
-    "joblogs.before_ack",
-]
-ELASTIC = ["joblogs.elastic.reserved", "joblogs.elastic.created"]
 
 
 @pytest.mark.covers("S1.18")
 def test_nothing_is_lost_or_there_twice_wherever_an_ingester_dies(
-    yard: Yard, request: pytest.FixtureRequest
+    yard: Yard, request: pytest.FixtureRequest, measured: Measured
 ) -> None:
-    points = POINTS + (ELASTIC if "elastic" in request.node.name else [])
-    for hit in (1, 2, 5) if FULL else (1,):
+    points, hits = POINTS, (1, 2, 5)
+    if "elastic" in request.node.name:
+        # With more points, the lines would not last until the fifth batch of each.
+        points, hits = POINTS + ELASTIC, (1, 2, 3)
+    for hit in hits if FULL else (1,):
         for point in points:
             yard.until_killed(f"{point}=kill@{hit}")
+    before = yard.stored()
     yard.start("last")
+    back = yard.until_stored(before)
     yard.until_settled()
-    yard.check_books()
+    measured(**yard.check_books(), back_s=back)
+
+
+@pytest.mark.long("killed there")
+@pytest.mark.covers("S1.18")
+def test_an_exception_in_every_window_ends_no_ingester(
+    yard: Yard, request: pytest.FixtureRequest, measured: Measured
+) -> None:
+    """One after the other, in one process that lives on."""
+    points = POINTS + (ELASTIC if "elastic" in request.node.name else [])
+    yard.start("tried", *(f"{point}=raise@2" for point in points))
+    yard.until_settled()
+    measured(**yard.check_books())
+    log = yard.daemons.log("tried")
+    for point in points:
+        assert f" of 10): FailpointError: {point}\n" in log

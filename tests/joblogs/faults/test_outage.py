@@ -14,6 +14,7 @@ import pytest
 from tests.joblogs import elastic_server
 from tests.joblogs.elastic_double import ElasticDouble
 from tests.joblogs.faults.yard import FULL, Yard
+from tests.plugins.measured import Measured
 from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from tests.yardkit.broker_proxy import Proxy
 
@@ -52,7 +53,9 @@ def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Yar
 
 
 @pytest.mark.covers("S1.18")
-def test_lines_wait_while_the_store_is_away(broken: tuple[Yard, Switch, Switch]) -> None:
+def test_lines_wait_while_the_store_is_away(
+    broken: tuple[Yard, Switch, Switch], measured: Measured
+) -> None:
     yard, shut, open_ = broken
     yard.start("ingester")
     yard.daemons.until_logged("ingester", "is running")
@@ -68,8 +71,9 @@ def test_lines_wait_while_the_store_is_away(broken: tuple[Yard, Switch, Switch])
     status = yard.daemons.manage("run_log_ingester", "--status").stdout
     assert "log store:" in status
     open_()
+    back = yard.until_stored(0)
     yard.until_settled()
-    yard.check_books()
+    measured(**yard.check_books(), back_s=back)
     log = yard.daemons.log("ingester")
     assert log.count("log lines wait in the queue") == 1
     assert log.count("takes lines again") == 1

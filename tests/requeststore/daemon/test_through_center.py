@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.measured import Measured
 from tests.plugins.stores import lend_rabbit_vhost
 from tests.requeststore.daemon.pages_site import Site
 from tests.requeststore.daemon.plant import Plant, urls
@@ -79,3 +80,24 @@ def test_dead_agents_and_centers_are_survived(yard: Plant, site: Site) -> None:
 
     assert yard.stop() < 4.5
     yard.until(lambda: yard.ask("owners") == [], "a fetcher that stops gives its agents back")
+
+
+@pytest.mark.fault
+@pytest.mark.long("an exception at a page that the fetcher downloads itself")
+@pytest.mark.covers("S4.22")
+def test_an_exception_at_one_answer_keeps_no_other_from_coming(
+    yard: Plant, site: Site, measured: Measured
+) -> None:
+    if "f1" in yard.daemons.processes:
+        yard.kill()
+    yard.save(tried=CENTER)
+    yard.start("tried", FAILPOINTS="fetcher.downloaded=raise@3")
+    ids = set(yard.submit("tried", *urls(site.url, range(20))))
+    yard.until_flags("tried", {1: 20})
+    found = yard.recorded("tried")
+    measured(of=20, lost=len(ids - set(found)), twice=len(found) - len(set(found)))
+    assert set(found) == ids
+    assert "FailpointError: fetcher.downloaded" in yard.daemons.log("tried")
+    # It goes on with what comes next.
+    yard.submit("tried", *urls(site.url, range(20)))
+    yard.until_flags("tried", {1: 40})

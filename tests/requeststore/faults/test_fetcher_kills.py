@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
+import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -17,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.daemon_processes import ROOT
+from tests.e2e.daemon_processes import ROOT, is_frozen
+from tests.plugins.measured import Measured
 from tests.plugins.stores import lend_postgres_database
 from tests.requeststore.daemon.pages_site import Site
 from tests.requeststore.daemon.plant import Clerk, Plant
@@ -45,6 +47,16 @@ BIZZES: dict[str, dict[str, Any]] = {
     "rows": {"take_seconds": 60},
     "lines": {"take_seconds": 60, "records": {"to": "json_lines"}},
 }
+# Another may have what is taken before one that stands still for 3 s wakes.
+SHORT: dict[str, Any] = {"take_seconds": 2, "max_tries": 50, "retry_seconds": 1}
+SHORT["fetch"] = {"timeout_seconds": 1}
+FEW = 100
+# One of taking and one of ending at a time: of failures of one of them in a row the first is told.
+RAISED = [
+    ("fetcher.popped", "fetcher.recorded"),
+    ("fetcher.taken", "fetcher.finished"),
+    ("fetcher.downloaded", "fetcher.settled"),
+]
 # Beyond every deadline, and beyond what a queue is given to come back with an entry.
 LATER_SECONDS = 700
 
@@ -64,17 +76,25 @@ def plant(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Plan
         yield made, server, request.param
 
 
-def submit(clerk: Clerk, plant: Plant, site: Site, biz: str, count: int) -> None:
-    """In calls of a size; the clerk may die in any of them."""
-    for start in range(0, count, AT_ONCE):
-        pages = range(start, min(start + AT_ONCE, count))
-        requests = [{"url": f"{site.url}/p/{page}", "rule": "page"} for page in pages]
-        clerk.ask("submit", number=plant.project, biz=biz, requests=requests)
+class Producer:
+    """What the store has answered for; the clerk that it asks may die in any call."""
 
+    def __init__(self, plant: Plant, site: Site) -> None:
+        self.plant = plant
+        self.site = site
+        self.promised: dict[str, set[str]] = {biz: set() for biz in BIZZES}
 
-def submit_half(clerk: Clerk, plant: Plant, site: Site, count: int = CHUNK) -> None:
-    for biz in BIZZES:
-        submit(clerk, plant, site, biz, count // 2)
+    def submit(self, clerk: Clerk, biz: str, count: int) -> None:
+        """In calls of a size."""
+        for start in range(0, count, AT_ONCE):
+            pages = range(start, min(start + AT_ONCE, count))
+            requests = [{"url": f"{self.site.url}/p/{page}", "rule": "page"} for page in pages]
+            ids = clerk.ask("submit", number=self.plant.project, biz=biz, requests=requests)
+            self.promised[biz].update(ids)
+
+    def submit_half(self, clerk: Clerk, count: int = CHUNK) -> None:
+        for biz in BIZZES:
+            self.submit(clerk, biz, count // 2)
 
 
 def lines(plant: Plant) -> list[str]:
@@ -98,30 +118,90 @@ def test_every_failpoint_is_tried() -> None:
 
 @pytest.mark.covers("S4.18", "S4.21", "S4.22", "S4.23")
 def test_nothing_is_lost_or_recorded_twice_whoever_dies(
-    plant: tuple[Plant, OwnRedis, str], site: Site
+    plant: tuple[Plant, OwnRedis, str], site: Site, measured: Measured
 ) -> None:
     made, server, store = plant
+    producer = Producer(made, site)
     points = list(POINTS.items())[slice(None) if FULL else SEEN[store]]
     for name, hit in points:
-        submit_half(made.clerk, made, site)
+        producer.submit_half(made.clerk)
         made.start(FAILPOINTS=f"{name}=kill@{hit}")
         made.until_killed()
     for failpoint in OF_PRODUCERS:
-        producer = Clerk(made.daemons, FAILPOINTS=failpoint)
-        with closing(producer), pytest.raises(BrokenPipeError):
-            submit_half(producer, made, site)
-    kill_redis(made, server, site)
+        clerk = Clerk(made.daemons, FAILPOINTS=failpoint)
+        with closing(clerk), pytest.raises(BrokenPipeError):
+            producer.submit_half(clerk)
+    measured(back_s=kill_redis(made, server, producer))
 
     for biz in BIZZES:
         made.until(lambda biz=biz: all_queued(made, biz), "what nobody has is queued")  # type: ignore[misc]  # bound now
-    made.start("last")
     stored = {biz: sum(made.flags(biz).values()) for biz in BIZZES}
+    began, before = time.monotonic(), processed(made)
+    made.start("last")
+    made.until(lambda: processed(made) > before, "the last one goes on")
+    measured(back_s=time.monotonic() - began)
     for biz, count in stored.items():
         made.until_flags(biz, {1: count}, seconds=60 + count / 50)
     made.stop("last")
     # All but those whose producer has died before it could store them.
     assert sum(stored.values()) > CHUNK * (len(points) + 1)
-    check(made)
+    check(made, producer, measured)
+
+
+@pytest.mark.long("SIGKILL there, and one frozen with a page in hand")
+@pytest.mark.covers("S4.21", "S4.22")
+def test_a_fetcher_frozen_in_any_window_beside_another_does_nothing_twice(
+    plant: tuple[Plant, OwnRedis, str], site: Site, measured: Measured
+) -> None:
+    made, producer = plant[0], Producer(plant[0], site)
+    made.save(**{biz: {**fields, **SHORT} for biz, fields in BIZZES.items()})
+    made.start("other")
+    for name in POINTS:
+        process = made.start("frozen", FAILPOINTS=f"{name}=stop:3@1")
+        made.daemons.until_logged("frozen", "serving p")
+
+        def gets_some(process: subprocess.Popen[bytes] = process) -> bool:
+            producer.submit_half(made.clerk, FEW)
+            return is_frozen(process)
+
+        made.until(gets_some, f"it stands still: {name}")
+        made.until(lambda: all_processed(made, producer), "both process all of them", 120)
+        made.until(lambda process=process: not is_frozen(process), "it wakes")  # type: ignore[misc]  # bound now
+        made.stop("frozen")
+    made.stop("other")
+    check(made, producer, measured)
+
+
+@pytest.mark.long("SIGKILL there")
+@pytest.mark.covers("S4.21", "S4.22")
+def test_an_exception_in_every_window_ends_no_fetcher(
+    plant: tuple[Plant, OwnRedis, str], site: Site, measured: Measured
+) -> None:
+    """It lives on and keeps nothing in hand."""
+    made, producer = plant[0], Producer(plant[0], site)
+    made.save(**{biz: {**fields, **SHORT} for biz, fields in BIZZES.items()})
+    for names in RAISED:
+        producer.submit_half(made.clerk, 3 * FEW)
+        made.start("tried", FAILPOINTS=",".join(f"{name}=raise@{POINTS[name]}" for name in names))
+        made.until(lambda: all_processed(made, producer), "it processes all of them", 120)
+        made.until(lambda: in_hand(made, "tried") == 0, "nothing is in its hands")
+        for name in names:
+            assert f"FailpointError: {name}" in made.daemons.log("tried"), name
+        made.stop("tried")
+    check(made, producer, measured)
+
+
+def all_processed(made: Plant, producer: Producer) -> bool:
+    made.ask("sweep")
+    return all(made.flags(biz) == {"1": len(ids)} for biz, ids in producer.promised.items())
+
+
+def in_hand(made: Plant, name: str) -> int:
+    return sum(each["in_hand"] for each in made.detail(name)["bizzes"].values())
+
+
+def processed(made: Plant) -> int:
+    return sum(made.flags(biz).get("1", 0) for biz in BIZZES)
 
 
 def all_queued(made: Plant, biz: str) -> bool:
@@ -131,23 +211,37 @@ def all_queued(made: Plant, biz: str) -> bool:
     return "-1" not in flags and (made.waiting(biz)[0] or 0) >= flags.get("0", 0)
 
 
-def kill_redis(made: Plant, server: OwnRedis, site: Site) -> None:
-    """It comes back empty, under a fetcher that lives on."""
+def kill_redis(made: Plant, server: OwnRedis, producer: Producer) -> float:
+    """It comes back empty, under a fetcher that lives on; after so many seconds it takes one."""
     made.start("living")
     made.until(lambda: made.detail("living").get("bizzes"), "it serves")
-    submit_half(made.clerk, made, site)
+    producer.submit_half(made.clerk)
     server.kill()
     made.until(lambda: made.detail("living").get("away"), "it is told that the queue is away")
+    hits = producer.site.hits
+    pages, began = hits.total(), time.monotonic()
     server.start()
+
+    def fetches() -> bool:
+        # What comes before the server is up is stored, and queued by the upkeep.
+        producer.submit(made.clerk, "rows", 1)
+        return hits.total() > pages
+
+    made.until(fetches, "it fetches")
+    back = time.monotonic() - began
     made.until(lambda: not made.detail("living").get("away"), "it goes on")
     made.stop("living")
+    return back
 
 
-def check(made: Plant) -> None:
+def check(made: Plant, producer: Producer, measured: Measured) -> None:
     """Each request once in each place."""
     recorded = {"rows": made.recorded("rows"), "lines": lines(made)}
     for biz, found in recorded.items():
-        ids = made.ask("page_ids", number=made.project, biz=biz)
-        twice = [one for one, count in Counter(found).items() if count > 1]
-        assert not twice, (biz, len(twice))
-        assert set(found) == set(ids), (biz, len(found), len(ids))
+        ids = set(made.ask("page_ids", number=made.project, biz=biz))
+        lost = (ids | producer.promised[biz]) - (ids & set(found))
+        twice = len(found) - len(set(found))
+        measured(of=len(ids | producer.promised[biz]), lost=len(lost), twice=twice)
+        assert not twice, (biz, twice)
+        assert set(found) == ids, (biz, len(found), len(ids))
+        assert producer.promised[biz] <= ids, (biz, len(producer.promised[biz] - ids))

@@ -21,6 +21,7 @@ from apps.requeststore.stores.base import Entry, Finish, NewRequest, Shard
 from apps.requeststore.stores.sqlite import SqliteNode, statements
 from apps.requeststore.stores.sqlite.files import Files
 from apps.requeststore.stores.sqlite.table import Table
+from tests.plugins.measured import Measured
 from tests.requeststore.stores.calls import (
     CUTOFF,
     DEADLINE,
@@ -159,7 +160,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.fault
-def test_a_full_disk_is_said_and_nothing_is_half_written(small_disk: Path) -> None:
+def test_a_full_disk_is_said_and_nothing_is_half_written(
+    small_disk: Path, measured: Measured
+) -> None:
     node = SqliteNode(small_disk / "requests")
     store(node, *range(100))
     stored = 100
@@ -173,6 +176,7 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(small_disk: Path) -> No
 
     with pytest.raises(StoreUnavailable, match="the disk is full"):
         fill()
+    measured(of=stored, lost=node.find(SHARD, list(range(stored))).count(None))
     assert flags(node) == {0: stored}
     assert node.find(SHARD, [stored]) == [None]
     # Room again: it goes on without a new start.

@@ -1,0 +1,218 @@
+"""Monitors in processes of their own, to be broken, and what must have been told afterwards."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.plugins.measured import Measured
+from tests.plugins.migrated import fill_data_folder
+from tests.runtime.processes import Place
+
+AS_DAEMON = {"DJANGO_SETTINGS_MODULE": "crawlyard.settings.daemon"}
+RULES = """
+from django.utils import timezone
+from apps.configcenter.services import activate, save_version
+from apps.alerts.models import Channel
+Channel.objects.create(name="ops", kind="mail", settings={"to": ["ops@example.com"]})
+data = {"defaults": {"tell": ["ops"]}, "rules": [
+    {"name": "dead letters held", "event": "dead_letters.held", "repeat_seconds": 3600}]}
+now = timezone.now()
+saved = save_version(kind="alerts", project_id=None, data=data, actor=None, now=now)
+activate(version=saved.version, actor=None, now=now)
+"""
+# Something happens, something begins to be so, something ends, something has lasted for long; and
+# a run has ended so long ago that its last counters are not waited for.
+TROUBLE = """
+from datetime import timedelta
+from django.utils import timezone
+from apps.alerts.models import Incident
+from apps.jobs.models import Job, Run, RunMove
+from apps.projects.models import Project
+from apps.runtime.models import DeadLetter
+now, n = timezone.now(), {number}
+project, _made = Project.objects.get_or_create(slug="p", defaults={{"name": "p"}})
+job = Job.objects.create(project=project, name=f"job {{n}}", spider="a:B")
+earlier = now - timedelta(minutes=11)
+Run.objects.create(job=job, state="failed", created_at=earlier, ended_at=earlier)
+run = Run.objects.create(job=job, state="failed", created_at=now, ended_at=now)
+RunMove.objects.create(run=run, to_state="failed", at=now)
+DeadLetter.objects.create(message_id=str(n), queue=f"q{{n}}", body=b"", body_size=0, died_at=now)
+DeadLetter.objects.filter(queue=f"q{{n - 2}}").update(state="dropped", resolved_at=now)
+Incident.objects.filter(key=f"q{{n - 2}}").update(seen_at=now - timedelta(minutes=1))
+Incident.objects.filter(key=f"q{{n - 1}}", state="open").update(told_at=now - timedelta(hours=2))
+"""
+# One that was killed still has the lease for a while.
+NEXT_LOOK = """
+from django.core.management import call_command
+from apps.runtime.models import WorkerLease
+WorkerLease.objects.filter(purpose="monitor").delete()
+call_command("run_monitor", "--once")
+"""
+TOLD = """
+import json
+from apps.alerts.models import Incident
+print(json.dumps([
+    [row.rule, row.key, row.state, row.count,
+     sorted(row.notices.values_list("kind", flat=True)),
+     list(row.notes.order_by("pk").values_list("what", flat=True))]
+    for row in Incident.objects.order_by("pk")]))
+"""
+YIELDS = """
+import json
+from apps.alerts.models import JobYield
+from apps.jobs.models import Run
+runs = Run.objects.filter(moves__isnull=True)
+print(json.dumps([list(runs.values_list("pk", flat=True)),
+                  list(JobYield.objects.values_list("run", flat=True))]))
+"""
+SAMPLED = """
+from apps.queuestats.models import Sample
+rows = Sample.objects.filter(step=1, series__name="monitor.sampled").order_by("second")
+print(list(rows.values_list("second", flat=True)))
+"""
+_CONSOLE = """
+import contextlib, io, json, sys, traceback
+import django
+django.setup()
+for line in sys.stdin:
+    said, problem = io.StringIO(), ""
+    with contextlib.redirect_stdout(said):
+        try:
+            exec(json.loads(line), {"__name__": "console"})
+        except BaseException:
+            problem = traceback.format_exc()
+    print(json.dumps([said.getvalue(), problem]), flush=True)
+"""
+
+
+class Alone(Place):
+    """Processes with every app; the monitor's own with the settings of daemons."""
+
+    def environment(self, **extra: str) -> dict[str, str]:
+        mine = {
+            "DJANGO_SETTINGS_MODULE": "crawlyard.settings.base",
+            "CRAWLYARD_DATA": str(self.folder / "data"),
+            "DEBUG": "1",
+        }
+        return super().environment(**(mine | extra))
+
+
+BOTH = [
+    pytest.param("sqlite", marks=pytest.mark.twin),
+    pytest.param("postgresql", marks=pytest.mark.services),
+]
+
+
+def place_on(database: str, folder: Path, request: pytest.FixtureRequest) -> Place:
+    """An empty database of this kind, and a broker of its own."""
+    if database == "postgresql":
+        url = request.getfixturevalue("postgres_database")
+    else:
+        fill_data_folder(folder / "data")
+        url = f"sqlite:///{folder / 'data' / 'crawlyard.sqlite3'}"
+    return Alone(
+        database_url=url, broker_url=f"sqlite:///{folder / 'broker.sqlite3'}", folder=folder
+    )
+
+
+class Console:
+    """A process that does one script after the other, for what a new one would be too slow."""
+
+    def __init__(self, place: Place) -> None:
+        self._log = place.folder / "console.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _CONSOLE],
+                env=place.environment(),
+                cwd=place.folder,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def do(self, code: str) -> str:
+        """What it prints."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(code) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, self._log.read_text(errors="replace")[-3000:]
+        said, problem = json.loads(line)
+        assert not problem, problem
+        return str(said)
+
+    def said(self, code: str) -> Any:
+        """Its last line, as JSON."""
+        return json.loads(self.do(code).splitlines()[-1])
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def done(process: Any) -> str:
+    assert process.returncode == 0, process.stdout + process.stderr
+    return str(process.stdout)
+
+
+def wake(process: subprocess.Popen[str]) -> None:
+    """Now, and not when its failpoint would."""
+    for waker in psutil.Process(process.pid).children():
+        waker.kill()
+    process.send_signal(signal.SIGCONT)
+
+
+def seconds_unwatched(place: Place, since: float) -> float:
+    """From then on until somebody sampled again; infinite while nobody has."""
+    seconds = json.loads(done(place.python(SAMPLED)).splitlines()[-1])
+    return min((each + 1 - since for each in seconds if each >= since), default=math.inf)
+
+
+def compared(rows: list[list[Any]], jobs: int, queues: list[int]) -> dict[str, int]:
+    """The incidents of so many failed jobs and of these queues: what is lost, and what is twice."""
+    expected = {("run failed", f"job:{number + 1}") for number in range(jobs)}
+    expected |= {("dead letters held", f"q{number}") for number in queues}
+    found = [(row[0], row[1]) for row in rows if (row[0], row[1]) in expected]
+    told = sum(max(0, row[4].count("opened") - 1) for row in rows)
+    return {
+        "of": len(expected),
+        "lost": len(expected - set(found)),
+        "twice": len(found) - len(set(found)) + told,
+    }
+
+
+def check_books(console: Console, number_of: int, measured: Measured) -> None:
+    """After so many troubles, each with a look after it."""
+    rows = console.said(TOLD)
+    measured(**compared(rows, number_of, list(range(number_of))))
+    failed = [row for row in rows if row[0] == "run failed"]
+    assert sorted(row[1] for row in failed) == sorted(f"job:{n + 1}" for n in range(number_of))
+    for _rule, _key, state, count, notices, steps in failed:
+        assert (state, count, notices, steps) == ("open", 1, ["opened"], ["opened"])
+    held = {row[1]: row[2:] for row in rows if row[0] == "dead letters held"}
+    assert len(held) == len([row for row in rows if row[0] == "dead letters held"]) == number_of
+    last = number_of - 1
+    for number in range(number_of):
+        repeated = number < last
+        recovered = number < last - 1
+        assert held[f"q{number}"] == [
+            "recovered" if recovered else "open",
+            1,
+            ["opened", *["recovered"] * recovered, *["repeated"] * repeated],
+            ["opened", *["repeated"] * repeated, *["recovered"] * recovered],
+        ]
+    ended, written = console.said(YIELDS)
+    lost, twice = len(set(ended) - set(written)), len(written) - len(set(written))
+    measured(of=len(ended), lost=lost, twice=twice)
+    assert sorted(written) == sorted(ended)
