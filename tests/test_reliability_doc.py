@@ -60,7 +60,7 @@ TESTS = """
 import pytest
 
 @pytest.mark.fault
-@pytest.mark.parametrize("where", ["a.sent=kill@3"])
+@pytest.mark.parametrize("where", ["sent=kill@3"])
 def test_kill(where, measured):
     measured(of=60, lost=1, back_s=0.5)
 
@@ -76,7 +76,7 @@ def test_skipped():
 def test_no_fault(measured):
     measured(of=2)
 """
-KILL, BAD = "test_sample.py::test_kill[a.sent=kill@3]", "test_sample.py::test_bad"
+KILL, BAD = "test_sample.py::test_kill[sent=kill@3]", "test_sample.py::test_bad"
 
 
 def test_a_run_keeps_what_its_tests_of_faults_have_measured(tmp_path: Path) -> None:
