@@ -33,7 +33,7 @@ _ENTRY = re.compile(
 _DEFAULT_SECONDS: Final = {"kill": 0.0, "stop": 12.0, "raise": 0.0, "sleep": 1.0}
 _TIMED: Final = frozenset({"stop", "sleep"})
 # The waker checks its parent first: a process that was killed while stopped has left its number
-# to somebody else.
+# to somebody else. Its last argument is the name of the failpoint, for who looks at the processes.
 _WAKER: Final = (
     "import os, signal, sys, time\n"
     "parent = int(sys.argv[1])\n"
@@ -123,14 +123,14 @@ def _hit(name: str) -> None:
     if point.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif point.action == "stop":
-        _stop(point.seconds)
+        _stop(name, point.seconds)
     elif point.action == "raise":
         raise FailpointError(name)
     else:
         time.sleep(point.seconds)
 
 
-def _stop(seconds: float) -> None:
-    arguments = [sys.executable, "-I", "-S", "-c", _WAKER, str(os.getpid()), str(seconds)]
+def _stop(name: str, seconds: float) -> None:
+    arguments = [sys.executable, "-I", "-S", "-c", _WAKER, str(os.getpid()), str(seconds), name]
     with subprocess.Popen(arguments, start_new_session=True):
         os.kill(os.getpid(), signal.SIGSTOP)

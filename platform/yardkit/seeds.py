@@ -96,7 +96,7 @@ class SeedClient:
         self._patience = patience
         self._stop = stop
         self._token = token
-        # Names of leases that may have been given to a call whose answer did not come.
+        # Names of calls that leases may have been given to, though they brought none.
         self._unanswered: list[str] = []
         self.frontier = frontier
         self.owner = owner
@@ -126,8 +126,8 @@ class SeedClient:
     ) -> SeedsLeased:
         """Up to ``limit`` seeds; empty when none became due in ``wait_seconds`` (at most 30).
 
-        After a call that got no answer: what that one was given, so that nothing is leased to
-        nobody. Raises as ``add``.
+        After a call that got no answer, or a refusal: what that one may have been given, so that
+        nothing is leased to nobody. Raises as ``add``.
         """
         try:
             name, again = self._unanswered.pop(), True
@@ -145,7 +145,8 @@ class SeedClient:
         )
         try:
             return self._ask(call, SeedsLeased, self._timeout + wait_seconds)
-        except SeedServiceAway:
+        except (SeedServiceAway, CallRefused):
+            # A service that fails says so; what its store has done is done.
             self._unanswered.append(name)
             raise
 
@@ -235,12 +236,13 @@ class SeedClient:
                     raise
             except (TimeoutError, BrokerUnavailable) as error:
                 pause = _ASK_AGAIN_SECONDS
-                if isinstance(call, LeaseSeeds):
-                    call = msgspec.structs.replace(call, again=True)
                 if time.monotonic() + pause > give_up:
                     raise SeedServiceAway(f"the seed service does not answer: {error}") from error
             if self._pause(pause):
                 raise SeedServiceAway("stopped before the seed service had answered")
+            if isinstance(call, LeaseSeeds):
+                # Its store may have given the lease before it failed.
+                call = msgspec.structs.replace(call, again=True)
 
     def _pause(self, seconds: float) -> bool:
         """Wait; whether to stop instead."""

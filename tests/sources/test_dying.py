@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,9 +16,11 @@ from apps.sources.engine import harvesting
 from apps.sources.models import Harvest
 from apps.sources.services import stop
 from apps.sources.services.holding import LEASE, claim
+from tests.plugins.measured import Measured
 from tests.sources.octoparse_double import OctoparseDouble
 from tests.sources.yard import Yard
-from yardkit.broker.base import BrokerUnavailable
+from yardkit import failpoints
+from yardkit.broker.base import BrokerUnavailable, Delivery
 
 MakeYard = Callable[..., Yard]
 
@@ -59,7 +62,10 @@ def fate(monkeypatch: pytest.MonkeyPatch) -> Fate:
 
 
 @pytest.mark.covers("S0.17", "S0.27")
-def test_forty_deaths_lose_nothing(yard: Yard, double: OctoparseDouble, fate: Fate) -> None:
+@pytest.mark.fault
+def test_forty_deaths_lose_nothing(
+    yard: Yard, double: OctoparseDouble, fate: Fate, measured: Measured
+) -> None:
     chance = random.Random(7)
     double.total = TOTAL
     yard.start()
@@ -82,6 +88,8 @@ def test_forty_deaths_lose_nothing(yard: Yard, double: OctoparseDouble, fate: Fa
     assert len(fate.died_at) >= 3, fate.died_at
     found = yard.deliveries()
     numbers = Counter(each.headers["offset"] for each in found)
+    lost, twice = len(set(range(TOTAL)) - numbers.keys()), len(found) - len(numbers)
+    measured(of=TOTAL, lost=lost, twice=twice)
     # Complete, and the same record has the same id each time it comes.
     assert set(numbers) == set(range(TOTAL))
     ids = {each.message_id: each.headers["offset"] for each in found}
@@ -97,11 +105,13 @@ def test_forty_deaths_lose_nothing(yard: Yard, double: OctoparseDouble, fate: Fa
 
 
 @pytest.mark.covers("S0.39")
+@pytest.mark.fault
 @pytest.mark.parametrize("point", ["sources.after_publish", "sources.before_mark"])
 def test_a_death_before_the_mark_sends_no_other_message(
     make_yard: MakeYard,
     double: OctoparseDouble,
     monkeypatch: pytest.MonkeyPatch,
+    measured: Measured,
     point: str,
 ) -> None:
     yard = make_yard(mode="not_exported")
@@ -118,6 +128,7 @@ def test_a_death_before_the_mark_sends_no_other_message(
     assert double.exported == 0
     harvest = yard.collect(yard.collector())
     found = yard.deliveries()
+    measured(of=double.total, **lost_and_twice(found, double.total))
     assert len({each.message_id for each in found}) == 250
     # Noted before the mark, they are known; else the same ids come again.
     twice = point == "sources.after_publish"
@@ -126,9 +137,19 @@ def test_a_death_before_the_mark_sends_no_other_message(
     assert double.exported == 250
 
 
+def lost_and_twice(found: list[Delivery], total: int) -> dict[str, int]:
+    """Of so many records, by their ids."""
+    different = len({each.message_id for each in found})
+    return {"lost": total - different, "twice": len(found) - different}
+
+
 @pytest.mark.covers("S0.39")
+@pytest.mark.fault
 def test_a_death_after_a_mark_sends_nothing_twice(
-    make_yard: MakeYard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+    make_yard: MakeYard,
+    double: OctoparseDouble,
+    monkeypatch: pytest.MonkeyPatch,
+    measured: Measured,
 ) -> None:
     yard = make_yard(mode="not_exported")
     double.total = 250
@@ -145,8 +166,41 @@ def test_a_death_after_a_mark_sends_nothing_twice(
     harvest = yard.collect(yard.collector())
     assert (harvest.state, harvest.resumed, harvest.re_read) == ("completed", True, 0)
     found = yard.deliveries()
+    measured(of=double.total, **lost_and_twice(found, double.total))
     assert len({each.message_id for each in found}) == len(found) == 250
     assert double.exported == 250
+
+
+WINDOWS = [
+    *(("offset", point) for point in POINTS),
+    *(("not_exported", f"sources.{when}_publish") for when in ("before", "after")),
+    *(("not_exported", f"sources.{when}_mark") for when in ("before", "after")),
+]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("mode", "point"), WINDOWS)
+def test_an_exception_at_a_failpoint_ends_a_harvest_and_loses_nothing(
+    make_yard: MakeYard, double: OctoparseDouble, measured: Measured, mode: str, point: str
+) -> None:
+    yard = make_yard(mode=mode)
+    double.total = 250
+    failpoints.configure({"FAILPOINTS": f"{point}=raise@1"})
+    try:
+        broken = yard.harvest()
+    finally:
+        failpoints.configure({})
+    assert (broken.state, broken.reason) == ("failed", "error")
+    assert broken.error == f"FailpointError: {point}"
+    begun = time.monotonic()
+    harvest = yard.harvest()
+    back_s = time.monotonic() - begun
+    assert harvest.state == "completed"
+    found = yard.deliveries()
+    measured(of=double.total, **lost_and_twice(found, double.total), back_s=back_s)
+    assert len({each.message_id for each in found}) == 250
+    # A batch that was published, and not noted.
+    assert len(found) - 250 <= 100
 
 
 @pytest.mark.covers("S0.17", "S0.20")

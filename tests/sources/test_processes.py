@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import psutil
 import psycopg
 import pytest
 
 from tests.e2e.daemon_processes import Daemons
+from tests.plugins.measured import Measured
 from tests.sources.octoparse_double import PASSWORD, TASK, USER, OctoparseDouble
 from tests.sources.yard import take_all
 from tests.yardkit.broker_proxy import Proxy
@@ -76,6 +78,37 @@ class Box:
             assert time.monotonic() < deadline, logs
             time.sleep(0.05)
 
+    def until_back(self, begun: float) -> float | None:
+        """Wait for one more batch; the seconds since ``begun``, when it was possible again.
+
+        None: all have been published already.
+        """
+        before, sources = self._batches(), self.completed()
+        self.until(lambda: self._batches() > before or self.completed() > sources)
+        return time.monotonic() - begun if self._batches() > before else None
+
+    def restart(self, name: str) -> float | None:
+        """Start one where another was killed; after how long it has published a batch."""
+        begun = time.monotonic()
+        self.start(name)
+        return self.until_back(begun)
+
+    def _batches(self) -> int:
+        ((count,),) = self.rows("SELECT coalesce(sum(batches), 0) FROM sources_harvest")
+        return int(count)
+
+    def check(
+        self, sources: list[str], total: int, measured: Measured, back_s: float | None
+    ) -> list[tuple[str, str, int]]:
+        """Every record of these sources is in the queue; ``measured`` hears of it; all of them."""
+        found = self.messages()
+        places = {(source, offset) for _id, source, offset in found}
+        wanted = {(source, offset) for source in sources for offset in range(total)}
+        twice = len(found) - len(places)
+        measured(of=len(wanted), lost=len(wanted - places), twice=twice, back_s=back_s)
+        assert places == wanted
+        return found
+
     def completed(self) -> int:
         ((count,),) = self.rows("SELECT count(*) FROM sources_harvest WHERE state = 'completed'")
         return int(count)
@@ -117,7 +150,9 @@ def box(
 
 
 @pytest.mark.covers("S0.17", "S0.26", "S0.27")
-def test_kills_at_any_line_lose_nothing(box: Box, double: OctoparseDouble) -> None:
+def test_kills_at_any_line_lose_nothing(
+    box: Box, double: OctoparseDouble, measured: Measured
+) -> None:
     kills = 40 if FULL else 3
     double.total = 150 * kills + 250
     box.configure(double, ["news", "sport"])
@@ -131,18 +166,43 @@ def test_kills_at_any_line_lose_nothing(box: Box, double: OctoparseDouble) -> No
         process = box.daemons.processes["collector"]
         box.until(lambda process=process: process.poll() is not None)  # type: ignore[misc]  # bound now
         assert process.returncode == -signal.SIGKILL, box.daemons.log("collector")
-    box.start("collector")
+    back_s = box.restart("collector")
     box.until(lambda: box.completed() == 2)
-    found = box.messages()
+    found = box.check(["news", "sport"], double.total, measured, back_s)
     places = {(source, offset) for _id, source, offset in found}
-    assert places == {
-        (source, offset) for source in ("news", "sport") for offset in range(double.total)
-    }
     # What came twice has the same id, and no more than a batch of each source a kill came twice.
     assert len({each for each, _source, _offset in found}) == len(places)
     assert len(found) - len(places) <= kills * 200
     books = box.rows("SELECT sum(read), sum(published) FROM sources_harvest")
     assert books == [(2 * double.total, 2 * double.total)]
+
+
+@pytest.mark.long("killed there, and a lease that has run out is tried in one process")
+@pytest.mark.parametrize("point", POINTS)
+def test_one_of_two_collectors_stands_still_beyond_its_lease(
+    box: Box, double: OctoparseDouble, measured: Measured, point: str
+) -> None:
+    double.total = 3000
+    box.configure(double, ["news"])
+    at = 1 if point == "sources.after_plan" else 3
+    # A lease is of 15 s.
+    box.start("frozen", FAILPOINTS=f"{point}=stop:20@{at}")
+    process = box.daemons.processes["frozen"]
+    box.until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
+    begun = time.monotonic()
+    box.start("other")
+    back_s = box.until_back(begun)
+    box.until(lambda: psutil.Process(process.pid).status() != psutil.STATUS_STOPPED)
+    box.until(lambda: box.completed() == 1)
+    for name in ("frozen", "other"):
+        assert box.daemons.stop(name, signal.SIGTERM)[0] == 0, box.daemons.log(name)
+    found = box.check(["news"], double.total, measured, back_s)
+    # Woken, it sends the batch that it has in its hands at most; that has the same ids.
+    assert len({each for each, _source, _offset in found}) == double.total
+    assert len(found) - double.total <= 100
+    assert box.rows("SELECT sum(read), sum(published) FROM sources_harvest") == [(3000, 3000)]
+    ended = box.rows("SELECT state, collector FROM sources_harvest ORDER BY id")
+    assert ended == [("interrupted", "frozen"), ("completed", "other")]
 
 
 @pytest.mark.covers("S0.26", "S0.27")
@@ -174,7 +234,9 @@ def test_two_collectors_share_the_sources_and_one_takes_over(
     assert {("two",)} <= set(shared)
 
 
-def test_a_broker_that_goes_away_is_waited_for(box: Box, double: OctoparseDouble) -> None:
+def test_a_broker_that_goes_away_is_waited_for(
+    box: Box, double: OctoparseDouble, measured: Measured
+) -> None:
     double.total = 2000
     box.configure(double, ["news"])
     box.start("collector")
@@ -184,10 +246,10 @@ def test_a_broker_that_goes_away_is_waited_for(box: Box, double: OctoparseDouble
     box.until(lambda: box.rows(waiting) == [(True,)])
     ((batches,),) = box.rows("SELECT batches FROM sources_harvest")
     box.proxy.open()
+    back_s = box.until_back(time.monotonic())
     box.until(lambda: box.completed() == 1)
     assert batches < 20
-    found = box.messages()
-    assert {offset for _id, _source, offset in found} == set(range(2000))
+    found = box.check(["news"], 2000, measured, back_s)
     assert len({each for each, _source, _offset in found}) == 2000
     assert box.rows("SELECT read, published FROM sources_harvest") == [(2000, 2000)]
     assert box.rows(waiting) == [(False,)]

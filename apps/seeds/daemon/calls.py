@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 # Parked leases beyond so many are acknowledged while they wait: after a kill their askers ask
 # again, later.
 MAX_HELD: Final = 96
+# For so long after a standstill calls come that were sent before it.
+DOUBT_SECONDS: Final = 1.0
 
 
 class Calls:
@@ -47,6 +50,9 @@ class Calls:
     Args:
         aside: takes the calls that may take their time.
         on_failure: hears that the store has failed.
+        still_seconds: who has not looked at calls for so long has stood still. What waited
+            meanwhile may have been asked again, and answered by another service: a lease that it
+            is given now would go to nobody.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class Calls:
         *,
         aside: Callable[[Delivery, AnyMessage], None],
         on_failure: Callable[[SeedStore, StoreUnavailable], None],
+        still_seconds: float,
     ) -> None:
         self._desk = desk
         self._out = out
@@ -67,6 +74,9 @@ class Calls:
         self._clock = clock
         self._aside = aside
         self._on_failure = on_failure
+        self._still_seconds = still_seconds
+        self._looked_at = time.monotonic()
+        self._doubt_until = 0.0
         self._quick: dict[type, Callable[[Delivery, Any], None]] = {
             LeaseSeeds: self._lease,
             FinishSeeds: self._finish,
@@ -76,12 +86,19 @@ class Calls:
             GrabSeed: self._grab,
         }
 
+    def look(self) -> None:
+        """Calls are looked at now: to be told at every step."""
+        at = time.monotonic()
+        if at > self._looked_at + self._still_seconds:
+            self._doubt_until = at + DOUBT_SECONDS
+        self._looked_at = at
+
     def answer(self, deliveries: Sequence[Delivery]) -> None:
         """Adds that follow each other become one: each change waits for the disk."""
+        self.look()
         adds: list[tuple[Delivery, AddSeeds]] = []
         for delivery in deliveries:
-            failpoints.hit("seeds.daemon.taken")
-            call = self._read(delivery)
+            call = self._taken(delivery)
             if isinstance(call, AddSeeds):
                 if adds and not _together(adds, call):
                     self._add(adds)
@@ -95,6 +112,16 @@ class Calls:
                 self._do(delivery, call)
         if adds:
             self._add(adds)
+
+    def _taken(self, delivery: Delivery) -> AnyMessage | None:
+        """The call; None: it was no call, and is done with."""
+        try:
+            failpoints.hit("seeds.daemon.taken")
+            self.look()
+            return self._read(delivery)
+        except Exception as error:  # noqa: BLE001 - logged
+            self._break(error, delivery)
+            return None
 
     def _read(self, delivery: Delivery) -> AnyMessage | None:
         sender = sender_of(delivery)
@@ -134,11 +161,14 @@ class Calls:
                 self._on_failure(store, error)
             for one in (delivery, *more):
                 self._out.refuse(one, error)
-        except Exception as error:
-            # Tried again it would fail again, and for ever.
-            logger.exception("a call of the seed service has failed")
-            for one in (delivery, *more):
-                self._out.dead_letter(one, f"{type(error).__name__}: {error}", code="service_error")
+        except Exception as error:  # noqa: BLE001 - logged
+            self._break(error, delivery, *more)
+
+    def _break(self, error: Exception, *deliveries: Delivery) -> None:
+        """Tried again it would fail again, and for ever."""
+        logger.error("a call of the seed service has failed", exc_info=error)
+        for one in deliveries:
+            self._out.dead_letter(one, f"{type(error).__name__}: {error}", code="service_error")
 
     def _add(self, adds: Sequence[tuple[Delivery, AddSeeds]]) -> None:
         deliveries = [delivery for delivery, _ in adds]
@@ -159,7 +189,7 @@ class Calls:
         self._touch(first.frontier)
 
     def _lease(self, delivery: Delivery, call: LeaseSeeds) -> None:
-        name, redelivered = _name(delivery, call), delivery.redelivered
+        name, redelivered = _name(delivery, call), delivery.redelivered or self._is_in_doubt()
         if call.again:
             # Served later, it would get seeds that nobody hears of.
             waiting = self._parking.take(call.frontier, call.owner, name)
@@ -223,7 +253,8 @@ class Calls:
 
         def work() -> None:
             name = _name(delivery, call)
-            answer = self._desk.lease(call, name, now=self._now())
+            doubtful = self._is_in_doubt()
+            answer = self._desk.lease(call, name, redelivered=doubtful, now=self._now())
             if answer.seeds or last:
                 failpoints.hit("seeds.daemon.committed")
                 self._out.reply([(delivery, answer)])
@@ -233,6 +264,9 @@ class Calls:
 
         self._guard(delivery, work)
         return not empty, empty[0] if empty else None
+
+    def _is_in_doubt(self) -> bool:
+        return self._looked_at < self._doubt_until
 
     def _now(self) -> int:
         return int(self._clock.time() * 1000)

@@ -53,7 +53,7 @@ SHARED_SECONDS: Final = 1.0
 GRACE_SECONDS: Final = 60.0
 # So long a second owner hopes for the end of the first one.
 _OWNER_SECONDS: Final = 2.0
-# Who has not looked after the leases for so long has stood still.
+# Who has not looked after leases or calls for so long has stood still.
 STILL_SECONDS: Final = 5.0
 # How much later leases end, at most, while calls wait that may be about them.
 LATER_SECONDS: Final = 30.0
@@ -117,8 +117,7 @@ class SeedDaemon:
         self._unsubscribe()
         self.frontiers.look()
         if self.desk is None:
-            self.desk = Desk(self._open(), self.frontiers)
-            self._prepare(self.desk.store)
+            self.desk = Desk(self._open_prepared(), self.frontiers)
             self._calls = Calls(
                 self.desk,
                 self._out,
@@ -127,6 +126,7 @@ class SeedDaemon:
                 self.clock,
                 aside=self._put_aside,
                 on_failure=self._note_failure,
+                still_seconds=STILL_SECONDS,
             )
         declare_shared(self.broker)
         self._subscription = self._out.subscription = self.broker.subscribe(
@@ -209,6 +209,16 @@ class SeedDaemon:
             except StoreUnavailable as error:
                 raise StoreAway(f"the seed store cannot be opened: {error}") from None
 
+    def _open_prepared(self) -> SeedStore:
+        store = self._open()
+        try:
+            self._prepare(store)
+        except BaseException:
+            # Or the next attempt finds it in use, by nobody but this process.
+            store.close()
+            raise
+        return store
+
     def _prepare(self, store: SeedStore) -> None:
         for ground in self.frontiers.all():
             if ground.filter is not None:
@@ -218,8 +228,7 @@ class SeedDaemon:
     def _open_again(self, desk: Desk) -> None:
         """What RocksDB could not write once it never writes again, until it is opened anew."""
         desk.store.close()
-        desk.store = self._open()
-        self._prepare(desk.store)
+        desk.store = self._open_prepared()
         self._failed_store = None
         logger.warning("the seed store was opened again")
 
@@ -300,7 +309,9 @@ class SeedDaemon:
             # Nobody can tell what came of his seeds, nor prolong his lease.
             self._is_cut_off = True
             return
-        at = time.monotonic()
+        # Before it is judged whether this process stood still: what it sleeps through here is none
+        # of anybody's lease.
+        now, at = self._now(), time.monotonic()
         was_out = self._is_cut_off or at > self._watched_at + STILL_SECONDS
         self._is_cut_off, self._watched_at = False, at
         # What waits to be answered may be the end of a lease.
@@ -309,7 +320,7 @@ class SeedDaemon:
         try:
             if was_out:
                 store.extend_all(seconds=GRACE_SECONDS, now=self._now())
-            count = store.expire(now=self._now() - int(1000 * behind))
+            count = store.expire(now=now - int(1000 * behind))
         except StoreUnavailable as error:
             self._note_failure(store, error)
             return

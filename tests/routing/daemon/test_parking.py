@@ -14,6 +14,7 @@ from apps.routing.engine.outbounds.base import Outcome, Sent, away, refused
 from apps.routing.models import RoutedItem
 from apps.routing.queries import audit_books
 from apps.routing.services import Arrival, receive_items
+from tests.plugins.measured import Measured
 from tests.routing.daemon.routers import Router, inbound, outbound
 
 
@@ -26,7 +27,10 @@ def put(router: Router, *found: int, **more: Any) -> None:
 
 
 @pytest.mark.covers("S2.38")
-def test_what_has_no_room_is_parked_and_offered_in_order_when_there_is(router: Router) -> None:
+@pytest.mark.fault
+def test_what_has_no_room_is_parked_and_offered_in_order_when_there_is(
+    router: Router, measured: Measured
+) -> None:
     router.use([inbound("in.jsonl")], [outbound("o", "True", max_lag=3)])
     put(router, *range(8))
     router.until(lambda: router.states() == {"dispatched": 3, "parked": 5}, "parked ones")
@@ -42,7 +46,9 @@ def test_what_has_no_room_is_parked_and_offered_in_order_when_there_is(router: R
         shelf.consumed = len(shelf.messages)
         router.until(lambda: shelf.waiting > 0, "more of them")
         assert shelf.waiting <= 3
-    assert numbers(router, "o") == list(range(9))
+    came = numbers(router, "o")
+    measured(of=9, lost=len(set(range(9)) - set(came)), twice=len(came) - len(set(came)))
+    assert came == list(range(9))
     router.until(lambda: router.states() == {"dispatched": 9}, "the ledger")
     assert audit_books(router.project.pk).holds
 

@@ -1,4 +1,4 @@
-"""SIGKILL at every failpoint of a router: a fresh one goes on, and nothing is lost."""
+"""SIGKILL, SIGSTOP and an exception at every failpoint of a router: nothing is lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from tests.e2e.daemon_processes import ROOT
 from tests.plugins.kafka_cluster import KafkaCluster
-from tests.routing.faults.yard import FULL, ITEMS, Yard, item, values
+from tests.plugins.measured import Measured
+from tests.routing.faults.yard import FULL, ITEMS, Yard, is_frozen, item, values
 
 pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(300)]
 
@@ -23,6 +24,10 @@ POINTS = {
     "router.acked": 2,
 }
 CLAIMED = "routing.claimed_before_commit"
+# The other one, with a batch sent, has a test of its own.
+FROZEN = [point for point in (*POINTS, CLAIMED) if point != "router.sent"]
+# What a process had in its hands twice comes again after two leases of 30 s.
+LEASES_SECONDS = 120.0
 # Those of failure files are tried by the tests of these.
 _ELSEWHERE = re.compile(r"routing\.failures_")
 # A Kafka group waits for its dead member: these two say enough where time is short.
@@ -40,13 +45,13 @@ def test_every_failpoint_is_tried() -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_between_rabbitmq_and_redis(yard: Yard, point: str) -> None:
+def test_killed_between_rabbitmq_and_redis(yard: Yard, point: str, measured: Measured) -> None:
     traffic = yard.project()
     traffic.publish(range(ITEMS))
     traffic.until_killed(traffic.start("first", FAILPOINTS=f"{point}=kill@{POINTS[point]}"))
-    name = traffic.start("second")
+    name, back_s = traffic.restart(ITEMS)
     traffic.until_settled(ITEMS)
-    repeats = traffic.check(ITEMS)
+    repeats = traffic.check(ITEMS, measured=measured, back_s=back_s)
     # Each repeat is told by its item, and none happens where nothing was sent yet.
     assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
     if point in ("router.sent", "routing.moved_before_commit"):
@@ -58,7 +63,7 @@ def test_killed_between_rabbitmq_and_redis(yard: Yard, point: str) -> None:
 @pytest.mark.kafka
 @pytest.mark.parametrize("point", OF_KAFKA)
 def test_killed_between_kafka_and_redis(
-    yard: Yard, kafka_cluster: KafkaCluster, point: str
+    yard: Yard, kafka_cluster: KafkaCluster, point: str, measured: Measured
 ) -> None:
     topic = kafka_cluster.make_topic("faults")
     settings = {
@@ -75,18 +80,61 @@ def test_killed_between_kafka_and_redis(
     traffic = yard.project(inbound)
     kafka_cluster.produce(topic, [item(number) for number in range(ITEMS)])
     traffic.until_killed(traffic.start("first", FAILPOINTS=f"{point}=kill@{POINTS[point]}"))
-    name = traffic.start("second")
+    name, back_s = traffic.restart(ITEMS)
     traffic.until_settled(ITEMS)
-    repeats = traffic.check(ITEMS)
+    repeats = traffic.check(ITEMS, measured=measured, back_s=back_s)
     assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
     traffic.stop(name)
 
 
-def test_killed_while_it_claims_what_the_web_took_in(yard: Yard) -> None:
+def test_killed_while_it_claims_what_the_web_took_in(yard: Yard, measured: Measured) -> None:
     traffic = yard.project()
     yard.ask("submit", slug=traffic.slug, items=[values(number) for number in range(ITEMS)])
     traffic.until_killed(traffic.start("first", FAILPOINTS=f"{CLAIMED}=kill@1"))
-    name = traffic.start("second")
+    name, back_s = traffic.restart(ITEMS)
     traffic.until_settled(ITEMS)
-    assert traffic.check(ITEMS, most_twice=0) == 0
+    assert traffic.check(ITEMS, most_twice=0, measured=measured, back_s=back_s) == 0
     traffic.stop(name)
+
+
+@pytest.mark.long("killed there each of them is tried")
+def test_an_exception_at_each_failpoint_costs_no_item(yard: Yard, measured: Measured) -> None:
+    traffic = yard.project()
+    of_web = ITEMS // 20
+    yard.ask("submit", slug=traffic.slug, items=[values(number) for number in range(of_web)])
+    traffic.publish(range(of_web, ITEMS))
+    # One after the other, while there is work.
+    points = ",".join(f"{point}=raise@{at}" for at, point in enumerate(POINTS, 2))
+    name = traffic.start(FAILPOINTS=f"{CLAIMED}=raise@1,{points}")
+    # Whatever failed when the ledger had it comes again when its lease is over.
+    traffic.until_settled(ITEMS, LEASES_SECONDS)
+    # Of all that was sent, and not written down.
+    repeats = traffic.check(ITEMS, measured=measured)
+    assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
+    said = yard.daemons.log(name)
+    assert [point for point in (*POINTS, CLAIMED) if f"FailpointError: {point}" not in said] == []
+    traffic.stop(name)
+    assert yard.broker.depth(traffic.queue).ready == 0
+
+
+@pytest.mark.long("frozen with a batch sent, and killed there each of them is tried")
+@pytest.mark.parametrize("point", FROZEN)
+def test_frozen_at_a_failpoint_it_costs_no_item(yard: Yard, point: str, measured: Measured) -> None:
+    """For longer than another one waits for its locks."""
+    traffic = yard.project()
+    if point == CLAIMED:
+        yard.ask("submit", slug=traffic.slug, items=[values(number) for number in range(ITEMS)])
+    else:
+        traffic.publish(range(ITEMS))
+    frozen = traffic.start("frozen", FAILPOINTS=f"{point}=stop:12@1")
+    process = yard.daemons.processes[frozen]
+    yard.until(lambda: is_frozen(process.pid), "it freezes")
+    # Another one takes over what it can have.
+    other, back_s = traffic.restart(ITEMS, "other")
+    yard.until(lambda: not is_frozen(process.pid), "it wakes")
+    traffic.until_settled(ITEMS, LEASES_SECONDS)
+    repeats = traffic.check(ITEMS, measured=measured, back_s=back_s)
+    assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
+    for name in (frozen, other):
+        traffic.stop(name)
+    assert yard.broker.depth(traffic.queue).ready == 0

@@ -14,7 +14,16 @@ import redis
 
 from tests.e2e.demo_process import free_port
 from tests.e2e.rabbit_node import SERVER, RabbitNode
-from tests.routing.faults.yard import FULL, IN_HAND, ITEMS, UNROUTED, Traffic, Yard
+from tests.plugins.measured import Measured
+from tests.routing.faults.yard import (
+    FULL,
+    IN_HAND,
+    ITEMS,
+    UNROUTED,
+    Traffic,
+    Yard,
+    is_frozen,
+)
 from yardkit.broker import QueueSpec, connect
 
 pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(400)]
@@ -73,7 +82,7 @@ def routed(items: int) -> int:
 
 
 def test_while_redis_is_gone_items_are_parked_and_then_keep_their_order(
-    yard: Yard, redis_server: RedisServer
+    yard: Yard, redis_server: RedisServer, measured: Measured
 ) -> None:
     traffic = yard.project(redis_url=redis_server.url)
     name = traffic.start(ROUTING_WORKERS="1")
@@ -90,8 +99,9 @@ def test_while_redis_is_gone_items_are_parked_and_then_keep_their_order(
     time.sleep(AWAY_SECONDS)
     assert traffic.books()["parked"] == waiting
     redis_server.start()
+    back_s = traffic.until_back(time.monotonic(), ITEMS)
     traffic.until_settled(ITEMS)
-    traffic.check(ITEMS)
+    traffic.check(ITEMS, measured=measured, back_s=back_s)
     yard.until(lambda: not yard.ask("problems", slug=traffic.slug), "the report says so")
     for kind in (0, 1):
         came = [one["n"] for one in traffic.messages() if one["n"] % 2 == kind]
@@ -100,7 +110,7 @@ def test_while_redis_is_gone_items_are_parked_and_then_keep_their_order(
     traffic.stop(name)
 
 
-def test_cut_from_its_database_in_the_middle_it_goes_on(yard: Yard) -> None:
+def test_cut_from_its_database_in_the_middle_it_goes_on(yard: Yard, measured: Measured) -> None:
     traffic = yard.project()
     name = traffic.start()
     cuts = 0
@@ -109,12 +119,14 @@ def test_cut_from_its_database_in_the_middle_it_goes_on(yard: Yard) -> None:
         traffic.publish(range(at, at + step))
         yard.until(lambda at=at: traffic.books()["received"] > at, "more is received")
         cuts += yard.ask("cut")
+    cut_at = time.monotonic()
     assert cuts >= 5
     # Whose answer was lost has its lease to wait for.
     yard.ask("end_leases", slug=traffic.slug)
+    back_s = traffic.until_back(cut_at, ITEMS)
     yard.until(lambda: _due_again(traffic), "every item settled")
     traffic.until_settled(ITEMS)
-    traffic.check(ITEMS, most_twice=5 * IN_HAND)
+    traffic.check(ITEMS, most_twice=5 * IN_HAND, measured=measured, back_s=back_s)
     traffic.stop(name)
 
 
@@ -123,37 +135,36 @@ def _due_again(traffic: Traffic) -> bool:
     return traffic.settled(ITEMS)
 
 
-def test_a_frozen_router_that_wakes_does_nothing_twice(yard: Yard) -> None:
+def test_a_frozen_router_that_wakes_does_nothing_twice(yard: Yard, measured: Measured) -> None:
     traffic = yard.project()
     # It has sent a batch when it freezes, and has not written that down.
     frozen = traffic.start("frozen", FAILPOINTS="router.sent=stop:12@1", ROUTING_WORKERS="1")
     traffic.publish(range(ITEMS))
     yard.until(lambda: traffic.count() > 0, "the first batch is sent")
+    begun = time.monotonic()
     other = traffic.start("other")
     # Another one takes over what the frozen one had received, as soon as its lease is over.
     yard.until(lambda: yard.ask("end_leases", slug=traffic.slug) >= 0, "the lease ends")
+    back_s = traffic.until_back(begun, ITEMS)
     yard.until(lambda: _due_again(traffic), "every item settled")
     traffic.until_settled(ITEMS)
     repeats = traffic.check(ITEMS)
     # Woken, it finds that its items have gone on without it.
     process = yard.daemons.processes[frozen]
-    yard.until(lambda: _is_awake(process.pid), "it wakes")
+    yard.until(lambda: not is_frozen(process.pid), "it wakes")
     traffic.until_settled(ITEMS)
-    assert traffic.check(ITEMS) == repeats
+    assert traffic.check(ITEMS, measured=measured, back_s=back_s) == repeats
     traffic.stop(frozen)
     traffic.stop(other)
     traffic.until_settled(ITEMS)
     assert yard.broker.depth(traffic.queue).ready == 0
 
 
-def _is_awake(pid: int) -> bool:
-    state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return state not in "Tt"
-
-
 @pytest.mark.skipif(not FULL, reason="a RabbitMQ node of its own takes long: make test-faults")
 @pytest.mark.skipif(not SERVER, reason="rabbitmq-server is not installed")
-def test_rabbitmq_stopped_and_started_costs_nothing(yard: Yard, tmp_path: Path) -> None:
+def test_rabbitmq_stopped_and_started_costs_nothing(
+    yard: Yard, tmp_path: Path, measured: Measured
+) -> None:
     node = RabbitNode(tmp_path)
     node.start()
     try:
@@ -166,8 +177,9 @@ def test_rabbitmq_stopped_and_started_costs_nothing(yard: Yard, tmp_path: Path) 
         broker.close()
         node.stop()
         node.start()
+        back_s = traffic.until_back(time.monotonic(), ITEMS)
         traffic.until_settled(ITEMS)
-        traffic.check(ITEMS)
+        traffic.check(ITEMS, measured=measured, back_s=back_s)
         traffic.stop(name)
     finally:
         node.stop()

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import psutil
 import redis
 
 from tests.e2e.daemon_processes import ROOT, Daemons
+from tests.plugins.measured import Measured
 from yardkit.broker import Broker, Outgoing, QueueSpec, connect
 
 # `make test-faults` says so: more items, longer outages, and what takes long to start.
@@ -78,10 +80,14 @@ class Yard:
         return json.loads(answer)
 
     def until(
-        self, condition: Callable[[], Any], what: str, told: Callable[[], Any] = lambda: ""
+        self,
+        condition: Callable[[], Any],
+        what: str,
+        told: Callable[[], Any] = lambda: "",
+        seconds: float = PATIENCE_SECONDS,
     ) -> Any:
         """Wait until it holds; what it was then."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + seconds
         while not (answer := condition()):
             assert time.monotonic() < deadline, f"never happened: {what}: {told()}\n{self.logs()}"
             time.sleep(0.05)
@@ -179,6 +185,23 @@ class Traffic:
             found = [body for key in self.keys for body in reversed(client.lrange(key, 0, -1))]
         return [json.loads(body) for body in found]
 
+    def until_back(self, begun: float, items: int) -> float | None:
+        """Wait for one more message; the seconds since ``begun``, when it was possible again.
+
+        None: of so many items there was nothing left to be sent.
+        """
+        before = self.count()
+        self.yard.until(
+            lambda: self.count() > before or self.settled(items), "one more message", self.books
+        )
+        return time.monotonic() - begun if self.count() > before else None
+
+    def restart(self, items: int, name: str = "second") -> tuple[str, float | None]:
+        """Start one where another was killed; its name, and after how long it has sent one."""
+        begun = time.monotonic()
+        name = self.start(name)
+        return name, self.until_back(begun, items)
+
     def count(self) -> int:
         """How many messages stand in the lists."""
         with redis.Redis.from_url(self.redis_url) as client:
@@ -194,23 +217,39 @@ class Traffic:
         rejected = -(-items // UNROUTED)
         return bool(books["states"] == {"dispatched": items - rejected, "rejected": rejected})
 
-    def until_settled(self, items: int) -> None:
+    def until_settled(self, items: int, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait for it. Every item is in one state, and those in flight have their deadline: the
         table has a constraint that says so."""
-        self.yard.until(lambda: self.settled(items), f"{items} items settled", self.books)
+        self.yard.until(lambda: self.settled(items), f"{items} items settled", self.books, seconds)
         books = self.books()
         assert books["holds"], books
         assert books["received"] == items
 
-    def check(self, items: int, *, most_twice: int = IN_HAND) -> int:
-        """Nothing is lost, little is there twice, and no message has a second name; the repeats."""
+    def check(
+        self,
+        items: int,
+        *,
+        most_twice: int = IN_HAND,
+        measured: Measured | None = None,
+        back_s: float | None = None,
+    ) -> int:
+        """Nothing is lost, little is there twice, and no message has a second name; the repeats.
+
+        ``measured`` hears of what was found, whatever it was.
+        """
         messages = self.messages()
         names: dict[int, set[str]] = {}
         for message in messages:
             names.setdefault(message["n"], set()).add(message["task_uuid"])
-        assert sorted(names) == [number for number in range(items) if number % UNROUTED]
-        assert all(len(each) == 1 for each in names.values())
         repeats = len(messages) - len(names)
+        routed = [number for number in range(items) if number % UNROUTED]
+        if measured is not None:
+            # What no rule takes stands in the books, and nowhere else.
+            rejected = int(self.books()["states"].get("rejected", 0))
+            lost = items - rejected - len(names.keys() & set(routed))
+            measured(of=items, lost=lost, twice=repeats, back_s=back_s)
+        assert sorted(names) == routed
+        assert all(len(each) == 1 for each in names.values())
         assert repeats <= most_twice
         return repeats
 
@@ -222,6 +261,11 @@ class Traffic:
             for message in self.messages()
             if (name := message["task_uuid"]) in seen or seen.add(name)  # type: ignore[func-returns-value]
         ]
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether a signal has stopped the process."""
+    return psutil.Process(pid).status() == psutil.STATUS_STOPPED
 
 
 def item(number: int) -> bytes:

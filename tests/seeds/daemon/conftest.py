@@ -115,9 +115,10 @@ class Service:
         """Setup in the caller's thread, steps in one of its own."""
         self.daemon = self._make()
         self.daemon.setup()
-        self._go_on()
+        self.resume()
 
-    def _go_on(self) -> None:
+    def resume(self) -> None:
+        """Steps, from now on."""
         self._end.clear()
         self._thread = threading.Thread(target=self._run, name="service")
         self._thread.start()
@@ -129,7 +130,7 @@ class Service:
         """
         self.pause()
         yield
-        self._go_on()
+        self.resume()
 
     def pause(self) -> None:
         """No step any more; what is delivered waits."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from apps.seeds.models import Frontier
-from tests.seeds.daemon.asking import Later, ask, ended, keys, refused, seeds, token
+from tests.seeds.daemon.asking import Later, ask, ended, keys, refused, seeds, token, until
 from tests.seeds.daemon.conftest import Service, on_both_brokers, on_rocks
 from yardkit import topology
 from yardkit.broker import Broker
@@ -44,6 +46,34 @@ def test_what_was_answered_perhaps_leases_nothing_anew(
     assert (segment.books.pending, segment.books.leased) == (2, 0)
     # Asked once more, by whoever still waits.
     assert keys(ask(asker, call)) == ["a", "b"]
+
+
+@on_rocks
+def test_what_waited_for_a_service_that_stood_still_leases_nothing_anew(
+    service: Service,
+    client: SeedClient,
+    asker: Broker,
+    frontier: Frontier,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever asked may have asked again, and another service has answered."""
+    monkeypatch.setattr("apps.seeds.daemon.service.STILL_SECONDS", 0.3)
+    service.stop()
+    service.start()
+    client.add(seeds("a", "b"))
+    service.pause()
+    call = LeaseSeeds(frontier=frontier.pk, token=token(frontier), owner="w1", call="c1")
+    asked = Later(lambda: ask(asker, call))
+    until(lambda: service.broker.depth(topology.SEEDS.name).unacked == 1, "the call has come")
+    # The standstill itself is what is tried.
+    time.sleep(0.4)
+    service.resume()
+    assert refused(asked.answer()) == "ask_again"
+    (segment,) = service.store.segments(frontier.pk)
+    assert (segment.books.pending, segment.books.leased) == (2, 0)
+    # Asked a little later, by whoever still waits.
+    client._patience = 20.0
+    assert keys(client.lease(5)) == ["a", "b"]
 
 
 @on_rocks

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from apps.seeds.daemon.service import GRACE_SECONDS, StoreAway
 from apps.seeds.engine.errors import StoreUnavailable
 from apps.seeds.models import Frontier, SegmentReport
 from apps.seeds.stores.opening import open_store
+from tests.plugins.measured import Measured
 from tests.seeds.daemon.asking import Later, ask, ended, keys, refused, seeds, token, until
 from tests.seeds.daemon.conftest import Service, on_both_brokers, on_rocks
 from yardkit import failpoints, topology
@@ -131,6 +134,22 @@ def test_a_store_that_cannot_be_opened_fails_the_step(
 
 
 @on_rocks
+def test_a_store_that_fails_as_it_is_opened_is_opened_again(
+    service: Service, client: SeedClient
+) -> None:
+    client.add(seeds("a", "b"))
+    assert keys(client.lease(1, seconds=10)) == ["a"]
+    service.stop()
+    # Its leases are prolonged first of all.
+    failpoints.configure({"FAILPOINTS": "seeds.extend.before_write=raise@1"})
+    with pytest.raises(failpoints.FailpointError):
+        service.start()
+    service.daemon.setup()
+    service.resume()
+    assert keys(client.lease(1)) == ["b"]
+
+
+@on_rocks
 def test_a_second_owner_is_refused_in_one_line(service: Service, broker: Broker) -> None:
     other = SeedDaemon(
         broker=broker,
@@ -146,8 +165,9 @@ def test_a_second_owner_is_refused_in_one_line(service: Service, broker: Broker)
 
 
 @on_rocks
+@pytest.mark.fault
 def test_a_clock_that_goes_back_is_refused(
-    service: Service, client: SeedClient, frontier: Frontier
+    service: Service, client: SeedClient, frontier: Frontier, measured: Measured
 ) -> None:
     client.add(seeds("a"))
     service.clock.jump(-120)
@@ -155,7 +175,18 @@ def test_a_clock_that_goes_back_is_refused(
         client.add(seeds("b"))
     assert (caught.value.code, caught.value.retry_seconds) == ("clock_back", 5.0)
     service.clock.jump(120)
+    began = time.monotonic()
     assert [one.code for one in client.add(seeds("b"))] == ["new"]
+    back_s = time.monotonic() - began
+    there = Counter(
+        one.key
+        for segment in service.store.segments(frontier.pk)
+        for one in service.store.export(frontier.pk, segment.segment)
+    )
+    promised = {"a", "b"}
+    lost, twice = len(promised - set(there)), there.total() - len(there)
+    measured(of=len(promised), lost=lost, twice=twice, back_s=back_s)
+    assert (lost, twice) == (0, 0)
 
 
 @on_rocks
@@ -168,6 +199,49 @@ def test_a_mistake_of_the_code_costs_one_call(
     assert caught.value.code == "service_error"
     assert [one.code for one in client.add(seeds("a"))] == ["new"]
     assert "a call of the seed service has failed" in caplog.text
+
+
+@on_rocks
+def test_a_mistake_before_a_call_is_read_costs_one_call(
+    service: Service, client: SeedClient
+) -> None:
+    """It would stay in the hands of the service else, and come to nobody."""
+    failpoints.configure({"FAILPOINTS": "seeds.daemon.taken=raise@1"})
+    with pytest.raises(CallRefused) as caught:
+        client.add(seeds("a"))
+    assert caught.value.code == "service_error"
+    assert [one.code for one in client.add(seeds("a"))] == ["new"]
+    until(lambda: service.broker.depth(topology.SEEDS.name).unacked == 0, "nothing is left")
+
+
+@on_rocks
+@pytest.mark.parametrize("name", ["add", "lease", "finish"])
+def test_what_was_written_and_not_noted_is_read_again(
+    service: Service, asker: Broker, frontier: Frontier, name: str
+) -> None:
+    """Books in memory that lack a change would be written over those on the disk."""
+    failpoints.configure({"FAILPOINTS": f"seeds.{name}.after_write=raise@1"})
+    patient = SeedClient(asker, frontier.pk, token(frontier), owner="w1", timeout=20.0)
+    told = {one.code for one in patient.add(seeds("a", "b", "c"))}
+    lease = patient.lease(5)
+    assert keys(lease) == ["a", "b", "c"]
+    assert {one.code for one in patient.finish(ended(lease)).answers} <= {"finished", "repeated"}
+    assert told == {"duplicate" if name == "add" else "new"}
+    assert len(service.opened) == 2
+    (segment,) = service.store.segments(frontier.pk)
+    assert segment.books.balance()
+    assert (segment.books.added, segment.books.succeeded) == (3, 3)
+
+
+def test_a_lease_that_was_given_and_refused_is_given_to_the_next_call(
+    service: Service, client: SeedClient
+) -> None:
+    client.add(seeds("a", "b"))
+    failpoints.configure({"FAILPOINTS": "seeds.daemon.committed=raise@1"})
+    with pytest.raises(CallRefused) as caught:
+        client.lease(5)
+    assert caught.value.code == "service_error"
+    assert keys(client.lease(5)) == ["a", "b"]
 
 
 def test_books_are_reported(

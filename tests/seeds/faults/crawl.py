@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -20,6 +21,7 @@ from apps.seeds.stores.operations import (
     ReopenFailedSlice,
     Restore,
 )
+from tests.plugins.measured import Measured
 from tests.seeds.faults.yard import SeedYard
 from yardkit.protocol import Seed, SeedFinish, SeedsLeased
 from yardkit.protocol.seeds import LeasedSeed, SeedOutcome
@@ -69,6 +71,7 @@ class Crawl:
         # How often each was handed out, by data and tries before.
         self.handed: Counter[tuple[str, int]] = Counter()
         self.ended: set[str] = set()
+        self.ended_again = 0
         self.wrong: list[str] = []
         self._numbers = itertools.count()
 
@@ -81,17 +84,18 @@ class Crawl:
                 numbers = list(itertools.islice(self._numbers, min(count, 10 * BATCH)))
             count -= len(numbers)
             seeds = [Seed(data_of(one), now if one % 2 else None) for one in numbers]
-            answers = client.add(seeds)
+            answers = self.yard.insist(partial(client.add, seeds))
             # The same call may have been made before: then they are known by now.
             self._check({one.code for one in answers} <= {"new", "duplicate"}, f"add: {answers[0]}")
             with self.lock:
                 self.added |= {one.data for one in seeds}
-            again = client.add(seeds[:50])
+            again = self.yard.insist(partial(client.add, seeds[:50]))
             self._check({one.code for one in again} == {"duplicate"}, f"again: {again[0]}")
 
     def lease(self, owner: str, limit: int = BATCH) -> SeedsLeased:
         """Hand out; whatever has ended must not be among it."""
-        taken = self.yard.client(self.frontier, owner).lease(limit)
+        client = self.yard.client(self.frontier, owner)
+        taken = self.yard.insist(partial(client.lease, limit))
         with self.lock:
             for one in taken.seeds:
                 self.handed[one.data, one.retry] += 1
@@ -107,7 +111,7 @@ class Crawl:
             SeedFinish(one.segment, one.key, taken.generation, outcome)
             for one, outcome in zip(taken.seeds, outcomes, strict=True)
         ]
-        answers = client.finish(finishes).answers
+        answers = self.yard.insist(partial(client.finish, finishes)).answers
         with self.lock:
             for one, outcome, answer in zip(taken.seeds, outcomes, answers, strict=True):
                 right = _RETRIED if outcome == SeedOutcome.FAILURE else _ENDED
@@ -115,6 +119,7 @@ class Crawl:
                     self.wrong.append(f"{one.data} {outcome.name}: {answer.code}")
                 if outcome != SeedOutcome.FAILURE:
                     if one.data in self.ended:
+                        self.ended_again += 1
                         self.wrong.append(f"{one.data} has ended twice")
                     self.ended.add(one.data)
 
@@ -125,25 +130,52 @@ class Crawl:
             self.finish(owner, taken)
         return len(taken.seeds)
 
-    def crawl_all(self, owners: Sequence[str] = ("last 1", "last 2")) -> None:
-        """Until nothing is pending."""
+    def crawl_all(self, owners: Sequence[str] = ("last 1", "last 2")) -> bool:
+        """Until nothing is pending; whether all have ended."""
 
         def one(owner: str) -> None:
             while self.crawl(owner, 10 * BATCH):
                 pass
 
         run_all([lambda owner=owner: one(owner) for owner in owners])  # type: ignore[misc]
+        return self._is_done()
 
-    def check(self) -> None:
-        """Nothing is lost, none has ended twice, the books balance. Nobody may serve meanwhile."""
+    def until_back(self, begun: float) -> float | None:
+        """Wait for one more end; the seconds since ``begun``, when it was possible again.
+
+        None: all have ended already.
+        """
+        before = len(self.ended)
+        self.yard.until(
+            lambda: len(self.ended) > before or self._is_done(), "one more seed has ended"
+        )
+        return time.monotonic() - begun if len(self.ended) > before else None
+
+    def check(self, measured: Measured | None = None, back_s: float | None = None) -> None:
+        """Nothing is lost, none has ended twice, the books balance. Nobody may serve meanwhile.
+
+        ``measured`` hears of what was found, whatever it was.
+        """
+        states = self.yard.states(self.frontier)
+        if measured is not None:
+            right = {data for data in self.ended if states.get(data) == end_of(data)[0]}
+            measured(
+                of=len(self.added),
+                lost=len(self.added - right),
+                twice=self.repeats() + self.ended_again,
+                back_s=back_s,
+            )
         assert not self.wrong, self.wrong[:5]
         assert self.ended == self.added
-        states = self.yard.states(self.frontier)
         assert states == {data: end_of(data)[0] for data in self.added}
 
     def repeats(self) -> int:
         """How many seeds were handed out once more though no try had failed."""
         return sum(count - 1 for count in self.handed.values())
+
+    def _is_done(self) -> bool:
+        with self.lock:
+            return self.ended >= self.added
 
     def _check(self, holds: bool, text: str) -> None:
         if not holds:
@@ -176,17 +208,18 @@ class Mender:
             self._end(client)
         now = int(time.time() * 1000)
         names = [f"mend-{self.rounds}-{index}" for index in range(6)]
-        client.add([Seed(name, now - 9 * DAY) for name in names])
-        taken = client.lease(1, seconds=0.2)
+        insist = self.yard.insist
+        insist(lambda: client.add([Seed(name, now - 9 * DAY) for name in names]))
+        taken = insist(lambda: client.lease(1, seconds=0.2))
         self._may(lambda: client.extend(taken.generation, seconds=0.3))
-        back = client.lease(2)
+        back = insist(lambda: client.lease(2))
         self._may(lambda: client.give_back(back.generation))
         ended = self._end(client)
         if not ended:
             return
         first = ended[0]
         manage, segment = self.yard.manage, first.segment
-        known = manage(self.frontier, FindSeed(segment, first.key))
+        known = insist(lambda: manage(self.frontier, FindSeed(segment, first.key)))
         if known is not None:
             copy = msgspec.structs.replace(known, data=f"{known.data}-copy")
             self._may(lambda: manage(self.frontier, Restore([copy])))
@@ -200,22 +233,19 @@ class Mender:
             self._may(lambda: manage(self.frontier, step))  # noqa: B023
         self._may(lambda: manage(self.frontier, DropSegment(segment, leased_too=True)))
 
-    @staticmethod
-    def _end(client: SeedClient) -> list[LeasedSeed]:
+    def _end(self, client: SeedClient) -> list[LeasedSeed]:
         """Lease three and finish them, as failed for ever; those."""
-        taken = client.lease(3)
-        client.finish(
-            [
-                SeedFinish(one.segment, one.key, taken.generation, SeedOutcome.GIVEN_UP)
-                for one in taken.seeds
-            ]
-        )
+        taken = self.yard.insist(lambda: client.lease(3))
+        finishes = [
+            SeedFinish(one.segment, one.key, taken.generation, SeedOutcome.GIVEN_UP)
+            for one in taken.seeds
+        ]
+        self.yard.insist(lambda: client.finish(finishes))
         return taken.seeds
 
-    @staticmethod
-    def _may(step: Callable[[], object]) -> None:
+    def _may(self, step: Callable[[], object]) -> None:
         try:
-            step()
+            self.yard.insist(step)
         except CallRefused as refusal:
             if refusal.code not in _OF_REPEATS:
                 raise

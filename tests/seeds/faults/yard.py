@@ -12,9 +12,10 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+import psutil
 
 from apps.seeds.stores.base import Books, Segment
 from apps.seeds.stores.opening import open_store
@@ -24,6 +25,8 @@ from yardkit.broker import Broker, connect
 from yardkit.protocol import Seed
 from yardkit.seeds import CallRefused, SeedClient, SeedServiceAway
 from yardkit.tokens import frontier_scope, manage_scope, sign_scope
+
+T = TypeVar("T")
 
 # `make test-faults` says so: more seeds, all rounds, and what takes long to start.
 FULL = os.environ.get("CRAWLYARD_FAULTS") == "full"
@@ -51,6 +54,8 @@ class SeedYard:
         )
         self.daemons.migrate()
         self._brokers: list[Broker] = []
+        # Calls that the service has refused for a mistake of its own, or for the moment.
+        self.mistakes = 0
         self._numbers = itertools.count(1)
         with (folder / "clerk.log").open("ab") as log:
             self._clerk = subprocess.Popen(
@@ -91,9 +96,11 @@ class SeedYard:
         number: int = self.ask("frontier", name=name, **{"lease_seconds": 3600, **fields})
         return number
 
-    def until(self, condition: Callable[[], Any], what: str) -> Any:
+    def until(
+        self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS
+    ) -> Any:
         """Wait until it holds; what it was then."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + seconds
         while not (answer := condition()):
             assert time.monotonic() < deadline, f"never happened: {what}\n{self.logs()}"
             time.sleep(0.02)
@@ -132,6 +139,15 @@ class SeedYard:
         status = self.daemons.processes.pop(name).returncode
         assert status == -signal.SIGKILL, (status, self.logs())
 
+    def frozen_at(self, name: str = DAEMON) -> set[str]:
+        """Where it stands still now, by failpoints: each has a process that will wake it."""
+        try:
+            children = psutil.Process(self.daemons.processes[name].pid).children()
+            return {each.cmdline()[-1] for each in children}
+        except (psutil.Error, IndexError):
+            # One has just ended.
+            return set()
+
     def kill(self, name: str = DAEMON) -> None:
         """At once."""
         process = self.daemons.processes.pop(name)
@@ -165,6 +181,17 @@ class SeedYard:
         return SeedClient(
             self._brokers[0], frontier, token, owner=owner, timeout=timeout, patience=patience
         )
+
+    def insist(self, call: Callable[[], T]) -> T:
+        """Make this call, and once more for each mistake of the service: it costs one call."""
+        while True:
+            try:
+                return call()
+            except CallRefused as refusal:
+                if refusal.code != "service_error" and not refusal.retry_seconds:
+                    raise
+                self.mistakes += 1
+                time.sleep(refusal.retry_seconds)
 
     def manage(self, frontier: int, operation: AnyOperation) -> Any:
         """Have one done; what it gives."""

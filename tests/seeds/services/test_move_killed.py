@@ -14,6 +14,7 @@ import pytest
 
 from apps.seeds.stores.base import Books, SeedStore
 from apps.seeds.stores.rocks import RocksStore
+from tests.plugins.measured import Measured
 from tests.plugins.migrated import fill_data_folder
 from tests.runtime.processes import ROOT
 from tests.seeds.services.desk import Desk
@@ -64,7 +65,7 @@ def total(store: SeedStore, frontier: int) -> Books:
 @pytest.mark.timeout(300)
 @pytest.mark.covers("S3.2", "S3.3")
 def test_a_move_whose_workers_are_killed_ends_exactly(
-    desk: Desk, tmp_path: Path, settings: Any
+    desk: Desk, tmp_path: Path, settings: Any, measured: Measured
 ) -> None:
     data = tmp_path / "data"
     fill_data_folder(data)
@@ -88,7 +89,10 @@ def test_a_move_whose_workers_are_killed_ends_exactly(
     assert desk.store.segments(beside) == []
     assert [one.segment for one in desk.store.segments(frontier)] == [MONDAY]
     keys = Counter(one.key for one in desk.store.export(frontier, MONDAY))
-    assert keys == Counter({f"http://host/{number}": 1 for number in range(35)})
+    wanted = Counter({f"http://host/{number}": 1 for number in range(35)})
+    lost, twice = (wanted - keys).total(), (keys - wanted).total()
+    measured(of=wanted.total(), lost=lost, twice=twice)
+    assert keys == wanted
     assert total(desk.store, frontier) == Books(added=35, duplicates=10, pending=35)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ from apps.sources.models import SourceState
 from apps.sources.states import SourceActivity
 from crawlyard.settings.routing import anonymous_networks
 from tests.access.factories import bearer, make_project, make_token, make_user
+from tests.plugins.measured import Measured
 from tests.sources.records import broker_at, publish, sourced
 from yardkit.env import Env
 
@@ -122,12 +124,17 @@ def test_the_size_of_the_queue(project: Project) -> None:
     }
 
 
-def test_a_broker_that_is_away_is_503(project: Project) -> None:
+@pytest.mark.fault
+def test_a_broker_that_is_away_is_503(project: Project, measured: Measured) -> None:
+    began = time.monotonic()
     with broker_at("amqp://nobody:nothing@127.0.0.1:1/"):
-        for path in ("/consume", "/queue/size"):
-            answer = get(path, headers(project))
-            assert (answer.status_code, answer.json()["code"]) == (503, "broker_unavailable")
-            assert int(answer["Retry-After"]) > 0
+        answers = [get(path, headers(project)) for path in ("/consume", "/queue/size")]
+    seconds = time.monotonic() - began
+    refused = sum(answer.status_code == 503 for answer in answers)
+    measured(note=f"{refused} of {len(answers)} calls 503, in {seconds:.1f} s")
+    for answer in answers:
+        assert (answer.status_code, answer.json()["code"]) == (503, "broker_unavailable")
+        assert int(answer["Retry-After"]) > 0
 
 
 def test_who_may_what(project: Project) -> None:

@@ -115,6 +115,8 @@ class Kernel:
             raise
         self.shelf = Shelf(self, path / "filters", max_filters)
         self.closed = False
+        # Why its memory is not what it has written; nothing is written on top of that.
+        self.broken = ""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The values of ``keys``, None where there is none."""
@@ -171,8 +173,8 @@ class Kernel:
     def reading(self) -> Iterator[None]:
         """Nothing changes inside the block. Raises ``StoreUnavailable`` when closed."""
         with self.lock:
-            if self.closed:
-                raise StoreUnavailable("the store is closed")
+            if self.closed or self.broken:
+                raise StoreUnavailable(self.broken or "the store is closed")
             yield
 
     @contextmanager
@@ -181,10 +183,11 @@ class Kernel:
         with self.reading():
             change = Change(self)
             yield change
-            self._write(name, change)
-            self._apply(change)
+            written = self._write(name, change)
+            self._believe(name, change, written=written)
 
-    def _write(self, name: str, change: Change) -> None:
+    def _write(self, name: str, change: Change) -> bool:
+        """Whether there was anything. RocksDB never writes again where it has failed."""
         batch = change.batch
         for (frontier, segment), ledger in change.ledgers.items():
             batch.put(b"k" + place(frontier, segment), msgspec.msgpack.encode(ledger))
@@ -192,12 +195,22 @@ class Kernel:
             if self.grants[generation].left <= count:
                 batch.delete(grant_key(generation))
         if batch.is_empty():
-            return
+            return False
         batch.put(ROOT_KEY, ROOT.pack(VERSION, self.generation, self.turn))
         failpoints.hit(f"seeds.{name}.before_write")
         with translated():
             self.db.write(batch, self._write_options)
-        failpoints.hit(f"seeds.{name}.after_write")
+        return True
+
+    def _believe(self, name: str, change: Change, *, written: bool) -> None:
+        """What was written counts. Memory that does not follow is read again, by who opens anew."""
+        try:
+            if written:
+                failpoints.hit(f"seeds.{name}.after_write")
+            self._apply(change)
+        except Exception as error:
+            self.broken = f"what was written cannot be noted: {type(error).__name__}: {error}"
+            raise StoreUnavailable(self.broken) from error
 
     def _apply(self, change: Change) -> None:
         for (frontier, segment), ledger in change.ledgers.items():
