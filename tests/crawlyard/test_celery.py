@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -14,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.e2e.daemon_processes import Daemons
+from tests.plugins.measured import Measured
 
 # A busy machine takes its time to start a process, and each test starts some.
 pytestmark = pytest.mark.timeout(600)
@@ -67,6 +69,26 @@ def planned(daemons: Daemons) -> int:
     return int(count)
 
 
+def account(daemons: Daemons) -> dict[str, int]:
+    """For ``measured``: each minute that was due by now, those without a row, rows too many.
+
+    The name of the job is the time at which it was made, as one that is two minutes old.
+    """
+    found = rows(
+        daemons,
+        "SELECT j.name, s.planned_through, p.planned_at FROM jobs_plannedrun p"
+        " JOIN jobs_schedule s ON s.id = p.schedule_id JOIN jobs_job j ON j.id = s.job_id",
+    )
+    since = datetime.fromisoformat(found[0][0]).replace(tzinfo=None) - timedelta(minutes=2)
+    through = datetime.fromisoformat(found[0][1])
+    minute = since.replace(second=0, microsecond=0)
+    due = set()
+    while (minute := minute + timedelta(minutes=1)) <= through:
+        due.add(minute)
+    times = [datetime.fromisoformat(row[2]) for row in found]
+    return {"of": len(due), "lost": len(due - {*times}), "twice": len(times) - len({*times})}
+
+
 def ready(daemons: Daemons, kind: str) -> bool:
     found = rows(daemons, f"SELECT state FROM runtime_daemon WHERE kind = '{kind}'")  # noqa: S608
     return ("running",) in found
@@ -99,13 +121,15 @@ def test_beat_finds_a_worker_and_has_it_sweep(daemons: Daemons) -> None:
 
 
 @pytest.mark.fault
-def test_a_second_beat_takes_over_from_a_killed_one(daemons: Daemons) -> None:
+def test_a_second_beat_takes_over_from_a_killed_one(daemons: Daemons, measured: Measured) -> None:
     daemons.start("first", "run_beat", "--name", "first")
     daemons.until_logged("first", "this beat leads", PATIENCE_SECONDS)
     daemons.start("second", "run_beat", "--name", "second")
     daemons.until_logged("second", "stands by", PATIENCE_SECONDS)
     daemons.stop("first", signal.SIGKILL)
+    killed_at = time.monotonic()
     daemons.until_logged("second", "this beat leads", PATIENCE_SECONDS)
+    measured(back_s=time.monotonic() - killed_at)
     # One that stops gives the lease back at once.
     daemons.start("third", "run_beat", "--name", "third")
     daemons.until_logged("third", "stands by", PATIENCE_SECONDS)
@@ -115,7 +139,7 @@ def test_a_second_beat_takes_over_from_a_killed_one(daemons: Daemons) -> None:
 
 @pytest.mark.fault
 def test_a_beat_killed_as_it_begins_to_send_is_followed_and_nothing_is_planned_twice(
-    daemons: Daemons,
+    daemons: Daemons, measured: Measured
 ) -> None:
     daemons.manage("shell", "-c", DUE)
     daemons.start("worker", "run_worker")
@@ -123,8 +147,10 @@ def test_a_beat_killed_as_it_begins_to_send_is_followed_and_nothing_is_planned_t
     assert daemons.processes["first"].wait(PATIENCE_SECONDS) == -signal.SIGKILL
     assert "this beat leads" in daemons.log("first")
     daemons.start("second", "run_beat", "--name", "second")
+    back_at = time.monotonic()
     daemons.until_logged("second", "this beat leads", PATIENCE_SECONDS)
     until(daemons, lambda: planned(daemons) > 0, "the sweep has planned")
+    measured(**account(daemons), back_s=time.monotonic() - back_at)
     times = rows(daemons, "SELECT count(*), count(DISTINCT planned_at) FROM jobs_plannedrun")
     assert times[0][0] == times[0][1]
 
@@ -133,7 +159,9 @@ def test_a_beat_killed_as_it_begins_to_send_is_followed_and_nothing_is_planned_t
 @pytest.mark.parametrize(
     ("point", "before"), [("jobs.plan.before_commit", 0), ("jobs.plan.after_commit", 2)]
 )
-def test_a_worker_killed_while_it_plans(daemons: Daemons, point: str, before: int) -> None:
+def test_a_worker_killed_while_it_plans(
+    daemons: Daemons, point: str, before: int, measured: Measured
+) -> None:
     daemons.start("worker", "run_worker", FAILPOINTS=f"{point}=kill@1")
     until(daemons, lambda: ready(daemons, "worker"), "the worker is there")
     daemons.manage("shell", "-c", WAKE)
@@ -143,11 +171,13 @@ def test_a_worker_killed_while_it_plans(daemons: Daemons, point: str, before: in
     # The message is gone with it: the next worker hears of the job from the sweep.
     daemons.start("beat", "run_beat")
     daemons.start("second", "run_worker")
+    back_at = time.monotonic()
     until(
         daemons,
         lambda: rows(daemons, "SELECT 1 FROM jobs_schedule WHERE next_at > datetime('now')"),
         "the sweep has planned",
     )
+    measured(**account(daemons), back_s=time.monotonic() - back_at)
     times = rows(daemons, "SELECT count(*), count(DISTINCT planned_at) FROM jobs_plannedrun")
     assert times[0][0] == times[0][1] >= 2
     (runs, linked) = rows(

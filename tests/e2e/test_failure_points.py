@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.accounts import check_books, check_complete, reference
+from tests.e2e.accounts import check_books, check_complete, figures, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.daemon_processes import ROOT
+from tests.plugins.measured import Measured
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(150)]
 
@@ -60,7 +61,9 @@ def test_every_failpoint_is_tried() -> None:
 
 @pytest.mark.covers("S1.46", "S1.49")
 @pytest.mark.parametrize("point", POINTS)
-def test_a_process_killed_at_a_failpoint_costs_no_page(lasting: Cluster, point: str) -> None:
+def test_a_process_killed_at_a_failpoint_costs_no_page(
+    lasting: Cluster, point: str, measured: Measured
+) -> None:
     lasting.restore()
     limit = HOST_RATE if point == "center.before_release" else 0
     lasting.ask("limit_host", requests_per_second=limit)
@@ -86,16 +89,18 @@ def test_a_process_killed_at_a_failpoint_costs_no_page(lasting: Cluster, point: 
         if point == "center.registered":
             lasting.use_agents([agent])
             run = lasting.crawl(site.url, window=WINDOW)
+        back_s = lasting.seconds_to_new_pages(run, WINDOW)
         # What the dead one had fetched and not acknowledged is fetched again.
-        check_complete(
+        end = check_complete(
             lasting, run, site, expected, again=0 if is_center else WINDOW, lost=is_center
         )
+    measured(**end["figures"], back_s=back_s)
 
 
 @pytest.mark.covers("S1.46", "S1.49")
 @pytest.mark.parametrize("kind", ["center", "agent"])
 def test_an_exception_at_each_failpoint_ends_neither_process_nor_run(
-    lasting: Cluster, kind: str
+    lasting: Cluster, kind: str, measured: Measured
 ) -> None:
     lasting.restore()
     lasting.ask("limit_host", requests_per_second=0)
@@ -112,9 +117,10 @@ def test_an_exception_at_each_failpoint_ends_neither_process_nor_run(
         lasting.start_agent(agent, FAILPOINTS=failpoints)
     lasting.use_agents([agent])
     with CountingSite(tree(60)) as site:
-        reference(site, delay_seconds=0.01)
+        expected = reference(site, delay_seconds=0.01)
         run = lasting.crawl(site.url, window=WINDOW)
         end = lasting.end_of(run)
+    measured(**figures(lasting, run, expected, end))
     assert end["state"] == "exited", (end, lasting.logs())
     # What the center had taken when its thread ended comes to it again.
     check_books(end, redelivered=WINDOW if kind == "center" else 0)

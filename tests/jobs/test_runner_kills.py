@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 
 import docker
 import pytest
 
 from tests.jobs.yard import ROOT, WAITS, Yard
+from tests.plugins.measured import Measured
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(180)]
 
@@ -88,18 +90,22 @@ STARTS = (
 
 @pytest.mark.covers("S1.13")
 @pytest.mark.parametrize("point", STARTS)
-def test_a_runner_killed_around_a_start_starts_the_run_exactly_once(yard: Yard, point: str) -> None:
-    starts_once(yard, point)
+def test_a_runner_killed_around_a_start_starts_the_run_exactly_once(
+    yard: Yard, point: str, measured: Measured
+) -> None:
+    starts_once(yard, point, measured)
 
 
 @in_docker
 @pytest.mark.covers("S1.13")
 @pytest.mark.parametrize("point", sorted(CONTAINER_POINTS))
-def test_a_runner_killed_over_a_container_starts_it_exactly_once(yard: Yard, point: str) -> None:
-    starts_once(yard, point)
+def test_a_runner_killed_over_a_container_starts_it_exactly_once(
+    yard: Yard, point: str, measured: Measured
+) -> None:
+    starts_once(yard, point, measured)
 
 
-def starts_once(yard: Yard, point: str) -> None:
+def starts_once(yard: Yard, point: str, measured: Measured) -> None:
     yard.start_runner(failpoints=f"{point}=kill@1")
     if point == "jobs.placed":
         # It looks for waiting runs when there are none, too.
@@ -110,10 +116,13 @@ def starts_once(yard: Yard, point: str) -> None:
         run = yard.start(WAITS)
     yard.until_killed()
     yard.start_runner()
+    back_at = time.monotonic()
     yard.until_state(run, "running")
+    back_s = time.monotonic() - back_at
     yard.until(lambda: yard.starts(run), "its first words", run)
     yard.let_go(run)
     look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
+    measured(**yard.counted(run), back_s=back_s)
     assert (look["state"], look["exit_code"] or 0) == ("exited", 0), look
     assert yard.starts(run) == 1
     taken_over = [text for text in notes(look) if "taken over by the runner of one" in text]
@@ -133,7 +142,9 @@ def test_a_runner_killed_when_it_has_seen_the_end_still_tells_it(yard: Yard) -> 
 
 
 @pytest.mark.parametrize("point", ["jobs.before_restart", "jobs.restarted"])
-def test_a_runner_killed_in_the_middle_of_a_restart_completes_it(yard: Yard, point: str) -> None:
+def test_a_runner_killed_in_the_middle_of_a_restart_completes_it(
+    yard: Yard, point: str, measured: Measured
+) -> None:
     yard.start_runner(failpoints=f"{point}=kill@1")
     run = yard.start(WAITS)
     first = yard.until_state(run, "running")["boot"]
@@ -142,11 +153,14 @@ def test_a_runner_killed_in_the_middle_of_a_restart_completes_it(yard: Yard, poi
     # It listens to no messages: after two seconds it is signalled.
     yard.until_killed()
     yard.start_runner()
+    back_at = time.monotonic()
     yard.until(lambda: yard.starts(run) == 2, "its second start", run)
+    back_s = time.monotonic() - back_at
     second = yard.until_state(run, "running")["boot"]
     assert second != first
     yard.let_go(run)
     look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
+    measured(**yard.counted(run, wanted=2), back_s=back_s)
     assert (look["state"], yard.starts(run)) == ("exited", 2), look
     assert notes(look)
 
@@ -180,7 +194,7 @@ def test_a_runner_killed_before_it_acknowledges_an_answer_takes_it_once(yard: Ya
 
 
 @pytest.mark.covers("S1.55")
-def test_a_frozen_run_goes_on_under_the_next_runner(yard: Yard) -> None:
+def test_a_frozen_run_goes_on_under_the_next_runner(yard: Yard, measured: Measured) -> None:
     yard.start_runner()
     run = yard.start(WAITS)
     yard.until_state(run, "running")
@@ -189,10 +203,13 @@ def test_a_frozen_run_goes_on_under_the_next_runner(yard: Yard) -> None:
     yard.kill_runner()
     yard.let_go(run)
     yard.start_runner()
+    back_at = time.monotonic()
     yard.until(lambda: notes(yard.look(run)), "the take-over", run)
+    back_s = time.monotonic() - back_at
     assert yard.look(run)["state"] == "paused"
     yard.ask("ask", run=run, action="thaw")
     look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
+    measured(**yard.counted(run), back_s=back_s)
     assert (look["state"], yard.starts(run)) == ("exited", 1), look
 
 
@@ -204,7 +221,9 @@ def test_a_run_beyond_its_time_is_stopped_and_has_failed(yard: Yard) -> None:
     assert (look["state"], look["reason"]) == ("failed", "time limit of 1 s")
 
 
-def test_a_web_process_killed_before_the_wake_up_loses_no_run(yard: Yard) -> None:
+def test_a_web_process_killed_before_the_wake_up_loses_no_run(
+    yard: Yard, measured: Measured
+) -> None:
     yard.start_runner()
     yard.until(lambda: yard.ask("hosts"), "the host")
     script = (
@@ -227,7 +246,10 @@ def test_a_web_process_killed_before_the_wake_up_loses_no_run(yard: Yard) -> Non
     )
     assert web.returncode == -9, web.stderr
     run = yard.ask("newest")
+    back_at = time.monotonic()
     yard.until_state(run, "running")
+    back_s = time.monotonic() - back_at
     yard.let_go(run)
     yard.until_state(run, "exited")
+    measured(**yard.counted(run), back_s=back_s)
     assert yard.starts(run) == 1

@@ -18,6 +18,7 @@ import pytest
 
 from tests.e2e.daemon_processes import ROOT, Daemons
 from tests.plugins.git_server import GitServer
+from tests.plugins.measured import Measured
 from yardkit import topology
 from yardkit.broker import connect
 from yardkit.protocol import LogBatch, decode
@@ -292,7 +293,9 @@ def test_a_running_build_is_cancelled_and_another_one_fails(yard: Yard) -> None:
         pytest.param("projects.build.before_store=kill@1", marks=OTHER_STEPS),
     ],
 )
-def test_a_killed_workers_build_is_lost_and_done_once_more(yard: Yard, failpoint: str) -> None:
+def test_a_killed_workers_build_is_lost_and_done_once_more(
+    yard: Yard, failpoint: str, measured: Measured
+) -> None:
     tag = f"prod/{failpoint.partition('=')[0].rpartition('.')[2]}/1.0"
     name = yard.worker(failpoint)
     yard.queue(tag, f"RUN echo {tag} > /one\nRUN sleep 2; echo two > /two\nRUN echo three")
@@ -300,7 +303,11 @@ def test_a_killed_workers_build_is_lost_and_done_once_more(yard: Yard, failpoint
     yard.until(tag, "running")
     assert yard.ask(SWEEP) == 1
     name = yard.worker()
+    back_at = time.monotonic()
     found = yard.until(tag, "lost", "succeeded")
+    back_s = time.monotonic() - back_at
+    images = len(found["images"])
+    measured(of=1, lost=max(1 - images, 0), twice=max(images - 1, 0), back_s=back_s)
     first, second = found["builds"]
     assert (first["attempt"], second["attempt"], second["repeats_id"]) == (1, 2, first["id"])
     (image,) = found["images"]
