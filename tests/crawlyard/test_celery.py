@@ -6,7 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -69,24 +69,28 @@ def planned(daemons: Daemons) -> int:
     return int(count)
 
 
-def account(daemons: Daemons) -> dict[str, int]:
-    """For ``measured``: each minute that was due by now, those without a row, rows too many.
+def account(made_at: datetime, through: datetime, times: Sequence[datetime]) -> dict[str, int]:
+    """For ``measured``, of a job that ``WAKE`` has made: what was due each minute until now.
 
-    The name of the job is the time at which it was made, as one that is two minutes old.
+    Those of it without a row are lost, rows too many are there twice.
     """
+    minute = (made_at - timedelta(minutes=2)).replace(second=0, microsecond=0)
+    due = set()
+    while (minute := minute + timedelta(minutes=1)) <= through:
+        due.add(minute)
+    return {"of": len(due), "lost": len(due - {*times}), "twice": len(times) - len({*times})}
+
+
+def account_of(daemons: Daemons) -> dict[str, int]:
+    """``account`` of the one job that there is."""
     found = rows(
         daemons,
         "SELECT j.name, s.planned_through, p.planned_at FROM jobs_plannedrun p"
         " JOIN jobs_schedule s ON s.id = p.schedule_id JOIN jobs_job j ON j.id = s.job_id",
     )
-    since = datetime.fromisoformat(found[0][0]).replace(tzinfo=None) - timedelta(minutes=2)
-    through = datetime.fromisoformat(found[0][1])
-    minute = since.replace(second=0, microsecond=0)
-    due = set()
-    while (minute := minute + timedelta(minutes=1)) <= through:
-        due.add(minute)
+    made_at, through = map(datetime.fromisoformat, found[0][:2])
     times = [datetime.fromisoformat(row[2]) for row in found]
-    return {"of": len(due), "lost": len(due - {*times}), "twice": len(times) - len({*times})}
+    return account(made_at.replace(tzinfo=None), through, times)
 
 
 def ready(daemons: Daemons, kind: str) -> bool:
@@ -150,7 +154,7 @@ def test_a_beat_killed_as_it_begins_to_send_is_followed_and_nothing_is_planned_t
     back_at = time.monotonic()
     daemons.until_logged("second", "this beat leads", PATIENCE_SECONDS)
     until(daemons, lambda: planned(daemons) > 0, "the sweep has planned")
-    measured(**account(daemons), back_s=time.monotonic() - back_at)
+    measured(**account_of(daemons), back_s=time.monotonic() - back_at)
     times = rows(daemons, "SELECT count(*), count(DISTINCT planned_at) FROM jobs_plannedrun")
     assert times[0][0] == times[0][1]
 
@@ -177,7 +181,7 @@ def test_a_worker_killed_while_it_plans(
         lambda: rows(daemons, "SELECT 1 FROM jobs_schedule WHERE next_at > datetime('now')"),
         "the sweep has planned",
     )
-    measured(**account(daemons), back_s=time.monotonic() - back_at)
+    measured(**account_of(daemons), back_s=time.monotonic() - back_at)
     times = rows(daemons, "SELECT count(*), count(DISTINCT planned_at) FROM jobs_plannedrun")
     assert times[0][0] == times[0][1] >= 2
     (runs, linked) = rows(

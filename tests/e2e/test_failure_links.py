@@ -1,4 +1,4 @@
-"""Connections that break while everybody lives: to RabbitMQ, by a proxy, and to PostgreSQL."""
+"""Connections that break or are slow while everybody lives: to RabbitMQ, and to PostgreSQL."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ WINDOW = 10
 CUTS = 3
 # Longer than an agent may be silent, and shorter than a connection may be.
 BLACKHOLE_SECONDS = 12.0
+# So long on their way, and so many bytes a second: far away, and at the end of the world.
+SLOW = [(0.05, 100_000.0), pytest.param(0.3, 20_000.0, marks=pytest.mark.long("a line of 50 ms"))]
 
 
 @pytest.fixture
@@ -73,6 +75,32 @@ def test_a_center_that_nothing_reaches_for_a_while_goes_on_afterwards(
         back_s = cluster.seconds_to_new_pages(run)
         end = check_complete(cluster, run, site, expected)
     measured(**end["figures"], back_s=back_s)
+    assert end["books"]["failed"] == 0
+
+
+@pytest.mark.covers("S1.46")
+@pytest.mark.parametrize(("delay_seconds", "bytes_per_second"), SLOW)
+def test_slow_links_cost_time_and_no_page(
+    cluster: Cluster,
+    own_rabbit: RabbitNode,
+    proxy: Proxy,
+    delay_seconds: float,
+    bytes_per_second: float,
+    measured: Measured,
+) -> None:
+    url = own_rabbit.url_by(proxy.port)
+    proxy.slow(delay_seconds, bytes_per_second)
+    for name in ("center", "runner"):
+        cluster.restart(name, BROKER_URL=url)
+    cluster.agents(1, BROKER_URL=url)
+    with CountingSite(tree(60)) as site:
+        expected = reference(site, delay_seconds=0.0)
+        began = time.monotonic()
+        run = cluster.crawl(site.url, window=WINDOW)
+        end = check_complete(cluster, run, site, expected)
+    seconds = time.monotonic() - began
+    told = f"{delay_seconds * 1000:g} ms each way: {len(expected.all)} pages in {seconds:.0f} s"
+    measured(**end["figures"], note=told)
     assert end["books"]["failed"] == 0
 
 
