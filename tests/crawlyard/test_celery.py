@@ -93,6 +93,11 @@ def account_of(daemons: Daemons) -> dict[str, int]:
     return account(made_at.replace(tzinfo=None), through, times)
 
 
+def is_planned(daemons: Daemons) -> bool:
+    """Whether no job is due any more."""
+    return bool(rows(daemons, "SELECT 1 FROM jobs_schedule WHERE next_at > datetime('now')"))
+
+
 def ready(daemons: Daemons, kind: str) -> bool:
     found = rows(daemons, f"SELECT state FROM runtime_daemon WHERE kind = '{kind}'")  # noqa: S608
     return ("running",) in found
@@ -160,6 +165,52 @@ def test_a_beat_killed_as_it_begins_to_send_is_followed_and_nothing_is_planned_t
 
 
 @pytest.mark.fault
+@pytest.mark.long("a beat killed there")
+@pytest.mark.parametrize("action", ["stop:12", "raise"])
+def test_a_beat_frozen_or_failing_as_it_begins_to_send_plans_nothing_twice(
+    daemons: Daemons, action: str, measured: Measured
+) -> None:
+    daemons.manage("shell", "-c", DUE)
+    daemons.start("worker", "run_worker")
+    failpoint = f"beat.tick={action}@2"
+    daemons.start("first", "run_beat", "--name", "first", FAILPOINTS=failpoint)
+    daemons.until_logged("first", "this beat leads", PATIENCE_SECONDS)
+    daemons.start("second", "run_beat", "--name", "second")
+    daemons.until_met("first", failpoint, PATIENCE_SECONDS)
+    if action != "raise":
+        # Its lease was over before it woke.
+        daemons.until_logged("second", "this beat leads", PATIENCE_SECONDS)
+        daemons.until_logged("first", "another one leads", PATIENCE_SECONDS)
+    until(daemons, lambda: planned(daemons) > 0, "the sweep has planned")
+    found = account_of(daemons)
+    measured(**found)
+    assert (found["lost"], found["twice"]) == (0, 0)
+    for name in ("first", "second"):
+        assert daemons.processes[name].poll() is None, daemons.log(name)
+
+
+@pytest.mark.fault
+@pytest.mark.long("a worker killed there")
+@pytest.mark.parametrize("action", ["stop:3", "raise"])
+@pytest.mark.parametrize("point", ["jobs.plan.before_commit", "jobs.plan.after_commit"])
+def test_a_worker_frozen_or_failing_while_it_plans(
+    daemons: Daemons, point: str, action: str, measured: Measured
+) -> None:
+    failpoint = f"{point}={action}@1"
+    daemons.start("worker", "run_worker", FAILPOINTS=failpoint)
+    until(daemons, lambda: ready(daemons, "worker"), "the worker is there")
+    daemons.manage("shell", "-c", WAKE)
+    daemons.until_met("worker", failpoint, PATIENCE_SECONDS)
+    # What failed is planned by the sweep.
+    daemons.start("beat", "run_beat")
+    until(daemons, lambda: is_planned(daemons), "it is planned")
+    found = account_of(daemons)
+    measured(**found)
+    assert found["of"] >= 2
+    assert (found["lost"], found["twice"]) == (0, 0)
+
+
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("point", "before"), [("jobs.plan.before_commit", 0), ("jobs.plan.after_commit", 2)]
 )
@@ -176,11 +227,7 @@ def test_a_worker_killed_while_it_plans(
     daemons.start("beat", "run_beat")
     daemons.start("second", "run_worker")
     back_at = time.monotonic()
-    until(
-        daemons,
-        lambda: rows(daemons, "SELECT 1 FROM jobs_schedule WHERE next_at > datetime('now')"),
-        "the sweep has planned",
-    )
+    until(daemons, lambda: is_planned(daemons), "the sweep has planned")
     measured(**account_of(daemons), back_s=time.monotonic() - back_at)
     times = rows(daemons, "SELECT count(*), count(DISTINCT planned_at) FROM jobs_plannedrun")
     assert times[0][0] == times[0][1] >= 2

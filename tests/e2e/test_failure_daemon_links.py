@@ -51,7 +51,7 @@ Channel.objects.create(
     name="hook", kind="webhook", settings={{}},
     secrets='{{"url": "{url}", "key": "0123456789abcdef"}}')
 data = {{"defaults": {{"tell": ["hook"]}}, "rules": [
-    {{"name": "held", "event": "dead_letters.held", "repeat_seconds": 3600}}]}}
+    {{"name": "dead letters held", "event": "dead_letters.held", "repeat_seconds": 3600}}]}}
 now = timezone.now()
 saved = save_version(kind="alerts", project_id=None, data=data, actor=None, now=now)
 activate(version=saved.version, actor=None, now=now)
@@ -170,7 +170,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def test_broken_links_cost_no_run_no_planned_time_and_no_incident(
     place: Place, links: tuple[str, ...], how: str, measured: Measured
 ) -> None:
-    yard, name = place.yard, f"{'-'.join(links)}-{how}"
+    # The dot at its end: no name is a part of another one.
+    yard, name = place.yard, f"{how}.{'-'.join(links)}."
     now = datetime.now(UTC)
     run = place.make_trouble(links, how, name, now)
     back_at = time.monotonic()

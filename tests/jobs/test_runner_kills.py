@@ -1,4 +1,4 @@
-"""SIGKILL of a real runner at each of its failpoints: no run is lost, none is started twice."""
+"""A real runner killed, frozen or failing at each failpoint: no run is lost, none starts twice."""
 
 from __future__ import annotations
 
@@ -191,6 +191,62 @@ def test_a_runner_killed_before_it_acknowledges_an_answer_takes_it_once(yard: Ya
         "running",
         "exited",
     ]
+
+
+OTHERWISE = pytest.mark.parametrize("action", ["stop:3", "raise"])
+AFTER_THE_START = ("jobs.exit_seen", "jobs.before_restart", "jobs.restarted", "jobs.acknowledged")
+
+
+@pytest.mark.long("killed there")
+@pytest.mark.parametrize("yard", ["process"], indirect=True)
+@OTHERWISE
+@pytest.mark.parametrize("point", [*STARTS, *AFTER_THE_START])
+def test_a_runner_frozen_or_failing_starts_the_run_as_often_as_asked(
+    yard: Yard, point: str, action: str, measured: Measured
+) -> None:
+    lives_on(yard, point, action, measured)
+
+
+@in_docker
+@pytest.mark.long("killed there")
+@OTHERWISE
+@pytest.mark.parametrize("point", sorted(CONTAINER_POINTS))
+def test_a_runner_frozen_or_failing_over_a_container_starts_it_once(
+    yard: Yard, point: str, action: str, measured: Measured
+) -> None:
+    lives_on(yard, point, action, measured)
+
+
+def lives_on(yard: Yard, point: str, action: str, measured: Measured) -> None:
+    """From the start of a run to its end, with what leads to the failpoint in between."""
+    failpoint = f"{point}={action}@1"
+    yard.start_runner(failpoints=failpoint)
+    run = yard.start(WAITS)
+    if point not in AFTER_THE_START:
+        yard.daemons.until_met("one", failpoint)
+    yard.until_state(run, "running")
+    yard.until(lambda: yard.starts(run), "its first words", run)
+    wanted = 1
+    if point in ("jobs.before_restart", "jobs.restarted"):
+        wanted = 2
+        yard.ask("ask", run=run, action="restart")
+        yard.daemons.until_met("one", failpoint)
+        yard.until(lambda: yard.starts(run) == wanted, "its second start", run)
+        yard.until_state(run, "running")
+    elif point == "jobs.acknowledged":
+        command = yard.ask("ask", run=run, action="pause")
+        yard.ask("answer", run=run, command=command, action="pause", times=2)
+        yard.daemons.until_met("one", failpoint)
+        yard.until_state(run, "paused")
+        command = yard.ask("ask", run=run, action="resume")
+        yard.ask("answer", run=run, command=command, action="resume")
+        yard.until_state(run, "running")
+    yard.let_go(run)
+    if point == "jobs.exit_seen":
+        yard.daemons.until_met("one", failpoint)
+    look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
+    measured(**yard.counted(run, wanted=wanted))
+    assert (look["state"], yard.starts(run)) == ("exited", wanted), look
 
 
 @pytest.mark.covers("S1.55")

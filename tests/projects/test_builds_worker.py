@@ -317,6 +317,43 @@ def test_a_killed_workers_build_is_lost_and_done_once_more(
     yard.kill(name)
 
 
+STEPS = {
+    "projects.build.claimed": 1,
+    "projects.build.cloned": 1,
+    "projects.build.step": 3,
+    "projects.build.before_store": 1,
+    "projects.build.stored": 1,
+}
+
+
+@pytest.mark.fault
+@OTHER_STEPS
+@pytest.mark.parametrize("action", ["stop:3", "raise"])
+@pytest.mark.parametrize("point", STEPS)
+def test_a_frozen_or_failing_worker_ends_its_build_once(
+    yard: Yard, point: str, action: str, measured: Measured
+) -> None:
+    tag = f"prod/{point.rpartition('.')[2].replace('_', '-')}-{action[:4]}/1.0"
+    failpoint = f"{point}={action}@{STEPS[point]}"
+    name = yard.worker(failpoint)
+    yard.queue(tag, f"RUN echo {tag} > /one\nRUN echo two > /two")
+    yard.daemons.until_met(name, failpoint, PATIENCE_SECONDS)
+    succeeds = action != "raise" or point == "projects.build.stored"
+    if point == "projects.build.claimed" and not succeeds:
+        # Nobody works on it any more, and nobody knows.
+        assert yard.ask(SWEEP) == 1
+        found, succeeds = yard.until(tag, "lost", "succeeded"), True
+    else:
+        found = yard.until(tag, "succeeded" if succeeds else "failed")
+    images = len(found["images"])
+    measured(of=1, lost=max(succeeds - images, 0), twice=max(images - succeeds, 0))
+    assert images == succeeds
+    if not succeeds:
+        assert f"FailpointError: {point}" in found["builds"][0]["reason"]
+    yard.until_nothing_is_left()
+    yard.kill(name)
+
+
 def test_a_stopped_workers_build_begins_anew_at_once(yard: Yard) -> None:
     tag = "prod/stopped/1.0"
     name = yard.worker()
