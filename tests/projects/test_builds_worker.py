@@ -341,7 +341,9 @@ def test_a_frozen_or_failing_worker_ends_its_build_once(
     succeeds = action != "raise" or point == "projects.build.stored"
     if point == "projects.build.claimed" and not succeeds:
         # Nobody works on it any more, and nobody knows.
+        yard.kill(name)
         assert yard.ask(SWEEP) == 1
+        name = yard.worker()
         found, succeeds = yard.until(tag, "lost", "succeeded"), True
     else:
         found = yard.until(tag, "succeeded" if succeeds else "failed")
