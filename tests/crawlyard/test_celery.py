@@ -199,7 +199,8 @@ def test_a_worker_frozen_or_failing_while_it_plans(
     failpoint = f"{point}={action}@1"
     daemons.start("worker", "run_worker", FAILPOINTS=failpoint)
     until(daemons, lambda: ready(daemons, "worker"), "the worker is there")
-    daemons.manage("shell", "-c", WAKE)
+    # Not waited for: it stands still for no longer than a command takes to end.
+    daemons.start("wake", "shell", "-c", WAKE)
     daemons.until_met("worker", failpoint, PATIENCE_SECONDS)
     until(daemons, lambda: is_planned(daemons), "it is planned, or parked")
     if not planned(daemons):
