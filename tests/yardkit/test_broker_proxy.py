@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -20,7 +21,8 @@ def proxy() -> Iterator[Proxy]:
 
     def echo() -> None:
         wire, _address = listener.accept()
-        with wire:
+        # The proxy resets what is still open in the end.
+        with wire, contextlib.suppress(ConnectionResetError):
             while data := wire.recv(10_000):
                 wire.sendall(data)
 
