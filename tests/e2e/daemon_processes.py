@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-
-import psutil
 
 from tests.plugins.migrated import fill_data_folder
 
@@ -95,24 +92,8 @@ class Daemons:
             failpoint: ``jobs.claimed=raise@1`` or ``jobs.claimed=stop:3@1``.
         """
         point, _equals, action = failpoint.partition("=")
-        if action.startswith("raise"):
-            self.until_logged(name, f"FailpointError: {point}", seconds)
-            return
-        deadline = time.monotonic() + seconds
-        for stands_still in (True, False):
-            while self._stands_still(name) is not stands_still:
-                assert self.processes[name].poll() is None, self.log(name)
-                assert time.monotonic() < deadline, self.log(name)
-                time.sleep(0.05)
-
-    def _stands_still(self, name: str) -> bool:
-        """Whether the process or one of its own is stopped."""
-        process = psutil.Process(self.processes[name].pid)
-        for each in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if each.status() == psutil.STATUS_STOPPED:
-                    return True
-        return False
+        words = "FailpointError:" if action.startswith("raise") else "goes on at"
+        self.until_logged(name, f"{words} {point}", seconds)
 
     def stop(self, name: str, number: signal.Signals) -> tuple[int, float]:
         """Signal one; its exit status and the seconds it took."""
