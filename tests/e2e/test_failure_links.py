@@ -21,8 +21,8 @@ WINDOW = 10
 CUTS = 3
 # Longer than an agent may be silent, and shorter than a connection may be.
 BLACKHOLE_SECONDS = 12.0
-# So long on their way, and so many bytes a second: far away, and at the end of the world.
-SLOW = [(0.05, 100_000.0), pytest.param(0.3, 20_000.0, marks=pytest.mark.long("a line of 50 ms"))]
+# So long on their way, and so many bytes a second: far away, and at the other end of the world.
+SLOW = [(0.05, 100_000.0), pytest.param(0.15, 20_000.0, marks=pytest.mark.long("a line of 50 ms"))]
 
 
 @pytest.fixture
