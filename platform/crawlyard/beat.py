@@ -81,7 +81,13 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
         if not self._keep_lease():
             return STANDBY_SECONDS
         failpoints.hit("beat.tick")
-        return float(super().tick(*args, **kwargs) or 0.0)
+        try:
+            return float(super().tick(*args, **kwargs) or 0.0)
+        except BaseException:
+            # Celery takes an entry out before it sends it: one whose turn it was when a connection
+            # broke had no other until somebody changed a row.
+            self._read_anew()
+            raise
 
     def close(self) -> None:
         """Write what is known of the last runs, and let another one lead at once."""
@@ -136,14 +142,18 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
         logger.info("this beat leads")
         self._standing_by = False
         # Whoever led before has changed the rows meanwhile.
-        self._dirty.clear()
-        self._initial_read = True
-        self._heap = None
+        self._read_anew()
         self._seen = self.Changes.last_change()
         known = self.app.tasks
         for name, entry in self.app.conf.beat_schedule.items():
             if entry["task"] in known:
                 self.Entry.from_entry(name, app=self.app, **entry)
+
+    def _read_anew(self) -> None:
+        """Know nothing but the rows at the next tick; a wake-up that is sent again does no harm."""
+        self._dirty.clear()
+        self._initial_read = True
+        self._heap = None
 
 
 class BeatDaemon:

@@ -11,6 +11,7 @@ seconds, 12 without), ``raise`` (``FailpointError``), ``sleep`` (the given secon
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -23,6 +24,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from yardkit.env import EnvError
+
+logger = logging.getLogger(__name__)
 
 SETTING: Final = "FAILPOINTS"
 
@@ -123,7 +126,10 @@ def _hit(name: str) -> None:
     if point.action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif point.action == "stop":
+        # Said, because nobody sees from outside where a process stands still.
+        logger.warning("stands still at %s", name)
         _stop(name, point.seconds)
+        logger.warning("goes on at %s", name)
     elif point.action == "raise":
         raise FailpointError(name)
     else:

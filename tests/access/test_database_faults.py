@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from tests.plugins.measured import Measured
 from tests.plugins.stores import lend_postgres_database
 from tests.projects.web_process import ROOT, START_SECONDS, web_environment, web_process
 
@@ -51,10 +52,12 @@ class Web:
         name = f"p{self._slug}"
         return self.ask("POST", "/api/v1/projects", {"slug": name, "name": name})
 
-    def check_unavailable(self) -> None:
+    def check_unavailable(self) -> int:
+        """The status, which is 503."""
         status, told, headers = self.write()
         assert (status, told["code"]) == (503, "unavailable"), told
         assert int(headers["Retry-After"]) > 0
+        return status
 
     def projects(self) -> int:
         row = self.database.execute("SELECT count(*) FROM projects_project").fetchone()
@@ -109,28 +112,30 @@ def until_it_writes(web: Web) -> float:
     return time.monotonic() - began
 
 
-def test_a_database_that_only_reads_is_503_and_not_500(web: Web) -> None:
+def test_a_database_that_only_reads_is_503_and_not_500(web: Web, measured: Measured) -> None:
     until_it_writes(web)
     before = web.projects()
     with read_only(web):
-        for _ in range(10):
-            web.check_unavailable()
+        said = [web.check_unavailable() for _ in range(10)]
         # What is there can still be read.
         assert web.ask("GET", "/api/v1/projects")[0] == 200
     assert web.projects() == before
-    print(f"writes again after {until_it_writes(web):.1f} s")
+    back_s = until_it_writes(web)
+    measured(back_s=back_s, note=f"{said.count(503)} of {len(said)} calls 503")
     assert web.projects() == before + 1
 
 
-def test_a_table_that_somebody_locks_is_503_and_not_a_request_that_hangs(web: Web) -> None:
+def test_a_table_that_somebody_locks_is_503_and_not_a_request_that_hangs(
+    web: Web, measured: Measured
+) -> None:
     until_it_writes(web)
     before = web.projects()
     with web.database.transaction():
         web.database.execute("LOCK TABLE projects_project IN ACCESS EXCLUSIVE MODE")
         began = time.monotonic()
-        web.check_unavailable()
+        status = web.check_unavailable()
         waited = time.monotonic() - began
-    print(f"503 after {waited:.1f} s, writes again after {until_it_writes(web):.1f} s")
+    measured(back_s=until_it_writes(web), note=f"{status} after {waited:.1f} s")
     # The web's lock_timeout, and not whatever a proxy before it has.
     assert waited < 30
     assert web.projects() == before + 1

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.measured import Measured
+
 ROOT = Path(__file__).resolve().parents[2]
 # Asked in a process of its own, because the database is a setting.
 SCRIPT = """
@@ -57,8 +59,11 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return found
 
 
-def test_rest_says_that_it_is_unavailable(answers: list[Any]) -> None:
+@pytest.mark.fault
+def test_rest_says_that_it_is_unavailable(answers: list[Any], measured: Measured) -> None:
     by_token, by_session, _page, in_async = answers
+    refused = [each[0] == 503 for each in (by_token, by_session, in_async)]
+    measured(note=f"REST: {sum(refused)} of {len(refused)} calls 503")
     for status, headers, text in (by_token, by_session, in_async):
         assert status == 503
         assert int(headers["Retry-After"]) > 0
@@ -68,8 +73,10 @@ def test_rest_says_that_it_is_unavailable(answers: list[Any]) -> None:
         assert body["request_id"] == headers["X-Request-Id"]
 
 
-def test_pages_say_so_too(answers: list[Any]) -> None:
+@pytest.mark.fault
+def test_pages_say_so_too(answers: list[Any], measured: Measured) -> None:
     status, headers, text = answers[2]
+    measured(note=f"a page: {status}")
     assert status == 503
     assert int(headers["Retry-After"]) > 0
     assert "does not answer" in text

@@ -6,7 +6,8 @@ import signal
 import sqlite3
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -14,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.e2e.daemon_processes import Daemons
+from tests.plugins.measured import Measured
 
 # A busy machine takes its time to start a process, and each test starts some.
 pytestmark = pytest.mark.timeout(600)
@@ -67,6 +69,35 @@ def planned(daemons: Daemons) -> int:
     return int(count)
 
 
+def account(made_at: datetime, through: datetime, times: Sequence[datetime]) -> dict[str, int]:
+    """For ``measured``, of a job that ``WAKE`` has made: what was due each minute until now.
+
+    Those of it without a row are lost, rows too many are there twice.
+    """
+    minute = (made_at - timedelta(minutes=2)).replace(second=0, microsecond=0)
+    due = set()
+    while (minute := minute + timedelta(minutes=1)) <= through:
+        due.add(minute)
+    return {"of": len(due), "lost": len(due - {*times}), "twice": len(times) - len({*times})}
+
+
+def account_of(daemons: Daemons) -> dict[str, int]:
+    """``account`` of the one job that there is."""
+    found = rows(
+        daemons,
+        "SELECT j.name, s.planned_through, p.planned_at FROM jobs_plannedrun p"
+        " JOIN jobs_schedule s ON s.id = p.schedule_id JOIN jobs_job j ON j.id = s.job_id",
+    )
+    made_at, through = map(datetime.fromisoformat, found[0][:2])
+    times = [datetime.fromisoformat(row[2]) for row in found]
+    return account(made_at.replace(tzinfo=None), through, times)
+
+
+def is_planned(daemons: Daemons) -> bool:
+    """Whether no job is due any more."""
+    return bool(rows(daemons, "SELECT 1 FROM jobs_schedule WHERE next_at > datetime('now')"))
+
+
 def ready(daemons: Daemons, kind: str) -> bool:
     found = rows(daemons, f"SELECT state FROM runtime_daemon WHERE kind = '{kind}'")  # noqa: S608
     return ("running",) in found
@@ -99,13 +130,15 @@ def test_beat_finds_a_worker_and_has_it_sweep(daemons: Daemons) -> None:
 
 
 @pytest.mark.fault
-def test_a_second_beat_takes_over_from_a_killed_one(daemons: Daemons) -> None:
+def test_a_second_beat_takes_over_from_a_killed_one(daemons: Daemons, measured: Measured) -> None:
     daemons.start("first", "run_beat", "--name", "first")
     daemons.until_logged("first", "this beat leads", PATIENCE_SECONDS)
     daemons.start("second", "run_beat", "--name", "second")
     daemons.until_logged("second", "stands by", PATIENCE_SECONDS)
     daemons.stop("first", signal.SIGKILL)
+    killed_at = time.monotonic()
     daemons.until_logged("second", "this beat leads", PATIENCE_SECONDS)
+    measured(back_s=time.monotonic() - killed_at)
     # One that stops gives the lease back at once.
     daemons.start("third", "run_beat", "--name", "third")
     daemons.until_logged("third", "stands by", PATIENCE_SECONDS)
@@ -115,7 +148,7 @@ def test_a_second_beat_takes_over_from_a_killed_one(daemons: Daemons) -> None:
 
 @pytest.mark.fault
 def test_a_beat_killed_as_it_begins_to_send_is_followed_and_nothing_is_planned_twice(
-    daemons: Daemons,
+    daemons: Daemons, measured: Measured
 ) -> None:
     daemons.manage("shell", "-c", DUE)
     daemons.start("worker", "run_worker")
@@ -123,17 +156,72 @@ def test_a_beat_killed_as_it_begins_to_send_is_followed_and_nothing_is_planned_t
     assert daemons.processes["first"].wait(PATIENCE_SECONDS) == -signal.SIGKILL
     assert "this beat leads" in daemons.log("first")
     daemons.start("second", "run_beat", "--name", "second")
+    back_at = time.monotonic()
     daemons.until_logged("second", "this beat leads", PATIENCE_SECONDS)
     until(daemons, lambda: planned(daemons) > 0, "the sweep has planned")
+    measured(**account_of(daemons), back_s=time.monotonic() - back_at)
     times = rows(daemons, "SELECT count(*), count(DISTINCT planned_at) FROM jobs_plannedrun")
     assert times[0][0] == times[0][1]
+
+
+@pytest.mark.fault
+@pytest.mark.long("a beat killed there")
+@pytest.mark.parametrize("action", ["stop:12", "raise"])
+def test_a_beat_frozen_or_failing_as_it_begins_to_send_plans_nothing_twice(
+    daemons: Daemons, action: str, measured: Measured
+) -> None:
+    daemons.manage("shell", "-c", DUE)
+    daemons.start("worker", "run_worker")
+    failpoint = f"beat.tick={action}@2"
+    daemons.start("first", "run_beat", "--name", "first", FAILPOINTS=failpoint)
+    daemons.until_logged("first", "this beat leads", PATIENCE_SECONDS)
+    daemons.start("second", "run_beat", "--name", "second")
+    daemons.until_met("first", failpoint, PATIENCE_SECONDS)
+    if action != "raise":
+        # Its lease was over before it woke.
+        daemons.until_logged("second", "this beat leads", PATIENCE_SECONDS)
+        daemons.until_logged("first", "another one leads", PATIENCE_SECONDS)
+    until(daemons, lambda: planned(daemons) > 0, "the sweep has planned")
+    found = account_of(daemons)
+    measured(**found)
+    assert (found["lost"], found["twice"]) == (0, 0)
+    for name in ("first", "second"):
+        assert daemons.processes[name].poll() is None, daemons.log(name)
+
+
+@pytest.mark.fault
+@pytest.mark.long("a worker killed there")
+@pytest.mark.parametrize("action", ["stop:3", "raise"])
+@pytest.mark.parametrize("point", ["jobs.plan.before_commit", "jobs.plan.after_commit"])
+def test_a_worker_frozen_or_failing_while_it_plans(
+    daemons: Daemons, point: str, action: str, measured: Measured
+) -> None:
+    failpoint = f"{point}={action}@1"
+    daemons.start("worker", "run_worker", FAILPOINTS=failpoint)
+    until(daemons, lambda: ready(daemons, "worker"), "the worker is there")
+    # Not waited for: it stands still for no longer than a command takes to end.
+    daemons.start("wake", "shell", "-c", WAKE)
+    daemons.until_met("worker", failpoint, PATIENCE_SECONDS)
+    until(daemons, lambda: is_planned(daemons), "it is planned, or parked")
+    if not planned(daemons):
+        # What fails is parked for an hour; nothing of what was due meanwhile is forgotten.
+        assert (point, action) == ("jobs.plan.before_commit", "raise")
+        rows(daemons, "UPDATE jobs_schedule SET next_at = datetime('now')")
+        daemons.start("beat", "run_beat")
+        until(daemons, lambda: planned(daemons), "the sweep has planned")
+    found = account_of(daemons)
+    measured(**found)
+    assert found["of"] >= 2
+    assert (found["lost"], found["twice"]) == (0, 0)
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize(
     ("point", "before"), [("jobs.plan.before_commit", 0), ("jobs.plan.after_commit", 2)]
 )
-def test_a_worker_killed_while_it_plans(daemons: Daemons, point: str, before: int) -> None:
+def test_a_worker_killed_while_it_plans(
+    daemons: Daemons, point: str, before: int, measured: Measured
+) -> None:
     daemons.start("worker", "run_worker", FAILPOINTS=f"{point}=kill@1")
     until(daemons, lambda: ready(daemons, "worker"), "the worker is there")
     daemons.manage("shell", "-c", WAKE)
@@ -143,11 +231,11 @@ def test_a_worker_killed_while_it_plans(daemons: Daemons, point: str, before: in
     # The message is gone with it: the next worker hears of the job from the sweep.
     daemons.start("beat", "run_beat")
     daemons.start("second", "run_worker")
-    until(
-        daemons,
-        lambda: rows(daemons, "SELECT 1 FROM jobs_schedule WHERE next_at > datetime('now')"),
-        "the sweep has planned",
-    )
+    back_at = time.monotonic()
+    until(daemons, lambda: is_planned(daemons), "the sweep has planned")
+    # Where it had committed, nothing was left to do.
+    back_s = None if before else time.monotonic() - back_at
+    measured(**account_of(daemons), back_s=back_s)
     times = rows(daemons, "SELECT count(*), count(DISTINCT planned_at) FROM jobs_plannedrun")
     assert times[0][0] == times[0][1] >= 2
     (runs, linked) = rows(

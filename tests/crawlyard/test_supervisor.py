@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from crawlyard.supervisor import Supervisor, Unit, UnitFailed
+from tests.plugins.measured import Measured
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
 DEAF = (
@@ -118,12 +119,14 @@ def test_logs_are_merged_under_their_names(box: Box) -> None:
 
 
 @pytest.mark.fault
-def test_a_child_that_dies_is_started_again(box: Box) -> None:
+def test_a_child_that_dies_is_started_again(box: Box, measured: Measured) -> None:
     supervisor = box.start(unit("a", SLEEP))
     box.until(box.said("a", "up"))
     first = supervisor.pids()["a"]
     os.kill(first, signal.SIGKILL)
+    killed_at = time.monotonic()
     box.until(lambda: box.lines.count(("a", "up")) == 2)
+    measured(back_s=time.monotonic() - killed_at)
     assert supervisor.pids()["a"] != first
     assert supervisor.restarts() == 1
     assert any("signal 9" in line for name, line in box.lines if name == "up")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.e2e.cluster import Cluster, Look
 from tests.e2e.counting_site import CountingSite, Walk, walk
 
@@ -43,6 +45,21 @@ def attempts_of(end: Look) -> int:
     return sent
 
 
+def figures(cluster: Cluster, run: int, expected: Walk, end: Look) -> dict[str, Any]:
+    """What a test measures of a run: pages of the reference walk, those lost, those stored twice.
+
+    A page that has failed with its reason is no lost one.
+    """
+    items = cluster.items(run)
+    known = {*items, *(row["url"] for row in end["failures"])}
+    wanted = expected.all
+    return {
+        "of": len(wanted),
+        "lost": len(wanted - known),
+        "twice": len(items) - len(set(items)),
+    }
+
+
 def check_complete(
     cluster: Cluster,
     run: int,
@@ -54,6 +71,8 @@ def check_complete(
     lost: bool = False,
 ) -> Look:
     """The run has ended with every page of the reference walk, each stored once; how it ended.
+
+    ``figures`` of what it returns is for ``measured``.
 
     Args:
         again: so many downloads may have been made twice for one attempt, because an agent, or
@@ -70,6 +89,7 @@ def check_complete(
             "the center's account of every attempt",
         )
         end = cluster.look(run)
+    end["figures"] = figures(cluster, run, expected, end)
     books = end["books"]
     assert end["state"] == "exited", (end, cluster.logs())
     check_books(end, redelivered=redelivered)

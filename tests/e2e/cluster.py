@@ -199,6 +199,18 @@ class Cluster:
         look: Look = self.until(ended, f"the end of run {run}", seconds)
         return look
 
+    def seconds_to_new_pages(self, run: int, window: int = 10, limit: float = 60.0) -> float:
+        """From now until more pages have come than can have been on their way already."""
+        began = time.monotonic()
+        wanted = self.look(run)["books"]["success"] + window
+
+        def have_come() -> bool:
+            look = self.look(run)
+            return bool(look["books"]["success"] > wanted or look["ended"])
+
+        self.until(have_come, f"new pages of run {run}", limit)
+        return time.monotonic() - began
+
     def items(self, run: int) -> list[str]:
         """The address of each item the run has stored."""
         path = self._folder(run) / "items.jsonl"

@@ -104,6 +104,16 @@ class Daemons:
             assert time.monotonic() < deadline, self.log(name)
             time.sleep(0.02)
 
+    def until_met(self, name: str, failpoint: str, seconds: float = 120.0) -> None:
+        """Until the process has met it: has said that it failed there, or stood still and goes on.
+
+        Args:
+            failpoint: ``jobs.claimed=raise@1`` or ``jobs.claimed=stop:3@1``.
+        """
+        point, _equals, action = failpoint.partition("=")
+        words = "FailpointError:" if action.startswith("raise") else "goes on at"
+        self.until_logged(name, f"{words} {point}", seconds)
+
     def stop(self, name: str, number: signal.Signals) -> tuple[int, float]:
         """Signal one; its exit status and the seconds it took."""
         began = time.monotonic()

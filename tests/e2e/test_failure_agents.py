@@ -10,6 +10,7 @@ from tests.e2e.accounts import check_books, check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
+from tests.plugins.measured import Measured
 from yardkit import topology
 from yardkit.broker import connect
 
@@ -30,7 +31,9 @@ def depth(node: RabbitNode, agent: str) -> int:
 
 
 @pytest.mark.covers("S1.49", "S1.38")
-def test_an_agent_that_died_gets_no_more_work(cluster: Cluster, own_rabbit: RabbitNode) -> None:
+def test_an_agent_that_died_gets_no_more_work(
+    cluster: Cluster, own_rabbit: RabbitNode, measured: Measured
+) -> None:
     dead, living = cluster.agents(2)
     with CountingSite(tree(200)) as site:
         expected = reference(site, delay_seconds=0.05)
@@ -38,7 +41,8 @@ def test_an_agent_that_died_gets_no_more_work(cluster: Cluster, own_rabbit: Rabb
         cluster.until(lambda: cluster.look(run)["books"]["success"] > 30, "some pages")
         cluster.kill(dead)
         died_at = time.monotonic()
-        check_complete(cluster, run, site, expected)
+        end = check_complete(cluster, run, site, expected)
+    measured(**end["figures"])
     # So long it may count as alive, by its last heartbeat.
     limit = died_at + topology.AGENT_ALIVE_SECONDS
     cluster.until(lambda: time.monotonic() > limit, "the end of its last heartbeat")
@@ -47,6 +51,7 @@ def test_an_agent_that_died_gets_no_more_work(cluster: Cluster, own_rabbit: Rabb
         expected = reference(site, delay_seconds=0.0)
         run = cluster.crawl(site.url)
         end = check_complete(cluster, run, site, expected)
+    measured(**end["figures"])
     assert end["allocated"] == [living]
     assert set(end["books"]["agents"]) == {living}
     assert depth(own_rabbit, dead) <= waiting, "the dead one was sent something"
@@ -54,7 +59,7 @@ def test_an_agent_that_died_gets_no_more_work(cluster: Cluster, own_rabbit: Rabb
 
 @pytest.mark.covers("S1.49", "S1.31")
 def test_a_restarted_agent_serves_its_runs_by_what_it_has_on_disk(
-    cluster: Cluster, own_rabbit: RabbitNode
+    cluster: Cluster, own_rabbit: RabbitNode, measured: Measured
 ) -> None:
     [agent] = cluster.agents(1)
     with CountingSite(tree(150)) as site:
@@ -73,9 +78,11 @@ def test_a_restarted_agent_serves_its_runs_by_what_it_has_on_disk(
             cluster.until(
                 lambda: cluster.look(run)["books"]["success"] > before, "an answer", SERVED_SECONDS
             )
-            assert time.monotonic() - serves_at < SERVED_SECONDS
+            back_s = time.monotonic() - serves_at
+            assert back_s < SERVED_SECONDS
             assert "no downloader" not in cluster.daemons.log(agent)
         end = check_complete(cluster, run, site, expected, again=WINDOW)
+    measured(**end["figures"], back_s=back_s)
     assert end["books"]["failed"] == 0
     folder = cluster.daemons.folder / "data" / "agents"
     cluster.until(lambda: not [*folder.rglob(f"run-{run}.alloc")], "its file goes with the run")

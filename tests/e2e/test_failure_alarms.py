@@ -11,6 +11,7 @@ from tests.e2e.accounts import check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
+from tests.plugins.measured import Measured
 from yardkit import topology
 from yardkit.broker import connect
 
@@ -23,7 +24,7 @@ ALARM_SECONDS = 12.0
 
 @pytest.mark.covers("S1.42")
 def test_a_memory_alarm_holds_a_run_up_and_costs_no_page(
-    cluster: Cluster, own_rabbit: RabbitNode
+    cluster: Cluster, own_rabbit: RabbitNode, measured: Measured
 ) -> None:
     cluster.agents(2)
     # Pages for some ten seconds: the operator's command takes one or two to begin.
@@ -40,12 +41,10 @@ def test_a_memory_alarm_holds_a_run_up_and_costs_no_page(
             assert held["books"]["left"] > 0
         finally:
             own_rabbit.control("set_vm_memory_high_watermark", "absolute", "1GB")
-        lifted_at = time.monotonic()
-        before = cluster.look(run)["books"]["success"]
-        cluster.until(lambda: cluster.look(run)["books"]["success"] > before, "pages", 30)
-        print(f"the next page {time.monotonic() - lifted_at:.1f} s after the alarm")
+        back_s = cluster.seconds_to_new_pages(run, WINDOW, 30)
         # What timed out on its way to the center came there too, and was fetched once more.
         end = check_complete(cluster, run, site, expected, lost=True)
+    measured(**end["figures"], back_s=back_s)
     assert end["books"]["failed"] == 0
     for name in ("center", "runner", "statistics"):
         assert cluster.daemons.processes[name].poll() is None, cluster.daemons.log(name)
@@ -54,7 +53,7 @@ def test_a_memory_alarm_holds_a_run_up_and_costs_no_page(
 @pytest.mark.covers("S1.42")
 @pytest.mark.parametrize("whose", ["center", "agent"])
 def test_a_queue_that_somebody_deletes_under_a_run_is_made_again(
-    cluster: Cluster, own_rabbit: RabbitNode, whose: str
+    cluster: Cluster, own_rabbit: RabbitNode, whose: str, measured: Measured
 ) -> None:
     [agent] = cluster.agents(1)
     queue = topology.CENTER_REQUESTS if whose == "center" else topology.agent_commands(agent)
@@ -67,9 +66,7 @@ def test_a_queue_that_somebody_deletes_under_a_run_is_made_again(
         cluster.until(lambda: cluster.look(run)["books"]["success"] > 30, "some pages")
         # With what it holds: that times out and is sent again.
         broker.delete(queue.name)
-        gone_at = time.monotonic()
-        before = cluster.look(run)["books"]["success"] + WINDOW
-        cluster.until(lambda: cluster.look(run)["books"]["success"] > before, "pages", 30)
-        print(f"{WINDOW} more pages {time.monotonic() - gone_at:.1f} s after the deletion")
+        back_s = cluster.seconds_to_new_pages(run, WINDOW, 30)
         end = check_complete(cluster, run, site, expected, again=WINDOW, lost=True)
+    measured(**end["figures"], back_s=back_s)
     assert end["books"]["failed"] == 0

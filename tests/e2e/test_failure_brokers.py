@@ -14,6 +14,7 @@ from tests.e2e.accounts import check_books, check_complete, reference
 from tests.e2e.cluster import Cluster, Look
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
+from tests.plugins.measured import Measured
 from tests.yardkit.broker_proxy import Proxy
 
 pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(240)]
@@ -29,6 +30,7 @@ class Outage:
     agents: dict[str, float]  # when each was last heard of, before the stop
     gone_at: float
     back_at: float
+    back_s: float
     hurried: Look
     late: Look
     patient: Look
@@ -59,8 +61,9 @@ def outage(lasting_cluster: Cluster, own_rabbit: RabbitNode) -> Iterator[Outage]
         finally:
             own_rabbit.start()
         back_at = time.time()
+        back_s = cluster.seconds_to_new_pages(patient)
         end = check_complete(cluster, patient, site, expected, lost=True)
-    yield Outage(heard, gone_at, back_at, *given_up, end, cluster)
+    yield Outage(heard, gone_at, back_at, back_s, *given_up, end, cluster)
     cluster.restore()
 
 
@@ -76,25 +79,34 @@ def test_a_run_whose_requests_the_broker_does_not_take_ends_after_its_retries(
 
 
 @pytest.mark.covers("S1.42")
-def test_a_run_that_cannot_subscribe_ends_after_its_retries(outage: Outage) -> None:
+def test_a_run_that_cannot_subscribe_ends_after_its_retries(
+    outage: Outage, measured: Measured
+) -> None:
     end = outage.late
     assert end["state"] == "failed", end
-    assert re.fullmatch(
-        r"BROKER_URL: no RabbitMQ at 127\.0\.0\.1:\d+: Connection refused \(tried for \d+ s\)",
+    said = re.fullmatch(
+        r"BROKER_URL: no RabbitMQ at 127\.0\.0\.1:\d+: Connection refused \(tried for (\d+) s\)",
         end["reason"],
-    ), end
+    )
+    assert said, end
+    measured(note=f"one without patience ends after {said[1]} s")
     assert not end["allocated"]
 
 
 @pytest.mark.covers("S1.42", "S1.47")
-def test_a_run_with_patience_goes_on_when_the_broker_is_back(outage: Outage) -> None:
+def test_a_run_with_patience_goes_on_when_the_broker_is_back(
+    outage: Outage, measured: Measured
+) -> None:
     # That every page was fetched and stored once is checked where the outage is made.
+    measured(**outage.patient["figures"], back_s=outage.back_s)
     assert outage.patient["books"]["failed"] == 0
     assert outage.back_at > outage.gone_at
 
 
 @pytest.mark.covers("S1.47", "S1.22")
-def test_agents_subscribe_and_report_again_when_the_broker_is_back(outage: Outage) -> None:
+def test_agents_subscribe_and_report_again_when_the_broker_is_back(
+    outage: Outage, measured: Measured
+) -> None:
     cluster = outage.cluster
 
     def all_heard() -> bool:
@@ -108,7 +120,8 @@ def test_agents_subscribe_and_report_again_when_the_broker_is_back(outage: Outag
         assert cluster.daemons.processes[name].poll() is None
     with CountingSite(tree(30)) as site:
         expected = reference(site, delay_seconds=0.0)
-        check_complete(cluster, cluster.crawl(site.url), site, expected)
+        end = check_complete(cluster, cluster.crawl(site.url), site, expected)
+    measured(**end["figures"])
 
 
 @pytest.fixture

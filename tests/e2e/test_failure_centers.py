@@ -12,6 +12,7 @@ from tests.e2e.accounts import check_books, check_complete, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
+from tests.plugins.measured import Measured
 from tests.plugins.stores import REDIS_OWNER_KEY
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing, connect
@@ -119,7 +120,7 @@ def test_what_piled_up_while_the_center_was_away_is_judged_by_its_age(
 
 
 @pytest.mark.covers("S1.48")
-def test_one_of_two_centers_killed_changes_nothing(cluster: Cluster) -> None:
+def test_one_of_two_centers_killed_changes_nothing(cluster: Cluster, measured: Measured) -> None:
     cluster.start_daemon("center-2")
     cluster.daemons.until_logged("center-2", "is running")
     cluster.agents(2)
@@ -128,12 +129,16 @@ def test_one_of_two_centers_killed_changes_nothing(cluster: Cluster) -> None:
         run = cluster.crawl(site.url)
         cluster.until(lambda: cluster.look(run)["books"]["success"] > 50, "some pages")
         cluster.kill("center")
+        back_s = cluster.seconds_to_new_pages(run)
         end = check_complete(cluster, run, site, expected, lost=True)
+    measured(**end["figures"], back_s=back_s)
     assert end["books"]["failed"] == 0
 
 
 @pytest.mark.covers("S1.48", "S1.45")
-def test_one_of_two_centers_frozen_and_woken_answers_nothing_twice(cluster: Cluster) -> None:
+def test_one_of_two_centers_frozen_and_woken_answers_nothing_twice(
+    cluster: Cluster, measured: Measured
+) -> None:
     cluster.start_daemon("center-2")
     cluster.daemons.until_logged("center-2", "is running")
     cluster.agents(2)
@@ -151,12 +156,13 @@ def test_one_of_two_centers_frozen_and_woken_answers_nothing_twice(cluster: Clus
                 lambda: cluster.look(run)["books"]["success"] > before["success"], "pages"
             )
         end = check_complete(cluster, run, site, expected)
+    measured(**end["figures"])
     assert end["books"]["failed"] == 0
 
 
 @pytest.mark.covers("S1.48")
 def test_two_centers_one_killed_and_redis_wiped_together_change_nothing(
-    cluster: Cluster, redis_url: str, no_limit: None
+    cluster: Cluster, redis_url: str, no_limit: None, measured: Measured
 ) -> None:
     cluster.start_daemon("center-2")
     cluster.daemons.until_logged("center-2", "is running")
@@ -172,9 +178,7 @@ def test_two_centers_one_killed_and_redis_wiped_together_change_nothing(
         wipe(server)
         cluster.kill("center")
         wipe(server)
-        lost_at = time.monotonic()
-        success = cluster.look(run)["books"]["success"]
-        cluster.until(lambda: cluster.look(run)["books"]["success"] > success, "another page")
-        print(f"the next page after {time.monotonic() - lost_at:.1f} s")
+        back_s = cluster.seconds_to_new_pages(run)
         end = check_complete(cluster, run, site, expected, lost=True)
+    measured(**end["figures"], back_s=back_s)
     assert end["books"]["failed"] == 0

@@ -1,4 +1,4 @@
-"""SIGKILL at every failpoint of the center and of an agent: the run goes on and its books balance.
+"""Center and agent at each failpoint: killed, frozen, or met by an exception; the run goes on.
 
 On the embedded stores, with one process of each kind.
 """
@@ -11,10 +11,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.accounts import check_books, check_complete, reference
+from tests.e2e.accounts import check_books, check_complete, figures, reference
 from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.daemon_processes import ROOT
+from tests.plugins.measured import Measured
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(150)]
 
@@ -36,7 +37,10 @@ POINTS = {
 # Requests a second: only what must wait for its host is released.
 HOST_RATE = 50.0
 # An exception at the first of these leaves the others unvisited.
-LATER_OF_A_FILE = {"agent.allocation_synced", "agent.allocation_renamed"}
+LATER_OF_A_FILE = ("agent.allocation_synced", "agent.allocation_renamed")
+# Frozen with work in its hands: longer than an agent may be silent.
+LONG_FROZEN = {f"agent.before_{each}" for each in ("fetch", "results", "ack")}
+LONG_FROZEN.add("center.before_dispatch")
 
 
 @pytest.fixture(scope="module")
@@ -58,19 +62,26 @@ def test_every_failpoint_is_tried() -> None:
     assert found == set(POINTS)
 
 
+def set_up(cluster: Cluster, point: str, failpoint: str) -> tuple[str, str]:
+    """A center and an agent, one of which will meet the failpoint; the agent's name, and whose."""
+    cluster.restore()
+    limit = HOST_RATE if point == "center.before_release" else 0
+    cluster.ask("limit_host", requests_per_second=limit)
+    agent = cluster.new_agent()
+    is_center = point.startswith("center.")
+    if is_center:
+        cluster.restart("center", FAILPOINTS=failpoint)
+    cluster.start_agent(agent, FAILPOINTS="" if is_center else failpoint)
+    return agent, "center" if is_center else agent
+
+
 @pytest.mark.covers("S1.46", "S1.49")
 @pytest.mark.parametrize("point", POINTS)
-def test_a_process_killed_at_a_failpoint_costs_no_page(lasting: Cluster, point: str) -> None:
-    lasting.restore()
-    limit = HOST_RATE if point == "center.before_release" else 0
-    lasting.ask("limit_host", requests_per_second=limit)
-    failpoint = {"FAILPOINTS": f"{point}=kill@{POINTS[point]}"}
-    is_center = point.startswith("center.")
-    agent = lasting.new_agent()
-    victim = "center" if is_center else agent
-    if is_center:
-        lasting.restart("center", **failpoint)
-    lasting.start_agent(agent, **({} if is_center else failpoint))
+def test_a_process_killed_at_a_failpoint_costs_no_page(
+    lasting: Cluster, point: str, measured: Measured
+) -> None:
+    agent, victim = set_up(lasting, point, f"{point}=kill@{POINTS[point]}")
+    is_center = victim == "center"
     if point != "center.registered":
         lasting.use_agents([agent])
     with CountingSite(tree(60)) as site:
@@ -86,22 +97,54 @@ def test_a_process_killed_at_a_failpoint_costs_no_page(lasting: Cluster, point: 
         if point == "center.registered":
             lasting.use_agents([agent])
             run = lasting.crawl(site.url, window=WINDOW)
+        back_s = lasting.seconds_to_new_pages(run, WINDOW)
         # What the dead one had fetched and not acknowledged is fetched again.
-        check_complete(
+        end = check_complete(
             lasting, run, site, expected, again=0 if is_center else WINDOW, lost=is_center
         )
+    measured(**end["figures"], back_s=back_s)
+
+
+@pytest.mark.long("killed there")
+@pytest.mark.parametrize("point", POINTS)
+def test_a_process_frozen_at_a_failpoint_costs_no_page(
+    lasting: Cluster, point: str, measured: Measured
+) -> None:
+    seconds = 12 if point in LONG_FROZEN else 3
+    failpoint = f"{point}=stop:{seconds}@{POINTS[point]}"
+    agent, victim = set_up(lasting, point, failpoint)
+    if point == "center.registered":
+        lasting.daemons.until_met(victim, failpoint)
+    lasting.use_agents([agent])
+    with CountingSite(tree(60)) as site:
+        expected = reference(site, delay_seconds=0.01)
+        run = lasting.crawl(site.url, window=WINDOW)
+        if point != "center.registered":
+            lasting.daemons.until_met(victim, failpoint)
+        back_s = lasting.seconds_to_new_pages(run, WINDOW)
+        # What it had in its hands is sent again while it stands still, and done when it wakes.
+        end = check_complete(lasting, run, site, expected, again=WINDOW, redelivered=WINDOW)
+    measured(**end["figures"], back_s=back_s)
+    assert end["books"]["failed"] == 0
 
 
 @pytest.mark.covers("S1.46", "S1.49")
-@pytest.mark.parametrize("kind", ["center", "agent"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "center",
+        "agent",
+        *(pytest.param(each, marks=pytest.mark.long("agent")) for each in LATER_OF_A_FILE),
+    ],
+)
 def test_an_exception_at_each_failpoint_ends_neither_process_nor_run(
-    lasting: Cluster, kind: str
+    lasting: Cluster, kind: str, measured: Measured
 ) -> None:
     lasting.restore()
     lasting.ask("limit_host", requests_per_second=0)
     points = {name: at for name, at in POINTS.items() if name.startswith(f"{kind}.")}
-    # One after another in one run; only the first of those around the file of an allocation.
-    points = {name: at for name, at in points.items() if name not in LATER_OF_A_FILE}
+    # One after another in one run; the later ones of the file of an allocation each alone.
+    points = {name: at for name, at in points.items() if name not in LATER_OF_A_FILE} or {kind: 1}
     failpoints = ",".join(f"{name}=raise@{at}" for name, at in points.items())
     agent = lasting.new_agent()
     if kind == "center":
@@ -112,9 +155,10 @@ def test_an_exception_at_each_failpoint_ends_neither_process_nor_run(
         lasting.start_agent(agent, FAILPOINTS=failpoints)
     lasting.use_agents([agent])
     with CountingSite(tree(60)) as site:
-        reference(site, delay_seconds=0.01)
+        expected = reference(site, delay_seconds=0.01)
         run = lasting.crawl(site.url, window=WINDOW)
         end = lasting.end_of(run)
+    measured(**figures(lasting, run, expected, end))
     assert end["state"] == "exited", (end, lasting.logs())
     # What the center had taken when its thread ended comes to it again.
     check_books(end, redelivered=WINDOW if kind == "center" else 0)

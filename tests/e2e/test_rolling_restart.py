@@ -27,6 +27,7 @@ from tests.e2e.demo_process import free_port
 from tests.e2e.installation import Installation
 from tests.e2e.rabbit_node import RabbitNode
 from tests.e2e.rest import Rest
+from tests.plugins.measured import Measured
 from tests.plugins.stores import lend_postgres_database
 
 pytestmark = [
@@ -149,7 +150,7 @@ def balancer(yard: Installation, second_web: int, tmp_path: Path) -> Iterator[Ba
 
 
 def test_a_rolling_restart_under_load_fails_no_call(
-    yard: Installation, second_web: int, balancer: Balancer, node: RabbitNode
+    yard: Installation, second_web: int, balancer: Balancer, node: RabbitNode, measured: Measured
 ) -> None:
     starts: dict[str, tuple[str, tuple[str, ...]]] = {
         "web": ("Uvicorn running", ("run_web", "--port", str(yard.port))),
@@ -209,17 +210,25 @@ def test_a_rolling_restart_under_load_fails_no_call(
         rest.act(f"/runs/{run}/stop")
         rest.until(lambda: rest.get(f"/runs/{run}")["ended_at"], "the end of the run")
         books = rest.until(lambda: _final(rest, run), "the last report")
-    assert [each for client in clients for each in client.failed] == [], balancer.said()
+    failed = [each for client in clients for each in client.failed]
     made = sum(client.made for client in clients)
+    counted = int(yard.daemons.manage("shell", "-v0", "-c", JOBS).stdout)
+    redelivered = _redelivered(node)
+    measured(
+        of=sum(client.answers.total() for client in clients),
+        lost=len(failed),
+        twice=max(counted - made - 1, 0),
+        note=f"{ROUNDS} rounds, {sum(redelivered.values())} messages delivered again",
+    )
+    assert failed == [], balancer.said()
     assert made > 20
-    counted = yard.daemons.manage("shell", "-v0", "-c", JOBS).stdout
     # Each answer of 201 is one job, and no call was carried out twice.
-    assert int(counted) == made + 1
+    assert counted == made + 1
     assert books["balanced"], books
     assert books["out"] == 0, books
     # Nobody was asked twice, and the broker had nothing to hand out twice.
     assert {path: count for path, count in site.hits.items() if count > 1} == {}
-    assert _redelivered(node) == {}
+    assert redelivered == {}
     assert yard.tracebacks() == {}
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from tests.e2e.daemon_processes import Daemons
 from tests.jobs.test_cron import brute_force
+from tests.plugins.measured import Measured
 
 HOURS = 48
 STEP = timedelta(minutes=30)
@@ -128,7 +129,11 @@ class World:
     ids=["spring", "autumn"],
 )
 def test_two_days_with_a_change_of_clocks(
-    tmp_path: Path, postgres_database: str, new_rabbit_vhost: str, start: datetime
+    tmp_path: Path,
+    postgres_database: str,
+    new_rabbit_vhost: str,
+    start: datetime,
+    measured: Measured,
 ) -> None:
     world = World(tmp_path, postgres_database, new_rabbit_vhost, start)
     try:
@@ -150,7 +155,7 @@ def test_two_days_with_a_change_of_clocks(
         world.start("beat-2", "run_beat")
         world.until(world.leader, "a beat leads")
         end = live_through(world, start)
-        compare(world, start, end)
+        compare(world, start, end, measured)
     finally:
         world.end()
 
@@ -176,7 +181,7 @@ def live_through(world: World, start: datetime) -> datetime:
     return now
 
 
-def compare(world: World, start: datetime, end: datetime) -> None:
+def compare(world: World, start: datetime, end: datetime, measured: Measured) -> None:
     """The account against the list, job by job."""
     found = world.rows(
         "SELECT j.cron, j.time_zone, p.planned_at, p.outcome, p.run_id, p.reason"
@@ -187,6 +192,11 @@ def compare(world: World, start: datetime, end: datetime) -> None:
         for cron in CRONS:
             times = [row[2].astimezone(UTC) for row in found if row[:2] == (cron, zone)]
             expected = brute_force(cron, zone, start, end)
+            measured(
+                of=len(expected),
+                lost=len(set(expected) - set(times)),
+                twice=len(times) - len(set(times)),
+            )
             assert sorted(times) == expected, (cron, zone)
     outcomes = Counter(row[3] for row in found)
     # The clock stops at each half hour; what lies between, or came while nobody led, is late.

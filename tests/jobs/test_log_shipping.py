@@ -22,6 +22,7 @@ from apps.jobs.runners.log_shipping import (
     LogLineRead,
     LogShipper,
 )
+from tests.plugins.measured import Measured
 from yardkit import topology
 from yardkit.broker import Broker, BrokerUnavailable, Outgoing, connect
 from yardkit.protocol import LogBatch, LogRecord, decode
@@ -290,7 +291,8 @@ def test_without_confirms_no_more_is_read_and_nothing_is_lost(
     assert arrived.by_seq() == lines
 
 
-def test_a_queue_that_was_deleted_comes_back(broker: Broker) -> None:
+@pytest.mark.fault
+def test_a_queue_that_was_deleted_comes_back(broker: Broker, measured: Measured) -> None:
     shipper = LogShipper(broker)
     shipper.follow(run=7, boot=BOOT, source=Given(["kept"]))
     shipper.finish(run=7)
@@ -299,7 +301,9 @@ def test_a_queue_that_was_deleted_comes_back(broker: Broker) -> None:
         shipper.step()
     arrived = Arrived(broker)
     arrived.take()
-    assert arrived.texts == ["kept"]
+    texts = arrived.texts
+    measured(of=1, lost=len({"kept"} - {*texts}), twice=len(texts) - len({*texts}))
+    assert texts == ["kept"]
 
 
 def test_nothing_is_read_without_a_connection(sqlite_broker_url: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.jobs.yard import WAITS, Yard
+from tests.plugins.measured import Measured
 
 pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(240)]
 
@@ -30,7 +31,9 @@ def yard(
 
 
 @pytest.mark.covers("S1.54")
-def test_each_run_starts_once_on_a_host_with_room_and_outlives_a_killed_one(yard: Yard) -> None:
+def test_each_run_starts_once_on_a_host_with_room_and_outlives_a_killed_one(
+    yard: Yard, measured: Measured
+) -> None:
     for name, capacity in CAPACITY.items():
         yard.start_runner(name, capacity=capacity)
     yard.until(lambda: set(yard.ask("hosts")) == set(CAPACITY), "both hosts")
@@ -59,6 +62,7 @@ def test_each_run_starts_once_on_a_host_with_room_and_outlives_a_killed_one(yard
     yard.start_runner("two", capacity=3)
     for run in held:
         yard.let_go(run)
-    for run in held:
-        look = yard.until_state(run, "exited", "failed", "lost", "cancelled")
+    ends = [yard.until_state(run, "exited", "failed", "lost", "cancelled") for run in held]
+    measured(**yard.counted(*runs, waiting, *held))
+    for run, look in zip(held, ends, strict=True):
         assert (look["state"], yard.starts(run)) == ("exited", 1), look

@@ -77,6 +77,15 @@ class Yard:
         path = self.folder(run) / "starts"
         return len(path.read_text()) if path.exists() else 0
 
+    def counted(self, *runs: int, wanted: int = 1) -> dict[str, int]:
+        """For ``measured``: so many starts of each had to be; those that are not, those beyond."""
+        starts = [self.starts(run) for run in runs]
+        return {
+            "of": wanted * len(runs),
+            "lost": sum(max(wanted - each, 0) for each in starts),
+            "twice": sum(max(each - wanted, 0) for each in starts),
+        }
+
     def let_go(self, run: int) -> None:
         """A run of ``WAITS`` ends after this."""
         (self.folder(run) / "go").touch()

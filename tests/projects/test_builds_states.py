@@ -33,6 +33,7 @@ from apps.projects.services.building import _Beat, leaving, work_on_build
 from apps.projects.states import BUILD_FINAL, BUILD_MOVES, BuildState, BuildStep
 from apps.projects.tasks import build, sweep_builds
 from tests.access.factories import make_user
+from tests.plugins.measured import Measured
 from tests.projects.building import NOW, READING, make_build
 from yardkit import topology
 
@@ -265,8 +266,9 @@ def test_the_tasks_bear_what_they_do_not_know(sent: list[tuple[str, dict[str, An
     assert "housekeeping: projects.sweep_builds" in settings.CELERY_BEAT_SCHEDULE
 
 
+@pytest.mark.fault
 def test_leases_are_judged_by_the_databases_clock_whatever_the_worker_s_own_says(
-    monkeypatch: pytest.MonkeyPatch, sent: list[tuple[str, dict[str, Any]]]
+    monkeypatch: pytest.MonkeyPatch, sent: list[tuple[str, dict[str, Any]]], measured: Measured
 ) -> None:
     # The database says LATER; this process's clock is a day ahead.
     monkeypatch.setattr("apps.projects.tasks.database_now", lambda: LATER)
@@ -279,5 +281,6 @@ def test_leases_are_judged_by_the_databases_clock_whatever_the_worker_s_own_says
     assert row.beat_at == LATER
     sweep_builds()
     row.refresh_from_db()
+    measured(of=1, lost=int(row.state == BuildState.LOST), twice=len(sent))
     assert row.state == BuildState.RUNNING
     assert sent == []

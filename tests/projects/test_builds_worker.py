@@ -18,6 +18,7 @@ import pytest
 
 from tests.e2e.daemon_processes import ROOT, Daemons
 from tests.plugins.git_server import GitServer
+from tests.plugins.measured import Measured
 from yardkit import topology
 from yardkit.broker import connect
 from yardkit.protocol import LogBatch, decode
@@ -292,7 +293,9 @@ def test_a_running_build_is_cancelled_and_another_one_fails(yard: Yard) -> None:
         pytest.param("projects.build.before_store=kill@1", marks=OTHER_STEPS),
     ],
 )
-def test_a_killed_workers_build_is_lost_and_done_once_more(yard: Yard, failpoint: str) -> None:
+def test_a_killed_workers_build_is_lost_and_done_once_more(
+    yard: Yard, failpoint: str, measured: Measured
+) -> None:
     tag = f"prod/{failpoint.partition('=')[0].rpartition('.')[2]}/1.0"
     name = yard.worker(failpoint)
     yard.queue(tag, f"RUN echo {tag} > /one\nRUN sleep 2; echo two > /two\nRUN echo three")
@@ -300,13 +303,56 @@ def test_a_killed_workers_build_is_lost_and_done_once_more(yard: Yard, failpoint
     yard.until(tag, "running")
     assert yard.ask(SWEEP) == 1
     name = yard.worker()
+    back_at = time.monotonic()
     found = yard.until(tag, "lost", "succeeded")
+    back_s = time.monotonic() - back_at
+    images = len(found["images"])
+    measured(of=1, lost=max(1 - images, 0), twice=max(images - 1, 0), back_s=back_s)
     first, second = found["builds"]
     assert (first["attempt"], second["attempt"], second["repeats_id"]) == (1, 2, first["id"])
     (image,) = found["images"]
     assert image["build_id"] == second["id"]
     yard.until_nothing_is_left()
     assert yard.client.images.get(f"{image['name']}:{image['tag']}").id == image["digest"]
+    yard.kill(name)
+
+
+STEPS = {
+    "projects.build.claimed": 1,
+    "projects.build.cloned": 1,
+    "projects.build.step": 3,
+    "projects.build.before_store": 1,
+    "projects.build.stored": 1,
+}
+
+
+@pytest.mark.fault
+@OTHER_STEPS
+@pytest.mark.parametrize("action", ["stop:3", "raise"])
+@pytest.mark.parametrize("point", STEPS)
+def test_a_frozen_or_failing_worker_ends_its_build_once(
+    yard: Yard, point: str, action: str, measured: Measured
+) -> None:
+    tag = f"prod/{point.rpartition('.')[2].replace('_', '-')}-{action[:4]}/1.0"
+    failpoint = f"{point}={action}@{STEPS[point]}"
+    name = yard.worker(failpoint)
+    yard.queue(tag, f"RUN echo {tag} > /one\nRUN echo two > /two")
+    yard.daemons.until_met(name, failpoint, PATIENCE_SECONDS)
+    succeeds = action != "raise" or point == "projects.build.stored"
+    if point == "projects.build.claimed" and not succeeds:
+        # Nobody works on it any more, and nobody knows.
+        yard.kill(name)
+        assert yard.ask(SWEEP) == 1
+        name = yard.worker()
+        found, succeeds = yard.until(tag, "lost", "succeeded"), True
+    else:
+        found = yard.until(tag, "succeeded" if succeeds else "failed")
+    images = len(found["images"])
+    measured(of=1, lost=max(succeeds - images, 0), twice=max(images - succeeds, 0))
+    assert images == succeeds
+    if not succeeds:
+        assert f"FailpointError: {point}" in found["builds"][0]["reason"]
+    yard.until_nothing_is_left()
     yard.kill(name)
 
 

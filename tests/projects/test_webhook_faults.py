@@ -8,12 +8,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.plugins.measured import Measured
 from tests.plugins.migrated import fill_data_folder
 from tests.projects.web_process import ROOT, START_SECONDS, web_environment, web_process
 from tests.projects.webhooks import SECRET, Signed, github, tag_push
@@ -63,7 +65,9 @@ def rows(data: Path, query: str, *values: str) -> list[Any]:
 
 @pytest.mark.covers("S1.4")
 @pytest.mark.parametrize("point", POINTS)
-def test_killed_over_a_delivery_the_tag_is_built_once(data: Path, point: str) -> None:
+def test_killed_over_a_delivery_the_tag_is_built_once(
+    data: Path, point: str, measured: Measured
+) -> None:
     tag = f"prod/news/{point.rpartition('.')[2].replace('_', '-')}"
     sent = github("push", tag_push(tag))
     with web_process(data, FAILPOINTS=f"{point}=kill") as web:
@@ -73,12 +77,16 @@ def test_killed_over_a_delivery_the_tag_is_built_once(data: Path, point: str) ->
     built = rows(data, "SELECT id FROM projects_build WHERE tag = ?", tag)
     # Both or neither: what was not committed has left nothing.
     assert (len(kept), len(built)) == ((1, 1) if point == COMMITTED else (0, 0))
+    back_at = time.monotonic()
     with web_process(data) as web:
         answer = send(web.port, sent)
+        back_s = time.monotonic() - back_at
         assert answer is not None
         assert answer["verdict"] == "built"
         assert answer["code"] == ("repeated" if point == COMMITTED else "")
-    assert len(rows(data, "SELECT id FROM projects_build WHERE tag = ?", tag)) == 1
+    builds = len(rows(data, "SELECT id FROM projects_build WHERE tag = ?", tag))
+    measured(of=1, lost=max(1 - builds, 0), twice=max(builds - 1, 0), back_s=back_s)
+    assert builds == 1
     trail = "SELECT id FROM access_auditrecord WHERE action = ? AND object_id = ?"
     said = rows(data, trail, "projects.receive_delivery", str(answer["delivery"]))
     assert len(said) == 1

@@ -16,6 +16,7 @@ from apps.queuestats.services import rates as service
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import close_shared_broker, shared_broker
 from tests.access.factories import make_project
+from tests.plugins.measured import Measured
 from yardkit import failpoints, topology
 from yardkit.broker import BrokerClosed, Outgoing
 from yardkit.clock import SystemClock
@@ -87,7 +88,7 @@ def test_the_last_words_of_a_process_are_heard(daemon: StatisticsDaemon) -> None
 
 @pytest.mark.fault
 def test_a_report_that_was_stored_and_not_acknowledged_adds_nothing(
-    daemon: StatisticsDaemon,
+    daemon: StatisticsDaemon, measured: Measured
 ) -> None:
     project = make_project()
     service.count(CREATED, project=project.pk, label="news", amount=7)
@@ -102,6 +103,8 @@ def test_a_report_that_was_stored_and_not_acknowledged_adds_nothing(
         until(daemon, -1)
     assert stored() == 7, "what was not committed is not there"
     until(daemon, 10)
+    counted = stored()
+    measured(of=10, lost=max(10 - int(counted), 0), twice=max(int(counted) - 10, 0))
     assert SampleSender.objects.get().missing == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from django.test import Client, override_settings
 
 from apps.runtime.services import close_shared_broker
+from tests.plugins.measured import Measured
 from tests.runtime.processes import Place
 
 pytestmark = pytest.mark.urls("apps.runtime.urls")
@@ -43,10 +45,15 @@ def test_ready_names_every_store(client: Client) -> None:
     assert client.head("/readyz").status_code == 200
 
 
+@pytest.mark.fault
 @pytest.mark.django_db
-def test_a_broker_that_is_away_is_named_and_no_secret_with_it(client: Client) -> None:
+def test_a_broker_that_is_away_is_named_and_no_secret_with_it(
+    client: Client, measured: Measured
+) -> None:
     with override_settings(BROKER_URL="amqp://ops:s3cret@127.0.0.1:1/"):
+        began = time.monotonic()
         answer = client.get("/readyz")
+    measured(note=f"/readyz says {answer.status_code} after {time.monotonic() - began:.1f} s")
     assert answer.status_code == 503
     checks = answer.json()["checks"]
     assert checks["broker"] != "ok"

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from tests.plugins.measured import Measured
 from tests.runtime.processes import Place, wait_for
 from yardkit import topology
 from yardkit.broker import Broker, Delivery, connect
@@ -58,7 +59,7 @@ def drain(place: Place) -> list[Delivery]:
     ],
 )
 def test_killed_in_a_crash_window_nothing_is_lost_and_repeats_keep_their_id(
-    place: Place, failpoint: str, copies: int
+    place: Place, failpoint: str, copies: int, measured: Measured
 ) -> None:
     killed = place.python(ENQUEUE_AND_RELAY, FAILPOINTS=f"{failpoint}=kill@1")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -67,7 +68,9 @@ def test_killed_in_a_crash_window_nothing_is_lost_and_repeats_keep_their_id(
     after = place.python(RELAY_LATER)
 
     assert after.stdout.split() == ["3", "0"], after.stderr
-    assert sorted(delivery.message_id for delivery in drain(place)) == sorted(ids * copies)
+    found = [delivery.message_id for delivery in drain(place)]
+    measured(of=len(ids), lost=len({*ids} - {*found}), twice=len(found) - len({*found}))
+    assert sorted(found) == sorted(ids * copies)
 
 
 @pytest.mark.fault

@@ -1,4 +1,4 @@
-"""A TCP proxy whose connections a test can cut, and whose door it can shut."""
+"""A TCP proxy whose connections a test can cut and slow down, and whose door it can shut."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ import selectors
 import socket
 import struct
 import threading
+import time
+from collections import deque
 from typing import Self
+from urllib.parse import urlsplit, urlunsplit
 
 _READ_BYTES = 65536
+# A slow line carries small pieces, and holds so many of them on their way in each direction.
+_PIECE_BYTES = 4096
+_PIECES = 64
 
 
 class Proxy:
-    """Forwards 127.0.0.1:``port`` to the given address, in one thread, without buffering."""
+    """Forwards 127.0.0.1:``port`` to the given address, in one thread.
+
+    Nothing is held back unless it is told to be ``slow``.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -26,6 +35,13 @@ class Proxy:
         self._is_frozen = False
         self._banned = b""
         self._tails: dict[socket.socket, bytes] = {}
+        self._delay_seconds = 0.0
+        self._bytes_per_second = float("inf")
+        # What is on its way, by where it comes from: when it arrives, and the bytes; b"" is the
+        # end.
+        self._on_way: dict[socket.socket, deque[tuple[float, bytes]]] = {}
+        # When the line from there has sent what it was given.
+        self._free_at: dict[socket.socket, float] = {}
         self.refused = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -48,6 +64,8 @@ class Proxy:
                     peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 peer.close()
             self._peers.clear()
+            self._on_way.clear()
+            self._free_at.clear()
 
     def shut(self) -> None:
         """Cut, and let nobody in."""
@@ -60,6 +78,17 @@ class Proxy:
     def freeze(self, *, frozen: bool) -> None:
         """Keep connections open, but forward nothing."""
         self._is_frozen = frozen
+
+    def slow(self, delay_seconds: float, bytes_per_second: float) -> None:
+        """Bytes take so long either way, and no more of each connection pass in a second."""
+        self._delay_seconds, self._bytes_per_second = delay_seconds, bytes_per_second
+
+    def address(self, url: str) -> str:
+        """The URL of what is behind it, by way of it."""
+        parts = urlsplit(url)
+        login = parts.netloc.rpartition("@")
+        netloc = f"{''.join(login[:2])}127.0.0.1:{self.port}"
+        return urlunsplit(parts._replace(netloc=netloc))
 
     def ban(self, words: str) -> None:
         """Cut each connection on which these words are about to pass; "" ends it."""
@@ -75,11 +104,13 @@ class Proxy:
     def _run(self) -> None:
         while True:
             with self._lock:
-                watched = [] if self._is_frozen else list(self._peers)
+                watched = [] if self._is_frozen else [*filter(self._has_room, self._peers)]
                 with selectors.DefaultSelector() as selector:
                     for readable in (self._listener, self._inner, *watched):
                         selector.register(readable, selectors.EVENT_READ)
                     ready = [key.fileobj for key, _ in selector.select(0)]
+            if not self._is_frozen:
+                self._arrive()
             if not ready:
                 self._inner.settimeout(0.002)
                 with contextlib.suppress(TimeoutError):
@@ -111,16 +142,50 @@ class Proxy:
             if target is None:
                 return
             try:
-                data = source.recv(_READ_BYTES)
-                if data and self._is_banned(source, data):
-                    self.refused += 1
-                elif data:
-                    target.settimeout(10)
-                    target.sendall(data)
-                    return
+                data = source.recv(_PIECE_BYTES if self._delay_seconds else _READ_BYTES)
             except OSError:
-                pass
-            for peer in (source, target):
-                self._peers.pop(peer, None)
-                self._tails.pop(peer, None)
-                peer.close()
+                data = b""
+            if data and self._is_banned(source, data):
+                self.refused += 1
+                self._part(source, target)
+            elif self._delay_seconds or self._on_way.get(source):
+                self._send_off(source, data)
+            else:
+                self._hand_over(source, target, data)
+
+    def _has_room(self, source: socket.socket) -> bool:
+        on_way = self._on_way.get(source, ())
+        return len(on_way) < _PIECES and not (on_way and not on_way[-1][1])
+
+    def _send_off(self, source: socket.socket, data: bytes) -> None:
+        now = time.monotonic()
+        sent_at = max(now, self._free_at.get(source, now)) + len(data) / self._bytes_per_second
+        self._free_at[source] = sent_at
+        self._on_way.setdefault(source, deque()).append((sent_at + self._delay_seconds, data))
+
+    def _arrive(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            for source, on_way in list(self._on_way.items()):
+                target = self._peers.get(source)
+                while target is not None and on_way and on_way[0][0] <= now:
+                    self._hand_over(source, target, on_way.popleft()[1])
+                    target = self._peers.get(source)
+
+    def _hand_over(self, source: socket.socket, target: socket.socket, data: bytes) -> None:
+        try:
+            if data:
+                target.settimeout(10)
+                target.sendall(data)
+                return
+        except OSError:
+            pass
+        self._part(source, target)
+
+    def _part(self, *both: socket.socket) -> None:
+        for peer in both:
+            self._peers.pop(peer, None)
+            self._tails.pop(peer, None)
+            self._on_way.pop(peer, None)
+            self._free_at.pop(peer, None)
+            peer.close()
