@@ -56,6 +56,15 @@ def test_agents(entered: Crawlyard, project: Project) -> None:
     assert entered("agents", "show", "nobody").code == 4
 
 
+def test_no_name_names_nothing(entered: Crawlyard, project: Project) -> None:
+    """As an empty variable of a script has it: not the only one there is, and not all."""
+    make_agent(name="")
+    assert entered("agents", "drain", "").code == 4
+    assert Agent.objects.get().mode == "enabled"
+    for words in (("sources", "run", ""), ("jobs", "list", "-p", ""), ("runs", "list", "-p", "")):
+        assert entered(*words).code == 4, words
+
+
 def test_route_explain(entered: Crawlyard, project: Project, tmp_path: Path) -> None:
     activate_rules(project)
     item = tmp_path / "item.json"
