@@ -191,6 +191,13 @@ def lend_rabbit_vhost() -> Iterator[str]:
         _vhosts.give_back(name)
 
 
+@contextlib.contextmanager
+def lend_servers(redis_url: str) -> Iterator[dict[str, str]]:
+    """Settings of an installation on PostgreSQL, RabbitMQ and Redis, the first two on loan."""
+    with lend_postgres_database() as database, lend_rabbit_vhost() as broker:
+        yield {"DATABASE_URL": database, "BROKER_URL": broker, "REDIS_URL": redis_url}
+
+
 @pytest.fixture(scope="session")
 def rabbit_vhost() -> Iterator[str]:
     """BROKER_URL of a virtual host that belongs to this session alone, where one can be made."""
