@@ -16,6 +16,7 @@ from apps.queuestats.services import rates as service
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import close_shared_broker, shared_broker
 from tests.access.factories import make_project
+from tests.queuestats.factories import flush_rates
 from yardkit import failpoints, topology
 from yardkit.broker import BrokerClosed, Outgoing
 from yardkit.clock import SystemClock
@@ -91,13 +92,13 @@ def test_a_report_that_was_stored_and_not_acknowledged_adds_nothing(
 ) -> None:
     project = make_project()
     service.count(CREATED, project=project.pk, label="news", amount=7)
-    assert service.flush_rates()
+    assert flush_rates()
     failpoints.configure({"FAILPOINTS": "queuestats.before_ack=raise@1"})
     with pytest.raises(FailpointError):
         until(daemon, -1)
     failpoints.configure({"FAILPOINTS": "queuestats.before_commit=raise@1"})
     service.count(CREATED, project=project.pk, label="news", amount=3)
-    assert service.flush_rates()
+    assert flush_rates()
     with pytest.raises(FailpointError):
         until(daemon, -1)
     assert stored() == 7, "what was not committed is not there"
@@ -122,11 +123,11 @@ def test_an_outage_of_the_broker_delays_and_loses_nothing() -> None:
     project = make_project()
     with override_settings(BROKER_URL="amqp://guest@127.0.0.1:1/"):
         service.count(CREATED, project=project.pk, label="news", amount=7)
-        assert not service.flush_rates(0.5)
+        assert not flush_rates(0.5)
         service._report()
     assert service._counting.rates.waiting
     deadline = time.monotonic() + 10
-    while not service.flush_rates(2.0):
+    while not flush_rates(2.0):
         assert time.monotonic() < deadline
     while True:
         daemon = StatisticsDaemon(broker=shared_broker(), clock=SystemClock())
