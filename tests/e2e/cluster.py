@@ -204,9 +204,6 @@ class Cluster:
         path = self._folder(run) / "items.jsonl"
         return [json.loads(line)["url"] for line in path.read_text("utf-8").splitlines()]
 
-    def run_log(self, run: int) -> str:
-        return (self._folder(run) / "log.txt").read_text(errors="replace")
-
     def _folder(self, run: int) -> Path:
         return self.daemons.folder / "data" / "runs" / str(run)
 

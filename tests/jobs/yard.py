@@ -14,7 +14,6 @@ from tests.e2e.daemon_processes import ROOT, Daemons
 
 # Generous, because it only bounds a failing test: the machine may be busy.
 PATIENCE_SECONDS = 90.0
-FIRST = "b" * 8
 
 
 class Yard:
