@@ -72,6 +72,16 @@ def test_bulk_actions_switch_and_forget() -> None:
     assert [host.name for host in Host.objects.all()] == ["here"]
 
 
+def test_of_many_refusals_the_first_are_told_and_the_others_counted() -> None:
+    """A message for each would not fit into the session of whoever has ticked a whole list."""
+    hosts = [make_host(f"h{number}", beat_at=timezone.now()) for number in range(13)]
+    client = client_of(Role.ADMIN)
+    ticked = {"action": "forget_selected", "_selected_action": [host.pk for host in hosts]}
+    page = press(client, LIST, ticked, follow=True).content.decode()
+    assert page.count("is online; stop its runner first.") == 10
+    assert "3 more were refused." in page
+
+
 def test_the_page_of_a_job_tells_where_a_run_would_go() -> None:
     make_host("<b>plain</b>", beat_at=timezone.now())
     job = make_job(host_labels={"gpu": "yes"})
