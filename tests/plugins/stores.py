@@ -21,6 +21,7 @@ from xdist.workermanage import WorkerController
 
 from tests.plugins import needs
 from tests.plugins.migrated import migrate, one_at_a_time
+from yardkit.broker import Broker, connect
 
 # Set in each process that shares the tests of one run, and in what it starts.
 _RUN = "PYTEST_XDIST_TESTRUNUID"
@@ -241,3 +242,10 @@ def redis_url() -> Iterator[str]:
 def sqlite_broker_url(tmp_path: Path) -> str:
     """BROKER_URL of an embedded broker in this test's own folder."""
     return f"sqlite:///{tmp_path / 'broker.sqlite3'}"
+
+
+@pytest.fixture
+def broker(sqlite_broker_url: str) -> Iterator[Broker]:
+    """Connected to that one."""
+    with contextlib.closing(connect(sqlite_broker_url, name="test")) as broker:
+        yield broker
