@@ -13,7 +13,7 @@ from apps.runtime.services.depths import BrokerQueue, watch_queues
 from yardkit import metrics, topology
 from yardkit.metrics import Reading
 
-# So many agents are told of one by one; all of them are counted. Each is five series.
+# So many living agents are told of one by one; all of them are counted. Each is five series.
 MOST_AGENTS: Final = 200
 
 
@@ -33,11 +33,8 @@ def _agents() -> dict[str, Reading]:
 
 
 def _each_agent() -> dict[str, Reading]:
-    now = timezone.now()
     found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in EACH}
-    for agent in Agent.objects.order_by("pk")[:MOST_AGENTS]:
-        if not is_alive(agent.heartbeat_at, now):
-            continue
+    for agent in Agent.objects.alive(timezone.now()).order_by("pk")[:MOST_AGENTS]:
         key = (agent.agent_id,)
         used = agent.total_memory_bytes - agent.free_memory_bytes
         found["agent.qps"][key] = agent.qps

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any, Generic, Self
+from typing import Any, Final, Generic, Self
 
 from django.db import connections, models
 from django.db.models import BooleanField, F, Func, Q, Value
@@ -17,6 +17,9 @@ from apps.access.querysets import (
 )
 from apps.access.states import Role
 from apps.jobs.states import ON_A_HOST, RunState
+
+# A host takes a run within seconds.
+UNTAKEN_AFTER: Final = timedelta(minutes=5)
 
 
 class JobQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
@@ -85,6 +88,15 @@ class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
     def waiting(self) -> Self:
         """No host has begun these yet, in the order in which they shall get a place."""
         return self.filter(state=RunState.QUEUED).order_by("-priority", "id")
+
+    def untaken(self, now: datetime) -> Self:
+        """Those that could have a host for long and have none, the oldest first.
+
+        One that waits for another run, or for its time, is not late.
+        """
+        since = now - UNTAKEN_AFTER
+        rows = self.filter(state=RunState.QUEUED, waits_for=None, created_at__lt=since)
+        return rows.exclude(not_before__gt=since).order_by("pk")
 
     def on_host(self, host: str) -> Self:
         """What ``host`` must have a process for."""

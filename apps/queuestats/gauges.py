@@ -8,6 +8,7 @@ from typing import Final
 from django.utils import timezone
 
 from apps.jobs.models import Run
+from apps.jobs.states import RunState
 from apps.queuestats.models import JobCounter, SampleSender
 from apps.queuestats.queries import books_of, center_books_of
 from apps.queuestats.queries.jobs import active_left
@@ -41,8 +42,9 @@ def _queues() -> dict[str, Reading]:
 
 
 def _runs() -> dict[str, Reading]:
-    """Of runs that have not ended. Three queries."""
-    rows = Run.objects.active().order_by("pk").values_list("pk", "job__project")[:MOST_RUNS]
+    """Of runs that a host has: those that wait for one have no books yet. Three queries."""
+    begun = Run.objects.active().exclude(state=RunState.QUEUED).order_by("pk")
+    rows = begun.values_list("pk", "job__project")[:MOST_RUNS]
     projects = {f"run:{pk}": (str(project), str(pk)) for pk, project in rows}
     books, centers = books_of(projects), center_books_of(projects)
     found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in RUN}

@@ -115,7 +115,7 @@ class Client:
                 response = self._session.request(
                     method,
                     f"{self._server}/api/v1/{quote(path.lstrip('/'), safe='/-_.~')}",
-                    params={k: v for k, v in (query or {}).items() if v not in (None, "", [])},
+                    params=_asked(query or {}),
                     data=content if data is None else data(),
                     headers=sent,
                     timeout=TIMEOUT,
@@ -157,6 +157,15 @@ def _bearer(token: str) -> Any:
         return request
 
     return sign
+
+
+def _asked(query: Mapping[str, Any]) -> dict[str, Any]:
+    """As an address says it: nothing for what was not asked, and ``true`` in small letters."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else value
+        for name, value in query.items()
+        if value not in (None, "", [])
+    }
 
 
 def _passes(error: Exception, errors: Any) -> bool:

@@ -21,8 +21,9 @@ def find_project(api: Client, text: str) -> dict[str, Any]:
     if _is_id(text):
         found: dict[str, Any] = api.get(f"projects/{text}")
         return found
-    by_slug = list(api.rows("projects", 2, slug=text))
-    if len(by_slug) == 1:
+    # Asked for "" a list has all of them.
+    by_slug = [each for each in api.rows("projects", 2, slug=text) if each["slug"] == text]
+    if by_slug:
         return by_slug[0]
     return _only("project", text, _called(api, "projects", "name", text, None))
 
@@ -43,7 +44,9 @@ def find_agent(api: Client, text: str) -> dict[str, Any]:
         found: dict[str, Any] = api.get(f"agents/{text}")
         return found
     rows = list(api.rows("agents", None))
-    return _only("agent", text, [each for each in rows if text in (each["agent_id"], each["name"])])
+    # Agents may have no name.
+    named = [each for each in rows if text and text in (each["agent_id"], each["name"])]
+    return _only("agent", text, named)
 
 
 def find_configuration(api: Client, kind: str, project: str | None) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final
 
-Column = tuple[str, str | Callable[[Mapping[str, Any]], Any]]
+# What it is called in the answer, behind the title where that is another one.
+Column = str | tuple[str, str]
 
 # What would move the cursor, change colours, or end a line that is not ours.
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -54,8 +55,9 @@ def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], form
     if form is not Format.TABLE:
         _dump(found, form)
         return
-    lines = [[_cell(_value(row, source)) for _title, source in columns] for row in found]
-    _table([title for title, _source in columns], lines)
+    titled = [(each, each) if isinstance(each, str) else each for each in columns]
+    lines = [[_cell(row.get(name)) for _title, name in titled] for row in found]
+    _table([title for title, _name in titled], lines)
 
 
 def show_one(row: Mapping[str, Any], form: Format, names: Sequence[str] = ()) -> None:
@@ -90,10 +92,6 @@ def note(line: str) -> None:
 def on_terminal() -> bool:
     """Whether somebody watches: only then there is progress."""
     return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-
-
-def _value(row: Mapping[str, Any], source: str | Callable[[Mapping[str, Any]], Any]) -> Any:
-    return source(row) if callable(source) else row.get(source)
 
 
 def _cell(value: Any) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import threading
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Final, Protocol
 
 from yardkit.clock import Clock, SystemClock
@@ -53,46 +52,6 @@ class MarkStore(Protocol):
 
     def save(self, worker: int, ms: int) -> None:
         """Durable when this returns."""
-
-
-class FileMarkStore:
-    """Marks as small files of one folder: written beside, synced, then renamed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def load(self, worker: int) -> int:
-        """Raises ``SnowflakeError`` for a file that is no mark: starting at 0 could repeat ids."""
-        path = self._path(worker)
-        try:
-            text = path.read_text(encoding="ascii").strip()
-        except FileNotFoundError:
-            return 0
-        except ValueError:
-            text = ""
-        if not text.isdigit():
-            raise SnowflakeError(
-                f"{path} is no mark; if worker {worker} gave out no id in the future, delete it"
-            )
-        return int(text)
-
-    def save(self, worker: int, ms: int) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._path(worker)
-        beside = path.with_suffix(f".{os.getpid()}.tmp")
-        with beside.open("w", encoding="ascii") as file:
-            file.write(f"{ms}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-        descriptor = os.open(self._folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _path(self, worker: int) -> Path:
-        return self._folder / f"snowflake-{worker}.mark"
 
 
 class Snowflake:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connection
 from django.utils import timezone
 
 from apps.agents.center.runs import RunEntry
@@ -21,6 +19,7 @@ from apps.jobs.states import RunState
 from tests.agents.factories import make_allocation
 from tests.agents.yard import REPLY, Yard
 from tests.jobs.factories import make_run
+from tests.outages import tables_away
 from tests.plugins.measured import Measured
 from yardkit import failpoints, topology
 from yardkit.broker import Outgoing
@@ -37,20 +36,8 @@ from yardkit.tokens import sign_run_token
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
-
-@contextlib.contextmanager
-def database_away() -> Iterator[None]:
-    """Every statement of this app fails as it does on a server that is not there."""
-    tables = ("agents_agent", "agents_allocation")
-    with connection.cursor() as cursor:
-        for table in tables:
-            cursor.execute(f"ALTER TABLE {table} RENAME TO {table}_away")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            for table in tables:
-                cursor.execute(f"ALTER TABLE {table}_away RENAME TO {table}")
+# Of what the center looks at all the time.
+TABLES = ("agents_agent", "agents_allocation")
 
 
 @pytest.fixture
@@ -71,7 +58,7 @@ def test_what_comes_while_the_database_is_away_is_done_when_it_is_back(
 ) -> None:
     # More than the center may hold unacknowledged at once.
     sent = {f"a{number}" for number in range(120)}
-    with database_away():
+    with tables_away(*TABLES):
         yard.broker.publish([registration(number) for number in range(120)]).result(10)
         for _ in range(40):
             yard.center.step()
@@ -92,7 +79,7 @@ def test_a_run_that_asks_for_agents_while_the_database_is_away_gets_them_later(
 ) -> None:
     yard.agent("a")
     token = sign_run_token(settings.SECRET_KEY, run.pk)
-    with database_away():
+    with tables_away(*TABLES):
         yard.send(topology.CENTER_CONTROL.name, Allocate(run=run.pk, token=token, reply_to=REPLY))
         for _ in range(10):
             yard.center.step()
@@ -108,7 +95,7 @@ def test_known_runs_are_served_while_the_database_is_away_and_others_are_told_wh
     yard.allocate(run)
     assert isinstance(yard.receive(queue), AllocateDownloader)
     other = make_run(state=RunState.RUNNING)
-    with database_away():
+    with tables_away(*TABLES):
         yard.download(other)
         answer = yard.receive(REPLY)
         assert isinstance(answer, Skipped)

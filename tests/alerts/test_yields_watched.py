@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -19,16 +17,9 @@ from tests.alerts.factories import NOW
 from tests.alerts.rig import Rig
 from tests.alerts.yields import daily_runs, ended_run
 from tests.jobs.factories import make_job
-from yardkit.broker import Broker, connect
+from yardkit.broker import Broker
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
-    broker = connect(f"sqlite:///{tmp_path}/broker.sqlite3", name="monitor")
-    yield broker
-    broker.close()
 
 
 @pytest.fixture

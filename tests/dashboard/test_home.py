@@ -138,6 +138,14 @@ def test_runs_that_nobody_takes_are_told_unless_they_may_wait() -> None:
     assert "every host is full" in html
 
 
+def test_a_run_that_nobody_takes_is_told_behind_many_newer_ones() -> None:
+    make_run(created_at=timezone.now() - timedelta(minutes=10))
+    job = make_job()
+    for _each in range(home.SHOWN_RUNS):
+        make_run(job=job, state=RunState.RUNNING)
+    assert live(make_superuser()).count("data-stuck") == 1
+
+
 def test_charts_are_of_what_one_sees() -> None:
     project = make_project(name="Mine")
     html = enter(make_user(roles={project: Role.VIEWER})).get("/admin/").content.decode()

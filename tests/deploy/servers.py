@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import secrets
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,6 +18,7 @@ from psycopg import sql
 
 from crawlyard.accounts import DAEMONS, account_name
 from tests.e2e.rabbit_node import RabbitNode
+from tests.plugins.stores import lend_postgres_database
 
 
 def printed(server: str, folder: Path, *options: str) -> str:
@@ -28,6 +30,18 @@ def printed(server: str, folder: Path, *options: str) -> str:
 
 def command(client: redis.Redis, *words: str) -> None:
     client.execute_command(*words)  # type: ignore[no-untyped-call]
+
+
+@contextlib.contextmanager
+def lend_accounts(folder: Path, node: RabbitNode, redis_url: str) -> Iterator[Accounts]:
+    """With their passwords in ``folder`` and a database on loan; none of them is left."""
+    with lend_postgres_database() as database:
+        accounts = Accounts(folder, node, database, redis_url)
+        try:
+            accounts.make()
+            yield accounts
+        finally:
+            accounts.remove()
 
 
 class Accounts:

@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pika
 import pika.exceptions
@@ -17,11 +16,10 @@ from django.core.management import CommandError
 
 from crawlyard.accounts import DAEMONS, account_name
 from crawlyard.units import box
-from tests.deploy.servers import Accounts, command, printed
+from tests.deploy.servers import Accounts, command, lend_accounts, printed
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.installation import Installation
-from tests.e2e.rabbit_node import RabbitNode
-from tests.plugins.stores import lend_postgres_database
+from tests.e2e.rabbit_node import RabbitNode, lend_rabbit_node
 from yardkit import topology
 from yardkit.broker.factory import connect
 
@@ -64,26 +62,16 @@ def test_a_password_that_a_server_would_read_as_another_is_refused(
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitNode]:
-    node = RabbitNode(tmp_path_factory.mktemp("accounts-rabbit"), management=True)
-    try:
-        node.start()
+    with lend_rabbit_node(tmp_path_factory.mktemp("accounts-rabbit"), management=True) as node:
         yield node
-    finally:
-        node.stop()
 
 
 @pytest.fixture(scope="module")
 def accounts(
     node: RabbitNode, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Accounts]:
-    with lend_postgres_database() as database:
-        folder = tmp_path_factory.mktemp("passwords")
-        accounts = Accounts(folder, node, database, redis_url)
-        try:
-            accounts.make()
-            yield accounts
-        finally:
-            accounts.remove()
+    with lend_accounts(tmp_path_factory.mktemp("passwords"), node, redis_url) as accounts:
+        yield accounts
 
 
 @pytest.fixture
@@ -92,16 +80,12 @@ def yard(accounts: Accounts, node: RabbitNode, tmp_path: Path) -> Iterator[Insta
     stores = dict.fromkeys(
         ("DATABASE_URL", "SEEDS_URL", "RECORDS_URL", "REQUESTS_URL", "LOGS_URL"), accounts.database
     )
-    yard = Installation(
-        tmp_path, {**stores, "BROKER_URL": accounts.broker, "REDIS_URL": accounts.redis}
-    )
-    for process, daemon in PROCESSES.items():
-        yard.daemons.own[process] = accounts.environment(daemon)
-    yard.daemons.own["runner"]["BROKER_MANAGEMENT_URL"] = node.management_url
-    try:
+    stores |= {"BROKER_URL": accounts.broker, "REDIS_URL": accounts.redis}
+    with Installation(tmp_path, stores) as yard:
+        for process, daemon in PROCESSES.items():
+            yard.daemons.own[process] = accounts.environment(daemon)
+        yard.daemons.own["runner"]["BROKER_MANAGEMENT_URL"] = node.management_url
         yield yard
-    finally:
-        yard.end()
 
 
 @pytest.mark.services
@@ -121,8 +105,7 @@ def test_every_daemon_works_with_its_account(yard: Installation) -> None:
             arguments={"url": site.url},
         )
         run = rest.make(f"/jobs/{job['id']}/start")["id"]
-        row = rest.until(lambda: _ended(rest.get(f"/runs/{run}")), "the end of the run")
-        books = rest.until(lambda: _final(rest.get(f"/runs/{run}/counters")), "the last report")
+        row, books = rest.ended(run)
     assert row["state"] == "exited", (row, yard.explain())
     assert (books["total"], books["left"], books["balanced"]) == (PAGES + 1, 0, True), books
     assert rest.until(lambda: rest.rows(f"/runs/{run}/logs"), "log lines")
@@ -131,14 +114,6 @@ def test_every_daemon_works_with_its_account(yard: Installation) -> None:
         for words in ("ACCESS_REFUSED", "refused for user", "permission denied", "NOPERM"):
             assert words not in log, (name, log[-3000:])
     assert yard.tracebacks() == {}
-
-
-def _ended(row: dict[str, Any]) -> dict[str, Any] | None:
-    return row if row["ended_at"] else None
-
-
-def _final(books: dict[str, Any]) -> dict[str, Any] | None:
-    return books if books["final"] else None
 
 
 @pytest.mark.services

@@ -6,17 +6,16 @@ import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
 
-from tests.deploy.servers import Accounts
+from tests.deploy.servers import Accounts, lend_accounts
 from tests.deploy.stack import WEBS, Stack
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.demo_process import free_port
 from tests.e2e.docker_installation import TAG, build_by_webhook, make_project, push_book_shop
-from tests.e2e.rabbit_node import RabbitNode
+from tests.e2e.rabbit_node import RabbitNode, lend_rabbit_node
 from tests.e2e.rest import Rest
 from tests.plugins.git_server import GitServer
 from tests.plugins.stores import lend_postgres_database
@@ -50,23 +49,14 @@ print(json.dumps(create_token(actor=user, user=user, name="stack", scopes=["*:wr
 @pytest.fixture
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitNode]:
     """With the management that accounts are made by."""
-    node = RabbitNode(tmp_path_factory.mktemp("stack-rabbit"), management=True)
-    try:
-        node.start()
+    with lend_rabbit_node(tmp_path_factory.mktemp("stack-rabbit"), management=True) as node:
         yield node
-    finally:
-        node.stop()
 
 
 @pytest.fixture
 def accounts(node: RabbitNode, redis_url: str, tmp_path: Path) -> Iterator[Accounts]:
-    with lend_postgres_database() as database:
-        accounts = Accounts(tmp_path / "passwords", node, database, redis_url)
-        try:
-            accounts.make()
-            yield accounts
-        finally:
-            accounts.remove()
+    with lend_accounts(tmp_path / "passwords", node, redis_url) as accounts:
+        yield accounts
 
 
 @pytest.fixture
@@ -144,12 +134,7 @@ def test_every_service_is_healthy_and_a_job_balances_its_books(
         )
         run = rest.make(f"/jobs/{job['id']}/start")
 
-        def over() -> dict[str, Any] | None:
-            row: dict[str, Any] = rest.get(f"/runs/{run['id']}")
-            return row if row["ended_at"] else None
-
-        end = rest.until(over, "the end of the run")
-        books = rest.until(lambda: _final(rest, run["id"]), "its last report")
+        end, books = rest.ended(run["id"])
     assert end["state"] == "exited", (end, stack.explain(docker_engine))
     assert books["balanced"], books
     assert (books["left"], books["failed"], books["out"]) == (0, 0, 0), books
@@ -163,8 +148,3 @@ def test_every_service_is_healthy_and_a_job_balances_its_books(
     assert {name: one.attrs["RestartCount"] for name, one in after.items() if one} == dict.fromkeys(
         SERVICES | {"migrate"}, 0
     )
-
-
-def _final(rest: Rest, run: int) -> dict[str, Any] | None:
-    books: dict[str, Any] = rest.get(f"/runs/{run}/counters")
-    return books if books["final"] else None

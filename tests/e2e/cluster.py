@@ -5,9 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from tests.e2e.asking import Clerk
 from tests.e2e.daemon_processes import ROOT, Daemons
 
 SPIDERS = ROOT / "tests" / "e2e" / "spiders"
@@ -37,8 +35,7 @@ class Cluster:
         )
         self._numbers = itertools.count(1)
         self._changed: set[str] = set()
-        self._clerk: subprocess.Popen[str] | None = None
-        self._clerk_lock = threading.Lock()
+        self._clerk = Clerk("tests.e2e.clerk", self.daemons)
 
     # --- processes ------------------------------------------------------------------------------
 
@@ -131,42 +128,13 @@ class Cluster:
     def end(self) -> None:
         """Leave nothing behind."""
         self.daemons.end()
-        clerk = self._clerk
-        if clerk is not None:
-            clerk.terminate()
-            clerk.communicate(timeout=20)
+        self._clerk.close()
 
     # --- questions ------------------------------------------------------------------------------
 
     def ask(self, question: str, **arguments: Any) -> Any:
         """What the clerk answers; see tests/e2e/clerk.py."""
-        with self._clerk_lock:
-            if self._clerk is None:
-                self._clerk = self._hire()
-            clerk = self._clerk
-            assert clerk.stdin is not None
-            assert clerk.stdout is not None
-            clerk.stdin.write(json.dumps([question, arguments]) + "\n")
-            clerk.stdin.flush()
-            answer = clerk.stdout.readline()
-            assert answer, (self.daemons.folder / "clerk.log").read_text()
-            return json.loads(answer)
-
-    def _hire(self) -> subprocess.Popen[str]:
-        with (self.daemons.folder / "clerk.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.e2e.clerk"],
-                env={
-                    **self.daemons.environment,
-                    "DJANGO_SETTINGS_MODULE": "crawlyard.settings.base",
-                },
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
+        return self._clerk.ask(question, **arguments)
 
     def crawl(
         self,
@@ -215,9 +183,6 @@ class Cluster:
         """The address of each item the run has stored."""
         path = self._folder(run) / "items.jsonl"
         return [json.loads(line)["url"] for line in path.read_text("utf-8").splitlines()]
-
-    def run_log(self, run: int) -> str:
-        return (self._folder(run) / "log.txt").read_text(errors="replace")
 
     def _folder(self, run: int) -> Path:
         return self.daemons.folder / "data" / "runs" / str(run)

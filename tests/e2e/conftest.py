@@ -1,4 +1,4 @@
-"""The cluster of the failure tests."""
+"""Stores of an installation, and the cluster of the failure tests."""
 
 from __future__ import annotations
 
@@ -6,27 +6,31 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e import rabbit_node
 from tests.e2e.cluster import Cluster
-from tests.e2e.rabbit_node import RabbitNode
-from tests.plugins.needs import required_kinds
-from tests.plugins.stores import lend_postgres_database
+from tests.e2e.rabbit_node import RabbitNode, lend_rabbit_node
+from tests.plugins.stores import lend_postgres_database, lend_servers
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("embedded", marks=pytest.mark.twin),
+        pytest.param("services", marks=pytest.mark.services),
+    ]
+)
+def stores(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """Settings of an installation: nothing but embedded defaults, and again of servers."""
+    if request.param == "embedded":
+        yield {}
+        return
+    with lend_servers(request.getfixturevalue("redis_url")) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="package")
 def own_rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitNode]:
     """A RabbitMQ node that tests may stop and start."""
-    if not rabbit_node.SERVER:
-        problem = "RabbitMQ: no rabbitmq-server on this machine to start a node of our own with"
-        if "services" in required_kinds():
-            pytest.fail(problem, pytrace=False)
-        pytest.skip(problem)
-    node = RabbitNode(tmp_path_factory.mktemp("rabbit"))
-    try:
-        node.start()
+    with lend_rabbit_node(tmp_path_factory.mktemp("rabbit")) as node:
         yield node
-    finally:
-        node.stop()
 
 
 @pytest.fixture(scope="package")

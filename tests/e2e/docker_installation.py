@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.e2e.forge import deliver_github, github_push
 from tests.e2e.installation import Installation
 from tests.e2e.rest import Rest
 from tests.plugins.git_server import GitServer, Repository
-from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
+from tests.plugins.stores import lend_servers
 from tests.yardspider.commands import run as run_yardspider
 
 TAG = "stable/book-shop/1.0.0"
@@ -24,17 +24,14 @@ def docker_installation(
     folder: Path, *, redis_url: str, engine: docker.DockerClient
 ) -> Iterator[Installation]:
     """PostgreSQL, RabbitMQ, Redis, and containers in the machine's own network."""
-    with lend_postgres_database() as database, lend_rabbit_vhost() as broker:
-        stores = {"DATABASE_URL": database, "BROKER_URL": broker, "REDIS_URL": redis_url}
+    with lend_servers(redis_url) as stores, ExitStack() as stack:
         installation = Installation(
             folder, stores, RUNNER_URL="docker://", RUN_NETWORK="host", BUILD_NETWORK="none"
         )
-        try:
+        stack.callback(_remove_containers, engine, installation)
+        with installation:
             installation.start()
             yield installation
-        finally:
-            installation.end()
-            _remove_containers(engine, installation)
 
 
 def containers_of(

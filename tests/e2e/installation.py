@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tests.e2e.daemon_processes import ROOT, Daemons
 from tests.e2e.demo_process import free_port
@@ -27,7 +27,7 @@ print(json.dumps(made.secret))
 
 
 class Installation:
-    """Always ``end()`` it.
+    """To be used by ``with``, which leaves nothing of it behind.
 
     Args:
         stores: DATABASE_URL, BROKER_URL, REDIS_URL; none of them is the embedded default.
@@ -50,6 +50,12 @@ class Installation:
             **settings,
         )
         self.rest: Rest
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.end()
 
     def start(self, *, agents: int = 2) -> None:
         """Returns when all of it serves."""
@@ -79,6 +85,10 @@ class Installation:
         for name, words in ready.items():
             daemons.until_logged(name, words, _START_SECONDS)
 
+    def fill(self) -> None:
+        """What pages can show of a busy day."""
+        self.daemons.manage("shell", "-v0", "-c", "from tests.e2e.prepared import fill; fill()")
+
     def agents_serve(self) -> bool:
         """Whether the center knows of every agent, so that runs are given them."""
         agents = self.rest.rows("/agents")
@@ -101,7 +111,7 @@ class Installation:
         return found
 
     def end(self) -> None:
-        """Leave nothing behind."""
+        """Idempotent."""
         self.daemons.end()
 
 

@@ -9,9 +9,13 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.demo_process import free_port
+from tests.plugins.needs import required_kinds
 
 SERVER = next(
     (
@@ -132,6 +136,22 @@ class RabbitNode:
             if done.returncode == 0:
                 return
             time.sleep(0.1)
+
+
+@contextlib.contextmanager
+def lend_rabbit_node(folder: Path, *, management: bool = False) -> Iterator[RabbitNode]:
+    """One that takes connections. Skips a test that has no server to start, or lets it fail."""
+    if not SERVER:
+        problem = "RabbitMQ: no rabbitmq-server on this machine to start a node of our own with"
+        if "services" in required_kinds():
+            pytest.fail(problem, pytrace=False)
+        pytest.skip(problem)
+    node = RabbitNode(folder, management=management)
+    try:
+        node.start()
+        yield node
+    finally:
+        node.stop()
 
 
 def _listens(port: int) -> bool:

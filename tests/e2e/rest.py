@@ -71,6 +71,20 @@ class Rest:
     def change(self, path: str, **values: Any) -> Any:
         return self.call("PATCH", path, values)
 
+    def ended(self, run: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The row of a run and its books, once it has ended and all of it is told."""
+
+        def over() -> dict[str, Any] | None:
+            row: dict[str, Any] = self.get(f"/runs/{run}")
+            return row if row["ended_at"] else None
+
+        def told() -> dict[str, Any] | None:
+            books: dict[str, Any] = self.get(f"/runs/{run}/counters")
+            return books if books["final"] else None
+
+        row = self.until(over, f"the end of run {run}")
+        return row, self.until(told, f"the last report of run {run}")
+
     def until(self, happened: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
         """Ask until it is true; what it was then."""
         deadline = time.monotonic() + seconds

@@ -84,14 +84,10 @@ NO_PAGES: Final = re.compile(r"/(export|item\.json|download|logout/?)$|^/(api|st
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """The web alone, after a busy day."""
-    installation = Installation(tmp_path_factory.mktemp("every"), {})
-    try:
+    with Installation(tmp_path_factory.mktemp("every"), {}) as installation:
         installation.start_some()
-        fill = "from tests.e2e.prepared import fill; fill()"
-        installation.daemons.manage("shell", "-v0", "-c", fill)
+        installation.fill()
         yield installation
-    finally:
-        installation.end()
 
 
 def name_of(address: str) -> str:

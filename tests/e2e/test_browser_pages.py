@@ -50,14 +50,10 @@ LOOKS = [
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """The web alone, after a busy day."""
-    installation = Installation(tmp_path_factory.mktemp("pages"), {})
-    try:
+    with Installation(tmp_path_factory.mktemp("pages"), {}) as installation:
         installation.start_some()
-        fill = "from tests.e2e.prepared import fill; fill()"
-        installation.daemons.manage("shell", "-v0", "-c", fill)
+        installation.fill()
         yield installation
-    finally:
-        installation.end()
 
 
 @pytest.mark.parametrize(("language", "scheme", "phone"), LOOKS)

@@ -36,12 +36,9 @@ def installation(tmp_path_factory: pytest.TempPathFactory, redis_url: str) -> It
     """The web and a worker, on embedded storage nodes and a Redis queue."""
     with lend_rabbit_vhost() as broker:
         stores = {"BROKER_URL": broker, "REDIS_URL": redis_url}
-        installation = Configured(tmp_path_factory.mktemp("requests"), stores)
-        try:
+        with Configured(tmp_path_factory.mktemp("requests"), stores) as installation:
             installation.start_some("worker")
             yield installation
-        finally:
-            installation.end()
 
 
 def tab(page: Page, name: str) -> None:

@@ -38,12 +38,9 @@ def installation(
 ) -> Iterator[Installation]:
     """The web and a router, with Redis for what is routed."""
     folder = tmp_path_factory.mktemp("routing")
-    installation = Installation(folder, {"REDIS_URL": redis_url})
-    try:
+    with Installation(folder, {"REDIS_URL": redis_url}) as installation:
         installation.start_some("router")
         yield installation
-    finally:
-        installation.end()
 
 
 # --- the editor ---------------------------------------------------------------------------------

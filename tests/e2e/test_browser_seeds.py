@@ -28,12 +28,9 @@ def installation(
     # Of their own: nobody else answers calls about frontiers of the same number.
     with lend_rabbit_vhost() as broker:
         stores = {"BROKER_URL": broker, "REDIS_URL": redis_url}
-        installation = Installation(tmp_path_factory.mktemp("seeds"), stores)
-        try:
+        with Installation(tmp_path_factory.mktemp("seeds"), stores) as installation:
             installation.start_some("seeds", "worker")
             yield installation
-        finally:
-            installation.end()
 
 
 def tab(page: Page, name: str) -> None:

@@ -31,12 +31,9 @@ def double() -> Iterator[OctoparseDouble]:
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """The web and a collector, with everything embedded."""
     folder = tmp_path_factory.mktemp("sources")
-    installation = Installation(folder, {}, SOURCES_ALLOWED_NETWORKS="127.0.0.0/8")
-    try:
+    with Installation(folder, {}, SOURCES_ALLOWED_NETWORKS="127.0.0.0/8") as installation:
         installation.start_some("collector")
         yield installation
-    finally:
-        installation.end()
 
 
 def apply(installation: Installation, folder: Path, **sources: dict[str, Any]) -> None:

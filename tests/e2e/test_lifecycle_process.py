@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -11,28 +10,13 @@ import pytest
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.installation import Installation
 from tests.e2e.lifecycle import SPEED, Life, is_planned_no_more
-from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("embedded", marks=pytest.mark.twin),
-        pytest.param("services", marks=pytest.mark.services),
-    ]
-)
-def installation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
-    with ExitStack() as stack:
-        stores = {}
-        if request.param == "services":
-            stores = {
-                "DATABASE_URL": stack.enter_context(lend_postgres_database()),
-                "BROKER_URL": stack.enter_context(lend_rabbit_vhost()),
-                "REDIS_URL": request.getfixturevalue("redis_url"),
-            }
-        installation = Installation(tmp_path, stores)
-        stack.callback(installation.end)
+@pytest.fixture
+def installation(stores: dict[str, str], tmp_path: Path) -> Iterator[Installation]:
+    with Installation(tmp_path, stores) as installation:
         installation.start()
         yield installation
 

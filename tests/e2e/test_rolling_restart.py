@@ -25,7 +25,7 @@ from tests.e2e.balancer import NGINX, Balancer
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.demo_process import free_port
 from tests.e2e.installation import Installation
-from tests.e2e.rabbit_node import RabbitNode
+from tests.e2e.rabbit_node import RabbitNode, lend_rabbit_node
 from tests.e2e.rest import Rest
 from tests.plugins.measured import Measured
 from tests.plugins.stores import lend_postgres_database
@@ -109,12 +109,8 @@ class Client(threading.Thread):
 @pytest.fixture
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitNode]:
     """One whose management counts what it delivers again."""
-    node = RabbitNode(tmp_path_factory.mktemp("counting-rabbit"), management=True)
-    try:
-        node.start()
+    with lend_rabbit_node(tmp_path_factory.mktemp("counting-rabbit"), management=True) as node:
         yield node
-    finally:
-        node.stop()
 
 
 @pytest.fixture
@@ -122,12 +118,9 @@ def yard(node: RabbitNode, redis_url: str, tmp_path: Path) -> Iterator[Installat
     with lend_postgres_database() as database:
         stores = {"DATABASE_URL": database, "BROKER_URL": node.url, "REDIS_URL": redis_url}
         stores |= {"SEEDS_URL": database, "REQUESTS_URL": database}
-        yard = Installation(tmp_path / "yard", stores)
-        try:
+        with Installation(tmp_path / "yard", stores) as yard:
             yard.start_some("runner", *DAEMONS, *MORE, "worker", agents=len(AGENTS))
             yield yard
-        finally:
-            yard.end()
 
 
 @pytest.fixture
@@ -208,8 +201,7 @@ def test_a_rolling_restart_under_load_fails_no_call(
             client.stop()
         assert rest.get(f"/runs/{run}")["state"] == "running"
         rest.act(f"/runs/{run}/stop")
-        rest.until(lambda: rest.get(f"/runs/{run}")["ended_at"], "the end of the run")
-        books = rest.until(lambda: _final(rest, run), "the last report")
+        _row, books = rest.ended(run)
     failed = [each for client in clients for each in client.failed]
     made = sum(client.made for client in clients)
     counted = int(yard.daemons.manage("shell", "-v0", "-c", JOBS).stdout)
@@ -230,11 +222,6 @@ def test_a_rolling_restart_under_load_fails_no_call(
     assert {path: count for path, count in site.hits.items() if count > 1} == {}
     assert redelivered == {}
     assert yard.tracebacks() == {}
-
-
-def _final(rest: Rest, run: int) -> dict[str, Any] | None:
-    books: dict[str, Any] = rest.get(f"/runs/{run}/counters")
-    return books if books["final"] else None
 
 
 def _redelivered(node: RabbitNode) -> dict[str, int]:

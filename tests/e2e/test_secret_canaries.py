@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ import redis
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.installation import Installation
 from tests.e2e.rest import Rest, send
-from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 from yardkit import topology
 from yardkit.broker import BrokerError, QueueSpec, connect
 from yardkit.broker.base import DEAD_QUEUE
@@ -151,34 +150,20 @@ class Receiver:
         self._server.server_close()
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("embedded", marks=pytest.mark.twin),
-        pytest.param("services", marks=pytest.mark.services),
-    ]
-)
-def installation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
-    with ExitStack() as stack:
-        stores = {}
-        if request.param == "services":
-            stores = {
-                "DATABASE_URL": stack.enter_context(lend_postgres_database()),
-                "BROKER_URL": stack.enter_context(lend_rabbit_vhost()),
-                "REDIS_URL": request.getfixturevalue("redis_url"),
-            }
-        made = Installation(
-            tmp_path,
-            stores,
-            SECRETBOX_KEYS=FERNET,
-            SECRET_KEY=SIGNING,
-            METRICS_TOKEN=SETTINGS["metrics"],
-            AGENT_PROXIES=f"http://user:{SETTINGS['proxy']}@127.0.0.1:9",
-            AGENT_PROXY_SOURCE=f"http://user:{SETTINGS['proxy source']}@127.0.0.1:9/list",
-            ALERTS_ALLOWED_NETWORKS="127.0.0.0/8",
-        )
-        stack.callback(made.end)
-        made.start(agents=1)
-        yield made
+@pytest.fixture
+def installation(stores: dict[str, str], tmp_path: Path) -> Iterator[Installation]:
+    with Installation(
+        tmp_path,
+        stores,
+        SECRETBOX_KEYS=FERNET,
+        SECRET_KEY=SIGNING,
+        METRICS_TOKEN=SETTINGS["metrics"],
+        AGENT_PROXIES=f"http://user:{SETTINGS['proxy']}@127.0.0.1:9",
+        AGENT_PROXY_SOURCE=f"http://user:{SETTINGS['proxy source']}@127.0.0.1:9/list",
+        ALERTS_ALLOWED_NETWORKS="127.0.0.0/8",
+    ) as installation:
+        installation.start(agents=1)
+        yield installation
 
 
 class Search:

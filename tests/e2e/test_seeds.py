@@ -7,7 +7,6 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.installation import Installation
 from tests.e2e.lifecycle import FINAL
-from tests.plugins.stores import lend_postgres_database, lend_rabbit_vhost
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.fault]
 
@@ -25,25 +23,11 @@ SEEDS = 60
 SPEED = 1.0
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("embedded", marks=pytest.mark.twin),
-        pytest.param("services", marks=pytest.mark.services),
-    ]
-)
-def installation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
-    with ExitStack() as stack:
-        stores = {}
-        if request.param == "services":
-            database = stack.enter_context(lend_postgres_database())
-            stores = {
-                "DATABASE_URL": database,
-                "SEEDS_URL": database,
-                "BROKER_URL": stack.enter_context(lend_rabbit_vhost()),
-                "REDIS_URL": request.getfixturevalue("redis_url"),
-            }
-        installation = Installation(tmp_path, stores)
-        stack.callback(installation.end)
+@pytest.fixture
+def installation(stores: dict[str, str], tmp_path: Path) -> Iterator[Installation]:
+    if stores:
+        stores["SEEDS_URL"] = stores["DATABASE_URL"]
+    with Installation(tmp_path, stores) as installation:
         installation.start_some("center", "runner", "statistics", "seeds", agents=2)
         yield installation
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 
 from apps.joblogs.daemon import BATCH, LogDaemon
 from apps.jobs.models import Run
@@ -17,8 +17,9 @@ from apps.runtime.models import DeadLetter
 from apps.runtime.services import store_dead_letters, subscribe_dead_letters
 from tests.joblogs.factories import batch, seqs, store_texts, stored
 from tests.jobs.factories import make_run
+from tests.outages import tables_away
 from yardkit import failpoints, topology
-from yardkit.broker import Broker, Outgoing, connect
+from yardkit.broker import Broker, Outgoing
 from yardkit.clock import SystemClock
 from yardkit.failpoints import FailpointError
 from yardkit.protocol import AnyMessage, RunQueued, encode
@@ -34,13 +35,6 @@ POINTS = [
 
 
 @pytest.fixture
-def broker(sqlite_broker_url: str) -> Iterator[Broker]:
-    broker = connect(sqlite_broker_url, name="test")
-    yield broker
-    broker.close()
-
-
-@pytest.fixture
 def daemon(broker: Broker) -> Iterator[LogDaemon]:
     daemon = LogDaemon(broker=broker, clock=SystemClock())
     daemon.setup()
@@ -52,17 +46,6 @@ def daemon(broker: Broker) -> Iterator[LogDaemon]:
 @pytest.fixture
 def run() -> Run:
     return make_run()
-
-
-@contextlib.contextmanager
-def table_away(table: str) -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {table} RENAME TO {table}_away")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(f"ALTER TABLE {table}_away RENAME TO {table}")
 
 
 def send(broker: Broker, *messages: AnyMessage | bytes) -> None:
@@ -110,7 +93,7 @@ def test_what_comes_while_the_database_is_away_is_stored_when_it_is_back(
     # More than it may hold unacknowledged at once.
     count = 3 * BATCH
     send(broker, *(batch(run.stream, [seq]) for seq in range(1, count + 1)))
-    with table_away("jobs_run"):
+    with tables_away("jobs_run"):
         for _ in range(6):
             with contextlib.suppress(DatabaseError):
                 daemon.step()

@@ -24,20 +24,13 @@ from tests.joblogs.elastic_double import ElasticDouble
 from tests.joblogs.factories import batch, whole_log
 from tests.jobs.factories import make_run
 from yardkit import topology
-from yardkit.broker import Broker, Outgoing, connect
+from yardkit.broker import Broker, Outgoing
 from yardkit.clock import SystemClock
 from yardkit.daemon import CannotStart
 from yardkit.protocol import encode
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.fault]
 COUNT = 3 * BATCH
-
-
-@pytest.fixture
-def broker(sqlite_broker_url: str) -> Iterator[Broker]:
-    broker = connect(sqlite_broker_url, name="test")
-    yield broker
-    broker.close()
 
 
 @pytest.fixture

@@ -51,7 +51,6 @@ print(*runs, session.session_key)
 # Lines that have overtaken others, such as those of a new execution, are held back for 5 s.
 HELD_BACK_MS = 30_000
 AXE = {"runOnly": ["wcag2a", "wcag2aa"]}
-BACKGROUND = "e => getComputedStyle(e).backgroundColor"
 HOSTILE = [
     "<script>document.title = 'forged'</script><img src=x onerror=\"document.title='forged'\">",
     "\x1b[31mred\x1b[0m \x1b]0;forged\x07 \x1b[2J\x1b[H gone",

@@ -11,7 +11,7 @@ from django.test import override_settings
 from apps.jobs.daemon import RunnerDaemon
 from tests.jobs.containers import base_image_id, docker_runner, installation  # noqa: F401
 from tests.jobs.runners import make_runner
-from yardkit.broker import Broker, connect
+from yardkit.broker import Broker
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,13 +33,6 @@ ENDINGS = {
         "raise SystemExit(0)\n"
     ),
 }
-
-
-@pytest.fixture
-def broker(sqlite_broker_url: str) -> Iterator[Broker]:
-    broker = connect(sqlite_broker_url, name="test")
-    yield broker
-    broker.close()
 
 
 @pytest.fixture

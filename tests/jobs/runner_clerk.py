@@ -5,9 +5,9 @@ Starting Django for each question would take longer than most of the tests.
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
+
+from tests.e2e.answering import answer_questions
 
 
 def start(*, command: list[str], image: str = "", count: int = 1, **fields: Any) -> list[int]:
@@ -127,18 +127,5 @@ QUESTIONS = {
 }
 
 
-def main() -> None:
-    import django
-
-    django.setup()
-    answers = sys.stdout
-    # Whatever else is printed must not be taken for an answer.
-    sys.stdout = sys.stderr
-    for line in sys.stdin:
-        name, arguments = json.loads(line)
-        answers.write(json.dumps(QUESTIONS[name](**arguments)) + "\n")
-        answers.flush()
-
-
 if __name__ == "__main__":
-    main()
+    answer_questions(lambda name, arguments: QUESTIONS[name](**arguments))

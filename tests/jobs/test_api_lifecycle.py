@@ -19,7 +19,6 @@ from yardkit.protocol import LifecycleAnswer, RunAction
 pytestmark = pytest.mark.django_db
 
 S = RunState
-ACTIONS = ("pause", "resume", "restart", "stop", "freeze", "thaw")
 
 
 @pytest.fixture

@@ -19,11 +19,9 @@ from apps.jobs.runners.accounts import BrokerAccounts
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.states import FINAL, RunState
 from apps.queuestats.daemon import StatisticsDaemon
-from tests.e2e import rabbit_node
-from tests.e2e.rabbit_node import RabbitNode
+from tests.e2e.rabbit_node import RabbitNode, lend_rabbit_node
 from tests.jobs.factories import NOW
 from tests.jobs.runners import make_runner, start, until
-from tests.plugins.needs import required_kinds
 from tests.yardspider.center import small_center
 from tests.yardspider.commands import run as run_command
 from tests.yardspider.test_remote import SITE, exit_state, tree, variables
@@ -42,17 +40,8 @@ REFUSED = 403
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitNode]:
-    if not rabbit_node.SERVER:
-        problem = "RabbitMQ: no rabbitmq-server on this machine to start a node of our own with"
-        if "services" in required_kinds():
-            pytest.fail(problem, pytrace=False)
-        pytest.skip(problem)
-    node = RabbitNode(tmp_path_factory.mktemp("rabbit"), management=True)
-    try:
-        node.start()
+    with lend_rabbit_node(tmp_path_factory.mktemp("rabbit"), management=True) as node:
         yield node
-    finally:
-        node.stop()
 
 
 @pytest.fixture

@@ -5,15 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from django.template.loader import render_to_string
 from django.test import Client
 from django.utils import timezone
 
 from apps.access.states import Role
 from apps.jobs.models import Host
-from apps.jobs.services import explain_placement
 from apps.jobs.states import HostMode
-from tests.access.factories import make_user
+from tests.access.factories import make_superuser, make_user
 from tests.confirming import press
 from tests.jobs.factories import make_host, make_job, make_project
 
@@ -74,12 +72,25 @@ def test_bulk_actions_switch_and_forget() -> None:
     assert [host.name for host in Host.objects.all()] == ["here"]
 
 
-def test_where_a_run_would_go_can_be_put_on_a_page() -> None:
+def test_of_many_refusals_the_first_are_told_and_the_others_counted() -> None:
+    """A message for each would not fit into the session of whoever has ticked a whole list."""
+    hosts = [make_host(f"h{number}", beat_at=timezone.now()) for number in range(13)]
+    client = client_of(Role.ADMIN)
+    ticked = {"action": "forget_selected", "_selected_action": [host.pk for host in hosts]}
+    page = press(client, LIST, ticked, follow=True).content.decode()
+    assert page.count("is online; stop its runner first.") == 10
+    assert "3 more were refused." in page
+
+
+def test_the_page_of_a_job_tells_where_a_run_would_go() -> None:
     make_host("<b>plain</b>", beat_at=timezone.now())
     job = make_job(host_labels={"gpu": "yes"})
-    context = {"placement": explain_placement(job=job, now=timezone.now())}
-    page = render_to_string("jobs/placement.html", context)
-    assert "&lt;b&gt;plain&lt;/b&gt;: label gpu=yes is missing" in page
+    client, address = Client(), f"/admin/jobs/job/{job.pk}/change/"
+    client.force_login(make_superuser())
+    page = client.get(address).content.decode()
+    assert "No host would take a run now" in page
+    assert "&lt;b&gt;plain&lt;/b&gt;</td>" in page
+    assert "label gpu=yes is missing</td>" in page
     Host.objects.update(labels={"gpu": "yes"})
-    context = {"placement": explain_placement(job=job, now=timezone.now())}
-    assert "would start now on host" in render_to_string("jobs/placement.html", context)
+    page = client.get(address).content.decode()
+    assert "A run started now would go to &lt;b&gt;plain&lt;/b&gt;</summary>" in page

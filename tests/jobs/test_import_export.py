@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from apps.access.models import AuditRecord, User
 from apps.access.states import Role
 from apps.jobs.engine.csv_files import read_csv
-from apps.jobs.engine.portable import MAX_BYTES, Format, JobFile
+from apps.jobs.engine.portable import MAX_BYTES, Format
 from apps.jobs.engine.yaml_files import read_yaml
 from apps.jobs.models import Job, Schedule
 from apps.jobs.services.portable import (
@@ -52,10 +52,6 @@ def _has_large_float(value: object) -> bool:
     if isinstance(value, dict | list):
         return any(map(_has_large_float, value.values() if isinstance(value, dict) else value))
     return isinstance(value, float) and abs(value) >= 2**53
-
-
-def complaints(read: JobFile, file: str = "f") -> list[str]:
-    return [problem.said(file) for problem in read.problems]
 
 
 # --- out and in -----------------------------------------------------------------------------------

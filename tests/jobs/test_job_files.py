@@ -151,7 +151,6 @@ jobs:
     assert (first.line, first.lines["notes"], second.line) == (4, 7, 12)
 
 
-COLUMN_NAMES = ["crawlyard_jobs", *FIELDS]
 BAD_CSV: list[tuple[str | bytes, str]] = [
     ("", "f:1: The first row names the columns"),
     ("name,speed\na,1", "f:1: The first row names the columns; crawlyard_jobs"),

@@ -81,6 +81,20 @@ def test_many_go_a_part_at_a_time(here: Here) -> None:
     assert [remove_old_folders(here, days=DAYS) for _ in range(3)] == [BATCH, 3, 0]
 
 
+def test_what_cannot_be_removed_keeps_nothing_else(
+    here: Here, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_folder(here, "elsewhere", days=90).rename(tmp_path / "elsewhere")
+    for number in range(BATCH):
+        # Moved by a person, who left a link.
+        link = here.folder / str(number)
+        link.symlink_to(tmp_path / "elsewhere")
+        os.utime(link, (0, 0), follow_symlinks=False)
+    make_folder(here, BATCH, days=90)
+    assert [remove_old_folders(here, days=DAYS) for _ in range(2)] == [1, 0]
+    assert f"{BATCH} old folders cannot be removed, as {here.folder / '0'}" in caplog.text
+
+
 def test_a_host_without_any_run_has_nothing_to_remove(here: Here) -> None:
     here.folder = here.folder / "not-there"
     assert remove_old_folders(here, days=DAYS) == 0

@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import override_settings
+from django.test.utils import CaptureQueriesContext
 
 from apps.access.models import AuditRecord
 from apps.jobs.engine import placement
@@ -226,14 +228,33 @@ def test_what_is_full_for_one_is_still_free_for_another() -> None:
     assert "all of its 1 places are taken" in third.waiting_reason
 
 
-def test_one_pass_looks_at_so_many_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_that_fit_no_host_than_one_look_holds_hold_up_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(placing, "MOST_LOOKED_AT", 2)
-    make_host("one", capacity=9)
-    for _ in range(2):
+    make_host("one", capacity=2)
+    job = make_job(host_labels={"gpu": "yes"})
+    picky = [make_run(job=job, priority=9) for _ in range(5)]
+    behind = [make_run() for _ in range(3)]
+    assert place() == 2
+    assert places(*picky, *behind) == [*[""] * 5, "one", "one", ""]
+
+
+def test_one_pass_looks_so_often_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(placing, "MOST_LOOKS", 2)
+    host = make_host("one", capacity=9)
+    for _ in range(4):
         make_run(job=make_job(host_labels={"gpu": "yes"}), priority=9)
     behind = make_run()
     assert place() == 0
     assert places(behind) == [""]
+    # Where no place is free, nobody looks a second time.
+    Host.objects.filter(pk=host.pk).update(cpu_percent=99)
+    monkeypatch.setattr(placing, "MOST_LOOKS", 99)
+    with CaptureQueriesContext(connection) as asked:
+        assert place() == 0
+    assert sum("LIMIT 2" in each["sql"] for each in asked) == 1
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 from django.utils import timezone
 
 from apps.jobs.daemon import RunnerDaemon
@@ -23,6 +23,7 @@ from apps.jobs.services import claim_runs, finish_run, place_runs, stop_run
 from apps.jobs.states import RunState
 from tests.jobs.factories import make_run
 from tests.jobs.runners import make_runner, start, until
+from tests.outages import tables_away
 from yardkit import failpoints
 from yardkit.broker import Broker
 from yardkit.failpoints import FailpointError
@@ -42,17 +43,6 @@ def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """The spiders here do not listen, and need not be waited for."""
     for name in ("STOP_GRACE_SECONDS", "SHUTDOWN_GRACE_SECONDS"):
         monkeypatch.setattr(f"apps.jobs.daemon.timing.{name}", 0.3)
-
-
-@contextlib.contextmanager
-def database_away() -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE jobs_run RENAME TO jobs_run_away")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE jobs_run_away RENAME TO jobs_run")
 
 
 def processes(run: Run) -> list[psutil.Process]:
@@ -83,7 +73,7 @@ def test_an_end_that_comes_while_the_database_is_away_is_written_down_later(
     runner: RunnerDaemon,
 ) -> None:
     run = running(runner)
-    with database_away():
+    with tables_away("jobs_run"):
         os.kill(run.pid or 0, 9)
         for _ in range(3):
             with pytest.raises(DatabaseError):

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.e2e.asking import Clerk
 from tests.e2e.daemon_processes import ROOT, Daemons
 
 # Generous, because it only bounds a failing test: the machine may be busy.
 PATIENCE_SECONDS = 90.0
-FIRST = "b" * 8
 
 
 class Yard:
@@ -31,7 +28,7 @@ class Yard:
             **environment,
         )
         self.daemons.migrate()
-        self._clerk: subprocess.Popen[str] | None = None
+        self._clerk = Clerk("tests.jobs.runner_clerk", self.daemons)
 
     # --- the runner -----------------------------------------------------------------------------
 
@@ -124,42 +121,12 @@ class Yard:
 
     def ask(self, name: str, **arguments: Any) -> Any:
         """What ``tests.jobs.runner_clerk`` answers."""
-        if self._clerk is None:
-            self._clerk = self._hire()
-        clerk = self._clerk
-        assert clerk.stdin is not None
-        assert clerk.stdout is not None
-        clerk.stdin.write(json.dumps([name, arguments]) + "\n")
-        clerk.stdin.flush()
-        answer = clerk.stdout.readline()
-        assert answer, (self.daemons.folder / "clerk.log").read_text()
-        return json.loads(answer)
-
-    def _hire(self) -> subprocess.Popen[str]:
-        with (self.daemons.folder / "clerk.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.jobs.runner_clerk"],
-                env={
-                    **self.daemons.environment,
-                    "DJANGO_SETTINGS_MODULE": "crawlyard.settings.base",
-                },
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
+        return self._clerk.ask(name, **arguments)
 
     def end(self) -> None:
         """Everything is over."""
         self.daemons.end()
-        if self._clerk is not None:
-            assert self._clerk.stdin is not None
-            assert self._clerk.stdout is not None
-            self._clerk.stdin.close()
-            self._clerk.wait(20)
-            self._clerk.stdout.close()
+        self._clerk.close()
 
 
 # Counts its starts in the run's folder, and ends when it is let go.

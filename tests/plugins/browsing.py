@@ -51,12 +51,9 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """The web alone, with everything embedded."""
-    installation = Installation(tmp_path_factory.mktemp("web"), {})
-    try:
+    with Installation(tmp_path_factory.mktemp("web"), {}) as installation:
         installation.start_some()
         yield installation
-    finally:
-        installation.end()
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ from xdist.workermanage import WorkerController
 
 from tests.plugins import needs
 from tests.plugins.migrated import migrate, one_at_a_time
+from yardkit.broker import Broker, connect
 
 # Set in each process that shares the tests of one run, and in what it starts.
 _RUN = "PYTEST_XDIST_TESTRUNUID"
@@ -191,6 +192,13 @@ def lend_rabbit_vhost() -> Iterator[str]:
         _vhosts.give_back(name)
 
 
+@contextlib.contextmanager
+def lend_servers(redis_url: str) -> Iterator[dict[str, str]]:
+    """Settings of an installation on PostgreSQL, RabbitMQ and Redis, the first two on loan."""
+    with lend_postgres_database() as database, lend_rabbit_vhost() as broker:
+        yield {"DATABASE_URL": database, "BROKER_URL": broker, "REDIS_URL": redis_url}
+
+
 @pytest.fixture(scope="session")
 def rabbit_vhost() -> Iterator[str]:
     """BROKER_URL of a virtual host that belongs to this session alone, where one can be made."""
@@ -234,3 +242,10 @@ def redis_url() -> Iterator[str]:
 def sqlite_broker_url(tmp_path: Path) -> str:
     """BROKER_URL of an embedded broker in this test's own folder."""
     return f"sqlite:///{tmp_path / 'broker.sqlite3'}"
+
+
+@pytest.fixture
+def broker(sqlite_broker_url: str) -> Iterator[Broker]:
+    """Connected to that one."""
+    with contextlib.closing(connect(sqlite_broker_url, name="test")) as broker:
+        yield broker

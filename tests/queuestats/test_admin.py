@@ -147,7 +147,7 @@ def test_many_refusals_are_summed_up() -> None:
     chosen = {"_selected_action": [run.pk for run in runs], "action": "pause_selected"}
     texts = said(client.post(LIST, chosen))
     assert len(texts) == 11
-    assert "3 more refused." in texts
+    assert "3 more were refused." in texts
 
 
 @pytest.mark.parametrize("action", ["pause", "resume", "restart", "freeze", "thaw", "stop"])

@@ -11,12 +11,12 @@ from django.test import override_settings
 
 from apps.queuestats.daemon import StatisticsDaemon
 from apps.queuestats.models import Sample, SampleSender
-from apps.queuestats.queries import rates
 from apps.queuestats.services import rates as service
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import close_shared_broker, shared_broker
 from tests.access.factories import make_project
 from tests.plugins.measured import Measured
+from tests.queuestats.factories import flush_rates
 from yardkit import failpoints, topology
 from yardkit.broker import BrokerClosed, Outgoing
 from yardkit.clock import SystemClock
@@ -71,8 +71,6 @@ def test_what_is_counted_is_stored_by_itself(daemon: StatisticsDaemon) -> None:
         time.sleep(0.01)
     service.count(CREATED, project=project.pk, label="news", amount=1)
     until(daemon, 1001)
-    found = rates([CREATED], projects=[project.pk], now=SystemClock().now())
-    assert found.heard_seconds >= 0
     assert Sample.objects.filter(series__name="statistics.heard", step=1).exists()
 
 
@@ -92,13 +90,13 @@ def test_a_report_that_was_stored_and_not_acknowledged_adds_nothing(
 ) -> None:
     project = make_project()
     service.count(CREATED, project=project.pk, label="news", amount=7)
-    assert service.flush_rates()
+    assert flush_rates()
     failpoints.configure({"FAILPOINTS": "queuestats.before_ack=raise@1"})
     with pytest.raises(FailpointError):
         until(daemon, -1)
     failpoints.configure({"FAILPOINTS": "queuestats.before_commit=raise@1"})
     service.count(CREATED, project=project.pk, label="news", amount=3)
-    assert service.flush_rates()
+    assert flush_rates()
     with pytest.raises(FailpointError):
         until(daemon, -1)
     assert stored() == 7, "what was not committed is not there"
@@ -125,11 +123,11 @@ def test_an_outage_of_the_broker_delays_and_loses_nothing() -> None:
     project = make_project()
     with override_settings(BROKER_URL="amqp://guest@127.0.0.1:1/"):
         service.count(CREATED, project=project.pk, label="news", amount=7)
-        assert not service.flush_rates(0.5)
+        assert not flush_rates(0.5)
         service._report()
     assert service._counting.rates.waiting
     deadline = time.monotonic() + 10
-    while not service.flush_rates(2.0):
+    while not flush_rates(2.0):
         assert time.monotonic() < deadline
     while True:
         daemon = StatisticsDaemon(broker=shared_broker(), clock=SystemClock())

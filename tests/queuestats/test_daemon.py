@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
-from django.db import DatabaseError, connection
+from django.db import DatabaseError
 from django.utils import timezone
 
 from apps.agents.models import AgentSample
@@ -18,21 +18,15 @@ from apps.queuestats.queries import books_of
 from apps.runtime.models import DeadLetter
 from tests.agents.factories import make_agent
 from tests.jobs.factories import make_run
+from tests.outages import tables_away
 from tests.plugins.measured import Measured
 from yardkit import failpoints, topology
-from yardkit.broker import Broker, Outgoing, connect
+from yardkit.broker import Broker, Outgoing
 from yardkit.clock import SystemClock
 from yardkit.failpoints import FailpointError
 from yardkit.protocol import AnyMessage, RunCounters, RunQueued, encode
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def broker(sqlite_broker_url: str) -> Iterator[Broker]:
-    broker = connect(sqlite_broker_url, name="test")
-    yield broker
-    broker.close()
 
 
 @pytest.fixture
@@ -47,17 +41,6 @@ def daemon(broker: Broker) -> Iterator[StatisticsDaemon]:
 @pytest.fixture
 def run() -> Run:
     return make_run()
-
-
-@contextlib.contextmanager
-def table_away(table: str) -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {table} RENAME TO {table}_away")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(f"ALTER TABLE {table}_away RENAME TO {table}")
 
 
 def send(broker: Broker, *messages: AnyMessage | bytes) -> None:
@@ -87,7 +70,7 @@ def test_what_comes_while_the_database_is_away_is_counted_when_it_is_back(
     # More than it may hold unacknowledged at once.
     count = 2 * BATCH + BATCH // 2
     send(broker, *(report(run, seq) for seq in range(1, count + 1)))
-    with table_away("queuestats_runcounter"):
+    with tables_away("queuestats_runcounter"):
         for _ in range(6):
             with contextlib.suppress(DatabaseError):
                 daemon.step()
@@ -129,7 +112,7 @@ def test_rubbish_becomes_dead_letters_with_reasons_and_the_rest_is_counted(
 def test_dead_letters_outlive_a_database_that_is_away(
     daemon: StatisticsDaemon, broker: Broker
 ) -> None:
-    with table_away("runtime_deadletter"):
+    with tables_away("runtime_deadletter"):
         send(broker, *(b"rubbish" for _ in range(60)))
         for _ in range(20):
             with contextlib.suppress(DatabaseError):

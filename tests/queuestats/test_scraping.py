@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
 from apps.access.states import Role
+from apps.agents import gauges as agent_gauges
 from apps.jobs.states import RunState
 from apps.queuestats import gauges
 from apps.queuestats.api import scraping
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import register_daemon
 from tests.access.factories import bearer, make_project, make_token, make_user
+from tests.agents.factories import make_agent
 from tests.jobs.factories import make_job, make_run
 from tests.queuestats.factories import report
 from yardkit import metrics
@@ -167,6 +170,9 @@ def test_of_many_runs_some_are_told_one_by_one_and_all_are_counted(
     settings.METRICS_TOKEN = TOKEN
     monkeypatch.setattr(gauges, "MOST_RUNS", 3)
     job = make_job()
+    for _ in range(3):
+        # Before all others, and none of them has anything to tell.
+        make_run(job=job)
     for _ in range(5):
         report(make_run(job=job, state=RunState.RUNNING), total=1, success=1)
     with django_assert_max_num_queries(60):
@@ -176,3 +182,19 @@ def test_of_many_runs_some_are_told_one_by_one_and_all_are_counted(
     assert len(each) == 3
     key = (("project", str(job.project_id)), ("state", "running"))
     assert found["crawlyard_runs_active", key] == 5.0
+
+
+def test_agents_that_are_gone_take_no_place_of_living_ones(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.METRICS_TOKEN = TOKEN
+    monkeypatch.setattr(agent_gauges, "MOST_AGENTS", 2)
+    for _ in range(2):
+        make_agent(heartbeat_at=timezone.now() - timedelta(days=1))
+    living = make_agent(qps=7.0)
+    answer = Client().get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"})
+    found = numbers(answer.content.decode())
+    told = {
+        labels: value for (name, labels), value in found.items() if name == "crawlyard_agent_qps"
+    }
+    assert told == {("crawlyard_agent_qps", (("agent", living.agent_id),)): 7.0}

@@ -14,8 +14,6 @@ from apps.runtime.services import register_daemon
 from tests.jobs.factories import NOW
 from yardkit.protocol import SampleNote, Samples
 
-AT = int(NOW.timestamp())
-
 
 def make_bizzes(project: Project, **bizzes: dict[str, Any]) -> None:
     """The active settings of a project."""

@@ -24,6 +24,7 @@ from apps.requeststore.stores.base import Finish
 from apps.runtime.queries import database_now
 from apps.runtime.services import close_shared_broker, shared_broker
 from crawlyard import scaling
+from tests.queuestats.factories import flush_rates
 from tests.requeststore.factories import make_bizzes, pages
 from yardkit.clock import SystemClock
 
@@ -62,7 +63,7 @@ def test_requests_are_counted_where_they_are_stored_and_ended(yard: Yard) -> Non
         for number, each in enumerate(requests)
     ]
     yard.finish(bound, ends, owner="f", now=yard.now())
-    assert counting.flush_rates()
+    assert flush_rates()
 
     daemon = StatisticsDaemon(broker=shared_broker(), clock=SystemClock())
     daemon.setup()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from apps.requeststore.sinks.base import Gathered, Sink, SinkUnavailable
 from apps.requeststore.sinks.databases import Database, Kind, open_database
 from apps.requeststore.sinks.opening import Ground, open_sink, table_of
 from apps.requeststore.sinks.table import TableSink, column_of, fit, kind_of
-from yardkit.broker import Broker, connect
+from yardkit.broker import Broker
 
 NOW = 1_790_000_000_000
 POSTGRES = pytest.param("postgresql", marks=pytest.mark.services)
@@ -37,12 +37,6 @@ def gathered(number: int, *rows: dict[str, Any], **fields: Any) -> Gathered:
         "rows": rows,
     }
     return Gathered(**(values | fields))
-
-
-@pytest.fixture
-def broker(sqlite_broker_url: str) -> Iterator[Broker]:
-    with closing(connect(sqlite_broker_url, name="test")) as made:
-        yield made
 
 
 @pytest.fixture(params=["sqlite", POSTGRES])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +32,7 @@ from apps.routing.services.configuration import RoutingKind
 from tests.jobs.conftest import broker, runner, spiders  # noqa: F401 - fixtures
 from tests.jobs.factories import make_job, make_run
 from tests.jobs.runners import until
+from tests.outages import tables_away
 from tests.runtime.processes import PATIENCE_SECONDS
 
 pytestmark = pytest.mark.django_db
@@ -187,23 +186,12 @@ def test_depth_is_what_waits_of_this_job() -> None:
     assert made.send([sent(rule(job.name), ITEM)])[0].code == "closed"
 
 
-@contextlib.contextmanager
-def without(table: str) -> Iterator[None]:
-    with connection.cursor() as cursor:
-        cursor.execute(f"ALTER TABLE {table} RENAME TO {table}_away")
-    try:
-        yield
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute(f"ALTER TABLE {table}_away RENAME TO {table}")
-
-
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("table", ["jobs_run", "jobs_job", "runtime_processedmessage"])
 def test_trouble_of_the_database_is_away_and_no_run_is_lost_or_twice(table: str) -> None:
     job = make_job(overlap="queue")
     made, one = outbound(job), rule(job.name)
-    with without(table):
+    with tables_away(table):
         outcomes = made.send([sent(one, ITEM, "u-1"), sent(one, ITEM, "u-2")])
         depth = made.depth()
     assert [each.code for each in outcomes] == ["database_away"] * 2

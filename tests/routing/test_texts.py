@@ -21,9 +21,8 @@ from apps.routing.engine.rules import Problem
 from apps.routing.engine.selecting import scanning
 from apps.routing.engine.steps import Step, StepKind
 from apps.routing.services.configuration import RoutingKind
-from apps.routing.texts import ITEMS, RULES, SELECTORS, TARGETS, told, told_problem
+from apps.routing.texts import ITEMS, RULES, SELECTORS, told, told_problem
 from tools.requirement_marks import ROOT
-from yardkit.protocol import FailureKind
 
 ENGINE = ROOT / "apps" / "routing" / "engine"
 YAML = ROOT / "platform" / "yardkit" / "yaml_reading.py"
@@ -36,7 +35,6 @@ MAKERS: list[tuple[str, Mapping[str, str], dict[str, int]]] = [
     ("files", RULES, {"problem": 1, "Problem": 1, "Refused": 0, "_add": 2}),
     ("inbounds", RULES, {"Problem": 1, "Finding": 0}),
     ("outbounds", RULES, {"Problem": 1, "_problem": 1, "Fault": 1, "UnknownOutbound": 0}),
-    ("outbounds", TARGETS, {"away": 0, "refused": 0}),
     ("converters", RULES, {"Problem": 1, "_Refused": 0}),
     ("converters", ITEMS, {"ConvertError": 0, "_failed": 2}),
     ("messages.py", RULES, {"Problem": 1}),
@@ -44,14 +42,10 @@ MAKERS: list[tuple[str, Mapping[str, str], dict[str, int]]] = [
     ("submissions.py", ITEMS, {"Fault": 1}),
     ("track.py", ITEMS, {"Poison": 0}),
     ("../daemon", ITEMS, {"Poison": 0}),
-    ("failures.py", TARGETS, {"FailureFileError": 0}),
-    ("../outbounds_jobs.py", TARGETS, {"away": 0, "refused": 0}),
-    ("../outbounds_requests.py", TARGETS, {"away": 0, "refused": 0}),
-    ("../outbounds_seeds.py", TARGETS, {"away": 0, "refused": 0}),
     ("../placeholders.py", RULES, {"Problem": 1}),
     ("../services", RULES, {"Problem": 1}),
 ]
-HANDED_ON = re.compile(r"code|\w+\.code|str\(answer\.failure\)")
+HANDED_ON = re.compile(r"code|\w+\.code")
 
 
 def detail_text(reason: str, detail: str) -> str:
@@ -96,7 +90,6 @@ def test_every_code_of_the_engine_has_words(
 
 def test_codes_that_are_kept_in_tables_have_words_too() -> None:
     assert {code for code, _ in scanning._INSTEAD.values()} <= SELECTORS.keys()
-    assert {kind.value for kind in FailureKind if kind.value} <= TARGETS.keys()
     yaml = set(re.findall(r'YamlError\([^,()]+, "(\w+)"', YAML.read_text("utf-8")))
     assert len(yaml) > 10
     assert yaml <= RULES.keys()
@@ -105,7 +98,7 @@ def test_codes_that_are_kept_in_tables_have_words_too() -> None:
 def test_no_file_of_the_engine_refuses_unseen() -> None:
     """Whatever makes one of these refusals is in the list above."""
     seen = {(ENGINE / where).resolve() for where, _, _ in MAKERS}
-    makers = {"Problem", "SelectorError", "NoItem", "ConvertError", "Poison", "FailureFileError"}
+    makers = {"Problem", "SelectorError", "NoItem", "ConvertError", "Poison"}
     # They hand on what others have found.
     handing = {"data.py", "explaining.py"}
     for file in ROUTING.rglob("*.py"):
@@ -128,13 +121,6 @@ def test_no_words_are_left_over() -> None:
     yaml = set(re.findall(r'YamlError\([^,()]+, "(\w+)"', YAML.read_text("utf-8")))
     assert RULES.keys() - used[id(RULES)] - yaml == set()
     assert ITEMS.keys() - used[id(ITEMS)] == set()
-    jobs = {"job_disabled", "job_running", "too_many_waiting"}
-    requests = {
-        *("bad_setting", "biz_disabled", "store_unavailable", "submit_interrupted"),
-        "unknown_node",
-    }
-    failures = {kind.value for kind in FailureKind}
-    assert TARGETS.keys() - used[id(TARGETS)] - failures - jobs - requests == set()
 
 
 # --- shown ----------------------------------------------------------------------------------------

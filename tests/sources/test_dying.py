@@ -25,12 +25,7 @@ from yardkit.broker.base import BrokerUnavailable, Delivery
 MakeYard = Callable[..., Yard]
 
 TOTAL = 4_060
-BATCHES = 41
 DEATHS = 40
-POINTS = (
-    *("sources.after_plan", "sources.before_publish", "sources.after_publish"),
-    "sources.after_checkpoint",
-)
 
 
 class Died(BaseException):

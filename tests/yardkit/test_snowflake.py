@@ -6,7 +6,6 @@ import itertools
 import os
 import threading
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from yardkit.clock import ManualClock
 from yardkit.snowflake import (
     EPOCH_MS,
-    FileMarkStore,
     Snowflake,
     SnowflakeError,
     decode,
@@ -188,20 +186,3 @@ def test_limits() -> None:
     for number in (-1, 1 << 63):
         with pytest.raises(ValueError, match="no id"):
             decode(number)
-
-
-def test_marks_in_files(tmp_path: Path) -> None:
-    store = FileMarkStore(tmp_path / "marks")
-    assert store.load(5) == 0
-    clock = ManualClock()
-    before = Snowflake(5, store, clock=clock).next()
-    assert store.load(5) == int(clock.time() * 1000) + 2000
-    assert Snowflake(5, FileMarkStore(tmp_path / "marks"), clock=clock).next() > before
-    assert [file.name for file in (tmp_path / "marks").iterdir()] == ["snowflake-5.mark"]
-
-
-@pytest.mark.parametrize("content", [b"", b"abc", b"-5", b"\xff\x00"])
-def test_a_damaged_mark_is_refused(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "snowflake-5.mark").write_bytes(content)
-    with pytest.raises(SnowflakeError, match=r"snowflake-5\.mark is no mark"):
-        Snowflake(5, FileMarkStore(tmp_path))

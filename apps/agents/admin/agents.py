@@ -21,9 +21,9 @@ from unfold.decorators import action, display
 
 from apps.access.admin import AuditedAdmin, ask_first, asks_first
 from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.bulk import do_each
 from apps.access.admin.lists import BoundedList
 from apps.access.admin.read_only import ReadOnly
-from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.agents.admin.cells import Cells
 from apps.agents.admin.charts import agent_charts
@@ -316,13 +316,12 @@ class AgentAdmin(ReadOnly, AuditedAdmin):
     def _exit_all(self, request: HttpRequest, agents: list[Agent]) -> None:
         """Tell each; those that cannot be told are named."""
         reason = request.POST.get("reason", "").strip()[:MOST_REASON]
-        told = 0
-        for agent in agents:
-            try:
-                exit_agent(agent=agent, reason=reason, actor=person_of(request), now=timezone.now())
-                told += 1
-            except DomainError as error:
-                messages.error(request, error.text)
+        actor, now = person_of(request), timezone.now()
+        told = do_each(
+            request,
+            agents,
+            lambda agent: exit_agent(agent=agent, reason=reason, actor=actor, now=now),
+        )
         if told:
             text = ngettext(
                 "%(count)d agent was told to exit.", "%(count)d agents were told to exit.", told

@@ -37,7 +37,8 @@ class Tallies:
 
     def report(self, *, ending: bool = False) -> None:
         """Publish what is not confirmed yet; ``ending``: with the second that has begun."""
-        if self._under_way is not None and not self._under_way.done():
+        # No other report comes after the last one; what it repeats is added once.
+        if not ending and self._under_way is not None and not self._under_way.done():
             return
         messages = self._rates.reports(ending=ending)
         if messages:

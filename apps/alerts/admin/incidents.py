@@ -24,6 +24,7 @@ from unfold.decorators import action, display
 
 from apps.access.admin import ProjectScopedAdmin
 from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.bulk import do_each
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
@@ -53,7 +54,6 @@ from apps.projects.admin.choosing import number_in
 MOST_NOTE: Final = 500
 # Minutes that the page offers.
 SNOOZES: Final = (60, 240, 720, 1440, 10080)
-MOST_TOLD: Final = 10
 
 
 class StateFilter(DropdownFilter):
@@ -343,14 +343,6 @@ def _each(request: HttpRequest, queryset: QuerySet[Incident], do: Callable[..., 
     allowed = projects_of(request, Role.OPERATOR)
     if not all(each.project_id in allowed for each in chosen):
         raise PermissionDenied
-    done, told = 0, 0
-    for each in chosen:
-        try:
-            do(incident=each, actor=actor, now=timezone.now())
-        except DomainError as error:
-            told += 1
-            if told <= MOST_TOLD:
-                messages.warning(request, f"{each}: {error.text}")
-        else:
-            done += 1
-    return done
+    return do_each(
+        request, chosen, lambda each: do(incident=each, actor=actor, now=timezone.now()), named=True
+    )

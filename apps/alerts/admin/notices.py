@@ -19,9 +19,9 @@ from unfold.decorators import action, display
 
 from apps.access.admin import ProjectScopedAdmin
 from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.bulk import do_each
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.read_only import ReadOnly
-from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.alerts.admin.words import CSS, NOTICE_TONES, told_text
 from apps.alerts.models import Notice
@@ -128,14 +128,10 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         chosen = list(queryset.select_related("project", "channel"))
         if not all(each.project_id in projects_of(request, Role.OPERATOR) for each in chosen):
             raise PermissionDenied
-        sent = 0
-        for each in chosen:
-            try:
-                send_again(notice=each, actor=person_of(request), now=timezone.now())
-            except DomainError as error:
-                messages.warning(request, f"{each}: {error.text}")
-            else:
-                sent += 1
+        actor, now = person_of(request), timezone.now()
+        sent = do_each(
+            request, chosen, lambda each: send_again(notice=each, actor=actor, now=now), named=True
+        )
         text = ngettext(
             "%(count)d notice is sent again.", "%(count)d notices are sent again.", sent
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import CharField, OuterRef, QuerySet, Subquery
@@ -20,8 +20,6 @@ NEWEST: Final = 20_000
 REASON: Final = 200
 # Runs that wait at once.
 MOST: Final = 5_000
-# A run that was not placed on a host so long after it should have been waits for something.
-WAITS: Final = timedelta(minutes=5)
 _ENDS: Final = (RunState.EXITED, RunState.FAILED, RunState.LOST)
 
 
@@ -118,10 +116,8 @@ class RunWaits:
 
     def now(self, at: datetime) -> Iterator[Happening]:
         """One of each; not those that wait for another run, or for their time."""
-        rows = Run.objects.filter(
-            state=RunState.QUEUED, waits_for=None, created_at__lt=at - WAITS
-        ).exclude(not_before__gt=at - WAITS)
-        for run in at_most(rows.select_related("job").order_by("pk")[: MOST + 1], MOST):
+        rows = Run.objects.untaken(at).select_related("job")
+        for run in at_most(rows[: MOST + 1], MOST):
             due = max(run.created_at, run.not_before or run.created_at)
             yield Happening(
                 id=f"run:{run.pk}",

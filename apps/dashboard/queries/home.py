@@ -34,9 +34,8 @@ SHOWN_ALIVE: Final = 50
 SHOWN_SILENT: Final = 10
 # More are told as "100 or more".
 MOST_COUNTED: Final = 100
-# Beat decides within seconds, and a host takes a run within seconds.
+# Beat decides within seconds.
 OVERDUE_AFTER: Final = timedelta(minutes=1)
-STUCK_AFTER: Final = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +132,7 @@ def home_view(user: User, now: datetime) -> HomeView:
         active=visible.active().order_by("-id")[:SHOWN_RUNS],
         ended=visible.ended().order_by("-ended_at")[:SHOWN_ENDED],
         troubles=troubles.order_by("-ended_at")[:SHOWN_TROUBLES],
+        stuck=visible.untaken(now)[:SHOWN_TROUBLES],
     )
     active = sorted(rows["active"], key=lambda run: run.pk, reverse=True)
     ended, broken = (
@@ -155,7 +155,7 @@ def home_view(user: User, now: datetime) -> HomeView:
         missed=list(missed[:SHOWN_MISSED]) if counts["missed"] else [],
         missed_count=counts["missed"],
         overdue=list(overdue[:SHOWN_MISSED]) if counts["overdue"] else [],
-        stuck=[run for run in active if _is_stuck(run, now)][:SHOWN_TROUBLES],
+        stuck=sorted(rows["stuck"], key=lambda run: run.pk),
         routing=projects_in_trouble(user, now),
         active=[RunRow(run, books[run.owner]) for run in active],
         active_count=counts["active"],
@@ -223,13 +223,6 @@ def _overdue(user: User, now: datetime) -> QuerySet[Schedule]:
     mine = Project.objects.visible_to(user)
     rows = Schedule.objects.filter(next_at__lt=now - OVERDUE_AFTER, job__project__in=mine)
     return rows.select_related("job").order_by("next_at")
-
-
-def _is_stuck(run: Run, now: datetime) -> bool:
-    """It could start and does not; one that waits for another run, or for its time, is not late."""
-    if run.state != RunState.QUEUED or run.waits_for_id is not None:
-        return False
-    return now - max(run.created_at, run.not_before or run.created_at) > STUCK_AFTER
 
 
 def _dead_letters(user: User) -> QuerySet[DeadLetter]:

@@ -18,8 +18,8 @@ from unfold.decorators import action, display
 
 from apps.access.admin import AuditedAdmin, asks_first
 from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.bulk import do_each
 from apps.access.admin.read_only import ReadOnly
-from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.jobs.models import Host
 from apps.jobs.services import forget_host, switch_host
@@ -137,13 +137,8 @@ class HostAdmin(ReadOnly, AuditedAdmin):
     )
     def forget_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
         """Delete the rows of those that will not come back."""
-        gone = 0
-        for host in queryset:
-            try:
-                forget_host(host=host, actor=person_of(request), now=timezone.now())
-                gone += 1
-            except DomainError as error:
-                messages.error(request, error.text)
+        actor, now = person_of(request), timezone.now()
+        gone = do_each(request, queryset, lambda host: forget_host(host=host, actor=actor, now=now))
         if gone:
             text = ngettext("%(count)d host is forgotten.", "%(count)d hosts are forgotten.", gone)
             messages.success(request, text % {"count": gone})

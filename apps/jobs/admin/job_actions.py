@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from django.contrib import messages
 from django.db.models import QuerySet
@@ -14,6 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from unfold.decorators import action
 
 from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.bulk import by_role, tell_refusals
 from apps.access.admin.confirm import asks_first
 from apps.access.errors import DomainError
 from apps.access.states import Role
@@ -21,9 +21,6 @@ from apps.jobs import services
 from apps.jobs.engine.portable import CONTENT_TYPES, MAX_JOBS, Format
 from apps.jobs.models import Job
 from apps.jobs.services import portable
-
-# So many reasons are told one by one.
-MOST_REASONS: Final = 10
 
 Do = Callable[[Job], int]
 
@@ -150,25 +147,17 @@ class JobActions:
 
 def _each(request: HttpRequest, queryset: QuerySet[Job], role: Role, do: Do) -> int:
     """Do it for every job where the person has the role; the sum of what was done."""
+    rows = queryset.select_related("project", "image")
+    mine, reasons = by_role(request, rows, role, lambda job: job.project)
     done = 0
-    reasons: list[str] = []
-    for job in queryset.select_related("project", "image"):
-        if job.project_id not in projects_of(request, role):
-            text = gettext("%(job)s: your role in %(project)s does not allow this.")
-            reasons.append(text % {"job": job, "project": job.project})
-            continue
+    for job in mine:
         try:
             done += do(job)
         except Refused as refused:
             reasons.append(str(refused))
         except DomainError as error:
             reasons.append(error.text)
-    for reason in reasons[:MOST_REASONS]:
-        messages.error(request, reason)
-    more = len(reasons) - MOST_REASONS
-    if more > 0:
-        text = ngettext("%(count)d more was refused.", "%(count)d more were refused.", more)
-        messages.error(request, text % {"count": more})
+    tell_refusals(request, reasons)
     return done
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import os
 import shutil
 from pathlib import Path
 
 from apps.jobs.daemon.here import Here
 from apps.jobs.models import Run
+
+logger = logging.getLogger(__name__)
 
 # So many in one go: a runner has more to do than to delete.
 BATCH = 50
@@ -25,13 +29,27 @@ def remove_old_folders(here: Here, *, days: int) -> int:
             # Of most folders their own time is enough.
             if path.name.isdigit() and _own_time(path) < before and _touched(path) < before:
                 old[int(path.name)] = path
+    if not old:
+        return 0
     waiting = {run for run, _boot in here.shipper.unfinished()}
-    waiting |= set(Run.objects.active().filter(pk__in=old).values_list("pk", flat=True))
-    gone = [run for run in sorted(old) if run not in waiting and not here.shipper.follows(run=run)]
-    for run in gone[:BATCH]:
+    # Not by their numbers: the old may be many thousands, and the active are few.
+    between = Run.objects.active().filter(pk__range=(min(old), max(old)))
+    waiting |= set(between.values_list("pk", flat=True))
+    removed, stay = 0, []
+    for run in sorted(old):
+        if run in waiting or here.shipper.follows(run=run):
+            continue
         # Another runner of the same folder may be at it too.
         shutil.rmtree(old[run], ignore_errors=True)
-    return len(gone[:BATCH])
+        if os.path.lexists(old[run]):
+            stay.append(old[run])
+            continue
+        removed += 1
+        if removed == BATCH:
+            break
+    if stay:
+        logger.warning("%d old folders cannot be removed, as %s", len(stay), stay[0])
+    return removed
 
 
 def _own_time(path: Path) -> float:

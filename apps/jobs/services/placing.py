@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
@@ -32,6 +32,8 @@ from yardkit.protocol import RunQueued
 # In one pass; the next one is a second away. What fits no host is looked at, and takes no turn.
 MOST_PLACED: Final = 500
 MOST_LOOKED_AT: Final = 5000
+# As long as a place is free: behind so many that fit nowhere there may be others that do.
+MOST_LOOKS: Final = 4
 MOST_REASONS: Final = 100
 # A wake-up that comes later wakes nobody: the host looks by itself.
 WAKE_UP_TTL_SECONDS: Final = 60.0
@@ -101,8 +103,9 @@ def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
     woken: dict[str, int] = {}
     # Hosts only fill up in a pass: what none of them takes once, none takes later in it.
     refused: dict[_Key, str] = {}
+    hopeless: set[int] = set()
     _tell_early(now)
-    for run in _queued().filter(host="").exclude(_early(now))[:MOST_LOOKED_AT]:
+    for run in _candidates(hosts, hopeless, now):
         wanted = _wanted_by(run)
         key = _key(wanted)
         host = None if key in refused else choose(list(hosts.values()), wanted, _limits())
@@ -116,6 +119,7 @@ def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
             continue
         if key not in refused:
             refused[key] = _text(hosts.values(), wanted)
+        hopeless.add(run.job_id)
         if refused[key] != run.waiting_reason and told < MOST_REASONS:
             told += 1
             _tell_reason(run, refused[key])
@@ -127,6 +131,24 @@ def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
                 ttl_seconds=WAKE_UP_TTL_SECONDS,
             )
     return placed
+
+
+def _candidates(hosts: dict[str, HostFacts], hopeless: set[int], now: datetime) -> Iterator[Run]:
+    """Runs that may begin; after a whole look without those of the jobs that are hopeless by then.
+
+    The caller fills ``hosts`` and ``hopeless`` meanwhile.
+    """
+    waiting = _queued().filter(host="").exclude(_early(now))
+    for _look in range(MOST_LOOKS):
+        found = list(waiting.exclude(job__in=list(hopeless))[:MOST_LOOKED_AT])
+        yield from found
+        if len(found) < MOST_LOOKED_AT or not _any_free(hosts):
+            return
+
+
+def _any_free(hosts: dict[str, HostFacts]) -> bool:
+    """Whether a run that asks for nothing special could begin."""
+    return any(choose(list(hosts.values()), Wanted(kind), _limits()) for kind in HostKind)
 
 
 def _key(wanted: Wanted) -> _Key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
@@ -25,6 +26,7 @@ from unfold.contrib.filters.admin import FieldTextFilter
 from unfold.decorators import action, display
 
 from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.bulk import by_role, do_each
 from apps.access.admin.confirm import ask_first, asks_first
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.read_only import ReadOnly
@@ -227,13 +229,7 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
     @asks_first(verb=_("Cancel the builds"), loss=_("What they have done so far is thrown away."))
     def cancel_selected(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
         """Cancel those that have not ended, and say why the others were not."""
-        now, done = timezone.now(), 0
-        for build in self._mine(request, queryset):
-            try:
-                cancel_build(build=build, now=now, actor=person_of(request))
-                done += 1
-            except DomainError as error:
-                messages.error(request, f"{build}: {error.text}")
+        done = self._each(request, queryset, cancel_build)
         if done:
             text = ngettext(
                 "%(count)d build was cancelled.", "%(count)d builds were cancelled.", done
@@ -243,26 +239,22 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
     @action(description=_("Build again"), permissions=["operate"])
     def rebuild_selected(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
         """Build the tags of those that have ended again."""
-        now, done = timezone.now(), 0
-        for build in self._mine(request, queryset):
-            try:
-                rebuild(build=build, now=now, actor=person_of(request))
-                done += 1
-            except DomainError as error:
-                messages.error(request, f"{build}: {error.text}")
+        done = self._each(request, queryset, rebuild)
         if done:
             text = ngettext("%(count)d build was queued.", "%(count)d builds were queued.", done)
             messages.success(request, text % {"count": done})
 
-    def _mine(self, request: HttpRequest, queryset: QuerySet[Build]) -> list[Build]:
-        found = []
-        for build in queryset.select_related("project"):
-            if build.project_id in projects_of(request, Role.OPERATOR):
-                found.append(build)
-            else:
-                text = gettext("%(build)s: your role in %(project)s does not allow this.")
-                messages.error(request, text % {"build": build, "project": build.project})
-        return found
+    def _each(self, request: HttpRequest, queryset: QuerySet[Build], do: Callable[..., Any]) -> int:
+        now, actor = timezone.now(), person_of(request)
+        rows = queryset.select_related("project")
+        mine, refused = by_role(request, rows, Role.OPERATOR, lambda build: build.project)
+        return do_each(
+            request,
+            mine,
+            lambda build: do(build=build, now=now, actor=actor),
+            named=True,
+            refused=refused,
+        )
 
     def _build(self, request: HttpRequest, pk: int, role: Role) -> Build:
         rows = Build.objects.visible_to(request.user).select_related("project", "image")

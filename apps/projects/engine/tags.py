@@ -22,7 +22,6 @@ MAX_TEMPLATE: Final = 100
 COLON: Final = ":"
 
 IMAGE_PREFIX: Final = "crawlyard"
-MAX_REPOSITORY: Final = 255
 MAX_IMAGE_TAG: Final = 128
 _DIGEST_CHARACTERS: Final = 10
 _LIKE_A_HASH = re.compile(r".*-x[0-9a-f]{10}", re.DOTALL)

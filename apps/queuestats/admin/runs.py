@@ -25,6 +25,7 @@ from unfold.decorators import action, display
 
 from apps.access.admin import ProjectScopedAdmin, ask_first, asks_first
 from apps.access.admin.base import person_of, projects_of
+from apps.access.admin.bulk import by_role, tell_refusals
 from apps.access.admin.filters import VisibleRelatedFilter
 from apps.access.admin.lists import MOST_COUNTED, BoundedList, renamed
 from apps.access.admin.read_only import ReadOnly
@@ -42,8 +43,6 @@ MAX_ID: Final = 2**63 - 1
 UNHAPPY: Final = (RunState.FAILED, RunState.LOST, RunState.CANCELLED)
 # Among so many of each, the newest: a text within reasons is in no index.
 SEARCHED_REASONS: Final = 2_000
-# So many reasons are told one by one.
-MOST_REASONS: Final = 10
 # The addresses of the buttons, and what each asks.
 BUTTONS: Final = {
     "stop": Ask.EXIT,
@@ -329,27 +328,10 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
 
     def _ask_each(self, request: HttpRequest, queryset: QuerySet[Run], what: Ask) -> int:
         """Ask all that the person may ask, and say why the others are not."""
-        mine = projects_of(request, Role.OPERATOR)
-        runs = list(queryset.select_related("job__project"))
-        reasons = [
-            gettext("%(run)s: your role in %(project)s does not allow this.")
-            % {"run": run, "project": run.job.project}
-            for run in runs
-            if run.job.project_id not in mine
-        ]
-        tally = act_on_runs(
-            runs=[run for run in runs if run.job.project_id in mine],
-            action=what,
-            now=timezone.now(),
-            actor=person_of(request),
-        )
-        reasons += [refusal.detail for refusal in tally.refused]
-        for reason in reasons[:MOST_REASONS]:
-            messages.warning(request, reason)
-        more = len(reasons) - MOST_REASONS
-        if more > 0:
-            text = ngettext("%(count)d more refused.", "%(count)d more refused.", more)
-            messages.warning(request, text % {"count": more})
+        runs = queryset.select_related("job__project")
+        mine, reasons = by_role(request, runs, Role.OPERATOR, lambda run: run.job.project)
+        tally = act_on_runs(runs=mine, action=what, now=timezone.now(), actor=person_of(request))
+        tell_refusals(request, reasons + [refusal.detail for refusal in tally.refused])
         return len(tally.done)
 
     def ask_view(self, request: HttpRequest, pk: int, *, what: Ask) -> HttpResponse:

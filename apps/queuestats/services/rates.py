@@ -42,17 +42,6 @@ def gauge(series: str, *, project: int, label: str, value: float) -> None:
         _wake()
 
 
-def flush_rates(timeout: float = CONFIRM_SECONDS) -> bool:
-    """Report all that was counted so far, the second that has begun included; whether it was.
-
-    For the end of a process, and for tests. A process may go on counting afterwards.
-    """
-    try:
-        return _publish(shared_broker(), timeout, ending=True)
-    except (BrokerError, TimeoutError):
-        return False
-
-
 class _Counting:
     """Of one process: a child of it begins anew, what the parent has counted the parent sends."""
 
@@ -99,13 +88,12 @@ def _report() -> float | None:
     return 1.0 - time.time() % 1.0 + AFTER_THE_SECOND
 
 
-def _publish(broker: Broker, timeout: float, *, ending: bool = False) -> bool:
+def _publish(broker: Broker, timeout: float, *, ending: bool = False) -> None:
     rates = _counting.rates
     messages = rates.reports(ending=ending)
     if messages:
         broker.publish([_outgoing(message) for message in messages]).result(timeout)
         rates.sent(messages)
-    return not (ending and rates.waiting)
 
 
 def _outgoing(message: Samples) -> Outgoing:

@@ -46,7 +46,6 @@ SPARK_MINUTES: Final = 60
 _WIDTH: Final = 120.0
 _HEIGHT: Final = 26.0
 _SECONDS: Final = (1, 5, 60)
-_BAD: Final = (Outlook.STANDS, Outlook.NEVER)
 
 
 @dataclass(frozen=True, slots=True)

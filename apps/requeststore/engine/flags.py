@@ -22,8 +22,6 @@ EXPIRED: Final = -2
 # On its way into another shard; nobody can take or finish it meanwhile.
 MOVING: Final = -3
 
-INTERNAL: Final = frozenset({TAKEN, EXPIRED, MOVING})
-
 
 def is_final(flag: int) -> bool:
     """Nothing will change any more: processed in some way, or expired."""

@@ -90,19 +90,24 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 def _of_files(folder: Path, request_id: int, day: date) -> Iterator[dict[str, Any]]:
     """Lines of the day on which it ended, and of its neighbours: clocks may differ."""
     head = re.compile(rb'^\{"request_id":"%d",.*$' % request_id, re.MULTILINE)
+    days = (day, day + timedelta(days=1), day - timedelta(days=1))
     seen: set[int] = set()
     left = MOST_BYTES
-    for each in (day, day + timedelta(days=1), day - timedelta(days=1)):
-        for path in sorted(folder.glob(f"{each}.*.jsonl")):
-            size = path.stat().st_size
-            left -= size
-            if left < 0 or not size:
-                continue
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
-                for line in head.finditer(text):
-                    with suppress(msgspec.DecodeError):
-                        record = msgspec.json.decode(line[0])
-                        if record["position"] not in seen and len(seen) <= MOST_RECORDS:
-                            seen.add(record["position"])
-                            record.pop("meta", None)
-                            yield record
+    for path in (path for each in days for path in sorted(folder.glob(f"{each}.*.jsonl"))):
+        size = path.stat().st_size
+        left -= size
+        if left < 0 or not size:
+            continue
+        for record in _matching(path, head):
+            if record["position"] not in seen and len(seen) <= MOST_RECORDS:
+                seen.add(record["position"])
+                record.pop("meta", None)
+                yield record
+
+
+def _matching(path: Path, head: re.Pattern[bytes]) -> Iterator[dict[str, Any]]:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as text:
+        for line in head.finditer(text):
+            # One that a crash has cut.
+            with suppress(msgspec.DecodeError):
+                yield msgspec.json.decode(line[0])

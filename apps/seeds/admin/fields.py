@@ -8,7 +8,6 @@ from typing import Any
 from zoneinfo import available_timezones
 
 from django import forms
-from django.core.exceptions import ValidationError
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
@@ -112,10 +111,3 @@ def parameters_of(text: str) -> list[str] | None:
     if not found:
         return None
     return [] if found == [NONE_AT_ALL] else found
-
-
-def refuse_zero(text: str) -> str:
-    """No database takes the character 0."""
-    if "\x00" in text:
-        raise ValidationError(_("Null characters are not allowed."))
-    return text

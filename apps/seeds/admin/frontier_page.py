@@ -35,11 +35,6 @@ class SegmentLine:
     due_in: str
 
     @property
-    def is_default(self) -> bool:
-        """Where seeds without a time are."""
-        return self.report.segment == DEFAULT_SEGMENT
-
-    @property
     def stored(self) -> int:
         """Seeds that it holds."""
         return self.report.added - self.report.forgotten

@@ -23,7 +23,6 @@ from apps.sources.engine.settings import (
     MOST_OF_OTHERS,
     MOST_REQUESTS_A_SECOND,
     NAME,
-    JsonApi,
     Mode,
     NamedBroker,
     Source,
@@ -37,7 +36,6 @@ CheckCron = Callable[[str], None]
 
 _TOP: Final = ("defaults", "sources", "broker")
 _FIELDS: Final = {each.name: each.type for each in msgspec.structs.fields(Source)}
-_JSON_FIELDS: Final = {each.name: each.type for each in msgspec.structs.fields(JsonApi)}
 _BROKER_FIELDS: Final = {each.name: each.type for each in msgspec.structs.fields(NamedBroker)}
 # Longer than RabbitMQ counts: 2**32 ms.
 _LONGEST_TTL: Final = 4_000_000

@@ -34,19 +34,11 @@ def list_(
     profile: Profile = None,
 ) -> None:
     """Agents that have registered."""
-    columns: list[Any] = [
-        ("id", "id"),
-        ("agent", "agent_id"),
-        ("name", "name"),
-        ("mode", "mode"),
-        ("alive", "alive"),
-        ("downloaders", "downloaders"),
-        ("qps", "qps"),
-        ("cpu", "cpu_percent"),
-        ("version", "version"),
-    ]
-    wanted = None if alive is None else str(alive).lower()
-    rows_shown("agents", columns, limit=limit, everything=everything, alive=wanted, mode=mode)
+    columns = (
+        *("id", ("agent", "agent_id"), "name", "mode", "alive", "downloaders", "qps"),
+        *(("cpu", "cpu_percent"), "version"),
+    )
+    rows_shown("agents", columns, limit=limit, everything=everything, alive=alive, mode=mode)
 
 
 @commands.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -36,10 +36,8 @@ def list_(
     profile: Profile = None,
 ) -> None:
     """Builds, newest first."""
-    columns: list[Any] = [
-        (each, each) for each in ("id", "project", "tag", "state", "step", "reason", "created_at")
-    ]
-    of = project_id(api(), project) if project else None
+    columns = ("id", "project", "tag", "state", "step", "reason", "created_at")
+    of = project_id(api(), project)
     rows_shown("builds", columns, limit=limit, everything=everything, project=of, state=state)
 
 

@@ -31,7 +31,6 @@ from yardcli.output import Format, note, say
 commands = group("config", "Configuration: versions of rules and settings.")
 Kind = Annotated[str, typer.Argument(metavar="KIND", help="routing, biz, sources, agents, ...")]
 Note = Annotated[str, typer.Option("--note", "-m", help="Why; kept with the version.")]
-_CHANGES: list[Any] = [(each, each) for each in ("what", "place", "before", "after")]
 _MARKS = {"added": "+", "removed": "-", "changed": "~", "moved": ">"}
 
 
@@ -45,9 +44,8 @@ def list_(
     profile: Profile = None,
 ) -> None:
     """What is configured, and which version is active."""
-    names = ("id", "kind", "project", "newest", "active", "running", "changed_at")
-    of = project_id(api(), project) if project else None
-    columns: list[Any] = [(each, each) for each in names]
+    columns = ("id", "kind", "project", "newest", "active", "running", "changed_at")
+    of = project_id(api(), project)
     rows_shown("config", columns, limit=limit, everything=everything, kind=kind, project=of)
 
 
@@ -194,8 +192,7 @@ def running(
     client = api()
     found = find_configuration(client, kind, project)
     rows = client.get(f"config/{found['id']}/running")
-    names = ("kind", "name", "host", "pid", "number", "current", "problem")
-    list_shown(rows, [(each, each) for each in names])
+    list_shown(rows, ("kind", "name", "host", "pid", "number", "current", "problem"))
     if not all(each["current"] for each in rows):
         raise typer.Exit(Exits.NEGATIVE)
 
@@ -223,7 +220,7 @@ def _try(client: Client, configuration: dict[str, Any] | None, kind: str, conten
 
 def _tell_changes(changes: list[dict[str, Any]]) -> None:
     if format_in_use() is not Format.TABLE:
-        list_shown(changes, _CHANGES)
+        list_shown(changes, ())
         return
     for each in changes:
         values = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -35,8 +35,7 @@ def list_(
     profile: Profile = None,
 ) -> None:
     """Dead letters, newest first."""
-    names = ("id", "state", "queue", "body_size", "died_at", "reason")
-    columns: list[Any] = [(each, each) for each in names]
+    columns = ("id", "state", "queue", "body_size", "died_at", "reason")
     rows_shown(
         "dead-letters", columns, limit=limit, everything=everything, state=state, queue=queue
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -37,12 +37,10 @@ def list_(
     profile: Profile = None,
 ) -> None:
     """Incidents, newest first."""
-    names = ("id", "project", "severity", "state", "rule", "key", "opened_at", "text")
-    columns: list[Any] = [(each, each) for each in names]
-    of = project_id(api(), project) if project else None
+    of = project_id(api(), project)
     rows_shown(
         "incidents",
-        columns,
+        ("id", "project", "severity", "state", "rule", "key", "opened_at", "text"),
         limit=limit,
         everything=everything,
         project=of,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -47,17 +47,14 @@ def list_(
     profile: Profile = None,
 ) -> None:
     """Jobs that you see."""
-    columns: list[Any] = [
-        (each, each) for each in ("id", "project", "name", "enabled", "cron", "spider")
-    ]
     rows_shown(
         "jobs",
-        columns,
+        ("id", "project", "name", "enabled", "cron", "spider"),
         limit=limit,
         everything=everything,
-        project=project_id(api(), project) if project else None,
+        project=project_id(api(), project),
         name=name,
-        enabled=None if enabled is None else str(enabled).lower(),
+        enabled=enabled,
         tag=tag,
     )
 

@@ -116,4 +116,4 @@ def profiles(
         {"profile": name, "server": one.server, "current": name == found.current}
         for name, one in sorted(found.logins.items())
     ]
-    list_shown(rows, [("profile", "profile"), ("server", "server"), ("current", "current")])
+    list_shown(rows, ("profile", "server", "current"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -36,10 +36,8 @@ def list_(
     profile: Profile = None,
 ) -> None:
     """What waits, oldest first."""
-    names = ("id", "exchange", "key", "attempts", "created_at", "next_try_at", "error")
-    columns: list[Any] = [(each, each) for each in names]
-    wanted = None if failed is None else str(failed).lower()
-    rows_shown("outbox", columns, limit=limit, everything=everything, failed=wanted, key=key)
+    columns = ("id", "exchange", "key", "attempts", "created_at", "next_try_at", "error")
+    rows_shown("outbox", columns, limit=limit, everything=everything, failed=failed, key=key)
 
 
 @commands.command()

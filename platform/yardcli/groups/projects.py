@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -36,8 +36,7 @@ def list_(
     profile: Profile = None,
 ) -> None:
     """Projects that you see."""
-    columns: list[Any] = [(each, each) for each in ("id", "slug", "name", "git_url")]
-    columns.append(("builds", "builds_enabled"))
+    columns = ("id", "slug", "name", "git_url", ("builds", "builds_enabled"))
     rows_shown("projects", columns, limit=limit, everything=everything, name=name)
 
 
@@ -62,7 +61,7 @@ def sync(project: Project, output: Output = None, profile: Profile = None) -> No
     found = find_project(client, project)
     answer = client.post(f"projects/{found['id']}/images/refresh")
     if isinstance(answer, list):
-        list_shown(answer, [(each, each) for each in ("id", "name", "tag", "digest")])
+        list_shown(answer, ("id", "name", "tag", "digest"))
     else:
         one_shown(answer)
 

@@ -72,13 +72,12 @@ def items(
     profile: Profile = None,
 ) -> None:
     """Items that have been routed, newest first."""
-    names = ("id", "task_uuid", "state", "inbound", "outbound", "reason", "received_at")
     rows_shown(
         "routing/items",
-        [(each, each) for each in names],
+        ("id", "task_uuid", "state", "inbound", "outbound", "reason", "received_at"),
         limit=limit,
         everything=everything,
-        project=project_id(api(), project) if project else None,
+        project=project_id(api(), project),
         state=state,
         outbound=outbound,
     )

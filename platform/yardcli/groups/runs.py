@@ -43,11 +43,10 @@ def list_(
 ) -> None:
     """Runs, newest first."""
     names = ("id", "job_name", "state", "trigger", "host", "started_at", "ended_at", "reason")
-    columns: list[Any] = [(each.removesuffix("_name"), each) for each in names]
     client = api()
     rows_shown(
         "runs",
-        columns,
+        [(each.removesuffix("_name"), each) for each in names],
         limit=limit,
         everything=everything,
         job=find_job(client, job, project)["id"] if job else None,
@@ -140,7 +139,7 @@ def errors(
     first = api().get(f"runs/{run}/logs/first-error")["line"]
     if first is not None:
         note(f"{first['at']} {first['level']} {first['text']}")
-    columns: list[Any] = [(each, each) for each in ("id", "at", "status", "reason", "url")]
+    columns = ("id", "at", "status", "reason", "url")
     rows_shown(f"runs/{run}/failures", columns, limit=limit, everything=everything)
 
 

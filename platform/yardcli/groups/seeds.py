@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -40,8 +40,8 @@ def list_(
 ) -> None:
     """Frontiers that you see."""
     names = ("id", "project", "name", "segments", "is_paused", "is_frozen", "description")
-    of = project_id(api(), project) if project else None
-    columns: list[Any] = [(each.removeprefix("is_"), each) for each in names]
+    of = project_id(api(), project)
+    columns = [(each.removeprefix("is_"), each) for each in names]
     rows_shown("frontiers", columns, limit=limit, everything=everything, project=of)
 
 

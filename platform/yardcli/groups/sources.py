@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -32,8 +32,8 @@ def list_(project: Project, output: Output = None, profile: Profile = None) -> N
     """Sources of a project."""
     client = api()
     found = client.get(f"sources/projects/{find_project(client, project)['id']}")
-    names = ("name", "kind", "enabled", "activity", "queue", "cron", "next_run_at", "problem")
-    list_shown(found["sources"], [(each, each) for each in names])
+    columns = ("name", "kind", "enabled", "activity", "queue", "cron", "next_run_at", "problem")
+    list_shown(found["sources"], columns)
 
 
 @commands.command()
@@ -63,12 +63,11 @@ def history(
     profile: Profile = None,
 ) -> None:
     """Harvests, newest first."""
-    names = ("id", "source", "state", "read", "published", "filtered", "refused", "started_at")
-    columns: list[Any] = [*((each, each) for each in names), ("error", "error")]
-    of = project_id(api(), project) if project else None
+    counts = ("read", "published", "filtered", "refused")
+    of = project_id(api(), project)
     rows_shown(
         "harvests",
-        columns,
+        ("id", "source", "state", *counts, "started_at", "error"),
         limit=limit,
         everything=everything,
         project=of,
@@ -82,4 +81,4 @@ def _ask(project: str, sources: list[str] | None, action: str) -> None:
     of = find_project(client, project)["id"]
     body = {"sources": sources} if sources else {}
     answer = client.post(f"sources/projects/{of}/{action}", body)
-    list_shown(answer, [("name", "name"), ("became", "became")])
+    list_shown(answer, ("name", "became"))

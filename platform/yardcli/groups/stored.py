@@ -39,12 +39,10 @@ def list_(
     profile: Profile = None,
 ) -> None:
     """Requests, newest first."""
-    names = ("id", "project", "biz", "flag", "state", "tries", "stored_at", "finished_at")
-    of = project_id(api(), project) if project else None
-    columns: list[Any] = [(each, each) for each in names]
+    of = project_id(api(), project)
     rows_shown(
         "requests",
-        columns,
+        ("id", "project", "biz", "flag", "state", "tries", "stored_at", "finished_at"),
         limit=limit,
         everything=everything,
         project=of,
@@ -101,8 +99,7 @@ def stats(project: ProjectOption = None, output: Output = None, profile: Profile
         if of is None or each["project"] == of
     ]
     counted = list(dict.fromkeys(name for row in rows for name in row["books"] or {}))
-    names = ["id", "project", "name", "enabled", "queue", *counted]
-    list_shown(rows, [(each, each) for each in names])
+    list_shown(rows, ["id", "project", "name", "enabled", "queue", *counted])
 
 
 def _lines_of(path: str) -> list[Any]:

@@ -147,11 +147,6 @@ class SeedDesk:
         """So many seeds wait to be added that no new page should be asked for."""
         return self._outbox is not None and self._outbox.crowded
 
-    @property
-    def has_work(self) -> bool:
-        """Whether ``take`` gives a seed."""
-        return self._leases is not None and not self._paused and self._leases.has_waiting
-
     def step(self, now: float) -> None:
         """Do what is due. Raises ``RunFailed`` when the service is away for too long."""
         if self._outbox is None or self._leases is None:

@@ -26,35 +26,45 @@ async def load_seeds(path: Path, add: Callable[[Sequence[Seed]], Adding]) -> int
     told of. Raises ``RunFailed`` when the file cannot be read.
     """
     log.info("loading seeds from %s", path)
-    lines = empty = broken = batches = 0
+    reading, batches = _Reading(path), 0
     try:
         file = await in_daemon_thread(path.open, "rb")
         with file:
             while batch := await in_daemon_thread(_next_lines, file):
-                seeds = []
-                for raw in batch:
-                    lines += 1
-                    try:
-                        text = raw.decode().strip().removeprefix("\ufeff")
-                    except UnicodeDecodeError:
-                        broken += 1
-                        if broken <= _TOLD_LINES:
-                            log.warning("%s: line %d is not UTF-8, left out", path, lines)
-                        continue
-                    if text:
-                        seeds.append(Seed(text))
-                    else:
-                        empty += 1
+                seeds = [seed for raw in batch if (seed := reading.seed(raw)) is not None]
                 if seeds:
                     await add(seeds)
                 batches += 1
                 if batches % _LOG_EVERY == 0:
-                    log.info("%d lines of %s are loaded", lines, path)
+                    log.info("%d lines of %s are loaded", reading.lines, path)
     except OSError as error:
         raise RunFailed(f"cannot read initial_seeds {path}: {error.strerror or error}") from error
-    rest = f", {empty} of them empty" if empty else ""
-    log.info("all %d lines of %s are loaded%s", lines, path, rest)
-    return lines
+    rest = f", {reading.empty} of them empty" if reading.empty else ""
+    log.info("all %d lines of %s are loaded%s", reading.lines, path, rest)
+    return reading.lines
+
+
+class _Reading:
+    """What was in the lines of a file so far."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.lines = self.empty = self._broken = 0
+
+    def seed(self, raw: bytes) -> Seed | None:
+        """That of the next line, if it has one."""
+        self.lines += 1
+        try:
+            text = raw.decode().strip().removeprefix("\ufeff")
+        except UnicodeDecodeError:
+            self._broken += 1
+            if self._broken <= _TOLD_LINES:
+                log.warning("%s: line %d is not UTF-8, left out", self._path, self.lines)
+            return None
+        if not text:
+            self.empty += 1
+            return None
+        return Seed(text)
 
 
 def _next_lines(file: object) -> list[bytes]:

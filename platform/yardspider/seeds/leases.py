@@ -77,11 +77,6 @@ class Leases:
         self._leases[task.generation].begun = True
         return task
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether ``take`` gives one."""
-        return bool(self._waiting)
-
     def news(self) -> None:
         """The run itself has changed what is in the frontier: ask again."""
         self._ask_at = 0.0

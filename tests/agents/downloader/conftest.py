@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +13,7 @@ from apps.agents.downloader.agent import Agent
 from apps.agents.downloader.options import AgentOptions, Identity
 from tests.agents.downloader.other_side import OtherSide
 from tests.yardkit.web_server import WebServer, page, serve
-from yardkit.broker import Broker, connect
-
-
-@pytest.fixture
-def broker(sqlite_broker_url: str) -> Iterator[Broker]:
-    broker = connect(sqlite_broker_url, name="test")
-    yield broker
-    broker.close()
+from yardkit.broker import Broker
 
 
 @pytest.fixture

@@ -20,18 +20,11 @@ from tests.agents.downloader.other_side import OtherSide, take, until
 from tests.agents.downloader.test_agent import Gate
 from tests.plugins.measured import Measured
 from tests.yardkit.web_server import WebServer, page, serve
-from yardkit.broker import Broker, connect
+from yardkit.broker import Broker
 from yardkit.protocol import DownloaderReady, DownloadResults, ExitAgent, Register
 
 ROOT = Path(__file__).parents[3]
 Launch = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture
-def broker(sqlite_broker_url: str) -> Iterator[Broker]:
-    broker = connect(sqlite_broker_url, name="test")
-    yield broker
-    broker.close()
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import redis
-from django.db import connection
 
 from apps.agents.center.politeness.limits import Defaults
 from apps.agents.center.politeness.redis_shares import RedisShares
@@ -30,6 +29,7 @@ from apps.agents.hosts.shares import DatabaseShares, forget_ledgers
 from tests.again import run_again
 from tests.agents.politeness.shares_contract import CONTRACT, IN_TURN
 from tests.agents.politeness.world import HOST, World
+from tests.outages import tables_away
 from tests.plugins.measured import Measured
 from yardkit.clock import ManualClock
 
@@ -171,14 +171,11 @@ def test_a_store_that_is_away_says_so() -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_database_that_is_away_says_so() -> None:
-    with connection.cursor() as cursor:
-        cursor.execute("ALTER TABLE agents_hostledger RENAME TO agents_hostledger_away")
-    try:
-        with pytest.raises(SharesUnavailable, match="database"):
-            DatabaseShares().exchange("c1", [Ask(host=HOST)])
-    finally:
-        with connection.cursor() as cursor:
-            cursor.execute("ALTER TABLE agents_hostledger_away RENAME TO agents_hostledger")
+    with (
+        tables_away("agents_hostledger"),
+        pytest.raises(SharesUnavailable, match="database"),
+    ):
+        DatabaseShares().exchange("c1", [Ask(host=HOST)])
 
 
 @pytest.mark.django_db

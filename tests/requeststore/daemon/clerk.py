@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections import Counter
 from typing import Any
+
+from tests.e2e.answering import answer_questions
 
 
 def project(*, networks: list[str]) -> int:
@@ -199,19 +200,5 @@ QUESTIONS = {
 }
 
 
-def main() -> None:
-    import django
-
-    django.setup()
-    for line in sys.stdin:
-        question, arguments = json.loads(line)
-        try:
-            answer = {"answer": QUESTIONS[question](**arguments)}
-        except Exception as error:  # noqa: BLE001 - the test is told
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        sys.stdout.write(json.dumps(answer) + "\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    answer_questions(lambda name, arguments: QUESTIONS[name](**arguments))

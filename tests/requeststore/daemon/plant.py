@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -16,6 +14,7 @@ from typing import Any
 
 import psycopg
 
+from tests.e2e import asking
 from tests.e2e.daemon_processes import ROOT, Daemons
 
 # Generous, because it only bounds a failing test.
@@ -23,48 +22,11 @@ PATIENCE_SECONDS = 40.0
 RULES = {"page": {"fields": {"title": {"css": "h1"}, "price": {"css": ".price", "as": "integer"}}}}
 
 
-class ClerkError(Exception):
-    """What a question has raised."""
-
-
-class Clerk:
+class Clerk(asking.Clerk):
     """A process that may be killed."""
 
     def __init__(self, daemons: Daemons, **environment: str) -> None:
-        self._log = daemons.folder / "clerk.log"
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.requeststore.daemon.clerk"],
-                env={
-                    **daemons.environment,
-                    "DJANGO_SETTINGS_MODULE": "crawlyard.settings.base",
-                    **environment,
-                },
-                cwd=ROOT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
-
-    def ask(self, question: str, **arguments: Any) -> Any:
-        """Raises ``ClerkError``, and ``BrokenPipeError`` when it is dead."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([question, arguments]) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise BrokenPipeError(self._log.read_text(errors="replace")[-3000:])
-        answer = json.loads(line)
-        if "error" in answer:
-            raise ClerkError(answer["error"])
-        return answer["answer"]
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate(timeout=20)
+        super().__init__("tests.requeststore.daemon.clerk", daemons, **environment)
 
 
 class Plant:

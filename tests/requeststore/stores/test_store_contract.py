@@ -32,9 +32,6 @@ from tests.requeststore.stores.calls import (
     take,
 )
 
-OTHER = Shard("crawlyard_test_news", "requests_001")
-
-
 # --- storing --------------------------------------------------------------------------------
 
 

@@ -23,7 +23,6 @@ from apps.alerts.engine.channels.base import (
 )
 from apps.alerts.engine.messages import Message
 
-NAMES: Final = ("number", "text", "id", "secret")
 DEFAULT_CHARACTERS: Final = 200
 _PLACE: Final = re.compile(r"\{(number|text|id|secret)\}")
 _DEPTH: Final = 10

@@ -25,7 +25,6 @@ IGNORE_FILE: Final = ".dockerignore"
 MAX_DOCKERFILE_BYTES: Final = 1024**2
 MAX_IGNORE_BYTES: Final = 256 * 1024
 MAX_MEMBERS: Final = 200_000
-_COPY_BYTES: Final = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,6 @@ from apps.routing.engine.rules import Outbound as Rule
 
 # A score is a floating-point number, which holds whole numbers exactly up to here.
 MOST_PRIORITY: Final = 2**53
-# Digits of the sequence number before each member, then a colon.
-SEQUENCE_DIGITS: Final = 16
 # Members of one score are sorted by their bytes, so the number in front makes them first in,
 # first out. It is the time in microseconds, made to rise by one at least: if its key is lost, what
 # comes later still comes later, and if the clock is set back, the key holds the order.
@@ -231,8 +229,8 @@ def _groups(works: Sequence[_Work]) -> Iterator[list[_Work]]:
 class RedisPriorityOutbound(_RedisOutbound):
     """A sorted set: ZPOPMIN takes the highest priority, and the oldest of that first.
 
-    The score is the priority with its sign changed; the member is a sequence number of
-    ``SEQUENCE_DIGITS`` digits, a colon and the JSON, so that equal messages are two members.
+    The score is the priority with its sign changed; the member is a sequence number of 16 digits,
+    a colon and the JSON, so that equal messages are two members.
     """
 
     def __init__(self, rule: Rule, settings: Settings) -> None:
@@ -261,11 +259,3 @@ class RedisPriorityOutbound(_RedisOutbound):
 
     def _count(self) -> int:
         return int(self._client.zcard(self._key))
-
-
-def read_member(member: bytes) -> tuple[int, bytes]:
-    """(sequence number, JSON) of a member of a priority queue. Raises ``ValueError``."""
-    number, colon, body = member.partition(b":")
-    if not colon or len(number) != SEQUENCE_DIGITS or not number.isdigit():
-        raise ValueError("this is no member of a priority queue")
-    return int(number), body

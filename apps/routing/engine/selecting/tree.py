@@ -11,7 +11,6 @@ import ast
 from dataclasses import dataclass
 from typing import Any, Final
 
-EQUALITIES: Final = frozenset({"==", "!="})
 MEMBERSHIPS: Final = frozenset({"in", "not in"})
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -64,9 +64,6 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
     monkeypatch.setattr(addresses, "resolve_name", resolve)
     return known
-
-
-Get = Callable[..., Any]
 
 
 async def get(fetcher: PageFetcher, url: str, **changes: Any) -> Fetched:
