@@ -166,6 +166,10 @@ def test_a_death_after_a_mark_sends_nothing_twice(
     assert double.exported == 250
 
 
+POINTS = (
+    *("sources.after_plan", "sources.before_publish", "sources.after_publish"),
+    "sources.after_checkpoint",
+)
 WINDOWS = [
     *(("offset", point) for point in POINTS),
     *(("not_exported", f"sources.{when}_publish") for when in ("before", "after")),
