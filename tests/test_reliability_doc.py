@@ -33,6 +33,12 @@ def test_the_cases_of_all_tests_of_a_row_are_added_up() -> None:
     assert written(document, kept) == f"{HEAD}{ROW} {measured} |\nand so on\n"
 
 
+def test_what_was_not_measured_is_named() -> None:
+    kept = {"tests/test_b.py::test_b": result(2.0)}
+    measured = "1 case in 2 s; not measured: a_kill"
+    assert written(f"{ROW} not measured |\n", kept) == f"{ROW} {measured} |\n"
+
+
 def test_a_row_of_which_nothing_was_kept_stays_as_it_is() -> None:
     document = f"{HEAD}{ROW} not measured |\n"
     assert written(document, {"tests/test_c.py::test_a_kill": result()}) == document

@@ -26,15 +26,19 @@ class FailedError(Exception):
     """A test that a row names has failed: there is nothing to write about it."""
 
 
-def _results(row: str, kept: Kept) -> Iterator[dict[str, Any]]:
-    for name, path in _LINK.findall(row):
-        wanted = re.compile(rf"{re.escape(path)}::(?:\w+::)*test_{name}(?:\[.*)?", re.DOTALL)
-        for test, result in kept.items():
-            if wanted.fullmatch(test) is None:
-                continue
-            if not result["passed"]:
-                raise FailedError(f"{test} has failed")
-            yield result
+def _results_of(link: tuple[str, str], kept: Kept) -> Iterator[dict[str, Any]]:
+    name, path = link
+    wanted = re.compile(rf"{re.escape(path)}::(?:\w+::)*test_{name}(?:\[.*)?", re.DOTALL)
+    for test, result in kept.items():
+        if wanted.fullmatch(test) is None:
+            continue
+        if not result["passed"]:
+            raise FailedError(f"{test} has failed")
+        yield result
+
+
+def _results(row: str, kept: Kept) -> list[dict[str, Any]]:
+    return [result for link in _LINK.findall(row) for result in _results_of(link, kept)]
 
 
 def told(results: list[dict[str, Any]]) -> str:
@@ -57,9 +61,11 @@ def written(text: str, kept: Kept) -> str:
     """The document with the last column of each row of which something was kept."""
     lines = []
     for line in text.splitlines(keepends=True):
-        results = list(_results(line, kept)) if line.startswith("| ") else []
+        results = _results(line, kept) if line.startswith("| ") else []
         if results:
-            line = f"{line.rstrip().rstrip('|').rpartition('|')[0]}| {told(results)} |\n"
+            lacking = [link[0] for link in _LINK.findall(line) if not any(_results_of(link, kept))]
+            text = told(results) + (f"; not measured: {', '.join(lacking)}" if lacking else "")
+            line = f"{line.rstrip().rstrip('|').rpartition('|')[0]}| {text} |\n"
         lines.append(line)
     return "".join(lines)
 
