@@ -11,6 +11,7 @@ import pytest
 from apps.seeds.stores.base import SeedStore
 from apps.seeds.stores.postgres import PostgresStore
 from apps.seeds.stores.rocks import RocksStore
+from tests.seeds.stores.tables import check_queue
 
 
 def open_rocks(folder: Path) -> SeedStore:
@@ -36,3 +37,5 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SeedStore]
     )
     yield made
     made.close()
+    if request.param == "postgres":
+        check_queue(request.getfixturevalue("postgres_url"))

@@ -31,6 +31,7 @@ from apps.seeds.stores.postgres import PostgresStore
 from tests.seeds.stores.calls import DAY, FRONTIER, NOW, RULES, TODAY
 from tests.seeds.stores.conftest import open_rocks
 from tests.seeds.stores.model import Entry, Model
+from tests.seeds.stores.tables import check_queue
 
 # So many histories of RocksDB, and a tenth of them of PostgreSQL.
 HISTORIES = int(os.environ.get("CRAWLYARD_TEST_HISTORIES", "100"))
@@ -323,6 +324,8 @@ def test_postgresql_answers_like_the_model(postgres_url: str) -> None:
     def make(folder: Path) -> SeedStore:
         # A folder stands for a history: its first store begins with nothing.
         if folder not in opened:
+            if opened:
+                check_queue(postgres_url)
             opened.append(folder)
             with psycopg.connect(postgres_url, autocommit=True) as connection:
                 connection.execute("DROP SCHEMA IF EXISTS crawlyard_seeds CASCADE")

@@ -29,6 +29,7 @@ from tests.seeds.stores.calls import (
     lease,
     seeds,
 )
+from tests.seeds.stores.tables import check_queue, make_older
 
 pytestmark = pytest.mark.services
 
@@ -101,6 +102,7 @@ def test_services_that_lease_at_once_share_no_seed(postgres_url: str) -> None:
         told = books(stores[0])
     assert (told.added, told.succeeded, told.pending, told.leased) == (2000, 2000, 0, 0)
     assert set(done.values()) == {1}
+    check_queue(postgres_url)
 
 
 def test_leases_run_out_once_whoever_looks(postgres_url: str) -> None:
@@ -163,17 +165,23 @@ def test_segments_are_dropped_while_others_work_in_them(postgres_url: str) -> No
         assert stores[0].expire(now=NOW + DAY) == sum(
             one.books.leased for one in stores[1].segments(FRONTIER)
         )
+    check_queue(postgres_url)
 
 
 def test_a_segment_is_a_partition(postgres_url: str) -> None:
-    query = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'crawlyard_seeds.seeds'::regclass"
+    query = """
+        SELECT inhparent::regclass::text, count(*) FROM pg_inherits
+        WHERE inhparent IN ('crawlyard_seeds.known'::regclass, 'crawlyard_seeds.queue'::regclass)
+        GROUP BY 1 ORDER BY 1
+    """
     with opened(postgres_url) as (store,), psycopg.connect(postgres_url) as connection:
+        connection.execute("SET search_path = crawlyard_seeds")
         add(store, "a", active_at=NOW)
         add(store, "a")
-        assert connection.execute(query).fetchone() == (2,)
+        assert connection.execute(query).fetchall() == [("known", 2), ("queue", 2)]
         connection.commit()
         store.drop_segment(FRONTIER, TODAY)
-        assert connection.execute(query).fetchone() == (1,)
+        assert connection.execute(query).fetchall() == [("known", 1), ("queue", 1)]
 
 
 def test_books_are_exact_when_a_service_dies_inside_a_transaction(postgres_url: str) -> None:
@@ -182,7 +190,8 @@ def test_books_are_exact_when_a_service_dies_inside_a_transaction(postgres_url: 
         with psycopg.connect(postgres_url) as connection:
             # As a service that has not committed when it is killed.
             connection.execute("SET search_path = crawlyard_seeds")
-            connection.execute("UPDATE seeds SET state = 1")
+            connection.execute("UPDATE known SET state = 1")
+            connection.execute("DELETE FROM queue")
             connection.execute("UPDATE books SET pending = 0, succeeded = 2")
             connection.rollback()
         assert keys(lease(other)) == ["a", "b"]
@@ -210,8 +219,49 @@ def test_a_schema_of_a_newer_version_is_refused(postgres_url: str) -> None:
         pass
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("UPDATE crawlyard_seeds.store SET version = 99")
-    with pytest.raises(StoreUnavailable, match="version 99, this program reads 1"):
+    with pytest.raises(StoreUnavailable, match="version 99, this program reads 2"):
         PostgresStore(postgres_url)
+
+
+def test_a_store_of_the_version_before_is_taken_over(postgres_url: str) -> None:
+    with opened(postgres_url) as (store,):
+        add(store, "later", active_at=NOW + DAY)
+        add(store, "a", "b", "c", "d", "e", "f", active_at=NOW, max_retry=10)
+        finish(store, lease(store, 1))
+        finish(store, lease(store, 1), Outcome.FAILURE)
+        mine = store.lease(FRONTIER, owner="w1", limit=1, seconds=60, now=NOW, call="mine")
+        given_back, overdue = lease(store, 1), lease(store, 1)
+        segments = [one.segment for one in store.segments(FRONTIER)]
+        before = {one: sorted(store.export(FRONTIER, one), key=repr) for one in segments}
+        told = books(store, TODAY)
+    make_older(postgres_url)
+    with opened(postgres_url) as (store,):
+        check_queue(postgres_url)
+        assert before == {one: sorted(store.export(FRONTIER, one), key=repr) for one in segments}
+        assert books(store, TODAY) == told
+        assert store.recall(FRONTIER, owner="w1", call="mine") == mine
+        assert store.give_back(FRONTIER, given_back.generation, owner="w1", now=NOW) == 1
+        assert keys(lease(store, 1)) == keys(given_back) == ["d"]
+        assert codes(finish(store, mine)) == ["finished"]
+        assert store.next_due(FRONTIER, now=NOW) == NOW + DAY
+        assert add(store, "a", "d", "g", active_at=NOW) == [False, False, True]
+        assert keys(lease(store)) == ["f", "b", "g"]
+        assert store.expire(now=NOW + DAY - 1) == 5
+        assert keys(lease(store, now=NOW + DAY)) == ["e", "d", "f", "b", "g", "later"]
+        assert keys(overdue) == ["e"]
+    check_queue(postgres_url)
+
+
+def test_a_process_of_the_version_before_can_change_nothing_more(postgres_url: str) -> None:
+    with opened(postgres_url) as (store,):
+        add(store, "a")
+    make_older(postgres_url)
+    with psycopg.connect(postgres_url) as older:
+        older.execute("SET search_path = crawlyard_seeds")
+        older.execute("SELECT state FROM seeds")
+        older.commit()
+        with opened(postgres_url), pytest.raises(psycopg.errors.UndefinedTable):
+            older.execute("UPDATE seeds SET state = 4")
 
 
 def test_a_lease_belongs_to_its_frontier(postgres_url: str) -> None:

@@ -11,22 +11,28 @@ from apps.seeds.engine.filters import FilterSettings, FilterState, SegmentFilter
 from apps.seeds.engine.seeds import ResolvedSeed, State
 from apps.seeds.stores.base import Added, Books
 from apps.seeds.stores.bodies import pack_body
-from apps.seeds.stores.postgres.database import Cursor, Database, TryAgain, next_turns
+from apps.seeds.stores.postgres.database import BLOCK, Database, TryAgain
+from apps.seeds.stores.postgres.tables import Cursor
 
 _INSERT = """
-INSERT INTO seeds (frontier, segment, hash, state, retry, max_retry, generation, added_at,
-                   changed_at, due, turn, body)
-SELECT %(frontier)s, %(segment)s, u.hash, 0, 0, u.max_retry, 0, %(now)s, %(now)s, u.due, u.turn,
-       u.body
-FROM unnest(%(hashes)b::bytea[], %(most)b::smallint[], %(due)b::bigint[], %(turns)b::bigint[],
-            %(bodies)b::bytea[]) AS u (hash, max_retry, due, turn, body)
--- one order for all, so that two who add the same do not lock each other out
-ORDER BY u.hash
-ON CONFLICT DO NOTHING
-RETURNING hash
+WITH fresh AS (
+    INSERT INTO known (frontier, segment, hash, state, retry, max_retry, generation, added_at,
+                       changed_at, due, turn, body)
+    SELECT %(frontier)s, %(segment)s, u.hash, 0, 0, u.max_retry, 0, %(now)s, %(now)s, u.due,
+           (SELECT nextval('blocks')) * %(block)s + u.place, u.body
+    FROM unnest(%(hashes)b::bytea[], %(most)b::smallint[], %(due)b::bigint[], %(bodies)b::bytea[])
+        WITH ORDINALITY AS u (hash, max_retry, due, body, place)
+    -- one order for all, so that two who add the same do not lock each other out
+    ORDER BY u.hash
+    ON CONFLICT DO NOTHING
+    RETURNING due, turn, hash
+), queued AS (
+    INSERT INTO queue SELECT %(frontier)s, %(segment)s, due, turn, hash FROM fresh
+)
+SELECT hash FROM fresh
 """
 _KNOWN = """
-SELECT hash, state, added_at FROM seeds
+SELECT hash, state, added_at FROM known
 WHERE frontier = %s AND segment = %s AND hash = ANY(%b)
 """
 
@@ -161,7 +167,7 @@ def insert(
             "hashes": [row.hash for row in rows],
             "most": [row.max_retry for row in rows],
             "due": [row.due for row in rows],
-            "turns": next_turns(cursor, len(rows)),
+            "block": BLOCK,
             "bodies": [row.body for row in rows],
         },
     )

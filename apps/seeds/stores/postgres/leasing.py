@@ -10,7 +10,8 @@ from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import Outcome, State, after
 from apps.seeds.stores.base import Books, Finish, Finished, Lease, refusal
 from apps.seeds.stores.bodies import unpack_body
-from apps.seeds.stores.postgres.database import Cursor, Database, Row, move, next_turns, one
+from apps.seeds.stores.postgres.database import Database, move, next_turns, one
+from apps.seeds.stores.postgres.tables import Cursor, Row
 from yardkit.protocol import LeasedSeed
 
 # So many leases are taken back in one transaction.
@@ -22,40 +23,68 @@ GROUP BY segment HAVING sum(pending) > 0 ORDER BY segment
 """
 _TAKE = """
 WITH picked AS (
-    SELECT hash FROM seeds
-    WHERE frontier = %(frontier)s AND segment = %(segment)s AND state IN (0, 3) AND due <= %(now)s
-    ORDER BY due, turn LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    DELETE FROM queue
+    WHERE frontier = %(frontier)s AND segment = %(segment)s AND ctid = ANY (ARRAY (
+        SELECT ctid FROM queue
+        WHERE frontier = %(frontier)s AND segment = %(segment)s AND due <= %(now)s
+        ORDER BY due, turn LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    ))
+    RETURNING hash
 )
-UPDATE seeds s SET state = 4, generation = %(generation)s, changed_at = %(now)s
+UPDATE known k SET state = 4, generation = %(generation)s, changed_at = %(now)s
 FROM picked
-WHERE s.frontier = %(frontier)s AND s.segment = %(segment)s AND s.hash = picked.hash
-RETURNING s.due, s.turn, s.retry, s.max_retry, s.body
+WHERE k.frontier = %(frontier)s AND k.segment = %(segment)s AND k.hash = picked.hash
+RETURNING k.due, k.turn, k.retry, k.max_retry, k.body, k.hash
 """
+# Whoever changes a leased seed has locked its lease before, and the lease knows its seeds.
 _LEASED = """
-SELECT segment, retry, max_retry, body FROM seeds
-WHERE frontier = %s AND state = 4 AND generation = %s ORDER BY segment, due, turn
+SELECT k.frontier, k.segment, k.hash, k.retry, k.max_retry, k.turn, k.body
+FROM grants g, unnest(g.segments, g.hashes) AS p (segment, hashes),
+    generate_series(1, length(p.hashes), 16) AS place, known k
+WHERE g.generation = ANY(%s) AND k.frontier = g.frontier AND k.segment = p.segment
+    AND k.hash = substr(p.hashes, place, 16) AND k.state = 4 AND k.generation = g.generation
+ORDER BY k.generation, k.segment, k.due, k.turn
+"""
+_END = """
+UPDATE known k SET state = %(state)s, changed_at = %(now)s
+FROM unnest(%(hashes)b::bytea[], %(generations)b::bigint[]) AS u (hash, generation)
+WHERE k.frontier = %(frontier)s AND k.segment = %(segment)s AND k.hash = u.hash
+    AND k.state = 4 AND k.generation = u.generation
+RETURNING k.hash
 """
 _FOR_FINISH = """
-SELECT hash, state, retry, max_retry, generation, turn FROM seeds
-WHERE frontier = %s AND segment = %s AND hash = ANY(%b) ORDER BY hash FOR UPDATE
+SELECT hash, state, retry, max_retry, generation, turn FROM known
+WHERE frontier = %s AND segment = %s AND hash = ANY(%b)
 """
+# What becomes pending is queued.
 _MOVE = """
-UPDATE seeds s SET state = u.state, retry = u.retry, turn = u.turn, changed_at = %s
-FROM unnest(%b::bytea[], %b::smallint[], %b::smallint[], %b::bigint[])
-    AS u (hash, state, retry, turn)
-WHERE s.frontier = %s AND s.segment = %s AND s.hash = u.hash
+WITH moved AS (
+    UPDATE known k SET state = u.state, retry = u.retry, turn = u.turn, changed_at = %(now)s
+    FROM unnest(%(hashes)b::bytea[], %(states)b::smallint[], %(retries)b::smallint[],
+                %(turns)b::bigint[]) AS u (hash, state, retry, turn)
+    WHERE k.frontier = %(frontier)s AND k.segment = %(segment)s AND k.hash = u.hash
+    RETURNING k.state, k.due, k.turn, k.hash
+)
+INSERT INTO queue SELECT %(frontier)s, %(segment)s, due, turn, hash FROM moved
+WHERE state IN (0, 3)
 """
 _GIVE_BACK = """
-UPDATE seeds SET state = CASE WHEN retry > 0 THEN 3 ELSE 0 END, changed_at = %s
-WHERE frontier = %s AND state = 4 AND generation = %s RETURNING segment
+WITH back AS (
+    UPDATE known k SET state = CASE WHEN k.retry > 0 THEN 3 ELSE 0 END, changed_at = %(now)s
+    FROM unnest(%(segments)s::bigint[], %(hashes)b::bytea[]) AS p (segment, hashes),
+        generate_series(1, length(p.hashes), 16) AS place
+    WHERE k.frontier = %(frontier)s AND k.segment = p.segment
+        AND k.hash = substr(p.hashes, place, 16)
+        AND k.state = 4 AND k.generation = %(generation)s
+    RETURNING k.segment, k.due, k.turn, k.hash
+), queued AS (
+    INSERT INTO queue SELECT %(frontier)s, segment, due, turn, hash FROM back
+)
+SELECT segment, count(*) FROM back GROUP BY segment ORDER BY segment
 """
 _OVERDUE = """
 SELECT generation FROM grants WHERE deadline <= %s
 ORDER BY generation LIMIT %s FOR UPDATE SKIP LOCKED
-"""
-_MEMBERS = """
-SELECT frontier, segment, hash, retry, max_retry, turn FROM seeds
-WHERE state = 4 AND generation = ANY(%s) ORDER BY generation, segment, due, turn FOR UPDATE
 """
 
 
@@ -74,17 +103,24 @@ def lease(
     generation = one(cursor)[0]
     cursor.execute(_SEGMENTS, [frontier, now])
     seeds: list[LeasedSeed] = []
+    hashes: dict[int, bytes] = {}
     books = {}
     for (segment,) in cursor.fetchall():
         if len(seeds) == limit:
             break
         taken = _take(cursor, frontier, segment, generation, limit - len(seeds), now)
-        seeds += taken
+        for _, _, retry, max_retry, body, _ in taken:
+            key, data, ext = unpack_body(body)
+            seeds.append(LeasedSeed(segment, key, data, retry, max_retry, ext))
+        hashes[segment] = b"".join(row[5] for row in taken)
         books[segment] = Books(pending=-len(taken), leased=len(taken))
     if seeds:
         cursor.execute(
-            "INSERT INTO grants VALUES (%s, %s, %s, %s, %s, %s)",
-            [generation, frontier, owner, deadline, len(seeds), call],
+            "INSERT INTO grants VALUES (%s, %s, %s, %s, %s, %s, %s, %b)",
+            [
+                *(generation, frontier, owner, deadline, len(seeds), call),
+                *(list(hashes), list(hashes.values())),
+            ],
         )
     for segment, changed in books.items():
         database.book(cursor, frontier, segment, changed)
@@ -101,9 +137,9 @@ def recall(cursor: Cursor, frontier: int, owner: str, call: str) -> Lease | None
     if row is None:
         return None
     generation, deadline = row
-    cursor.execute(_LEASED, [frontier, generation])
+    cursor.execute(_LEASED, [[generation]])
     seeds = []
-    for segment, retry, max_retry, body in cursor.fetchall():
+    for _, segment, _, retry, max_retry, _, body in cursor.fetchall():
         key, data, ext = unpack_body(body)
         seeds.append(LeasedSeed(segment, key, data, retry, max_retry, ext))
     return Lease(generation, owner, deadline, seeds)
@@ -111,14 +147,11 @@ def recall(cursor: Cursor, frontier: int, owner: str, call: str) -> Lease | None
 
 def _take(
     cursor: Cursor, frontier: int, segment: int, generation: int, most: int, now: int
-) -> list[LeasedSeed]:
+) -> list[Row]:
+    """Due, turn, retry, max_retry, body and hash of each, in the order of the queue."""
     values = {"frontier": frontier, "segment": segment, "generation": generation}
     cursor.execute(_TAKE, values | {"most": most, "now": now})
-    seeds = []
-    for _, _, retry, max_retry, body in sorted(cursor.fetchall(), key=lambda row: row[:2]):
-        key, data, ext = unpack_body(body)
-        seeds.append(LeasedSeed(segment, key, data, retry, max_retry, ext))
-    return seeds
+    return sorted(cursor.fetchall(), key=lambda row: row[:2])
 
 
 def finish(
@@ -133,7 +166,7 @@ def finish(
     cursor.execute(
         "SELECT generation, owner FROM grants WHERE generation = ANY(%s) "
         "ORDER BY generation FOR UPDATE",
-        [[one.generation for one in finishes]],
+        [list({one.generation for one in finishes})],
     )
     holders: dict[int, str] = dict(cursor.fetchall())
     segments: dict[int, list[int]] = {}
@@ -144,12 +177,13 @@ def finish(
     ended: Counter[int] = Counter()
     turns = _turns(cursor, len(finishes))
     for segment, places in sorted(segments.items()):
-        work = _Finishing(cursor, frontier, segment, [finishes[index].key for index in places])
-        for index in places:
-            answers[index] = work.finish(finishes[index], owner, holders, turns)
-            if answers[index].code in ("finished", "retried"):
-                ended[finishes[index].generation] += 1
-        work.write(cursor, now)
+        mine = [finishes[index] for index in places]
+        work = _Finishing(cursor, frontier, segment, mine, owner, holders, now)
+        for index, finish in zip(places, mine, strict=True):
+            answer = answers[index] = work.finish(finish, turns)
+            if answer.code in ("finished", "retried"):
+                ended[finish.generation] += 1
+        work.write(cursor)
         books[segment] = work.books
     leave(cursor, ended)
     for segment, changed in books.items():
@@ -158,27 +192,74 @@ def finish(
 
 
 class _Finishing:
-    """The finishes of one segment."""
+    """The finishes of one segment.
 
-    def __init__(self, cursor: Cursor, frontier: int, segment: int, keys: Sequence[str]) -> None:
+    Nearly all end a seed whatever was known of it: those are written without reading them before.
+    """
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        frontier: int,
+        segment: int,
+        finishes: Sequence[Finish],
+        owner: str,
+        holders: dict[int, str],
+        now: int,
+    ) -> None:
         self._place = frontier, segment
+        self._owner = owner
+        self._holders = holders
+        self._now = now
         self.books = Books()
-        hashes = [key_hash(key) for key in keys]
-        self._hashes = dict(zip(keys, hashes, strict=True))
-        cursor.execute(_FOR_FINISH, [frontier, segment, hashes])
-        self._seeds: dict[bytes, Row] = {row[0]: row[1:] for row in cursor.fetchall()}
+        self._hashes = {finish.key: key_hash(finish.key) for finish in finishes}
+        first: dict[bytes, Finish] = {}
+        for finish in finishes:
+            first.setdefault(self._hashes[finish.key], finish)
+        self._seeds: dict[bytes, Row] = {}
+        # The answers of those that are written already.
+        self._ended: dict[bytes, Finished] = {}
         self._moved: dict[bytes, tuple[int, int, int]] = {}
+        for outcome in (Outcome.SUCCESS, Outcome.IGNORED):
+            self._end(cursor, first, outcome)
+        rest = [key for key in first if key not in self._ended]
+        if rest:
+            cursor.execute(_FOR_FINISH, [frontier, segment, rest])
+            self._seeds |= {row[0]: row[1:] for row in cursor.fetchall()}
 
-    def finish(
-        self, one: Finish, owner: str, holders: dict[int, str], turns: Iterator[int]
-    ) -> Finished:
-        """The answer; what changes is kept for ``write``."""
+    def _end(self, cursor: Cursor, first: dict[bytes, Finish], outcome: Outcome) -> None:
+        """End those with this outcome whose lease the owner has; ``first``: finishes by hash."""
+        mine = {
+            key: one.generation
+            for key, one in first.items()
+            if one.outcome == outcome and self._holders.get(one.generation) == self._owner
+        }
+        if not mine:
+            return
+        frontier, segment = self._place
+        state, _ = after(outcome, 0, 0)
+        values = {"frontier": frontier, "segment": segment, "state": state.value, "now": self._now}
+        arrays = {"hashes": list(mine), "generations": list(mine.values())}
+        cursor.execute(_END, values | arrays)
+        ended = [row[0] for row in cursor.fetchall()]
+        self._ended |= dict.fromkeys(ended, Finished("finished", state))
+        # For a second finish of the same one.
+        self._seeds |= {key: (state, 0, 0, mine[key], 0) for key in ended}
+        move(self.books, State.RUNNING, state, len(ended))
+
+    def finish(self, one: Finish, turns: Iterator[int]) -> Finished:
+        """The answer; what else changes is kept for ``write``."""
         key = self._hashes[one.key]
+        ended = self._ended.pop(key, None)
+        if ended is not None:
+            return ended
         if key not in self._seeds:
             return Finished("unknown_key", None)
         state, retry, max_retry, generation, turn = self._seeds[key]
-        holder = holders.get(one.generation)
-        refused = refusal(one.generation, owner, state=state, generation=generation, holder=holder)
+        holder = self._holders.get(one.generation)
+        refused = refusal(
+            one.generation, self._owner, state=state, generation=generation, holder=holder
+        )
         if refused:
             self.books.late += refused == "late"
             return Finished(refused, State(state))
@@ -191,8 +272,8 @@ class _Finishing:
         self._moved[key] = new, retry, turn
         return Finished("retried" if new == State.RETRY else "finished", new)
 
-    def write(self, cursor: Cursor, now: int) -> None:
-        write_moves(cursor, *self._place, self._moved, now)
+    def write(self, cursor: Cursor) -> None:
+        write_moves(cursor, *self._place, self._moved, self._now)
 
 
 def write_moves(
@@ -202,11 +283,12 @@ def write_moves(
     moved: dict[bytes, tuple[int, int, int]],
     now: int,
 ) -> None:
-    """State, retry count and number in the queue of each seed, by hash."""
+    """State, retry count and number in the queue of each seed, by hash; the pending are queued."""
     if moved:
         states, retries, turns = map(list, zip(*moved.values(), strict=True))
-        values = [list(moved), [int(state) for state in states], retries, turns]
-        cursor.execute(_MOVE, [now, *values, frontier, segment])
+        values = {"frontier": frontier, "segment": segment, "now": now}
+        arrays = {"hashes": list(moved), "states": [int(state) for state in states]}
+        cursor.execute(_MOVE, values | arrays | {"retries": retries, "turns": turns})
 
 
 def _turns(cursor: Cursor, most: int) -> Iterator[int]:
@@ -247,16 +329,19 @@ def give_back(
 ) -> int:
     """All that is still leased becomes pending at its old place."""
     cursor.execute(
-        "DELETE FROM grants WHERE generation = %s AND frontier = %s AND owner = %s",
+        "DELETE FROM grants WHERE generation = %s AND frontier = %s AND owner = %s "
+        "RETURNING segments, hashes",
         [generation, frontier, owner],
     )
-    if not cursor.rowcount:
+    row = cursor.fetchone()
+    if row is None:
         raise WrongLease(f"{owner} has no lease {generation}; it may have expired")
-    cursor.execute(_GIVE_BACK, [now, frontier, generation])
-    counts = Counter(row[0] for row in cursor.fetchall())
-    for segment, count in sorted(counts.items()):
+    values = {"frontier": frontier, "generation": generation, "now": now}
+    cursor.execute(_GIVE_BACK, values | dict(zip(("segments", "hashes"), row, strict=True)))
+    counts: dict[int, int] = dict(cursor.fetchall())
+    for segment, count in counts.items():
         database.book(cursor, frontier, segment, Books(pending=count, leased=-count))
-    return counts.total()
+    return sum(counts.values())
 
 
 def expire(database: Database, cursor: Cursor, now: int) -> int | None:
@@ -265,12 +350,12 @@ def expire(database: Database, cursor: Cursor, now: int) -> int | None:
     generations = [row[0] for row in cursor.fetchall()]
     if not generations:
         return None
-    cursor.execute(_MEMBERS, [generations])
+    cursor.execute(_LEASED, [generations])
     rows = cursor.fetchall()
     turns = _turns(cursor, len(rows))
     books: dict[tuple[int, int], Books] = {}
     moved: dict[tuple[int, int], dict[bytes, tuple[int, int, int]]] = {}
-    for frontier, segment, key, retry, max_retry, turn in rows:
+    for frontier, segment, key, retry, max_retry, turn, _ in rows:
         state, tries = after(Outcome.FAILURE, retry, max_retry)
         changed = books.setdefault((frontier, segment), Books())
         move(changed, State.RUNNING, state)

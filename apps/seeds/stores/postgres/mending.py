@@ -12,8 +12,9 @@ from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import FINAL, TIMELESS_DUE, State
 from apps.seeds.stores.base import BOOKS_FIELDS, Books
 from apps.seeds.stores.postgres.adding import Row, insert
-from apps.seeds.stores.postgres.database import Cursor, Database, move, next_turns, partition
+from apps.seeds.stores.postgres.database import Database, move, next_turns
 from apps.seeds.stores.postgres.leasing import leave, write_moves
+from apps.seeds.stores.postgres.tables import Cursor, drop_partition, known_table
 
 _SUMS = sql.SQL(", ").join(
     sql.SQL("sum({})::bigint").format(sql.Identifier(name)) for name in BOOKS_FIELDS
@@ -22,13 +23,23 @@ _BOOKS = sql.SQL(
     "SELECT segment, {} FROM books WHERE frontier = %s GROUP BY segment ORDER BY segment"
 ).format(_SUMS)
 _NEXT = """
-SELECT hash, state FROM seeds
+SELECT hash, state FROM known
 WHERE frontier = %s AND segment = %s AND hash > %s ORDER BY hash LIMIT %s
 """
 _FAILED = """
-SELECT hash, max_retry, body FROM seeds
+SELECT hash, max_retry, body FROM known
 WHERE frontier = %s AND segment = %s AND hash = ANY(%b) AND state = 2
 ORDER BY hash FOR UPDATE
+"""
+_REMOVE = """
+WITH gone AS (
+    DELETE FROM known
+    WHERE frontier = %(frontier)s AND segment = %(segment)s AND hash = ANY(%(hashes)b)
+    RETURNING due, turn
+)
+DELETE FROM queue q USING gone
+WHERE q.frontier = %(frontier)s AND q.segment = %(segment)s
+    AND q.due = gone.due AND q.turn = gone.turn
 """
 
 
@@ -49,7 +60,7 @@ def known(cursor: Cursor, frontier: int, segment: int) -> Books:
 def _find(cursor: Cursor, frontier: int, segment: int, key: str) -> tuple[bytes, int]:
     one = key_hash(key)
     cursor.execute(
-        "SELECT state FROM seeds WHERE frontier = %s AND segment = %s AND hash = %s FOR UPDATE",
+        "SELECT state FROM known WHERE frontier = %s AND segment = %s AND hash = %s FOR UPDATE",
         [frontier, segment, one],
     )
     row = cursor.fetchone()
@@ -76,13 +87,16 @@ def forget(database: Database, cursor: Cursor, frontier: int, segment: int, key:
     one, state = _find(cursor, frontier, segment, key)
     if state == State.RUNNING:
         raise SeedInUse("the seed is leased; it can be forgotten when that is over")
-    cursor.execute(
-        "DELETE FROM seeds WHERE frontier = %s AND segment = %s AND hash = %s",
-        [frontier, segment, one],
-    )
+    remove(cursor, frontier, segment, [one])
     books = Books(forgotten=1)
     move(books, state, None)
     database.book(cursor, frontier, segment, books)
+
+
+def remove(cursor: Cursor, frontier: int, segment: int, hashes: Sequence[bytes]) -> None:
+    """Seeds that nobody has leased, and their places in the queue."""
+    values = {"frontier": frontier, "segment": segment, "hashes": list(hashes)}
+    cursor.execute(_REMOVE, values)
 
 
 def failed(
@@ -128,7 +142,7 @@ def drop(cursor: Cursor, frontier: int, segment: int, leased_too: bool) -> Books
     """A segment goes, with what is leased of it."""
     # Its table first: whoever else works in the segment holds that before its books.
     known(cursor, frontier, segment)
-    table = sql.Identifier(partition(frontier, segment))
+    table = sql.Identifier(known_table(frontier, segment))
     cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
     books = known(cursor, frontier, segment)
     if books.leased and not leased_too:
@@ -138,6 +152,5 @@ def drop(cursor: Cursor, frontier: int, segment: int, leased_too: bool) -> Books
             sql.SQL("SELECT generation, count(*) FROM {} WHERE state = 4 GROUP BY 1").format(table)
         )
         leave(cursor, Counter(dict(cursor.fetchall())))
-    cursor.execute(sql.SQL("DROP TABLE {}").format(table))
-    cursor.execute("DELETE FROM books WHERE frontier = %s AND segment = %s", [frontier, segment])
+    drop_partition(cursor, frontier, segment)
     return books

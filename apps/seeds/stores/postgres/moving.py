@@ -23,33 +23,37 @@ from apps.seeds.stores.base import (
 from apps.seeds.stores.bodies import pack_parts, unpack_body
 from apps.seeds.stores.postgres.adding import known_since
 from apps.seeds.stores.postgres.database import (
-    Cursor,
     Database,
     TryAgain,
     next_turns,
-    partition,
 )
 from apps.seeds.stores.postgres.database import (
     move as book_move,
 )
-from apps.seeds.stores.postgres.mending import known
+from apps.seeds.stores.postgres.mending import known, remove
+from apps.seeds.stores.postgres.tables import Cursor, drop_partition, known_table
 
 _SIZES = """
-SELECT hash, octet_length(body) FROM seeds
+SELECT hash, octet_length(body) FROM known
 WHERE frontier = %s AND segment = %s AND hash > %s ORDER BY hash LIMIT %s
 """
 _TAKE = """
-SELECT hash, state, retry, max_retry, generation, added_at, changed_at, due, turn, body FROM seeds
+SELECT hash, state, retry, max_retry, generation, added_at, changed_at, due, turn, body FROM known
 WHERE frontier = %s AND segment = %s AND hash > %s ORDER BY hash LIMIT %s FOR UPDATE
 """
 _PUT = """
-INSERT INTO seeds (frontier, segment, hash, state, retry, max_retry, generation, added_at,
-                   changed_at, due, turn, body)
-SELECT %s, %s, u.* FROM unnest(%b::bytea[], %b::smallint[], %b::smallint[], %b::smallint[],
-    %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[]) AS u
-ORDER BY 3
-ON CONFLICT DO NOTHING
-RETURNING hash
+WITH put AS (
+    INSERT INTO known (frontier, segment, hash, state, retry, max_retry, generation, added_at,
+                       changed_at, due, turn, body)
+    SELECT %s, %s, u.* FROM unnest(%b::bytea[], %b::smallint[], %b::smallint[], %b::smallint[],
+        %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::bytea[]) AS u
+    ORDER BY 3
+    ON CONFLICT DO NOTHING
+    RETURNING frontier, segment, due, turn, hash, state
+), queued AS (
+    INSERT INTO queue SELECT frontier, segment, due, turn, hash FROM put WHERE state IN (0, 3)
+)
+SELECT hash FROM put
 """
 
 
@@ -157,10 +161,11 @@ def move(
         NeedPlaces: to be called again when they have.
     """
     books = known(cursor, frontier, segment)
-    if books.leased:
-        raise SeedInUse(f"{books.leased} seeds of segment {segment} are leased")
     cursor.execute(_TAKE, [frontier, segment, after, limit])
     rows = [Whole(*row) for row in cursor.fetchall()]
+    leased = books.leased or sum(row.state == State.RUNNING for row in rows)
+    if leased:
+        raise SeedInUse(f"{leased} seeds of segment {segment} are leased")
     if not rows:
         return _close(database, cursor, frontier, segment, target, regroup, ready)
     coming, kept = _regrouped(rows, segment, regroup)
@@ -180,10 +185,7 @@ def move(
         for one in inserted:
             book_move(arrived, None, distinct[one].state)
         met += arrived.duplicates
-    cursor.execute(
-        "DELETE FROM seeds WHERE frontier = %s AND segment = %s AND hash = ANY(%b)",
-        [frontier, segment, [row.hash for row in rows]],
-    )
+    remove(cursor, frontier, segment, [row.hash for row in rows])
     for (whose, place), books in sorted(changed.items()):
         database.book(cursor, whose, place, books)
     return Moved(len(rows) - met, met, kept, rows[-1].hash)
@@ -221,14 +223,13 @@ def _close(
     if (target, home) not in ready:
         # No books without a table: whoever drops or moves them takes both.
         raise NeedPlaces({(target, home)})
-    table = sql.Identifier(partition(frontier, segment))
+    table = sql.Identifier(known_table(frontier, segment))
     # Its table first: whoever else works in the segment holds that before its books.
     cursor.execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(table))
     books = known(cursor, frontier, segment)
     if books.added > books.forgotten:
         # They came meanwhile, and lie before.
         return Moved(0, 0, 0, b"")
-    cursor.execute(sql.SQL("DROP TABLE {}").format(table))
-    cursor.execute("DELETE FROM books WHERE frontier = %s AND segment = %s", [frontier, segment])
+    drop_partition(cursor, frontier, segment)
     database.book(cursor, target, home, rest_of(books))
     return Moved(0, 0, 0, None)

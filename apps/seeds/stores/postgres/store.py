@@ -30,14 +30,8 @@ from apps.seeds.stores.base import (
 )
 from apps.seeds.stores.bodies import unpack_body
 from apps.seeds.stores.postgres import adding, leasing, mending, moving
-from apps.seeds.stores.postgres.database import (
-    SCHEMA,
-    Cursor,
-    Database,
-    Row,
-    one,
-    partition,
-)
+from apps.seeds.stores.postgres.database import Database, one
+from apps.seeds.stores.postgres.tables import SCHEMA, Cursor, Row, known_table, queue_table
 
 MAX_FILTERS: Final = 64
 CONNECTIONS: Final = 4
@@ -47,7 +41,7 @@ _EXPORT_ROWS: Final = 2000
 _KNOWN = """
 SELECT s.state, s.retry, s.max_retry, s.added_at, s.changed_at, s.due, s.generation, s.body,
        g.owner, g.deadline
-FROM seeds s LEFT JOIN grants g ON s.state = 4 AND g.generation = s.generation
+FROM known s LEFT JOIN grants g ON s.state = 4 AND g.generation = s.generation
 WHERE s.frontier = %s AND s.segment = %s
 """
 
@@ -154,8 +148,7 @@ class PostgresStore:
         def work(cursor: Cursor) -> int | None:
             books = mending.all_books(cursor, frontier)
             cursor.execute(
-                "SELECT min(due) FROM seeds WHERE frontier = %s AND segment = ANY(%s) "
-                "AND state IN (0, 3) AND due > %s",
+                "SELECT min(due) FROM queue WHERE frontier = %s AND segment = ANY(%s) AND due > %s",
                 [frontier, [segment for segment, one in books.items() if one.pending], now],
             )
             due: int | None = one(cursor)[0]
@@ -177,7 +170,11 @@ class PostgresStore:
     def segments(self, frontier: int) -> list[Segment]:
         def work(cursor: Cursor) -> list[Segment]:
             books = mending.all_books(cursor, frontier)
-            tables = [f"{SCHEMA}.{partition(frontier, segment)}" for segment in books]
+            tables = [
+                f"{SCHEMA}.{table(frontier, segment)}"
+                for table in (known_table, queue_table)
+                for segment in books
+            ]
             cursor.execute(
                 "SELECT coalesce(pg_total_relation_size(to_regclass(name)), 0) "
                 "FROM unnest(%s::text[]) WITH ORDINALITY AS t (name, place) ORDER BY place",
@@ -185,8 +182,10 @@ class PostgresStore:
             )
             sizes = [row[0] for row in cursor.fetchall()]
             return [
-                Segment(segment, those, size, self._hints.state(frontier, segment))
-                for (segment, those), size in zip(books.items(), sizes, strict=True)
+                Segment(segment, those, known + queue, self._hints.state(frontier, segment))
+                for (segment, those), known, queue in zip(
+                    books.items(), sizes[: len(books)], sizes[len(books) :], strict=True
+                )
             ]
 
         return self._database.run("segments", work)
