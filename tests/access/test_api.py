@@ -184,7 +184,7 @@ def test_the_trail_is_filtered(project: Project) -> None:
     assert actions(f"project={project.pk}&action=test.two") == ["test.two"]
     assert actions(f"{about}&at_from=2999-01-01T00:00:00Z") == []
     assert api.get("audit?at_from=soon").status_code == 400
-    assert api.get("audit?project=99999999999999999999999").status_code in (200, 400)
+    assert api.get("audit?project=99999999999999999999999").status_code == 400
 
 
 def test_the_trail_of_a_project_is_for_its_admins(project: Project) -> None:

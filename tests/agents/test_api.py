@@ -49,7 +49,7 @@ def test_only_the_mode_can_be_changed_and_by_admins_alone() -> None:
     response = admin.patch(f"agents/{agent.pk}", {"mode": "disabled", "name": "mine"})
     assert response.status_code == 200
     assert (response.json()["mode"], response.json()["name"]) == ("disabled", agent.name)
-    assert admin.patch(f"agents/{agent.pk}", {}).status_code in {400, 422}
+    assert admin.patch(f"agents/{agent.pk}", {}).status_code == 400
     assert admin.delete(f"agents/{agent.pk}").status_code == 405
     assert AuditRecord.objects.filter(action="agents.disable_agent").count() == 1
 

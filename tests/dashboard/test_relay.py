@@ -23,7 +23,7 @@ from tests.access.factories import make_user
 from tests.dashboard.sockets import Socket, cookie_of
 from tests.jobs.factories import make_run
 from yardkit import topology
-from yardkit.broker import Broker, BrokerUnavailable, Delivery, Outgoing, connect
+from yardkit.broker import Broker, BrokerUnavailable, Delivery, Outgoing, Unroutable, connect
 from yardkit.protocol import Event, RunQueued, encode
 
 WAIT_SECONDS = 20.0
@@ -105,7 +105,7 @@ def test_events_come_through_and_the_queue_goes_with_the_process(
     publish(broker, counters(1, 1))
     until(lambda: received.done() == [1])
     relay.stop(WAIT_SECONDS)
-    with pytest.raises(Exception, match=r"web\.events"):
+    with pytest.raises(Unroutable, match=r"web\.events"):
         broker.depth(relay.queue.name)
 
 

@@ -67,7 +67,7 @@ def test_an_editor_makes_changes_and_deletes_a_job(project: Project) -> None:
 )
 def test_bad_input_is_refused_by_field(project: Project, fields: Any, name: str) -> None:
     response = member(project, Role.EDITOR).post("jobs", body(project, **fields))
-    assert response.status_code in {400, 422}, response.content
+    assert response.status_code == 400, response.content
     assert name in response.json()["fields"], response.content
     assert not Job.objects.exists()
 
@@ -75,7 +75,7 @@ def test_bad_input_is_refused_by_field(project: Project, fields: Any, name: str)
 def test_one_name_once_in_a_project(project: Project) -> None:
     make_job(project=project, name="pages")
     response = member(project, Role.EDITOR).post("jobs", body(project))
-    assert response.status_code in {400, 409, 422}
+    assert response.status_code == 400
     assert Job.objects.count() == 1
 
 
@@ -98,7 +98,7 @@ def test_other_projects_do_not_exist(project: Project) -> None:
     assert api.post(f"runs/{run.pk}/stop").status_code == 404
     assert api.get("runs").json()["results"] == []
     assert api.get(f"runs?job={run.job_id}").json()["results"] == []
-    assert api.post("jobs", body(run.job.project)).status_code in {400, 422}
+    assert api.post("jobs", body(run.job.project)).status_code == 400
 
 
 def test_a_start_lays_its_arguments_over_the_jobs(project: Project) -> None:
@@ -125,7 +125,7 @@ def test_a_repeated_start_with_the_same_key_starts_once(project: Project) -> Non
 def test_bad_start_arguments_start_nothing(project: Project) -> None:
     job = make_job(project=project)
     response = member(project, Role.OPERATOR).post(f"jobs/{job.pk}/start", {"arguments": [1]})
-    assert response.status_code in {400, 422}
+    assert response.status_code == 400
     assert "arguments" in response.json()["fields"]
     assert not Run.objects.exists()
 

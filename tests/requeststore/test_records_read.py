@@ -10,9 +10,9 @@ import pytest
 from apps.requeststore.engine.biz import Records, RecordsTo
 from apps.requeststore.sinks.opening import Ground
 from apps.requeststore.sinks.reading import MOST_RECORDS, FoundRecords, records_of
-from tests.requeststore.test_sinks import NOW, broker, gathered, ground, opened, records_url
+from tests.requeststore.test_sinks import NOW, gathered, ground, opened, records_url
 
-__all__ = ["broker", "ground", "records_url"]
+__all__ = ["ground", "records_url"]
 
 
 def look(ground: Ground, number: int, to: RecordsTo = RecordsTo.TABLE) -> FoundRecords:

@@ -29,7 +29,7 @@ from apps.routing.engine.outbounds.base import (
     Verdict,
 )
 from apps.routing.services.configuration import RoutingKind
-from tests.jobs.conftest import broker, runner, spiders  # noqa: F401 - fixtures
+from tests.jobs.conftest import runner, spiders  # noqa: F401 - fixtures
 from tests.jobs.factories import make_job, make_run
 from tests.jobs.runners import until
 from tests.outages import tables_away
