@@ -74,7 +74,8 @@ def test_kill() -> None:
 
 def test_stop_wakes_up_again() -> None:
     done = run("here=stop:0.2@2")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n2\n3\n", "")
+    assert (done.returncode, done.stdout) == (0, "1\n2\n3\n")
+    assert done.stderr == "stands still at here\ngoes on at here\n"
 
 
 def test_sleep() -> None:
