@@ -88,7 +88,9 @@ def repeats(*, slug: str, names: list[str]) -> int:
     from apps.routing.models import RoutedItem
 
     rows = RoutedItem.objects.filter(project=_project(slug), task_uuid__in=names)
-    return sum(any(step.kind == "redelivered" for step in row.story) for row in rows)
+    # Its inbound has brought it again, or its lease was over.
+    why = {"redelivered", "taken_over"}
+    return sum(any(step.kind in why for step in row.story) for row in rows)
 
 
 def cut() -> int:
