@@ -141,13 +141,14 @@ class LeaderScheduler(DatabaseScheduler):  # type: ignore[misc]
     def _take_over(self) -> None:
         logger.info("this beat leads")
         self._standing_by = False
-        # Whoever led before has changed the rows meanwhile.
-        self._read_anew()
-        self._seen = self.Changes.last_change()
         known = self.app.tasks
         for name, entry in self.app.conf.beat_schedule.items():
             if entry["task"] in known:
                 self.Entry.from_entry(name, app=self.app, **entry)
+        # Whoever led before has changed the rows meanwhile. What was just written is no change to
+        # them: one found while the entries are put in order sends those that are due twice.
+        self._read_anew()
+        self._seen = self.Changes.last_change()
 
     def _read_anew(self) -> None:
         """Know nothing but the rows at the next tick; a wake-up that is sent again does no harm."""

@@ -19,6 +19,9 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture
 def scheduler() -> Iterator[LeaderScheduler]:
+    # As the daemon does: who knows the tasks writes the rows of those that come with the product.
+    app.loader.import_default_modules()
+    app.finalize()
     scheduler = LeaderScheduler(app=app)
     yield scheduler
     scheduler.close()
