@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.plugins.measured import passed
 from tests.test_plugins import run_pytest
-from tools.reliability_doc import FailedError, told, written
+from tools.reliability_doc import FailedError, as_lines, together, told, written
 
 HEAD = "| What is done | What must hold | Tests | Measured |\n|---|---|---|---|\n"
 ROW = "| killed | all is there | [`a_kill`](../tests/jobs/test_a.py), [`b`](../tests/test_b.py) |"
@@ -60,7 +61,7 @@ from tests.plugins.measured import Keeper, measured
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "fault: a fault")
-    config.pluginmanager.register(Keeper(Path("faults.json")))
+    config.pluginmanager.register(Keeper(Path("faults.jsonl")))
 """
 TESTS = """
 import pytest
@@ -86,13 +87,47 @@ KILL, BAD = "test_sample.py::test_kill[router.sent=kill@3]", "test_sample.py::te
 
 
 def test_a_run_keeps_what_its_tests_of_faults_have_measured(tmp_path: Path) -> None:
-    kept = tmp_path / "faults.json"
-    kept.write_text(json.dumps({"other": {"passed": True}, BAD: {"passed": True}}))
+    kept = tmp_path / "faults.jsonl"
+    before = [{"test": name, "passed": True} for name in ("other", BAD)]
+    kept.write_text("".join(json.dumps(line) + "\n" for line in before))
     (tmp_path / "conftest.py").write_text(CONFTEST)
     result = run_pytest(tmp_path, TESTS)
     assert result.returncode == pytest.ExitCode.TESTS_FAILED, result.stdout
-    found = json.loads(kept.read_text())
+    found = together(tmp_path / "none.json", kept)
     assert set(found) == {"other", BAD, KILL}
     assert found[KILL]["passed"]
     assert found[KILL]["measured"] == [{"of": 60, "lost": 1, "twice": 0, "back_s": 0.5, "note": ""}]
     assert not found[BAD]["passed"]
+    assert passed(kept) == {"other", KILL}
+    assert passed(tmp_path / "none.jsonl") == set()
+
+
+def test_what_was_measured_elsewhere_stays_until_it_is_measured_again(tmp_path: Path) -> None:
+    figures, kept = tmp_path / "faults.json", tmp_path / "faults.jsonl"
+    figures.write_text(as_lines({"b": result(2.0), "a": result(1.0, passed=False)}))
+    assert len(figures.read_text().splitlines()) == 4
+    again = [result(seconds) | {"test": "a"} for seconds in (7.0, 8.0)]
+    kept.write_text("".join(json.dumps(line) + "\n" for line in again))
+    known = together(figures, kept)
+    assert list(known) == ["a", "b"]
+    assert known == {"a": result(8.0), "b": result(2.0)}
+
+
+RESUMED = """
+from pathlib import Path
+from tests.plugins import measured
+
+measured.KEPT = Path("faults.jsonl")
+pytest_addoption = measured.pytest_addoption
+pytest_collection_modifyitems = measured.pytest_collection_modifyitems
+"""
+
+
+def test_a_run_goes_on_with_what_has_not_passed(tmp_path: Path) -> None:
+    lines = [{"test": KILL, "passed": False}, {"test": KILL, "passed": True}]
+    lines.append({"test": BAD, "passed": False})
+    (tmp_path / "faults.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "conftest.py").write_text(CONFTEST + RESUMED)
+    result = run_pytest(tmp_path, TESTS, PYTEST_ADDOPTS="--resume --collect-only -q")
+    assert "3/4 tests collected (1 deselected)" in result.stdout
+    assert "test_kill" not in result.stdout

@@ -1,7 +1,8 @@
 """Writes the column *Measured* of docs/reliability.md from what ``make test-faults`` has kept.
 
-A row of the tables names its tests; what they have measured is added up. A row of whose tests
-nothing was kept stays as it is, so that the full size can be run in pieces.
+What a run of this checkout has kept goes into docs/faults.json, beside what earlier ones have
+measured of other tests: the full size can be run in pieces, and on several machines. A row of the
+tables names its tests; what they have measured is added up.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from tools.requirement_marks import ROOT
 
 DOCUMENT = ROOT / "docs" / "reliability.md"
-KEPT = ROOT / ".pytest_cache" / "faults.json"
+FIGURES = ROOT / "docs" / "faults.json"
+KEPT = ROOT / ".pytest_cache" / "faults.jsonl"
 
 _LINK = re.compile(r"\[`(\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
 
@@ -70,16 +73,34 @@ def written(text: str, kept: Kept) -> str:
     return "".join(lines)
 
 
+def together(figures: Path, kept: Path) -> Kept:
+    """What is known of each test: what was kept last, else what the figures have; sorted."""
+    known: Kept = json.loads(figures.read_text(encoding="utf-8")) if figures.exists() else {}
+    lines = kept.read_text(encoding="utf-8").splitlines() if kept.exists() else ()
+    for line in lines:
+        result = json.loads(line)
+        known[result.pop("test")] = result
+    return dict(sorted(known.items()))
+
+
+def as_lines(known: Kept) -> str:
+    """JSON with a line for each test."""
+    lines = (f"{json.dumps(test)}: {json.dumps(result)}" for test, result in known.items())
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def main() -> int:
-    """Write the document; 1 where nothing was kept or a test has failed."""
-    if not KEPT.exists():
+    """Write figures and document; 1 where nothing is known or a test has failed."""
+    known = together(FIGURES, KEPT)
+    if not known:
         print("nothing is kept: make test-faults", file=sys.stderr)
         return 1
     try:
-        text = written(DOCUMENT.read_text(encoding="utf-8"), json.loads(KEPT.read_text()))
+        text = written(DOCUMENT.read_text(encoding="utf-8"), known)
     except FailedError as problem:
         print(problem, file=sys.stderr)
         return 1
+    FIGURES.write_text(as_lines(known), encoding="utf-8")
     DOCUMENT.write_text(text, encoding="utf-8")
     return 0
 

@@ -1,9 +1,10 @@
 """What tests of faults have measured, for the column *Measured* of docs/reliability.md.
 
 A test says ``measured(of=251, lost=0, twice=0, back_s=0.4)`` of what it has counted itself. In a
-full run (``CRAWLYARD_FAULTS=full``) it is kept in ``.pytest_cache/faults.json``, test by test, and
-what an earlier run has kept of others stays, so that the full size can be run in pieces;
-``make reliability-doc`` writes it into the document.
+full run (``CRAWLYARD_FAULTS=full``) each test is a line of ``.pytest_cache/faults.jsonl`` as soon
+as it has ended, and ``--resume`` leaves out those of which the last line says that they passed: a
+run that was cut off goes on, and the full size can be run in pieces. ``make reliability-doc``
+writes what is there into the document.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import pytest
 
 from tests.plugins.sparing import FULL_FAULTS
 
-KEPT = Path(__file__).resolve().parents[2] / ".pytest_cache" / "faults.json"
+KEPT = Path(__file__).resolve().parents[2] / ".pytest_cache" / "faults.jsonl"
 
 
 class Measured(Protocol):
@@ -62,31 +63,50 @@ class Keeper:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.found: dict[str, dict[str, object]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note what a test of faults has ended with; nothing of one that was skipped."""
+        """Write down what a test of faults has ended with; nothing of one that was skipped."""
         if "fault" not in report.keywords or report.skipped:
             return
         if report.when != "call" and report.passed:
             return
-        # pytest-xdist puts its group behind.
-        nodeid = re.sub(r"@[^\]]*$", "", report.nodeid)
-        self.found[nodeid] = {
+        found = {
+            "test": _plain(report.nodeid),
             "passed": report.passed,
             "seconds": round(report.duration, 1),
             "measured": [told for name, told in report.user_properties if name == "measured"],
         }
-
-    def pytest_sessionfinish(self) -> None:
-        """Write it down beside what earlier runs have kept."""
-        if not self.found:
-            return
-        kept = json.loads(self.path.read_text()) if self.path.exists() else {}
         self.path.parent.mkdir(exist_ok=True)
-        aside = self.path.with_suffix(".new")
-        aside.write_text(json.dumps(kept | self.found, indent=1, sort_keys=True))
-        aside.replace(self.path)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(found) + "\n")
+
+
+def _plain(nodeid: str) -> str:
+    """Without the group that pytest-xdist puts behind."""
+    return re.sub(r"@[^\]]*$", "", nodeid)
+
+
+def passed(path: Path) -> set[str]:
+    """The tests of which the last line in ``path`` says that they passed."""
+    if not path.exists():
+        return set()
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    last = {line["test"]: line["passed"] for line in lines}
+    return {test for test, good in last.items() if good}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--resume``."""
+    parser.addoption("--resume", action="store_true", help="not what has passed at the full size")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what has been measured."""
+    done = passed(KEPT) if config.getoption("--resume") else set()
+    left_out = [item for item in items if _plain(item.nodeid) in done]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if _plain(item.nodeid) not in done]
 
 
 def pytest_configure(config: pytest.Config) -> None:
