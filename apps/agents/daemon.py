@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -44,7 +45,15 @@ from apps.agents.services import (
     told_releases,
 )
 from yardkit import failpoints, topology
-from yardkit.broker import Broker, BrokerError, Delivery, Outgoing, Subscription
+from yardkit.broker import (
+    DRAIN_SECONDS,
+    Broker,
+    BrokerError,
+    Delivery,
+    Outgoing,
+    Subscription,
+    drain,
+)
 from yardkit.broker.gateway import flaw_of_sender
 from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
@@ -187,8 +196,19 @@ class CenterDaemon:
 
     def teardown(self) -> None:
         """Stop dispatching, tell the last counters."""
-        self._close()
+        try:
+            self._drain()
+        finally:
+            self._close()
         self._report(ending=True)
+
+    def _drain(self) -> None:
+        """What has come is not for the next center to find a second time."""
+        handlers = (self._on_control, self._on_register)
+        for subscription, handle in zip(self._subscriptions, handlers, strict=False):
+            with contextlib.suppress(*DATABASE_AWAY):
+                for deliveries in drain(subscription, seconds=DRAIN_SECONDS / 2):
+                    self._settle(subscription, deliveries, handle)
 
     def _check_threads(self) -> None:
         error = self.workers.error()
@@ -234,7 +254,14 @@ class CenterDaemon:
         handle: Callable[[Delivery, AnyMessage], None],
         timeout: float = 0.0,
     ) -> int:
-        deliveries = subscription.take(500, timeout=timeout)
+        return self._settle(subscription, subscription.take(500, timeout=timeout), handle)
+
+    def _settle(
+        self,
+        subscription: Subscription,
+        deliveries: Sequence[Delivery],
+        handle: Callable[[Delivery, AnyMessage], None],
+    ) -> int:
         for position, delivery in enumerate(deliveries):
             try:
                 self._handle(subscription, delivery, handle)

@@ -12,7 +12,7 @@ from apps.joblogs.services import log_store, prune_lines, retention, store_lines
 from apps.joblogs.stores.base import StoreUnavailable
 from apps.joblogs.stores.opening import BadAddress
 from yardkit import failpoints, topology
-from yardkit.broker import Broker, Delivery, Subscription
+from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
 from yardkit.clock import Clock
 from yardkit.daemon import CannotStart, back_off
 from yardkit.protocol import LogBatch, ProtocolError, decode
@@ -91,7 +91,18 @@ class LogDaemon:
         return stored
 
     def teardown(self) -> None:
-        """Let go of the queue; what is not acknowledged goes back."""
+        """Store what has come, and let go of the queue; what is not acknowledged goes back."""
+        subscription = self._subscription
+        try:
+            if subscription is not None and self._outage is None:
+                for deliveries in drain(subscription, limit=BATCH):
+                    self._store(subscription, deliveries)
+        except (StoreUnavailable, BrokerError) as error:
+            logger.warning("what has come goes back to its queue: %s", error)
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
         if self._subscription is not None:
             self._subscription.close()
             self._subscription = None
@@ -128,7 +139,7 @@ class LogDaemon:
         )
         # What is handed out and not acknowledged for long makes a broker close the channel; and
         # another ingester may reach the store.
-        self.teardown()
+        self._let_go()
 
     def _prune(self) -> int:
         if self.clock.monotonic() < self._prune_at:

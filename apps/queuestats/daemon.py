@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from django.db import DatabaseError, InterfaceError
+
 from apps.agents.services import prune_samples
 from apps.queuestats.services import (
     Report,
@@ -21,7 +23,7 @@ from apps.runtime.services import (
     subscribe_dead_letters,
 )
 from yardkit import failpoints, topology
-from yardkit.broker import Broker, BrokerError, Delivery, Subscription
+from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
 from yardkit.broker.gateway import flaw_of_sender, sender_of
 from yardkit.clock import Clock
 from yardkit.declaring import declare_shared
@@ -60,7 +62,7 @@ class StatisticsDaemon:
     def setup(self) -> None:
         """Subscribe to the statistics and to the dead letters."""
         # It is tried again: a subscription left behind would keep its deliveries for ever.
-        self.teardown()
+        self._close()
         declare_shared(self.broker)
         self._statistics = self.broker.subscribe(topology.STATISTICS.name, prefetch=2 * BATCH)
         self._subscriptions.append(self._statistics)
@@ -83,7 +85,22 @@ class StatisticsDaemon:
         return stored > 0
 
     def teardown(self) -> None:
-        """Let go of both queues; what is not acknowledged goes back."""
+        """Store what has come, and let go of both queues; what is not acknowledged goes back."""
+        try:
+            if self._subscriptions:
+                self._drain()
+        except (DatabaseError, InterfaceError, BrokerError) as error:
+            logger.warning("what has come goes back to its queue: %s", error)
+        finally:
+            self._close()
+
+    def _drain(self) -> None:
+        for deliveries in drain(self._statistics, limit=BATCH):
+            self._store(deliveries)
+        self._dead.cancel()
+        store_dead_letters(subscription=self._dead)
+
+    def _close(self) -> None:
         while self._subscriptions:
             self._subscriptions.pop().close()
 

@@ -25,6 +25,7 @@ from yardkit.broker import (
     Outgoing,
     QueueSpec,
     Unroutable,
+    drain,
 )
 from yardkit.broker.base import DEAD_QUEUE, HEADER_DIED_AT, HEADER_QUEUE, HEADER_REASON
 
@@ -111,6 +112,59 @@ def test_dead_letters_are_flushed_by_close(brokers: Brokers) -> None:
 def test_the_dead_letter_queue_cannot_be_deleted(broker: Broker) -> None:
     with pytest.raises(BrokerError, match="purge"):
         broker.delete(DEAD_QUEUE)
+
+
+# --- the end of a consumer ----------------------------------------------------------------------
+
+
+def test_a_cancelled_consumer_settles_what_it_has_and_nothing_comes_again(
+    broker: Broker, brokers: Brokers, queue: str
+) -> None:
+    publisher = brokers.connect()
+    ending = threading.Event()
+
+    def publish() -> None:
+        while not ending.is_set():
+            # Large ones come in several frames, which are read in another way.
+            put(publisher, queue, *[b"x"] * 20, b"x" * 200_000)
+
+    publishing = threading.Thread(target=publish)
+    publishing.start()
+    settled = 0
+    for _ in range(5):
+        subscription = broker.subscribe(queue, prefetch=50)
+        taken = take(subscription, 1)
+        subscription.ack(taken)
+        settled += len(taken)
+        for deliveries in drain(subscription, limit=7):
+            subscription.ack(deliveries)
+            settled += len(deliveries)
+        began = time.monotonic()
+        assert subscription.take(timeout=PATIENCE_SECONDS) == []
+        assert time.monotonic() - began < PATIENCE_SECONDS / 2
+        subscription.close()
+        with pytest.raises(BrokerClosed):
+            subscription.take()
+    ending.set()
+    publishing.join()
+    left = ready(broker, queue)
+    deliveries = take(broker.subscribe(queue, prefetch=max(left, 1)), left)
+    assert [each for each in deliveries if each.redelivered] == []
+    assert settled >= 5
+
+
+def test_cancelling_twice_and_after_the_end_does_nothing(broker: Broker, queue: str) -> None:
+    subscription = broker.subscribe(queue)
+    put(broker, queue, b"x")
+    (delivery,) = take(subscription, 1)
+    subscription.cancel()
+    subscription.cancel()
+    subscription.ack([delivery])
+    subscription.close()
+    subscription.cancel()
+    wait_until(lambda: ready(broker, queue) == 0, "it is settled")
+    broker.close()
+    subscription.cancel()
 
 
 # --- request and reply --------------------------------------------------------------------------

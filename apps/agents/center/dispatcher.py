@@ -48,6 +48,11 @@ class Dispatcher:
         """Start consuming."""
         self._subscription = self.broker.subscribe(topology.CENTER_REQUESTS.name, prefetch=TAKE)
 
+    def take_no_more(self) -> None:
+        """What has come is still dispatched."""
+        if self._subscription is not None:
+            self._subscription.cancel()
+
     def close(self) -> None:
         """Stop consuming; what is not dispatched goes back to the queue."""
         if self._subscription is not None:

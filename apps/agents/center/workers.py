@@ -82,7 +82,7 @@ class Workers:
         self.dispatcher.open()
         self._threads = [
             StepThread("heartbeats", listener.step),
-            StepThread("dispatch", self.dispatcher.step, at_end=self._at_end),
+            StepThread("dispatch", self.dispatcher.step, drains=True, at_end=self._at_end),
             StepThread("politeness", self.gate.step, at_end=self._at_end),
             StepThread("shares", self.keeper.step, at_end=self._at_end),
         ]
@@ -94,15 +94,16 @@ class Workers:
         return next((thread.error for thread in self._threads if thread.error), None)
 
     def close(self) -> None:
-        """Stop all: unread messages go back, held requests to their runs, shares to the others."""
+        """Stop all: what has come is sent on, held requests go to their runs, shares to others."""
+        self.dispatcher.take_no_more()
         for thread in self._threads:
             thread.ask_to_stop()
-        self.dispatcher.close()
         self.gate.close()
         self.keeper.wake()
         if self._subscription is not None:
             self._subscription.close()
         while self._threads:
             self._threads.pop().join(JOIN_SECONDS)
+        self.dispatcher.close()
         self.gate.give_up()
         self.keeper.leave()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from apps.agents.downloader.commands import CommandQueue, Work, opened, read_command
@@ -172,6 +172,9 @@ class Agent:
 
     async def _end(self, stop: asyncio.Event) -> None:
         """Finish or give up what is held; unacknowledged commands go back to the queue."""
+        self._handle_each(await self._commands.last())
+        # Those for which a place is free are begun, before what waits for one is given up.
+        await asyncio.sleep(0)
         await self._finish_downloads(stop)
         await asyncio.gather(*(one.close() for one in self.downloaders.values()))
         await asyncio.gather(self._results.drain(DRAIN_SECONDS), self._reports.drain(DRAIN_SECONDS))
@@ -210,12 +213,15 @@ class Agent:
 
     async def _serve(self) -> None:
         while not self._leaving:
-            for delivery in await self._commands.take():
-                try:
-                    self._handle(delivery)
-                except Exception as error:  # the last guard: one command must not end the agent
-                    logger.exception("a command failed in an unforeseen way")
-                    self._commands.refuse(delivery, f"{type(error).__name__}: {error}")
+            self._handle_each(await self._commands.take())
+
+    def _handle_each(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            try:
+                self._handle(delivery)
+            except Exception as error:  # the last guard: one command must not end the agent
+                logger.exception("a command failed in an unforeseen way")
+                self._commands.refuse(delivery, f"{type(error).__name__}: {error}")
 
     def _handle(self, delivery: Delivery) -> None:
         try:

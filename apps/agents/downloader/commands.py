@@ -90,10 +90,12 @@ class CommandQueue:
         self._subscription: AsyncSubscription | None = None
         self._done: list[Delivery] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._prefetch = TAKE
         self.held = 0
 
     async def open(self, prefetch: int) -> None:
         """Start consuming. Raises ``BrokerError``."""
+        self._prefetch = prefetch
         self._subscription = await AsyncSubscription.open(
             self._broker, self._queue, prefetch=prefetch
         )
@@ -131,6 +133,17 @@ class CommandQueue:
                 self.refuse(delivery, f"{type(error).__name__}: {error}")
 
         self._start(guarded())
+
+    async def last(self) -> Sequence[Delivery]:
+        """Ask for no more; what has come by then."""
+        if self._subscription is None:
+            return ()
+        with contextlib.suppress(BrokerError):
+            await self._subscription.cancel()
+            deliveries = await self._subscription.take(self._prefetch, timeout=0.0)
+            self.held += len(deliveries)
+            return deliveries
+        return ()
 
     async def close(self) -> None:
         """Acknowledge what is done; what is not goes back to the queue."""

@@ -182,6 +182,7 @@ class SeedDaemon:
             self.desk = None
 
     def _refuse_rest(self, subscription: Subscription) -> None:
+        subscription.cancel()
         rest = subscription.take(PREFETCH)
         if rest:
             logger.warning("the seed service stops: %d calls are refused", len(rest))

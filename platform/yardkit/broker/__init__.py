@@ -14,9 +14,11 @@ from yardkit.broker.base import (
     Subscription,
     Unroutable,
 )
+from yardkit.broker.draining import DRAIN_SECONDS, drain
 from yardkit.broker.factory import connect
 
 __all__ = [
+    "DRAIN_SECONDS",
     "BadBrokerURL",
     "Broker",
     "BrokerClosed",
@@ -30,4 +32,5 @@ __all__ = [
     "Subscription",
     "Unroutable",
     "connect",
+    "drain",
 ]

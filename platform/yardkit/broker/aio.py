@@ -102,6 +102,10 @@ class AsyncSubscription:
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
         self._subscription.dead_letter(delivery, reason)
 
+    async def cancel(self) -> None:
+        """Ask for no more; ``take(timeout=0)`` gives what has come by then."""
+        await in_daemon_thread(self._subscription.cancel)
+
     async def close(self) -> None:
         """Stop consuming; what is unacknowledged goes back to the queue."""
         await in_daemon_thread(self._subscription.close)

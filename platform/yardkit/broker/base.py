@@ -131,6 +131,13 @@ class Subscription(Protocol):
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
         """Move this one to ``DEAD_QUEUE`` with the reason: confirmed there before acked here."""
 
+    def cancel(self) -> None:
+        """Ask for no more. What has come by then can still be taken and settled.
+
+        ``take`` does not wait any more. Whoever ends closes only then: of what is closed with
+        deliveries in it, all of them come to another one as ``redelivered``. See ``drain``.
+        """
+
     def close(self) -> None:
         """Stop consuming; what is unacknowledged goes back to the queue."""
 

@@ -19,6 +19,7 @@ class Inbox:
         self._arrived = threading.Condition()
         self._waiting: deque[Delivery] = deque()
         self._closed_because: str | None = None
+        self._is_last = False
         self._on_ready = on_ready
 
     def put(self, deliveries: Iterable[Delivery]) -> None:
@@ -49,6 +50,13 @@ class Inbox:
         with self._arrived:
             self._waiting.clear()
 
+    def end(self) -> None:
+        """Nothing more comes: nobody shall wait for it."""
+        with self._arrived:
+            self._is_last = True
+            self._arrived.notify_all()
+        self._announce()
+
     def close(self, because: str) -> None:
         """Make every taker, waiting or to come, raise ``BrokerClosed(because)``."""
         with self._arrived:
@@ -61,7 +69,7 @@ class Inbox:
         self._announce()
 
     def _has_news(self) -> bool:
-        return bool(self._waiting) or self._closed_because is not None
+        return bool(self._waiting) or self._is_last or self._closed_because is not None
 
     def _announce(self) -> None:
         if self._on_ready is None:

@@ -72,6 +72,9 @@ class RabbitSubscription:
         self._flush_planned = False
         self._is_ending = False
         self._when_closed: list[Callable[[], None]] = []
+        self._consumer = ""
+        self._is_cancelled = False
+        self._when_cancelled: list[Callable[[], None]] = []
 
     # --- any thread ----------------------------------------------------------------------------
 
@@ -107,16 +110,24 @@ class RabbitSubscription:
         traffic.settled(self._queue, 1)
         self._core.post(partial(self._bury, tag, dead))
 
+    def cancel(self) -> None:
+        self._wait_for(self._consume_no_more)
+        self._inbox.end()
+
     def close(self) -> None:
         self._inbox.close(f"the subscription of {self._queue!r} is closed")
-        closed: Future[None] = Future()
+        self._wait_for(self._shut)
+
+    def _wait_for(self, ending: Callable[[Callable[[], None]], None]) -> None:
+        """Have the I/O thread do it, and wait until it calls back."""
+        done: Future[None] = Future()
         try:
-            self._core.post(partial(self._shut, lambda: closed.set_result(None)))
+            self._core.post(partial(ending, lambda: done.set_result(None)))
         except BrokerClosed:
             return  # closing the broker has done it
         if not self._core.loop.is_current:
             try:
-                closed.result(_CLOSE_SECONDS)
+                done.result(_CLOSE_SECONDS)
             except TimeoutError:
                 logger.warning("RabbitMQ did not confirm the end of %r", self._queue)
 
@@ -125,7 +136,7 @@ class RabbitSubscription:
     def up(self, connection: Connection) -> None:
         """A connection is there, and on it the queue if this broker object has declared it."""
         self._connection = connection
-        if not self._is_ending:
+        if not self._takes_no_more:
             connection.channel(on_open_callback=self._opened)
 
     def down(self) -> None:
@@ -140,7 +151,7 @@ class RabbitSubscription:
             self.accepted.set_exception(BrokerClosed(because))
 
     def _opened(self, channel: Channel) -> None:
-        if self._is_ending:
+        if self._takes_no_more:
             channel.close()
             return
         self._channel = channel
@@ -152,7 +163,7 @@ class RabbitSubscription:
     def _consume(self, channel: Channel) -> None:
         if channel.is_open and self._connection is not None:
             self._connection.read_plain(channel.channel_number, self._received_plain)
-            channel.basic_consume(
+            self._consumer = channel.basic_consume(
                 self._queue, on_message_callback=self._received, callback=self._consuming
             )
 
@@ -194,11 +205,12 @@ class RabbitSubscription:
             tags.clear()
         self._order.clear()
         self._inbox.clear()
+        self._tell_cancelled()
 
     def _come_back(self) -> None:
         """The queue is gone, or was: declare it again if it is ours, then try again."""
         connection = self._connection
-        if connection is None or self._channel is not None or self._is_ending:
+        if connection is None or self._channel is not None or self._takes_no_more:
             return
         declared = self._core.declared
         spec = declared.queues.get(self._queue)
@@ -207,6 +219,27 @@ class RabbitSubscription:
             for binding in declared.bindings_of(spec.name):
                 self._core.control.submit(bind(binding))
         connection.channel(on_open_callback=self._opened)
+
+    @property
+    def _takes_no_more(self) -> bool:
+        return self._is_ending or self._is_cancelled
+
+    def _consume_no_more(self, done: Callable[[], None]) -> None:
+        self._is_cancelled = True
+        self._when_cancelled.append(done)
+        channel = self._channel
+        if channel is None or not channel.is_open or not self._consumer:
+            self._tell_cancelled()
+            return
+        consumer, self._consumer = self._consumer, ""
+        channel.basic_cancel(consumer, callback=lambda _: self._tell_cancelled())
+        # pika rejects what comes until the broker has confirmed, and it would come again.
+        channel._cancelled.discard(consumer)
+
+    def _tell_cancelled(self) -> None:
+        self._hand_over()
+        while self._when_cancelled:
+            self._when_cancelled.pop()()
 
     def _shut(self, done: Callable[[], None]) -> None:
         self._core.forget(self)

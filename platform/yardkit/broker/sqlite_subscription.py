@@ -36,6 +36,7 @@ class SqliteSubscription:
         self._handed_out: set[Tag] = set()
         self._may_have_news = False
         self._not_before = 0.0
+        self._is_cancelled = False
 
     @property
     def queue(self) -> str:
@@ -62,6 +63,10 @@ class SqliteSubscription:
             envelope = bury_delivery(delivery, reason=reason, died_at=time.time())
             self._worker.submit(Bury(self, delivery.tag, envelope))
 
+    def cancel(self) -> None:
+        self._worker.let_be(self)
+        self._inbox.end()
+
     def close(self) -> None:
         self._inbox.close(f"the subscription of {self._queue!r} is closed")
         self._worker.unsubscribe(self)
@@ -84,6 +89,10 @@ class SqliteSubscription:
         """The broker is closed."""
         self._inbox.close(because)
 
+    def claim_no_more(self) -> None:
+        """What it has it keeps."""
+        self._is_cancelled = True
+
     def settle(self, tag: Tag) -> bool:
         """Whether this delivery is still ours to finish; a second time it is not."""
         if tag not in self._handed_out:
@@ -99,7 +108,9 @@ class SqliteSubscription:
     @property
     def credit(self) -> int:
         """How many more deliveries it may be handed."""
-        return self._prefetch - len(self._handed_out) if self.consumer_id else 0
+        if self._is_cancelled or not self.consumer_id:
+            return 0
+        return self._prefetch - len(self._handed_out)
 
     @property
     def is_idle(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sqlite3
 import threading
@@ -111,6 +112,11 @@ class Worker:
                 self.call(leave)
         except BrokerClosed:
             return  # closing the broker has done it
+
+    def let_be(self, subscription: SqliteSubscription) -> None:
+        """Claim nothing more for it; all that was claimed is in its inbox afterwards."""
+        with contextlib.suppress(BrokerClosed):
+            self.call(lambda _worker: subscription.claim_no_more())
 
     def stop(self, timeout: float, because: str = "the broker is closed") -> None:
         """Refuse new operations, work off the queued ones for up to ``timeout`` seconds."""
