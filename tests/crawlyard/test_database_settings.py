@@ -16,8 +16,14 @@ def test_what_stands_behind_the_address_is_kept() -> None:
         "sslmode": "verify-full",
         "sslrootcert": "/ca.pem",
         "connect_timeout": 2,
+        "keepalives_idle": 20,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 20_000,
     }
-    assert database(URL)["OPTIONS"] == {"connect_timeout": 5}
+    assert database(URL)["OPTIONS"]["connect_timeout"] == 5
+    slow = database(f"{URL}?tcp_user_timeout=90000&keepalives_idle=60")["OPTIONS"]
+    assert (slow["tcp_user_timeout"], slow["keepalives_idle"]) == (90_000, 60)
 
 
 def test_the_web_adds_its_limit_to_the_options_of_the_address() -> None:

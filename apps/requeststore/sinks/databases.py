@@ -15,8 +15,8 @@ from psycopg.rows import dict_row
 
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.sinks.base import SinkUnavailable
+from apps.runtime.engine.postgres_link import link_options
 
-_CONNECT_SECONDS: Final = 5
 _LOCK_SECONDS: Final = 20.0
 
 
@@ -321,8 +321,8 @@ class PostgresDatabase:
             self._connection = psycopg.connect(
                 self._url,
                 autocommit=True,
-                connect_timeout=_CONNECT_SECONDS,
                 application_name="crawlyard records",
+                **link_options(self._url),
             )
         return self._connection
 

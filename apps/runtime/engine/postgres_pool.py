@@ -11,6 +11,8 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
+from apps.runtime.engine.postgres_link import link_options
+
 Row = tuple[Any, ...]
 Cursor = psycopg.Cursor[Row]
 
@@ -44,7 +46,7 @@ class ProcessPool:
         self._wait_seconds = wait_seconds
         self._kwargs = {
             "application_name": application,
-            "connect_timeout": given.get("connect_timeout", 5),
+            **link_options(url),
             "options": f"{given.get('options') or ''} {options}",
         }
         self._made: ConnectionPool[psycopg.Connection[Row]] | None = None

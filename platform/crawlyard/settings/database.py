@@ -6,6 +6,7 @@ from typing import Any
 
 import dj_database_url
 
+from apps.runtime.engine.postgres_link import LINK
 from yardkit.env import EnvError
 
 _POSTGRES = "django.db.backends.postgresql"
@@ -30,7 +31,7 @@ def database(url: str) -> dict[str, Any]:
         }
     elif found["ENGINE"] == _POSTGRES:
         # What the address says behind its ? stands: sslmode, certificates, a search_path.
-        found["OPTIONS"] = {"connect_timeout": 5} | found.get("OPTIONS", {})
+        found["OPTIONS"] = dict(LINK) | found.get("OPTIONS", {})
     else:
         raise EnvError("DATABASE_URL: only SQLite and PostgreSQL are supported")
     return found

@@ -15,6 +15,7 @@ import psycopg
 from psycopg import errors, sql
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
+from apps.runtime.engine.postgres_link import link_options
 from apps.seeds.engine.errors import StoreUnavailable
 from apps.seeds.engine.seeds import State
 from apps.seeds.stores.base import BOOKS_FIELDS, COUNTERS, Books
@@ -61,7 +62,7 @@ class Database:
             timeout=_CONNECT_SECONDS,
             open=False,
             check=ConnectionPool.check_connection,
-            kwargs={"options": f"-c search_path={SCHEMA} {_PLANS}"},
+            kwargs={**link_options(url), "options": f"-c search_path={SCHEMA} {_PLANS}"},
         )
         self._slot = os.getpid() % _SLOTS
         self._partitions: set[tuple[int, int]] = set()

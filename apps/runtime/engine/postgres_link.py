@@ -1,0 +1,31 @@
+"""How a connection to PostgreSQL hears that nobody is at its other end any more.
+
+A host that loses its power, or a firewall that forgets a connection, says nothing: without these
+the system asks after two hours, and waits a quarter of an hour for what was sent. What an address
+says itself, behind its ``?``, stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+# In seconds but for the last, which is in milliseconds.
+LINK: Final[Mapping[str, int]] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 20,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
+
+
+def link_options(url: str) -> dict[str, Any]:
+    """What an address leaves open; an address that cannot be read leaves all of it to psycopg."""
+    import psycopg
+
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        given = {}
+    return {name: value for name, value in LINK.items() if name not in given}
