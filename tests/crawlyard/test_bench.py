@@ -12,7 +12,7 @@ from tests.e2e.daemon_processes import Daemons
 from tests.plugins import needs
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(180)]
-LONG = pytest.mark.long("the benches of routing, router, seeds and requests")
+LONG = pytest.mark.long("the benches of routing, seeds and heartbeats")
 
 
 @pytest.fixture
@@ -85,6 +85,7 @@ def test_seeds_are_counted(bench: Any) -> None:
     assert 0 < ours["filter_bytes_per_seed"] < result["limit"]["filter_bytes_per_seed"]
 
 
+@LONG
 @pytest.mark.services
 @pytest.mark.covers("S4.18")
 def test_requests_all_end_in_each_store_beside_one_by_one(bench: Any) -> None:
@@ -110,6 +111,7 @@ def test_requests_says_what_it_needs(tmp_path: Path) -> None:
     assert "DATABASE_URL must be postgres" in done.stderr
 
 
+@LONG
 @pytest.mark.services
 @pytest.mark.covers("S2.1")
 def test_router_counts_every_item_beside_its_peer(bench: Any) -> None:

@@ -165,7 +165,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.mark.covers("S1.13", "S1.47")
-@pytest.mark.parametrize("how", ["reset", "blackhole"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("reset", marks=pytest.mark.long("nothing comes through")), "blackhole"]
+)
 @pytest.mark.parametrize("links", LINKS, ids="-".join)
 def test_broken_links_cost_no_run_no_planned_time_and_no_incident(
     place: Place, links: tuple[str, ...], how: str, measured: Measured

@@ -22,7 +22,7 @@ CUTS = 3
 # Longer than an agent may be silent, and shorter than a connection may be.
 BLACKHOLE_SECONDS = 12.0
 # So long on their way, and so many bytes a second: far away, and at the other end of the world.
-SLOW = [(0.05, 100_000.0), pytest.param(0.15, 20_000.0, marks=pytest.mark.long("a line of 50 ms"))]
+SLOW = [(0.05, 100_000.0), (0.15, 20_000.0)]
 
 
 @pytest.fixture
@@ -78,6 +78,7 @@ def test_a_center_that_nothing_reaches_for_a_while_goes_on_afterwards(
     assert end["books"]["failed"] == 0
 
 
+@pytest.mark.long("a center that nothing reaches for a while")
 @pytest.mark.covers("S1.46")
 @pytest.mark.parametrize(("delay_seconds", "bytes_per_second"), SLOW)
 def test_slow_links_cost_time_and_no_page(

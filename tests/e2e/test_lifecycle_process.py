@@ -11,7 +11,10 @@ from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.installation import Installation
 from tests.e2e.lifecycle import SPEED, Life, is_planned_no_more
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.long("the same with containers, tests/e2e/test_lifecycle_docker.py"),
+]
 
 
 @pytest.fixture

@@ -404,6 +404,7 @@ def test_an_image_whose_worker_died_before_it_had_its_name_gets_it(yard: Yard) -
 
 
 @pytest.mark.fault
+@pytest.mark.long("a killed worker's build is lost, and done once more")
 def test_a_worker_that_slept_too_long_ends_nothing(yard: Yard) -> None:
     tag = "prod/sleeper/1.0"
     name = yard.worker()

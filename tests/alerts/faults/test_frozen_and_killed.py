@@ -79,16 +79,8 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
 
 
 # Between two looks, and in a transaction that has the row of the lease.
-@pytest.mark.parametrize(
-    "failpoint",
-    [
-        "",
-        pytest.param(
-            f"alerts.opened=stop:{FROZEN_SECONDS:g}@1",
-            marks=pytest.mark.long("frozen between two looks"),
-        ),
-    ],
-)
+@pytest.mark.long("a killed leader, tests/alerts/faults/test_kills.py")
+@pytest.mark.parametrize("failpoint", ["", f"alerts.opened=stop:{FROZEN_SECONDS:g}@1"])
 @pytest.mark.covers("S4.27")
 def test_a_frozen_leader_and_another_tell_everything_once(
     place: Place, failpoint: str, measured: Measured
