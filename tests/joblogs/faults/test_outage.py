@@ -20,6 +20,8 @@ from tests.yardkit.broker_proxy import Proxy
 
 pytestmark = [pytest.mark.fault, pytest.mark.timeout(600)]
 AWAY_SECONDS = 60.0 if FULL else 5.0
+# They wait in the queue all the same.
+LINES = 60_000 if FULL else 20_000
 Switch = Callable[[], None]
 
 
@@ -40,6 +42,11 @@ def _postgres(stack: ExitStack, _folder: Path) -> tuple[dict[str, Any], Switch, 
     return urls, proxy.shut, proxy.open
 
 
+@pytest.fixture
+def lines() -> int:
+    return LINES
+
+
 @pytest.fixture(
     params=[
         pytest.param(_elastic, id="elastic", marks=elastic_server.WANTED),
@@ -49,7 +56,7 @@ def _postgres(stack: ExitStack, _folder: Path) -> tuple[dict[str, Any], Switch, 
 def broken(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Yard, Switch, Switch]]:
     with ExitStack() as stack:
         urls, shut, open_ = request.param(stack, tmp_path)
-        yield stack.enter_context(closing(Yard(tmp_path / "yard", **urls))), shut, open_
+        yield stack.enter_context(closing(Yard(tmp_path / "yard", LINES, **urls))), shut, open_
 
 
 @pytest.mark.covers("S1.18")
