@@ -174,9 +174,10 @@ class Yard:
     def left(self) -> list[str]:
         """What is in the engine besides named images."""
         label = {"label": f"crawlyard.layer={self.owner}"}
-        containers = self.client.containers.list(all=True, filters=label)
-        images = self.client.images.list(filters={**label, "dangling": True})
-        return [each.id for each in [*containers, *images]]
+        # Plain lists: the other ones ask for each of them, and one may be gone by then.
+        api = self.client.api
+        images: list[str] = api.images(quiet=True, filters={**label, "dangling": True})
+        return [*images, *(each["Id"] for each in api.containers(all=True, filters=label))]
 
     def until_nothing_is_left(self) -> None:
         deadline = time.monotonic() + 60

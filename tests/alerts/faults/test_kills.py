@@ -19,6 +19,7 @@ from tests.alerts.faults.yard import (
     RULES,
     TOLD,
     TROUBLE,
+    YIELDS,
     Console,
     check_books,
     done,
@@ -125,6 +126,7 @@ def test_an_exception_at_every_point_ends_no_monitor(
         for number in range(len(points)):
             console.do(TROUBLE.format(number=number))
             wait_for(lambda number=number: followed(console, number), f"it has seen {number}")  # type: ignore[misc]  # bound now
+        wait_for(lambda: all_written(console), "it has written every yield")
         monitor.terminate()
         said = monitor.communicate(timeout=PATIENCE_SECONDS)[0]
     finally:
@@ -133,6 +135,12 @@ def test_an_exception_at_every_point_ends_no_monitor(
     for point in points:
         assert f"FailpointError: {point}" in said, point
     check_books(console, len(points), measured)
+
+
+def all_written(console: Console) -> bool:
+    """Whether each run that has ended has its yield."""
+    ended, written = console.said(YIELDS)
+    return set(ended) <= set(written)
 
 
 def followed(console: Console, number: int) -> bool:

@@ -161,7 +161,7 @@ def test_an_exception_at_each_failpoint_costs_a_call_and_no_seed(
             left.difference_update({one for one in left if f"FailpointError: {one}" in said})
             return not left
 
-        yard.until(are_tried, "an exception at each of them")
+        yard.until(are_tried, "an exception at each of them", left=left)
     settle(yard, crawl, measured)
     assert 0 < yard.mistakes - mistakes <= 2 * len(points)
 
@@ -185,7 +185,7 @@ def test_frozen_at_each_failpoint_it_loses_no_seed_and_no_lease(
             left.difference_update(yard.frozen_at())
             return not left
 
-        yard.until(are_tried, "it stands still at each of them", 300.0)
+        yard.until(are_tried, "it stands still at each of them", 300.0, left)
         yard.until(lambda: not yard.frozen_at(), "it wakes")
         back_s = crawl.until_back(time.monotonic())
     measured(back_s=back_s)

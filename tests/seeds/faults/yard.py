@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -97,12 +97,17 @@ class SeedYard:
         return number
 
     def until(
-        self, condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS
+        self,
+        condition: Callable[[], Any],
+        what: str,
+        seconds: float = PATIENCE_SECONDS,
+        left: Iterable[str] = (),
     ) -> Any:
-        """Wait until it holds; what it was then."""
+        """Wait until it holds; what it was then. ``left`` is told of one that does not."""
         deadline = time.monotonic() + seconds
         while not (answer := condition()):
-            assert time.monotonic() < deadline, f"never happened: {what}\n{self.logs()}"
+            late = time.monotonic() > deadline
+            assert not late, f"never happened: {what} {sorted(left)}\n{self.logs()}"
             time.sleep(0.02)
         return answer
 
