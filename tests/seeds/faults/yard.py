@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -146,12 +147,12 @@ class SeedYard:
 
     def frozen_at(self, name: str = DAEMON) -> set[str]:
         """Where it stands still now, by failpoints: each has a process that will wake it."""
-        try:
-            children = psutil.Process(self.daemons.processes[name].pid).children()
-            return {each.cmdline()[-1] for each in children}
-        except (psutil.Error, IndexError):
-            # One has just ended.
-            return set()
+        found = set()
+        for child in psutil.Process(self.daemons.processes[name].pid).children():
+            # One that has ended may stay for a while, and says nothing.
+            with contextlib.suppress(psutil.Error, IndexError):
+                found.add(child.cmdline()[-1])
+        return found
 
     def kill(self, name: str = DAEMON) -> None:
         """At once."""
