@@ -207,3 +207,26 @@ def test_what_is_no_cursor_is_refused(path: str, cursor: str, world: World) -> N
     make_one(path, world)
     refused = Api(make_superuser()).get(f"{path}?after={cursor}")
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_cursor")
+
+
+def truths() -> list[tuple[str, str]]:
+    """The lists that filter by what is true or false, and the name of it."""
+    found = []
+    for path, operations in published()["paths"].items():
+        for each in operations.get("get", {}).get("parameters", ()):
+            if each["in"] == "query" and each["schema"].get("type") == "boolean":
+                found.append((path.removeprefix("/api/v1/"), each["name"]))
+    return found
+
+
+def test_what_is_neither_true_nor_false_filters_nothing_away_in_silence(world: World) -> None:
+    api = Api(make_superuser())
+    asked = [(path, name) for path, name in truths() if "{" not in path]
+    assert ("jobs", "has_cron") in asked
+    assert ("jobs", "enabled") in asked
+    for path, name in asked:
+        for value in ("true", "False", "1", "0"):
+            assert api.get(f"{path}?{name}={value}").status_code == 200, (path, name, value)
+        refused = api.get(f"{path}?{name}=perhaps")
+        assert refused.status_code == 400, (path, name, refused.content)
+        assert name in refused.content.decode(), (path, refused.content)

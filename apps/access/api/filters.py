@@ -1,17 +1,22 @@
-"""Filters of the audit trail."""
+"""What filters of lists are made of, and those of the audit trail."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import django_filters
 from django import forms
 from django.core.exceptions import ValidationError
-from django.db.models import Q, QuerySet
+from django.db.models import BooleanField, Q, QuerySet
 from django_filters.fields import IsoDateTimeField
+from django_filters.rest_framework import DjangoFilterBackend
+from django_filters.rest_framework.filterset import FILTER_FOR_DBFIELD_DEFAULTS
+from rest_framework.serializers import BooleanField as TruthOfSerializers
 
 from apps.access.models import AuditRecord, Membership, SavedFilter
+
+_SAYS_NEITHER = TruthOfSerializers.default_error_messages["invalid"]
 
 
 class MomentField(IsoDateTimeField):
@@ -41,7 +46,43 @@ class IdFilter(django_filters.NumberFilter):
         super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
 
 
-class AuditFilter(django_filters.FilterSet):
+class TruthField(forms.Field):
+    """``true`` or ``false``. Django's own takes anything else for neither, and filters nothing."""
+
+    _MEANINGS: Final = {"true": True, "1": True, "false": False, "0": False}
+
+    def to_python(self, value: Any) -> bool | None:
+        """Raises ``ValidationError``."""
+        if value in self.empty_values:
+            return None
+        meaning = self._MEANINGS.get(str(value).lower())
+        if meaning is None:
+            raise ValidationError(_SAYS_NEITHER, code="invalid")
+        return meaning
+
+
+class BooleanFilter(django_filters.BooleanFilter):
+    """Filters by a ``TruthField``."""
+
+    field_class = TruthField
+
+
+class FilterSet(django_filters.FilterSet):
+    """Whose fields of models that are true or false ask for one of both."""
+
+    FILTER_DEFAULTS: ClassVar = {
+        **FILTER_FOR_DBFIELD_DEFAULTS,
+        BooleanField: {"filter_class": BooleanFilter},
+    }
+
+
+class FilterBackend(DjangoFilterBackend):
+    """For lists that name their fields alone as well."""
+
+    filterset_base = FilterSet
+
+
+class AuditFilter(FilterSet):
     """By object, person, action, project and time; ``text`` is looked for in names and notes."""
 
     at_from = MomentFilter(field_name="at", lookup_expr="gte")
@@ -64,7 +105,7 @@ class AuditFilter(django_filters.FilterSet):
         fields: ClassVar = ["object_type", "object_id", "action", "request_id"]
 
 
-class MembershipFilter(django_filters.FilterSet):
+class MembershipFilter(FilterSet):
     """By project, person, role."""
 
     project = django_filters.NumberFilter(field_name="project_id", min_value=1)
@@ -75,7 +116,7 @@ class MembershipFilter(django_filters.FilterSet):
         fields: ClassVar = ["role"]
 
 
-class SavedFilterFilter(django_filters.FilterSet):
+class SavedFilterFilter(FilterSet):
     """By page."""
 
     class Meta:

@@ -8,16 +8,16 @@ import django_filters
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from apps.access.api.filters import IdFilter
+from apps.access.api.filters import BooleanFilter, FilterSet, IdFilter
 from apps.agents.models import Agent, AgentSample, Allocation
 from apps.agents.querysets import AgentQuerySet
 from apps.agents.states import AgentMode
 
 
-class AgentFilter(django_filters.FilterSet):
+class AgentFilter(FilterSet):
     """``?alive=true&mode=draining&agent_id=…``."""
 
-    alive = django_filters.BooleanFilter(method="filter_alive")
+    alive = BooleanFilter(method="filter_alive")
     mode = django_filters.MultipleChoiceFilter(choices=AgentMode.choices, distinct=False)
 
     class Meta:
@@ -30,7 +30,7 @@ class AgentFilter(django_filters.FilterSet):
         return rows.filter(pk__in=alive) if value else rows.exclude(pk__in=alive)
 
 
-class SampleFilter(django_filters.FilterSet):
+class SampleFilter(FilterSet):
     """``?since=2026-03-01T12:00:00Z``."""
 
     since = django_filters.IsoDateTimeFilter(field_name="at", lookup_expr="gte")
@@ -40,10 +40,10 @@ class SampleFilter(django_filters.FilterSet):
         fields = ["since"]
 
 
-class AllocationFilter(django_filters.FilterSet):
+class AllocationFilter(FilterSet):
     """``?open=true&project=1&run=7&agent=3``."""
 
-    open = django_filters.BooleanFilter(field_name="released_at", lookup_expr="isnull")
+    open = BooleanFilter(field_name="released_at", lookup_expr="isnull")
     project = IdFilter(field_name="project_id")
     run = IdFilter(method="filter_run")
     agent = IdFilter(method="filter_agent")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import django_filters
-
-from apps.access.api.filters import IdFilter, MomentFilter
+from apps.access.api.filters import FilterSet, IdFilter, MomentFilter
 from apps.alerts.models import Channel, Incident, Notice
 
 
-class IncidentFilter(django_filters.FilterSet):
+class IncidentFilter(FilterSet):
     """``?state=open&severity=critical&project=1&rule=late&source=run.failed``."""
 
     project = IdFilter(field_name="project_id")
@@ -22,7 +20,7 @@ class IncidentFilter(django_filters.FilterSet):
         fields: ClassVar = ["project", "state", "severity", "rule", "source", "key"]
 
 
-class ChannelFilter(django_filters.FilterSet):
+class ChannelFilter(FilterSet):
     """``?project=1&name=ops&kind=mail``."""
 
     project = IdFilter(field_name="project_id")
@@ -32,7 +30,7 @@ class ChannelFilter(django_filters.FilterSet):
         fields: ClassVar = ["project", "name", "kind", "enabled"]
 
 
-class NoticeFilter(django_filters.FilterSet):
+class NoticeFilter(FilterSet):
     """``?incident=7&channel=1&state=failed``."""
 
     project = IdFilter(field_name="project_id")

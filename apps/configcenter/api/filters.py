@@ -6,29 +6,27 @@ from typing import ClassVar
 
 import django_filters
 
-from apps.access.api.filters import IdFilter
+from apps.access.api.filters import BooleanFilter, FilterSet, IdFilter
 from apps.configcenter.models import Activation, Configuration, ConfigVersion
 
 
-class ConfigurationFilter(django_filters.FilterSet):
+class ConfigurationFilter(FilterSet):
     """``?kind=routing&project=1``; ``?platform=true``: without a project."""
 
     project = IdFilter(field_name="project_id")
-    platform = django_filters.BooleanFilter(field_name="project", lookup_expr="isnull")
+    platform = BooleanFilter(field_name="project", lookup_expr="isnull")
 
     class Meta:
         model = Configuration
         fields: ClassVar = ["kind", "project"]
 
 
-class VersionFilter(django_filters.FilterSet):
+class VersionFilter(FilterSet):
     """``?kind=routing&project=1&number=42``; ``?platform=true``: without a project."""
 
     kind = django_filters.CharFilter(field_name="configuration__kind")
     project = IdFilter(field_name="configuration__project_id")
-    platform = django_filters.BooleanFilter(
-        field_name="configuration__project", lookup_expr="isnull"
-    )
+    platform = BooleanFilter(field_name="configuration__project", lookup_expr="isnull")
     number = IdFilter(max_value=2**31 - 1)
 
     class Meta:
@@ -36,14 +34,12 @@ class VersionFilter(django_filters.FilterSet):
         fields: ClassVar = ["kind", "project", "number"]
 
 
-class ActivationFilter(django_filters.FilterSet):
+class ActivationFilter(FilterSet):
     """``?kind=routing&project=1``; ``?platform=true``: without a project."""
 
     kind = django_filters.CharFilter(field_name="configuration__kind")
     project = IdFilter(field_name="configuration__project_id")
-    platform = django_filters.BooleanFilter(
-        field_name="configuration__project", lookup_expr="isnull"
-    )
+    platform = BooleanFilter(field_name="configuration__project", lookup_expr="isnull")
 
     class Meta:
         model = Activation

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import django_filters
 from django.db.models import QuerySet
 
+from apps.access.api.filters import BooleanFilter, FilterSet
 from apps.runtime.models import Daemon, DeadLetter, OutboxMessage
 
 
-class DeadLetterFilter(django_filters.FilterSet):
+class DeadLetterFilter(FilterSet):
     """By state, queue and message."""
 
     class Meta:
@@ -18,10 +18,10 @@ class DeadLetterFilter(django_filters.FilterSet):
         fields: ClassVar = ["state", "queue", "message_id"]
 
 
-class OutboxFilter(django_filters.FilterSet):
+class OutboxFilter(FilterSet):
     """By target and message; ``failed``: those that could not be sent yet."""
 
-    failed = django_filters.BooleanFilter(method="with_error")
+    failed = BooleanFilter(method="with_error")
 
     def with_error(
         self, rows: QuerySet[OutboxMessage], _name: str, failed: bool
@@ -34,7 +34,7 @@ class OutboxFilter(django_filters.FilterSet):
         fields: ClassVar = ["exchange", "key", "message_id"]
 
 
-class DaemonFilter(django_filters.FilterSet):
+class DaemonFilter(FilterSet):
     """By kind, host and what was said last."""
 
     class Meta:

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import django_filters
 
-from apps.access.api.filters import IdFilter, MomentFilter
+from apps.access.api.filters import FilterSet, IdFilter, MomentFilter
 from apps.joblogs.models import ErrorGroup, LogPolicy
 from apps.joblogs.states import GroupState
 
 
-class ErrorGroupFilter(django_filters.FilterSet):
+class ErrorGroupFilter(FilterSet):
     """By whose they are, since when there are any, and when they were last seen."""
 
     project = IdFilter(field_name="project_id")
@@ -26,7 +26,7 @@ class ErrorGroupFilter(django_filters.FilterSet):
         fields: ClassVar = ["fingerprint"]
 
 
-class LogPolicyFilter(django_filters.FilterSet):
+class LogPolicyFilter(FilterSet):
     """By whose they are."""
 
     project = IdFilter(field_name="project_id")

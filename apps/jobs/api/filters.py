@@ -8,7 +8,7 @@ from typing import Any, Final
 import django_filters
 from django.utils.translation import gettext_lazy as _
 
-from apps.access.api.filters import IdFilter, MomentFilter
+from apps.access.api.filters import BooleanFilter, FilterSet, IdFilter, MomentFilter
 from apps.jobs.models import Host, Job, JobLink, PlannedRun, Run
 from apps.jobs.states import HostKind, HostMode, PlanOutcome, RunState, Trigger
 
@@ -16,14 +16,14 @@ from apps.jobs.states import HostKind, HostMode, PlanOutcome, RunState, Trigger
 AT_ONE_MOMENT: Final = 1000
 
 
-class JobFilter(django_filters.FilterSet):
+class JobFilter(FilterSet):
     """``?project=1&enabled=true&name=news&tag=daily&image=7&has_cron=true``."""
 
     project = IdFilter(field_name="project_id")
     name = django_filters.CharFilter(lookup_expr="icontains")
     tag = django_filters.CharFilter(method="by_tag", help_text=_("Exactly this one."))
     image = IdFilter(field_name="image_id")
-    has_cron = django_filters.BooleanFilter(method="by_cron")
+    has_cron = BooleanFilter(method="by_cron")
 
     class Meta:
         model = Job
@@ -38,7 +38,7 @@ class JobFilter(django_filters.FilterSet):
         return jobs.exclude(cron="") if value else jobs.filter(cron="")
 
 
-class RunFilter(django_filters.FilterSet):
+class RunFilter(FilterSet):
     """``?job=1&project=1&state=failed&state=lost&trigger=cron&host=box-1&since=2026-03-01``."""
 
     job = IdFilter(field_name="job_id")
@@ -64,7 +64,7 @@ class RunFilter(django_filters.FilterSet):
         return runs.filter(created_at__gte=value, pk__gte=lowest)
 
 
-class PlannedRunFilter(django_filters.FilterSet):
+class PlannedRunFilter(FilterSet):
     """``?job=1&outcome=missed&outcome=skipped&planned_from=...&planned_to=...``."""
 
     project = IdFilter(field_name="schedule__job__project_id")
@@ -78,7 +78,7 @@ class PlannedRunFilter(django_filters.FilterSet):
         fields = ["project", "job", "outcome", "planned_from", "planned_to"]
 
 
-class JobLinkFilter(django_filters.FilterSet):
+class JobLinkFilter(FilterSet):
     """``?job=1&after_job=2&condition=failed``; ``after`` alone is the list's own, for its pages."""
 
     project = IdFilter(field_name="job__project_id")
@@ -90,7 +90,7 @@ class JobLinkFilter(django_filters.FilterSet):
         fields = ["project", "job", "after_job", "condition"]
 
 
-class RunHostFilter(django_filters.FilterSet):
+class RunHostFilter(FilterSet):
     """``?kind=docker&mode=draining``."""
 
     kind = django_filters.ChoiceFilter(choices=HostKind.choices)

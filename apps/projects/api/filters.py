@@ -5,12 +5,12 @@ from __future__ import annotations
 import django_filters
 from django.utils.translation import gettext_lazy as _
 
-from apps.access.api.filters import IdFilter
+from apps.access.api.filters import BooleanFilter, FilterSet, IdFilter
 from apps.projects.models import Build, Image
 from apps.projects.states import BuildState
 
 
-class BuildFilter(django_filters.FilterSet):
+class BuildFilter(FilterSet):
     """``?project=1&tag=prod/news/1.0&state=failed&state=lost``."""
 
     project = IdFilter(field_name="project_id")
@@ -21,11 +21,11 @@ class BuildFilter(django_filters.FilterSet):
         fields = ["project", "tag", "name", "version", "state"]
 
 
-class ImageFilter(django_filters.FilterSet):
+class ImageFilter(FilterSet):
     """``?project=1&available=true``."""
 
     project = IdFilter(field_name="project_id")
-    available = django_filters.BooleanFilter(
+    available = BooleanFilter(
         field_name="removed_at", lookup_expr="isnull", help_text=_("Whether a job may choose it.")
     )
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import django_filters
 from django import forms
 
+from apps.access.api.filters import FilterSet
 from apps.requeststore.models import Rebalance, SamplePage
 
 
@@ -19,7 +20,7 @@ class IdFilter(django_filters.NumberFilter):
         super().__init__(**{"min_value": 1, "max_value": 2**63 - 1} | kwargs)
 
 
-class RebalanceFilter(django_filters.FilterSet):
+class RebalanceFilter(FilterSet):
     """``?project=7&biz=news&state=running``."""
 
     project = IdFilter(field_name="project_id")
@@ -29,7 +30,7 @@ class RebalanceFilter(django_filters.FilterSet):
         fields: ClassVar = ["project", "biz", "state"]
 
 
-class SamplePageFilter(django_filters.FilterSet):
+class SamplePageFilter(FilterSet):
     """``?project=7&biz=news&rule=article``."""
 
     project = IdFilter(field_name="project_id")

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 import django_filters
 from django.utils.translation import gettext_lazy as _
 
-from apps.access.api.filters import IdFilter, MomentFilter
+from apps.access.api.filters import BooleanFilter, FilterSet, IdFilter, MomentFilter
 from apps.routing.models import RoutedItem
 from apps.routing.queries import list_items
 from apps.routing.querysets import RESUBMITTABLE
 from apps.routing.states import ItemState
 
 
-class RoutedItemFilter(django_filters.FilterSet):
+class RoutedItemFilter(FilterSet):
     """``?project=1&state=failed&state=expired&outbound=captcha&since=2026-11-21T00:00Z``."""
 
     project = IdFilter(field_name="project_id")
@@ -25,7 +25,7 @@ class RoutedItemFilter(django_filters.FilterSet):
     outbound = django_filters.CharFilter(help_text=_("Exactly this one."))
     since = MomentFilter(method="by_since", help_text=_("Received at this time or later."))
     until = MomentFilter(method="by_until", help_text=_("Received before this time."))
-    dead = django_filters.BooleanFilter(
+    dead = BooleanFilter(
         method="by_dead", help_text=_("Ended without success, and not submitted again.")
     )
 

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import django_filters
 
-from apps.access.api.filters import IdFilter
+from apps.access.api.filters import FilterSet, IdFilter
 from apps.seeds.models import Frontier, Operation
 
 
-class FrontierFilter(django_filters.FilterSet):
+class FrontierFilter(FilterSet):
     """``?project=1&name=news&is_paused=true``."""
 
     project = IdFilter(field_name="project_id")
@@ -21,7 +21,7 @@ class FrontierFilter(django_filters.FilterSet):
         fields: ClassVar = ["project", "name", "is_paused", "is_frozen"]
 
 
-class OperationFilter(django_filters.FilterSet):
+class OperationFilter(FilterSet):
     """``?frontier=7&kind=move&state=running``."""
 
     project = IdFilter(field_name="frontier__project_id")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import django_filters
-
-from apps.access.api.filters import IdFilter
+from apps.access.api.filters import FilterSet, IdFilter
 from apps.sources.models import Credential, Harvest
 
 
-class HarvestFilter(django_filters.FilterSet):
+class HarvestFilter(FilterSet):
     """``?project=1&source=news&state=failed``."""
 
     project = IdFilter(field_name="project_id")
@@ -20,7 +18,7 @@ class HarvestFilter(django_filters.FilterSet):
         fields: ClassVar = ["project", "source", "state"]
 
 
-class CredentialFilter(django_filters.FilterSet):
+class CredentialFilter(FilterSet):
     """``?project=1&name=main``."""
 
     project = IdFilter(field_name="project_id")

@@ -383,7 +383,7 @@ REST_FRAMEWORK = {
     "DEFAULT_PERMISSION_CLASSES": ["apps.access.api.permissions.InsideScopes"],
     "DEFAULT_RENDERER_CLASSES": ["rest_framework.renderers.JSONRenderer"],
     "DEFAULT_PARSER_CLASSES": ["apps.access.api.parsers.StrictJSONParser"],
-    "DEFAULT_FILTER_BACKENDS": ["django_filters.rest_framework.DjangoFilterBackend"],
+    "DEFAULT_FILTER_BACKENDS": ["apps.access.api.filters.FilterBackend"],
     "DEFAULT_PAGINATION_CLASS": "apps.access.api.pagination.KeysetPagination",
     "DEFAULT_SCHEMA_CLASS": "apps.access.api.schema.ApiSchema",
     # Of a person; of one token (empty: half as many); wrong secrets of one, from one address.
