@@ -32,7 +32,7 @@ T = TypeVar("T")
 # `make test-faults` says so: more seeds, all rounds, and what takes long to start.
 FULL = os.environ.get("CRAWLYARD_FAULTS") == "full"
 # Generous, because it only bounds a failing test.
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0 if FULL else 120.0
 SECRET = secrets.token_urlsafe(50)
 DAEMON = "seeds"
 
