@@ -6,20 +6,23 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from datetime import timedelta
 from functools import partial
 from typing import Final
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
-from django.db import close_old_connections, connection, connections
-from django.db.utils import DataError, Error, IntegrityError, InterfaceError, OperationalError
+from django.db import connection, connections
+from django.db.utils import DataError, IntegrityError, InterfaceError, OperationalError
 
 from apps.agents.center.commands import log_failure, settle, to_agent, to_run
 from apps.agents.center.politeness.shares import HostShares
-from apps.agents.center.runs import AllocationsUnavailable, OpenAllocation
-from apps.agents.center.tallies import ALLOCATIONS_EXPIRED, HEARTBEATS_MISSED, Tallies
+from apps.agents.center.tallies import (
+    ALLOCATIONS_EXPIRED,
+    HEARTBEATS_MISSED,
+    Tallies,
+    report_runs,
+)
 from apps.agents.center.workers import Workers
 from apps.agents.engine.owners import owner_of
 from apps.agents.errors import AllocationRefused, NoAgentFree
@@ -44,16 +47,9 @@ from apps.agents.services import (
     told_allocation,
     told_releases,
 )
+from apps.agents.services.lookups import line_of, load
 from yardkit import failpoints, topology
-from yardkit.broker import (
-    DRAIN_SECONDS,
-    Broker,
-    BrokerError,
-    Delivery,
-    Outgoing,
-    Subscription,
-    drain,
-)
+from yardkit.broker import Broker, BrokerError, Delivery, Outgoing, Subscription, drain
 from yardkit.broker.gateway import flaw_of_sender
 from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
@@ -62,11 +58,9 @@ from yardkit.protocol import (
     Allocate,
     Allocated,
     AnyMessage,
-    CenterCounters,
     Register,
     Release,
     decode,
-    encode,
 )
 from yardkit.tokens import verify_run_token
 
@@ -127,7 +121,7 @@ class CenterDaemon:
             name=name,
             boot=boot,
             secret=settings.SECRET_KEY,
-            load=_load,
+            load=load,
             shares=shares or host_shares(),
             limits=default_limits(),
             clock=clock,
@@ -207,7 +201,7 @@ class CenterDaemon:
         handlers = (self._on_control, self._on_register)
         for subscription, handle in zip(self._subscriptions, handlers, strict=False):
             with contextlib.suppress(*DATABASE_AWAY):
-                for deliveries in drain(subscription, seconds=DRAIN_SECONDS / 2):
+                for deliveries in drain(subscription, seconds=1.0):
                     self._settle(subscription, deliveries, handle)
 
     def _check_threads(self) -> None:
@@ -234,7 +228,7 @@ class CenterDaemon:
 
     def _note_outage(self, error: Exception) -> None:
         if not self._database_away:
-            logger.warning("the database is away, messages wait: %s", _line(error))
+            logger.warning("the database is away, messages wait: %s", line_of(error))
         self._database_away = True
         self._database_at = self.clock.monotonic() + DATABASE_AWAY_SECONDS
         # A server that restarted leaves a connection that only fails.
@@ -285,14 +279,14 @@ class CenterDaemon:
         except ValidationError as error:
             reason = "; ".join(error.messages)
         except (MessageRefused, ValueError, OverflowError, DataError) as error:
-            reason = _line(error)
+            reason = line_of(error)
         except Exception as error:  # the loop's last guard: one message must not stop the center
             # Bad data, or a defect; once more in case it was a moment's, but not for ever.
             logger.exception("a message of %s cannot be handled", delivery.queue)
             if not delivery.redelivered:
                 subscription.requeue([delivery])
                 return
-            reason = f"{type(error).__name__}: {_line(error)}"
+            reason = f"{type(error).__name__}: {line_of(error)}"
         else:
             return
         logger.warning("refused a message of %s: %s", delivery.queue, reason)
@@ -414,18 +408,7 @@ class CenterDaemon:
     def _report(self, *, ending: bool = False) -> None:
         self.tallies.add(HEARTBEATS_MISSED, self.liveness.take_missed())
         self.tallies.report(ending=ending)
-        # Only of runs: a fetcher's requests are counted where they are stored.
-        counters = [each for each in self.runs.drain_counters() if each.run > 0]
-        if not counters:
-            return
-        future = self.broker.publish(
-            [Outgoing(body=encode(c), key=topology.STATISTICS.name) for c in counters]
-        )
-        future.add_done_callback(partial(self._reported, counters))
-
-    def _reported(self, counters: list[CenterCounters], done: Future[None]) -> None:
-        if done.exception() is not None:
-            self.runs.report_again(counters)
+        report_runs(self.runs, self.broker)
 
     def _refresh(self) -> None:
         """Hear of what other centers have allocated, released or added."""
@@ -461,17 +444,3 @@ class CenterDaemon:
 
 def _releases(allocations: Sequence[Allocation]) -> list[Outgoing]:
     return [to_agent(agent, command) for agent, command in told_releases(allocations)]
-
-
-def _load(run: int) -> OpenAllocation | None:
-    """The dispatcher's look into the database, for a run that another center allocated."""
-    try:
-        close_old_connections()
-        return open_allocation(run)
-    except Error as error:
-        connection.close()
-        raise AllocationsUnavailable(_line(error)) from error
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final
 
+from apps.agents.center.runs import RunTable
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing
 from yardkit.clock import Clock
@@ -50,3 +51,19 @@ class Tallies:
     def _reported(self, messages: Sequence[Samples], done: Future[None]) -> None:
         if done.exception() is None:
             self._rates.sent(list(messages))
+
+
+def report_runs(runs: RunTable, broker: Broker) -> None:
+    """Publish what was counted of runs since the last time; again what does not arrive."""
+    # Only of runs: a fetcher's requests are counted where they are stored.
+    counters = [each for each in runs.drain_counters() if each.run > 0]
+    if not counters:
+        return
+
+    def reported(done: Future[None]) -> None:
+        if done.exception() is not None:
+            runs.report_again(counters)
+
+    broker.publish(
+        [Outgoing(body=encode(each), key=topology.STATISTICS.name) for each in counters]
+    ).add_done_callback(reported)
