@@ -255,7 +255,7 @@ def test_after_a_restart_the_dispatch_looks_up_no_run(
         asked.append(run)
         return open_allocation(run)
 
-    monkeypatch.setattr("apps.agents.daemon._load", look_up)
+    monkeypatch.setattr("apps.agents.daemon.load", look_up)
     yard.restart()
     for run in runs:
         yard.download(run, count=1)
