@@ -34,6 +34,14 @@ def test_the_cases_of_all_tests_of_a_row_are_added_up() -> None:
     assert written(document, kept) == f"{HEAD}{ROW} {measured} |\nand so on\n"
 
 
+def test_all_of_them_are_added_up() -> None:
+    kept = {"tests/a.py::test_a": result(2.0, of=7, note="x"), "tests/b.py::test_b": result(1.0)}
+    told_of_all = "2 cases in 3 s; lost 0 of 7, twice 0."
+    assert written("All of them together: nothing\n", kept) == (
+        f"All of them together: {told_of_all}\n"
+    )
+
+
 def test_what_was_not_measured_is_named() -> None:
     kept = {"tests/test_b.py::test_b": result(2.0)}
     measured = "1 case in 2 s; not measured: a_kill"

@@ -20,6 +20,9 @@ DOCUMENT = ROOT / "docs" / "reliability.md"
 FIGURES = ROOT / "docs" / "faults.json"
 KEPT = ROOT / ".pytest_cache" / "faults.jsonl"
 
+# The line that has it.
+SUM = "All of them together:"
+
 _LINK = re.compile(r"\[`(\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
 
 Kept = dict[str, dict[str, Any]]
@@ -45,7 +48,7 @@ def _results(row: str, kept: Kept) -> list[dict[str, Any]]:
 
 
 def told(results: list[dict[str, Any]]) -> str:
-    """What a row says of its results: cases, seconds, what was lost, when it went on, notes."""
+    """What is said of results: cases, seconds, what was lost, when it went on."""
     cases, seconds = len(results), sum(result["seconds"] for result in results)
     figures = [told for result in results for told in result["measured"]]
     parts = [f"{cases} {'case' if cases == 1 else 'cases'} in {seconds:,.0f} s"]
@@ -56,18 +59,27 @@ def told(results: list[dict[str, Any]]) -> str:
     if back:
         ends = dict.fromkeys((f"{back[0]:.1f}", f"{back[-1]:.1f}"))
         parts.append(f"back after {' to '.join(ends)} s")
-    parts.extend(dict.fromkeys(each["note"] for each in figures if each["note"]))
     return "; ".join(parts)
+
+
+def _row_of(results: list[dict[str, Any]]) -> str:
+    """The same, and notes."""
+    figures = [told for result in results for told in result["measured"]]
+    return "; ".join(
+        [told(results), *dict.fromkeys(each["note"] for each in figures if each["note"])]
+    )
 
 
 def written(text: str, kept: Kept) -> str:
     """The document with the last column of each row of which something was kept."""
     lines = []
     for line in text.splitlines(keepends=True):
+        if line.startswith(SUM):
+            line = f"{SUM} {told(list(kept.values()))}.\n"
         results = _results(line, kept) if line.startswith("| ") else []
         if results:
             lacking = [link[0] for link in _LINK.findall(line) if not any(_results_of(link, kept))]
-            text = told(results) + (f"; not measured: {', '.join(lacking)}" if lacking else "")
+            text = _row_of(results) + (f"; not measured: {', '.join(lacking)}" if lacking else "")
             line = f"{line.rstrip().rstrip('|').rpartition('|')[0]}| {text} |\n"
         lines.append(line)
     return "".join(lines)

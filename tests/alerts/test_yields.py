@@ -255,6 +255,7 @@ def test_learning_anew_takes_the_new_for_usual() -> None:
     assert yields_of(job, now=NOW + 6 * DAY).runs[0].usual["middle"] == 50
 
 
+@pytest.mark.fault
 @pytest.mark.parametrize(
     ("failpoint", "kept"),
     [

@@ -75,6 +75,7 @@ def test_deleted_is_gone_with_its_messages(broker: Broker, queue: str) -> None:
     assert ready(broker, queue) == 0
 
 
+@pytest.mark.fault
 def test_a_subscription_survives_the_deletion_of_its_queue(
     broker: Broker, brokers: Brokers, queue: str
 ) -> None:

@@ -231,6 +231,7 @@ def test_idle_costs_next_to_nothing(brokers: Brokers, queue: str) -> None:
 # --- time ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault
 def test_the_clock_of_the_wall_changes_no_time_to_live(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SharedClock(current_boot(), 1000.0)
     before = clock.now()

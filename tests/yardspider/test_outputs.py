@@ -34,6 +34,7 @@ def test_an_item_that_is_no_json_is_refused_and_leaves_nothing(tmp_path: Path) -
     assert (tmp_path / "items.jsonl").read_text() == '{"n":1}\n'
 
 
+@pytest.mark.fault
 def test_a_full_disk_leaves_no_half_line(tmp_path: Path) -> None:
     program = """
 import resource, sys

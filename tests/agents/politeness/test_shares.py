@@ -127,6 +127,7 @@ def test_a_center_that_is_gone_has_no_slots_after_its_lease() -> None:
     assert shares.exchange("c2", [ask])[HOST].concurrency == 4
 
 
+@pytest.mark.fault
 def test_a_clock_that_was_set_back_stops_no_host() -> None:
     ledger = Ledger()
     ask = Ask(host=HOST, rate=1, requests=1, pause_seconds=10, strikes=1)
@@ -226,6 +227,7 @@ class Kept:
         return self.granted[-1]
 
 
+@pytest.mark.fault
 def test_with_the_store_away_a_center_keeps_to_its_part_of_the_limit() -> None:
     kept = Kept()
     kept.store.inner.exchange("c2", [Ask(host=HOST, concurrency=8, wanted=1)])

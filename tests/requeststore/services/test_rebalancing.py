@@ -197,6 +197,7 @@ def test_from_4_to_16_splits_while_producers_submit_and_a_fetcher_works(
     assert len(store.take(ids[10:], store.now)) == len(ids) - 10
 
 
+@pytest.mark.fault
 @pytest.mark.covers("S4.14")
 @pytest.mark.parametrize(
     "point",
