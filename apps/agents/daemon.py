@@ -200,7 +200,7 @@ class CenterDaemon:
         """What has come is not for the next center to find a second time."""
         handlers = (self._on_control, self._on_register)
         for subscription, handle in zip(self._subscriptions, handlers, strict=False):
-            with contextlib.suppress(*DATABASE_AWAY):
+            with contextlib.suppress(*DATABASE_AWAY, BrokerError):
                 for deliveries in drain(subscription, seconds=1.0):
                     self._settle(subscription, deliveries, handle)
 

@@ -87,7 +87,8 @@ class StatisticsDaemon:
     def teardown(self) -> None:
         """Store what has come, and let go of both queues; what is not acknowledged goes back."""
         try:
-            if self._subscriptions:
+            # Both, or the setup has failed.
+            if len(self._subscriptions) == 2:
                 self._drain()
         except (DatabaseError, InterfaceError, BrokerError) as error:
             logger.warning("what has come goes back to its queue: %s", error)

@@ -147,5 +147,12 @@ def test_a_setup_that_is_tried_again_leaves_no_consumer_behind(
     assert broker.depth(topology.LOGS.name).consumers == 1
 
 
+def test_at_its_end_it_stores_what_has_come(daemon: LogDaemon, broker: Broker, run: Run) -> None:
+    send(broker, *(batch(f"run:{run.pk}", [number]) for number in (1, 2)))
+    daemon.teardown()
+    assert seqs(f"run:{run.pk}") == [1, 2]
+    assert settled(broker)
+
+
 def test_an_end_before_the_beginning_is_quiet(broker: Broker) -> None:
     LogDaemon(broker=broker, clock=SystemClock()).teardown()

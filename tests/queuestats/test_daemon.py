@@ -21,7 +21,7 @@ from tests.jobs.factories import make_run
 from tests.outages import tables_away
 from tests.plugins.measured import Measured
 from yardkit import failpoints, topology
-from yardkit.broker import Broker, Outgoing
+from yardkit.broker import Broker, BrokerError, Outgoing, Subscription
 from yardkit.clock import SystemClock
 from yardkit.failpoints import FailpointError
 from yardkit.protocol import AnyMessage, RunCounters, RunQueued, encode
@@ -126,6 +126,40 @@ def test_a_setup_that_is_tried_again_leaves_no_consumer_behind(
 ) -> None:
     daemon.setup()
     assert broker.depth(topology.STATISTICS.name).consumers == 1
+
+
+def test_at_its_end_it_counts_what_has_come(
+    daemon: StatisticsDaemon, broker: Broker, run: Run
+) -> None:
+    send(broker, report(run, 1), b"rubbish", report(run, 2))
+    daemon.teardown()
+    assert total(run) == 2
+    depth = broker.depth(topology.STATISTICS.name)
+    assert (depth.ready, depth.unacked) == (0, 0)
+
+
+@pytest.mark.fault
+def test_at_its_end_what_cannot_be_counted_goes_back(
+    daemon: StatisticsDaemon, broker: Broker, run: Run
+) -> None:
+    send(broker, report(run, 1))
+    with tables_away("queuestats_runcounter"):
+        daemon.teardown()
+    assert broker.depth(topology.STATISTICS.name).ready == 1
+
+
+def test_an_end_after_half_a_setup_lets_go_of_what_there_is(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_broker: Broker) -> Subscription:
+        raise BrokerError("no such queue")
+
+    monkeypatch.setattr("apps.queuestats.daemon.subscribe_dead_letters", refuse)
+    daemon = StatisticsDaemon(broker=broker, clock=SystemClock())
+    with pytest.raises(BrokerError):
+        daemon.setup()
+    daemon.teardown()
+    assert broker.depth(topology.STATISTICS.name).consumers == 0
 
 
 def test_an_end_before_the_beginning_is_quiet(broker: Broker) -> None:

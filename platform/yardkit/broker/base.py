@@ -134,8 +134,8 @@ class Subscription(Protocol):
     def cancel(self) -> None:
         """Ask for no more. What has come by then can still be taken and settled.
 
-        ``take`` does not wait any more. Whoever ends closes only then: of what is closed with
-        deliveries in it, all of them come to another one as ``redelivered``. See ``drain``.
+        ``take`` does not wait any more. Never raises. Whoever ends closes only then: what is open
+        when it closes comes to another one as ``redelivered``. See ``drain``.
         """
 
     def close(self) -> None:

@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 _NOT_FOUND = 404
 _CLOSE_SECONDS = 5.0
+# Whoever ends has more to do than to wait for a server that hangs.
+_CANCEL_SECONDS = 1.0
 _BURIAL_ATTEMPTS = 3
 
 
@@ -111,14 +113,14 @@ class RabbitSubscription:
         self._core.post(partial(self._bury, tag, dead))
 
     def cancel(self) -> None:
-        self._wait_for(self._consume_no_more)
+        self._wait_for(self._consume_no_more, _CANCEL_SECONDS)
         self._inbox.end()
 
     def close(self) -> None:
         self._inbox.close(f"the subscription of {self._queue!r} is closed")
-        self._wait_for(self._shut)
+        self._wait_for(self._shut, _CLOSE_SECONDS)
 
-    def _wait_for(self, ending: Callable[[Callable[[], None]], None]) -> None:
+    def _wait_for(self, ending: Callable[[Callable[[], None]], None], seconds: float) -> None:
         """Have the I/O thread do it, and wait until it calls back."""
         done: Future[None] = Future()
         try:
@@ -127,7 +129,7 @@ class RabbitSubscription:
             return  # closing the broker has done it
         if not self._core.loop.is_current:
             try:
-                done.result(_CLOSE_SECONDS)
+                done.result(seconds)
             except TimeoutError:
                 logger.warning("RabbitMQ did not confirm the end of %r", self._queue)
 

@@ -115,7 +115,7 @@ class Worker:
 
     def let_be(self, subscription: SqliteSubscription) -> None:
         """Claim nothing more for it; all that was claimed is in its inbox afterwards."""
-        with contextlib.suppress(BrokerClosed):
+        with contextlib.suppress(BrokerError):
             self.call(lambda _worker: subscription.claim_no_more())
 
     def stop(self, timeout: float, because: str = "the broker is closed") -> None:
