@@ -7,9 +7,11 @@ between finds it empty and ends, and the task is gone.
 from __future__ import annotations
 
 import os
+import threading
 import time
 import uuid
 from pathlib import Path
+from queue import Empty
 from typing import Any, Final
 
 from kombu.exceptions import ChannelError
@@ -19,9 +21,25 @@ from kombu.utils.json import dumps
 # The scheme of its URL.
 NAME: Final = "files"
 
+_ending = threading.Event()
+
+
+def hand_out_no_more() -> None:
+    """From a worker that ends: what it puts into a queue is for the next one.
+
+    Celery goes on reading for up to 4 s after it was told to stop, and whoever takes a file as its
+    process ends takes the task with it.
+    """
+    _ending.set()
+
 
 class Channel(filesystem.Channel):
     """Writes beside the queue; what does not end with its name is nobody's message."""
+
+    def _get(self, queue: Any, timeout: Any = None) -> Any:
+        if _ending.is_set():
+            raise Empty
+        return super()._get(queue)  # type: ignore[no-untyped-call]
 
     # Kombu calls the second argument "message" in one class and "payload" in the next.
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]

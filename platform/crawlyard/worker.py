@@ -15,6 +15,7 @@ from celery import signals
 from celery.platforms import SecurityWarning
 from celery.worker import state
 
+from crawlyard.task_files import hand_out_no_more
 from yardkit.life import FEED_SECONDS, Life
 from yardkit.stop import Stop
 
@@ -97,6 +98,7 @@ class Worker:
         self._life.stopping()
         # Also for a stop that came before Celery listened to signals, or from our own code.
         state.should_stop = 0
+        hand_out_no_more()
         give_up_at = time.monotonic() + GRACE_SECONDS
         while not self._ended.wait(IDLE_SECONDS):
             busy = [request.name for request in list(state.reserved_requests)]

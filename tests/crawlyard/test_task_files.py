@@ -66,3 +66,19 @@ def test_what_cannot_be_written_is_said_and_leaves_nothing(
     (tmp_path / "queue").rmdir()
     with pytest.raises(ChannelError, match="cannot write"):
         producer.publish({}, routing_key="tasks")
+
+
+def test_a_worker_that_ends_takes_nothing_more(
+    connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crawlyard.task_files, "_ending", threading.Event())
+    # A name of its own: kombu remembers for the whole process what it has bound.
+    with connection.SimpleQueue("left") as queue:
+        queue.put({"number": 1})
+        queue.put({"number": 2})
+        assert queue.get(timeout=30).payload == {"number": 1}
+        crawlyard.task_files.hand_out_no_more()
+        with pytest.raises(queue.Empty):
+            queue.get(timeout=0.5)
+    [left] = (tmp_path / "queue").iterdir()
+    assert left.name.endswith(".left.msg")

@@ -359,7 +359,8 @@ def test_a_frozen_or_failing_worker_ends_its_build_once(
 
 def test_a_stopped_workers_build_begins_anew_at_once(yard: Yard) -> None:
     tag = "prod/stopped/1.0"
-    name = yard.worker()
+    # Long enough for the worker that ends to take what it has just left to the next one.
+    name = yard.worker("worker.left=sleep:1")
     yard.queue(tag, "RUN sleep 4")
     yard.until_building(tag)
     process = yard.daemons.processes.pop(name)

@@ -86,6 +86,7 @@ class Command(DaemonCommand):
         except DatabaseError as error:
             logger.warning("builds that were begun are left to the sweep: %s", error)
         self._say_goodbye(row, failed=False)
+        failpoints.hit("worker.left")
 
     def _say_goodbye(self, row: HeartbeatRow, *, failed: bool) -> None:
         row.finish(failed=failed)
