@@ -95,9 +95,9 @@ image: $(VENV)/.installed ## The image of every process: make image BASE_IMAGE=p
 
 # --- check ---------------------------------------------------------------------------------
 
-# All of them are shared by processes, file by file; see tests/plugins/groups.py. One more than a
-# small machine has cores: what waits for servers, timers and browsers leaves one idle.
-PROCESSES ?= 3
+# All of them are shared by processes, file by file; see tests/plugins/groups.py. More than a small
+# machine has cores: most of the time of the long ones is spent on waiting for others.
+PROCESSES ?= 5
 SHARED    := -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 .PHONY: test
 test: $(VENV)/.installed-test ## Run the tests: make test ARGS="tests/jobs -x"

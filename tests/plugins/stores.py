@@ -129,6 +129,13 @@ def postgres_database() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def empty_database() -> Iterator[str]:
+    """DATABASE_URL of a PostgreSQL database without tables: made in a fraction of the time."""
+    with lend_empty_database() as url:
+        yield url
+
+
 class _Vhosts:
     """Virtual hosts, several made and deleted by one call: each call starts an Erlang machine."""
 

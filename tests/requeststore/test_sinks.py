@@ -44,7 +44,7 @@ def records_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Of a database of the test's own."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'records.sqlite3'}"
-    return str(request.getfixturevalue("postgres_database"))
+    return str(request.getfixturevalue("empty_database"))
 
 
 def read_table(url: str, table: str = "records_p7_news") -> Rows:

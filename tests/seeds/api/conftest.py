@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from django.conf import settings
 from django.db import connections
@@ -80,10 +79,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Of a store without seeds."""
     if request.param == "rocks":
         return f"rocksdb://{tmp_path}/seeds?sync=0"
-    url: str = request.getfixturevalue("postgres_database")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS crawlyard_seeds CASCADE")
-    return url
+    return str(request.getfixturevalue("empty_database"))
 
 
 @pytest.fixture

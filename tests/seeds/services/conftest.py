@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from apps.runtime.services import close_shared_broker
@@ -23,10 +22,7 @@ def open_store(request: pytest.FixtureRequest, kind: str, folder: Path) -> SeedS
     """An empty one."""
     if kind == "rocks":
         return RocksStore(folder / "seeds", sync=False)
-    url = request.getfixturevalue("postgres_database")
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS crawlyard_seeds CASCADE")
-    return PostgresStore(url)
+    return PostgresStore(request.getfixturevalue("empty_database"))
 
 
 @pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])

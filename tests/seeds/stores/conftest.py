@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from apps.seeds.stores.base import SeedStore
@@ -20,11 +19,9 @@ def open_rocks(folder: Path) -> SeedStore:
 
 
 @pytest.fixture
-def postgres_url(postgres_database: str) -> str:
+def postgres_url(empty_database: str) -> str:
     """A database without seeds."""
-    with psycopg.connect(postgres_database, autocommit=True) as connection:
-        connection.execute("DROP SCHEMA IF EXISTS crawlyard_seeds CASCADE")
-    return postgres_database
+    return empty_database
 
 
 @pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])
