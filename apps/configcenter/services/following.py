@@ -28,6 +28,7 @@ from apps.configcenter.models import Configuration, ConfigVersion, KindSerial
 from apps.configcenter.services.reporting import Report, report_running
 from apps.runtime.daemon import Identity
 from yardkit.clock import Clock
+from yardkit.errors import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -244,4 +245,4 @@ class Follower:
 
 
 def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:400]
+    return first_line(error)[:400]

@@ -44,6 +44,7 @@ from apps.routing.states import ItemState
 from yardkit import failpoints
 from yardkit.broker.backoff import Backoff
 from yardkit.clock import Clock
+from yardkit.errors import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -213,7 +214,7 @@ class Work:
             return
         # A server that restarted leaves a connection that only fails.
         connection.close()
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        line = first_line(error)
         if not self.outage:
             logger.warning("the ledger cannot be written, items wait: %s", line)
         self.outage = line

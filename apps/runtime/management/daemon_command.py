@@ -23,6 +23,7 @@ from apps.runtime.services import (
 from yardkit.broker import Broker, BrokerError
 from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, Daemon, Options, run
 from yardkit.env import EnvError
+from yardkit.errors import first_line
 from yardkit.stop import Stop, die_with_parent_if_told
 
 # Long enough for a slow handshake; a supervisor starts the process again.
@@ -169,7 +170,7 @@ def _require_migrated() -> None:
 
 
 def _explain(error: Exception) -> str:
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = first_line(error)
     if isinstance(error, EnvError):
         return line
     setting = "BROKER_URL" if isinstance(error, BrokerError) else "DATABASE_URL"

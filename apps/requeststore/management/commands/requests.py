@@ -45,6 +45,7 @@ from apps.requeststore.services.reopening import reopen_requests
 from apps.requeststore.services.yard import BoundBiz, close_shared_yard, shared_yard
 from apps.requeststore.states import RebalanceState
 from apps.requeststore.texts import told
+from yardkit.errors import first_line
 
 FAILED: Final = 1
 _UNPROCESSABLE: Final = 422
@@ -84,7 +85,7 @@ class Command(BaseCommand):
         except RequestStoreError as error:
             raise CommandError(str(error), returncode=BAD_INPUT) from error
         except DatabaseError as error:
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            line = first_line(error)
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
         finally:
             close_shared_yard()

@@ -21,6 +21,7 @@ from apps.configcenter.errors import AlreadyActive
 from apps.configcenter.models import Configuration, ConfigVersion
 from apps.configcenter.queries import tallies_of
 from apps.projects.models import Project
+from yardkit.errors import first_line
 
 FAILED: Final = 1
 BAD_INPUT: Final = 2
@@ -78,7 +79,7 @@ class Command(BaseCommand):
                 lines = [str(error)]
             raise CommandError("\n".join(lines), returncode=status) from error
         except DatabaseError as error:
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            line = first_line(error)
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
 
     # --- verbs ----------------------------------------------------------------------------------
