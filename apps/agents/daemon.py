@@ -13,7 +13,7 @@ from typing import Final
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connection, connections
-from django.db.utils import DataError, IntegrityError, InterfaceError, OperationalError
+from django.db.utils import DataError, IntegrityError
 
 from apps.agents.center.commands import log_failure, settle, to_agent, to_run
 from apps.agents.center.politeness.shares import HostShares
@@ -48,6 +48,7 @@ from apps.agents.services import (
     told_releases,
 )
 from apps.agents.services.lookups import load
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Outgoing, Subscription, drain
 from yardkit.broker.gateway import flaw_of_sender
@@ -84,7 +85,6 @@ POLL_SECONDS: Final = 0.05
 DATABASE_AWAY_SECONDS: Final = 1.0
 CONFIRM_SECONDS: Final = 2.0
 # The world's doing and not the message's: the same message is worth another try.
-DATABASE_AWAY: Final = (OperationalError, InterfaceError)
 
 
 class CenterThreadDied(RuntimeError):

@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from apps.configcenter.engine.plain import Data
 from apps.configcenter.models import Configuration, ConfigVersion, KindSerial
 from apps.configcenter.services.reporting import Report, report_running
 from apps.runtime.daemon import Identity
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit.clock import Clock
 from yardkit.errors import first_line
 
@@ -39,7 +40,6 @@ RETRY_SECONDS: Final = 10.0
 REPORT_SECONDS: Final = 30.0
 # Stands for the platform where the id of a project would stand.
 PLATFORM: Final = 0
-AWAY: Final = (OperationalError, InterfaceError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Follower:
         self._look_at = now + self._poll_seconds
         try:
             changed = self._look()
-        except AWAY as error:
+        except DATABASE_AWAY as error:
             self._away(error)
             return False
         if self.outage:

@@ -18,9 +18,10 @@ from django.db import connection, connections
 from apps.configcenter.services import Follower
 from apps.routing.daemon.reporting import Reporting
 from apps.routing.daemon.tending import Tending
-from apps.routing.daemon.working import DATABASE_AWAY, Work
+from apps.routing.daemon.working import Work
 from apps.routing.daemon.yard import House, Yard
 from apps.runtime.daemon import Identity
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit.broker.backoff import Backoff
 from yardkit.clock import Clock
 from yardkit.stop import Stop

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from apps.routing.daemon.lines import InLine
 from apps.routing.daemon.sending import Piece, Sender, dead, failed_of, fails
@@ -41,6 +41,7 @@ from apps.routing.services import (
     take_in,
 )
 from apps.routing.states import ItemState
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit import failpoints
 from yardkit.broker.backoff import Backoff
 from yardkit.clock import Clock
@@ -60,7 +61,6 @@ POISON_CHARACTERS: Final = 1024 * 1024
 MOST_ATTEMPTS: Final = 10
 # The key under which the text stands of what is no item.
 RAW: Final = "raw"
-DATABASE_AWAY: Final = (OperationalError, InterfaceError)
 
 T = TypeVar("T")
 

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, NoReturn
 
 from django.core.checks import ERROR, run_checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError
 
 from apps.runtime.checks import START_TAG
 from apps.runtime.daemon import GuardedDaemon, HeartbeatRow, Identity
+from apps.runtime.errors import DATABASE_AWAY
 from apps.runtime.management.status_table import status_table
 from apps.runtime.queries import BEAT_SECONDS, unapplied_migrations
 from apps.runtime.services import (
@@ -140,7 +141,7 @@ class DaemonCommand(BaseCommand):
                     name=f"{self.kind} {self.identity.name}",
                     once=options["once"],
                     poll_seconds=options["poll_seconds"],
-                    expected_errors=(OSError, BrokerError, OperationalError, InterfaceError),
+                    expected_errors=(OSError, BrokerError, *DATABASE_AWAY),
                 ),
                 beat=row.note,
                 stop=self.stop,

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from apps.configcenter.services import Active, Follower
 from apps.runtime.daemon import Identity
+from apps.runtime.errors import DATABASE_AWAY
 from apps.sources.daemon.house import House
-from apps.sources.daemon.working import DATABASE_AWAY, Known, Work
+from apps.sources.daemon.working import Known, Work
 from apps.sources.engine.errors import LeaseLost
 from apps.sources.engine.settings import Source, SourceBook, book_of
 from apps.sources.models import SourceState

@@ -11,9 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from django.db import InterfaceError, OperationalError
-
 from apps.projects.models import Project
+from apps.runtime.errors import DATABASE_AWAY
 from apps.sources.daemon.house import House
 from apps.sources.daemon.publishing import Publishing
 from apps.sources.engine.errors import ApiFailed, LeaseLost
@@ -34,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-DATABASE_AWAY: Final = (OperationalError, InterfaceError)
 # Before the lease ends by our clock: a confirm that is under way should still arrive in time.
 _MARGIN_SECONDS: Final = 2.0
 
