@@ -15,6 +15,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError
 
 from apps.access.errors import DomainError
+from apps.projects.management.arguments import project_named
 from apps.projects.models import Project
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
@@ -26,7 +27,6 @@ from apps.requeststore.management.arguments import (
     biz_named,
     id_named,
     limit_named,
-    project_named,
     time_named,
     who,
 )

@@ -13,6 +13,7 @@ from django.db import DatabaseError
 from django.db.models import Count, Q, Sum
 
 from apps.access.errors import DomainError
+from apps.projects.management.arguments import project_named
 from apps.seeds import services
 from apps.seeds.engine.errors import BadSetting, SeedError, UnknownSegment
 from apps.seeds.management import verbs_many
@@ -21,7 +22,6 @@ from apps.seeds.management.arguments import (
     add_verbs,
     frontier_named,
     full_name,
-    project_named,
     segment_named,
     shown_segment,
     shown_time,

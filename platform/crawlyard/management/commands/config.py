@@ -6,7 +6,6 @@ import getpass
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from apps.configcenter.engine.plain import MAX_BYTES, Data
 from apps.configcenter.errors import AlreadyActive
 from apps.configcenter.models import Configuration, ConfigVersion
 from apps.configcenter.queries import tallies_of
+from apps.projects.management.arguments import project_named
 from apps.projects.models import Project
 from yardkit.errors import first_line
 
@@ -244,21 +244,9 @@ def _kind(name: str) -> services.Kind:
     return services.kind_named(name)
 
 
-def _project(name: str) -> Project:
-    # A short name first: one may consist of digits.
-    found = Project.objects.filter(slug=name).first()
-    if found is None and name.isascii() and name.isdigit() and len(name) < 19:
-        found = Project.objects.filter(pk=int(name)).first()
-    if found is None:
-        near = get_close_matches(name, Project.objects.values_list("slug", flat=True), n=1)
-        meant = f"; is {near[0]} meant?" if near else ""
-        raise CommandError(f"--project: there is no project {name!r}{meant}", returncode=BAD_INPUT)
-    return found
-
-
 def _owner(options: dict[str, Any]) -> Project | None:
     """The project, or None for the platform."""
-    return None if options["platform"] else _project(options["project"])
+    return None if options["platform"] else project_named(options["project"])
 
 
 def _slug(project: Project | None) -> str:
