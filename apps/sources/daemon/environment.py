@@ -25,7 +25,7 @@ _DATABASE_THREADS: Final = 4
 
 
 @dataclass(slots=True)
-class House:
+class Environment:
     """Broker, database threads, event loop, and the accounts at record APIs."""
 
     broker: Broker
