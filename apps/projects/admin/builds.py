@@ -218,10 +218,6 @@ class BuildAdmin(ReadOnly, ProjectScopedAdmin):
 
     # --- several at once ------------------------------------------------------------------------
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether there is a project whose builds the person may touch."""
-        return bool(projects_of(request, Role.OPERATOR))
-
     @action(description=_("Cancel"), permissions=["operate"])
     @asks_first(verb=_("Cancel the builds"), loss=_("What they have done so far is thrown away."))
     def cancel_selected(self, request: HttpRequest, queryset: QuerySet[Build]) -> None:
