@@ -13,7 +13,7 @@ from typing import Final
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import connection, connections
-from django.db.utils import DataError, IntegrityError, InterfaceError, OperationalError
+from django.db.utils import DataError, IntegrityError
 
 from apps.agents.center.commands import log_failure, settle, to_agent, to_run
 from apps.agents.center.politeness.shares import HostShares
@@ -47,13 +47,15 @@ from apps.agents.services import (
     told_allocation,
     told_releases,
 )
-from apps.agents.services.lookups import line_of, load
+from apps.agents.services.lookups import load
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, BrokerError, Delivery, Outgoing, Subscription, drain
 from yardkit.broker.gateway import flaw_of_sender
 from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
 from yardkit.declaring import declare_shared
+from yardkit.errors import first_line
 from yardkit.protocol import (
     Allocate,
     Allocated,
@@ -83,7 +85,6 @@ POLL_SECONDS: Final = 0.05
 DATABASE_AWAY_SECONDS: Final = 1.0
 CONFIRM_SECONDS: Final = 2.0
 # The world's doing and not the message's: the same message is worth another try.
-DATABASE_AWAY: Final = (OperationalError, InterfaceError)
 
 
 class CenterThreadDied(RuntimeError):
@@ -228,7 +229,7 @@ class CenterDaemon:
 
     def _note_outage(self, error: Exception) -> None:
         if not self._database_away:
-            logger.warning("the database is away, messages wait: %s", line_of(error))
+            logger.warning("the database is away, messages wait: %s", first_line(error))
         self._database_away = True
         self._database_at = self.clock.monotonic() + DATABASE_AWAY_SECONDS
         # A server that restarted leaves a connection that only fails.
@@ -279,14 +280,14 @@ class CenterDaemon:
         except ValidationError as error:
             reason = "; ".join(error.messages)
         except (MessageRefused, ValueError, OverflowError, DataError) as error:
-            reason = line_of(error)
+            reason = first_line(error)
         except Exception as error:  # the loop's last guard: one message must not stop the center
             # Bad data, or a defect; once more in case it was a moment's, but not for ever.
             logger.exception("a message of %s cannot be handled", delivery.queue)
             if not delivery.redelivered:
                 subscription.requeue([delivery])
                 return
-            reason = f"{type(error).__name__}: {line_of(error)}"
+            reason = f"{type(error).__name__}: {first_line(error)}"
         else:
             return
         logger.warning("refused a message of %s: %s", delivery.queue, reason)

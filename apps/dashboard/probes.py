@@ -24,6 +24,7 @@ from django.utils import timezone
 from apps.joblogs.services import log_store
 from apps.requeststore.stores.opening import open_node
 from yardkit.broker import connect
+from yardkit.errors import first_line
 
 # All of them together have so long to answer.
 PAGE_SECONDS: Final = 1.5
@@ -103,8 +104,7 @@ def _answer(question: Question, future: Future[Answer]) -> None:
         told = question()
         future.set_result(Answer(True, told, time.monotonic() - began))
     except Exception as error:  # noqa: BLE001 - whatever it is, the page says so
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        future.set_result(Answer(False, lines[0][:300], time.monotonic() - began))
+        future.set_result(Answer(False, first_line(error)[:300], time.monotonic() - began))
 
 
 def database() -> str:

@@ -99,14 +99,15 @@ def _check(value: object, path: str, depth: int) -> None:
 
 def _check_text(text: str, path: str) -> None:
     # PostgreSQL keeps neither the zero character nor half a surrogate pair.
-    if "\x00" in text or not _is_unicode(text):
+    if "\x00" in text or not is_unicode(text):
         raise ValidationError(
             _("%(path)s: a character that cannot be stored (\\u0000 or half of a pair)."),
             params={"path": path[:200].encode("utf-8", "replace").decode() or "?"},
         )
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 has it: half of a surrogate pair is no character."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -20,6 +20,7 @@ from apps.runtime.services import beat, free_daemon_name, register_daemon, wake_
 from apps.runtime.states import DaemonState
 from yardkit.broker import traffic
 from yardkit.daemon import Daemon
+from yardkit.errors import first_line
 from yardkit.heartbeat import Beat
 
 logger = logging.getLogger(__name__)
@@ -161,7 +162,7 @@ class HeartbeatRow:
                 self._on_replaced()
         except DatabaseError as error:
             if not self._outage:
-                logger.warning("heartbeats are not written: %s", _line(error))
+                logger.warning("heartbeats are not written: %s", first_line(error))
             self._outage = True
             connections.close_all()
         else:
@@ -198,7 +199,3 @@ class GuardedDaemon:
             # A server that restarted leaves connections that only fail; a new one is cheap.
             connections.close_all()
             raise
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -6,12 +6,15 @@ programs, ``status`` for REST, ``detail`` for people.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from django.db import InterfaceError, OperationalError
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 Text = str | Promise
+# What a query raises when its server does not answer, or has just gone.
+DATABASE_AWAY: Final = (OperationalError, InterfaceError)
 
 
 class RuntimeRefusal(Exception):

@@ -42,6 +42,7 @@ from apps.sources.engine.settings import book_of
 from apps.sources.queries import KIND as SOURCES
 from yardkit.broker import BrokerError, connect
 from yardkit.env import EnvError
+from yardkit.errors import first_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ def _database() -> Finding:
             "DATABASE_URL",
             shown,
             ok=False,
-            detail=str(error).strip().splitlines()[0],
+            detail=first_line(error),
             how="is the server up, and do name, user and password fit?",
         )
     if waiting:

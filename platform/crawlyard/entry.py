@@ -8,6 +8,7 @@ import sys
 from crawlyard.demo.environment import prepare, wants_own_folder
 from yardkit.broker import BrokerError
 from yardkit.env import EnvError
+from yardkit.errors import first_line
 
 BASE = "crawlyard.settings.base"
 _VENV_HINT = "run `make install` once, then .venv/bin/python manage.py ..."
@@ -51,8 +52,7 @@ def _run(argv: list[str]) -> int:
     try:
         execute_from_command_line(argv)
     except OperationalError as error:
-        first_line = str(error).strip().splitlines()[0]
-        return _refuse(f"DATABASE_URL: the database does not answer: {first_line}")
+        return _refuse(f"DATABASE_URL: the database does not answer: {first_line(error)}")
     return 0
 
 

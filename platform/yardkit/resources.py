@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Final, TypeVar
+from typing import Final
 
-from yardkit import topology
-from yardkit.broker.base import Broker, BrokerUnavailable, Outgoing
+from yardkit.broker.base import Broker
 from yardkit.protocol import (
     LeasedResource,
     LeaseResource,
-    ResourceCall,
     ResourceLeased,
     ResourceOutcome,
     ResourceReturned,
     ReturnResource,
-    SeedsRefused,
-    decode,
-    encode,
 )
 from yardkit.protocol.resources import MAX_REASON
-from yardkit.seeds import CallRefused, SeedServiceAway
+from yardkit.seeds import SeedServiceClient
 from yardkit.stop import Stop
 
-# Between two questions to a service that does not answer.
-_ASK_AGAIN_SECONDS: Final = 0.5
 # A resource may be given back before the time that was told.
 _LOOK_AGAIN_SECONDS: Final = 2.0
 _SOONEST_SECONDS: Final = 0.05
-_T = TypeVar("_T")
 
 
 class NoResource(Exception):
@@ -43,16 +35,11 @@ class NoResource(Exception):
         self.next_at = next_at
 
 
-class ResourceClient:
-    """Calls about one project's pools. Thread-safe; each waits for its answer.
-
-    A call that gets none is made again for up to ``patience`` seconds: twice is as once.
+class ResourceClient(SeedServiceClient):
+    """Calls about one project's pools; making one twice is as making it once.
 
     Args:
-        owner: who leases, such as ``run:7:3f2a``.
         token: ``sign_scope(secret, pools_scope(project))``.
-        timeout: seconds that one question waits for its answer.
-        stop: gives up between two questions when it is requested.
     """
 
     def __init__(
@@ -66,14 +53,8 @@ class ResourceClient:
         patience: float = 30.0,
         stop: Stop | None = None,
     ) -> None:
-        self._broker = broker
+        super().__init__(broker, token, owner=owner, timeout=timeout, patience=patience, stop=stop)
         self._project = project
-        self._token = token
-        self._timeout = timeout
-        self._patience = patience
-        self._stop = stop
-        self.owner = owner
-        broker.declare(topology.SEEDS)
 
     def lease(
         self, pool: str, *, seconds: float = 0.0, wait_seconds: float = 0.0
@@ -122,38 +103,6 @@ class ResourceClient:
             key=uuid.uuid4().hex,
             seconds=seconds,
         )
-
-    def _ask(self, call: ResourceCall, kind: type[_T]) -> _T:
-        give_up = time.monotonic() + max(self._patience, self._timeout)
-        while True:
-            try:
-                return self._ask_once(call, kind)
-            except CallRefused as refusal:
-                pause = refusal.retry_seconds
-                if not pause or time.monotonic() + pause > give_up:
-                    raise
-            except (TimeoutError, BrokerUnavailable) as error:
-                pause = _ASK_AGAIN_SECONDS
-                if time.monotonic() + pause > give_up:
-                    raise SeedServiceAway(f"the seed service does not answer: {error}") from error
-            if self._pause(pause):
-                raise SeedServiceAway("stopped before the seed service had answered")
-
-    def _ask_once(self, call: ResourceCall, kind: type[_T]) -> _T:
-        question = Outgoing(encode(call), key=topology.SEEDS.name, persistent=False)
-        answer = decode(self._broker.request(question, self._timeout).body)
-        if isinstance(answer, SeedsRefused):
-            raise CallRefused(answer.code, answer.text, answer.retry_seconds)
-        if not isinstance(answer, kind):
-            raise CallRefused("bad_answer", f"{type(answer).__name__} is no answer to this call")
-        return answer
-
-    def _pause(self, seconds: float) -> bool:
-        """Wait; whether to stop instead."""
-        if self._stop is not None:
-            return self._stop.wait(seconds)
-        time.sleep(seconds)
-        return False
 
 
 def _seconds_to(at: int) -> float:

@@ -23,6 +23,7 @@ from yardkit.protocol import (
     LeaseSeeds,
     LookUpSeed,
     ManageSeeds,
+    ResourceCall,
     Seed,
     SeedAnswer,
     SeedCall,
@@ -67,17 +68,84 @@ class CallRefused(Exception):
         self.retry_seconds = retry_seconds
 
 
-class SeedClient:
-    """Calls about one frontier. Thread-safe; each waits for its answer.
+class SeedServiceClient:
+    """Base of those who ask the service. Thread-safe; each call waits for its answer.
 
     A call that gets none is made again, and so is one that is refused for the moment, for up to
-    ``patience`` seconds in all: adding and finishing twice changes nothing.
+    ``patience`` seconds in all.
 
     Args:
-        owner: who leases, such as ``run:7:3f2a``; needed for ``lease`` and what follows it.
-        token: ``sign_scope(secret, frontier_scope(frontier))``; for ``manage`` that of its scope.
+        owner: who leases, such as ``run:7:3f2a``.
         timeout: seconds that one question waits for its answer.
         stop: gives up between two questions when it is requested.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        token: str,
+        *,
+        owner: str,
+        timeout: float,
+        patience: float,
+        stop: Stop | None,
+    ) -> None:
+        self._broker = broker
+        self._token = token
+        self._timeout = timeout
+        self._patience = patience
+        self._stop = stop
+        self.owner = owner
+        broker.declare(topology.SEEDS)
+
+    def _ask(
+        self, call: SeedCall | ResourceCall, kind: type[_T], timeout: float | None = None
+    ) -> _T:
+        timeout = self._timeout if timeout is None else timeout
+        began = time.monotonic()
+        patient_until = began + self._patience
+        give_up = max(patient_until, began + timeout)
+        while True:
+            try:
+                return self._ask_once(call, kind, timeout)
+            except CallRefused as refusal:
+                pause = refusal.retry_seconds
+                # An answer has come: only who is patient asks again.
+                if not pause or time.monotonic() + pause > patient_until:
+                    raise
+            except (TimeoutError, BrokerUnavailable) as error:
+                pause = _ASK_AGAIN_SECONDS
+                if time.monotonic() + pause > give_up:
+                    raise SeedServiceAway(f"the seed service does not answer: {error}") from error
+            if self._pause(pause):
+                raise SeedServiceAway("stopped before the seed service had answered")
+            if isinstance(call, LeaseSeeds):
+                # Its store may have given the lease before it failed.
+                call = msgspec.structs.replace(call, again=True)
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait; whether to stop instead."""
+        if self._stop is not None:
+            return self._stop.wait(seconds)
+        time.sleep(seconds)
+        return False
+
+    def _ask_once(self, call: SeedCall | ResourceCall, kind: type[_T], timeout: float) -> _T:
+        question = Outgoing(encode(call), key=topology.SEEDS.name, persistent=False)
+        answer = decode(self._broker.request(question, timeout).body)
+        if isinstance(answer, SeedsRefused):
+            raise CallRefused(answer.code, answer.text, answer.retry_seconds)
+        if not isinstance(answer, kind):
+            raise CallRefused("bad_answer", f"{type(answer).__name__} is no answer to this call")
+        return answer
+
+
+class SeedClient(SeedServiceClient):
+    """Calls about one frontier; adding and finishing twice changes nothing.
+
+    Args:
+        owner: needed for ``lease`` and what follows it.
+        token: ``sign_scope(secret, frontier_scope(frontier))``; for ``manage`` that of its scope.
     """
 
     def __init__(
@@ -91,16 +159,10 @@ class SeedClient:
         patience: float = 30.0,
         stop: Stop | None = None,
     ) -> None:
-        self._broker = broker
-        self._timeout = timeout
-        self._patience = patience
-        self._stop = stop
-        self._token = token
+        super().__init__(broker, token, owner=owner, timeout=timeout, patience=patience, stop=stop)
         # Names of calls that leases may have been given to, though they brought none.
         self._unanswered: list[str] = []
         self.frontier = frontier
-        self.owner = owner
-        broker.declare(topology.SEEDS)
 
     def add(self, seeds: Iterable[Seed]) -> list[SeedAnswer]:
         """One answer for each, in order; a seed that no message can hold gets its own, too.
@@ -220,45 +282,6 @@ class SeedClient:
 
     def _add_call(self, seeds: list[Seed]) -> AddSeeds:
         return AddSeeds(frontier=self.frontier, token=self._token, seeds=seeds)
-
-    def _ask(self, call: SeedCall, kind: type[_T], timeout: float | None = None) -> _T:
-        timeout = self._timeout if timeout is None else timeout
-        began = time.monotonic()
-        patient_until = began + self._patience
-        give_up = max(patient_until, began + timeout)
-        while True:
-            try:
-                return self._ask_once(call, kind, timeout)
-            except CallRefused as refusal:
-                pause = refusal.retry_seconds
-                # An answer has come: only who is patient asks again.
-                if not pause or time.monotonic() + pause > patient_until:
-                    raise
-            except (TimeoutError, BrokerUnavailable) as error:
-                pause = _ASK_AGAIN_SECONDS
-                if time.monotonic() + pause > give_up:
-                    raise SeedServiceAway(f"the seed service does not answer: {error}") from error
-            if self._pause(pause):
-                raise SeedServiceAway("stopped before the seed service had answered")
-            if isinstance(call, LeaseSeeds):
-                # Its store may have given the lease before it failed.
-                call = msgspec.structs.replace(call, again=True)
-
-    def _pause(self, seconds: float) -> bool:
-        """Wait; whether to stop instead."""
-        if self._stop is not None:
-            return self._stop.wait(seconds)
-        time.sleep(seconds)
-        return False
-
-    def _ask_once(self, call: SeedCall, kind: type[_T], timeout: float) -> _T:
-        question = Outgoing(encode(call), key=topology.SEEDS.name, persistent=False)
-        answer = decode(self._broker.request(question, timeout).body)
-        if isinstance(answer, SeedsRefused):
-            raise CallRefused(answer.code, answer.text, answer.retry_seconds)
-        if not isinstance(answer, kind):
-            raise CallRefused("bad_answer", f"{type(answer).__name__} is no answer to this call")
-        return answer
 
 
 def batches(seeds: Iterable[Seed]) -> Iterator[list[Seed]]:

@@ -12,7 +12,8 @@ from django.db import DatabaseError
 
 from apps.joblogs.daemon import BATCH, LogDaemon
 from apps.jobs.models import Run
-from apps.jobs.runners.log_shipping import FileLog, LogShipper
+from apps.jobs.runners.log_shipping import LogShipper
+from apps.jobs.runners.log_sources import FileLog
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import store_dead_letters, subscribe_dead_letters
 from tests.joblogs.factories import batch, seqs, store_texts, stored

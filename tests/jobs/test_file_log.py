@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.jobs.runners.log_shipping import (
+from apps.jobs.runners.log_sources import (
     BATCH_LINES,
     ENDLESS_BYTES,
     LINE_BYTES,

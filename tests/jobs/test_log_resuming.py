@@ -10,7 +10,8 @@ import pytest
 
 from apps.jobs.runners import log_shipping
 from apps.jobs.runners.docker_log import LOST, untaken
-from apps.jobs.runners.log_shipping import LogLineRead, LogShipper
+from apps.jobs.runners.log_shipping import LogShipper
+from apps.jobs.runners.log_sources import LogLineRead
 from yardkit import topology
 from yardkit.broker import Broker, connect
 from yardkit.protocol import LogBatch, decode

@@ -11,17 +11,8 @@ from typing import cast
 import pytest
 
 from apps.jobs.runners import log_shipping
-from apps.jobs.runners.log_shipping import (
-    BATCH_BYTES,
-    BATCH_LINES,
-    CUT_MARK,
-    LINE_BYTES,
-    STEP_LINES,
-    WINDOW,
-    FileLog,
-    LogLineRead,
-    LogShipper,
-)
+from apps.jobs.runners.log_shipping import CUT_MARK, STEP_LINES, WINDOW, LogShipper
+from apps.jobs.runners.log_sources import BATCH_BYTES, BATCH_LINES, LINE_BYTES, FileLog, LogLineRead
 from tests.plugins.measured import Measured
 from yardkit import topology
 from yardkit.broker import Broker, BrokerUnavailable, Outgoing, connect

@@ -9,7 +9,8 @@ import pytest
 
 from apps.jobs.daemon.folders import BATCH, remove_old_folders
 from apps.jobs.daemon.here import Here
-from apps.jobs.runners.log_shipping import FileLog, LogShipper
+from apps.jobs.runners.log_shipping import LogShipper
+from apps.jobs.runners.log_sources import FileLog
 from apps.jobs.runners.process import ProcessRunner
 from apps.jobs.states import RunState
 from tests.jobs.factories import make_run

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from apps.jobs.runners.base import CannotRun, Exit, Handle, Limits, Runner, RunSpec
-from apps.jobs.runners.log_shipping import LogLineRead, LogSource
+from apps.jobs.runners.log_sources import LogLineRead, LogSource
 from apps.jobs.runners.process import ProcessRunner
 
 PATIENCE_SECONDS = 60.0

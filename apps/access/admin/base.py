@@ -247,6 +247,10 @@ class ProjectScopedAdmin(_ScopedMixin, AuditedAdmin):
         """The app is listed for whoever may see something of it."""
         return self.has_view_permission(request)
 
+    def has_operate_permission(self, request: HttpRequest) -> bool:
+        """Whether the person may start, stop and handle something in any project."""
+        return bool(projects_of(request, Role.OPERATOR))
+
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
         """Rows of the projects where the person has the view role."""
         rows = super().get_queryset(request)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.core.exceptions import ValidationError as DjangoValidationError
-from django.db import DataError, IntegrityError, InterfaceError, OperationalError
+from django.db import DataError, IntegrityError
 from django.db.models import ProtectedError, RestrictedError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
@@ -26,14 +26,14 @@ from rest_framework.views import set_rollback
 
 from apps.access.errors import DomainError
 from apps.access.services import current_request_id
-from apps.runtime.errors import RuntimeRefusal
+from apps.runtime.errors import DATABASE_AWAY, RuntimeRefusal
 from yardkit.broker import BrokerError
 
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS: Final = 5
 API_PREFIX: Final = "/api/"
-UNAVAILABLE: Final = (OperationalError, InterfaceError, BrokerError)
+UNAVAILABLE: Final = (*DATABASE_AWAY, BrokerError)
 
 
 class PreconditionFailed(exceptions.APIException):

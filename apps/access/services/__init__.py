@@ -1,6 +1,6 @@
 """What this app does for all others: the audit trail, roles, tokens."""
 
-from apps.access.services.audit import changes, mask, record, snapshot
+from apps.access.services.audit import changes, label_of, mask, record, snapshot
 from apps.access.services.clients import client_address, parsed_address, stands_in
 from apps.access.services.filters import (
     clean_query,
@@ -57,6 +57,7 @@ __all__ = [
     "has_role_somewhere",
     "keep_one_admin",
     "known_areas",
+    "label_of",
     "mask",
     "may_read_trail",
     "parsed_address",

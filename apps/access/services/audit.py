@@ -28,6 +28,11 @@ _PLAIN_NAMES = frozenset({"must_change_password", "token_scope", "token_per_seco
 Snapshot = dict[str, Any]
 
 
+def label_of(actor: User | None, label: str = "") -> str:
+    """Who did it, in words that stay when the person is deleted."""
+    return (label or (actor.get_username() if actor is not None else "system"))[:150]
+
+
 def record(
     *,
     actor: User | None,
@@ -50,10 +55,9 @@ def record(
     if project_id is None:
         project_id = project_id_of(obj)
     token = actor.acting_token if actor is not None else None
-    label = actor_label or (actor.get_username() if actor is not None else "system")
     entry = AuditRecord(
         actor=actor,
-        actor_label=label[:150],
+        actor_label=label_of(actor, actor_label),
         token=token,
         action=action[:80],
         object_type=obj._meta.label_lower,

@@ -7,6 +7,7 @@ from django.db.utils import Error
 
 from apps.agents.center.runs import AllocationsUnavailable, OpenAllocation
 from apps.agents.queries import open_allocation
+from yardkit.errors import first_line
 
 
 def load(run: int) -> OpenAllocation | None:
@@ -16,9 +17,4 @@ def load(run: int) -> OpenAllocation | None:
         return open_allocation(run)
     except Error as error:
         connection.close()
-        raise AllocationsUnavailable(line_of(error)) from error
-
-
-def line_of(error: Exception) -> str:
-    """What it says, in one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise AllocationsUnavailable(first_line(error)) from error

@@ -15,6 +15,7 @@ from apps.agents.models import Agent, Allocation
 from apps.agents.queries import joinable
 from apps.agents.services.history import sample
 from apps.runtime.services import emit
+from yardkit.errors import first_line
 from yardkit.protocol import Heartbeat, Register
 from yardkit.sealing import seal
 
@@ -111,7 +112,7 @@ def store_heartbeats(*, latest: Iterable[Heartbeat], now: datetime) -> dict[str,
         raise
     except (DatabaseError, ValueError, OverflowError) as error:
         if len(messages) == 1:
-            return {messages[0].agent: _first_line(error)}
+            return {messages[0].agent: first_line(error)}
         refused = {}
         for message in messages:
             refused.update(store_heartbeats(latest=[message], now=now))
@@ -145,7 +146,3 @@ def _reported(message: Heartbeat) -> dict[str, Any]:
     values["types"] = [each.value for each in message.types]
     values["problems"] = [each[:MAX_PROBLEM_CHARACTERS] for each in message.problems[:MAX_PROBLEMS]]
     return values
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

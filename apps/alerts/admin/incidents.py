@@ -153,10 +153,6 @@ class IncidentAdmin(ReadOnly, ProjectScopedAdmin):
         """How often it was found."""
         return f"{incident.count:,}"
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether there is a project whose incidents the person may handle."""
-        return bool(projects_of(request, Role.OPERATOR))
-
     @action(description=_("Acknowledge"), permissions=["operate"])
     def acknowledge_selected(self, request: HttpRequest, queryset: QuerySet[Incident]) -> None:
         """Take care of all of them."""

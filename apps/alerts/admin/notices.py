@@ -118,10 +118,6 @@ class NoticeAdmin(ReadOnly, ProjectScopedAdmin):
         """Who has it already, where several should."""
         return ", ".join(notice.delivered) or "–"
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether there is a project whose notices the person may send again."""
-        return bool(projects_of(request, Role.OPERATOR))
-
     @action(description=_("Send again"), permissions=["operate"])
     def send_again_selected(self, request: HttpRequest, queryset: QuerySet[Notice]) -> None:
         """Each that has ended, once more."""

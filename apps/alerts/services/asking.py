@@ -6,9 +6,10 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 
 from apps.alerts.engine.events import More, NotKnown
+from apps.runtime.errors import DATABASE_AWAY
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ class Asker:
                 except NotKnown:
                     # What it has noted stays, such as since when somebody has watched.
                     return None
-        except (OperationalError, InterfaceError):
+        except DATABASE_AWAY:
             raise
         except Exception:
             if name not in self.failing:

@@ -23,8 +23,11 @@ from typing import ClassVar, Final, Protocol
 from apps.configcenter.engine.diffs import Change, changes
 from apps.configcenter.engine.plain import MAX_BYTES, Data
 from apps.configcenter.engine.texts import read_json, write_json
+from yardkit.yaml_reading import Limits, YamlError, read_document, shown_path
+from yardkit.yaml_writing import write_value
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_LIMITS: Final = Limits(bytes=MAX_BYTES)
 
 
 class Problem(Protocol):
@@ -129,6 +132,34 @@ class Kind:
     def write(self, data: Data) -> str:
         """The text form, which ``read`` reads back."""
         return write_json(data)
+
+
+class YamlKind(Kind):
+    """Base of kinds whose text is YAML, and so JSON as well."""
+
+    suffix: ClassVar[str] = "yaml"
+    media_type: ClassVar[str] = "application/yaml"
+    # Told of a text that is no mapping: what it has to be.
+    shape: ClassVar[str] = "a configuration is a mapping"
+
+    def read(self, raw: bytes, name: str = "") -> Data:
+        """The mapping that it is; of nothing an empty one. Raises ``Unreadable``."""
+        try:
+            root = read_document(raw, _LIMITS).root
+        except YamlError as error:
+            where = shown_path(error.path)
+            text = f"{where}: {error}" if where else str(error)
+            place = f"{name}:{error.line}" if name else f"line {error.line}"
+            raise Unreadable([Found(place, error.code, text)]) from None
+        if root is None:
+            return {}
+        if not isinstance(root, dict):
+            raise Unreadable([Found(name, "not_a_mapping", self.shape)])
+        return root
+
+    def write(self, data: Data) -> str:
+        """YAML, which ``read`` reads back."""
+        return write_value(data)
 
 
 _kinds: dict[str, Kind] = {}

@@ -1,6 +1,14 @@
 """Every write of this app, and what daemons follow it with."""
 
-from apps.configcenter.engine.kinds import Found, Kind, Problem, Unreadable, all_kinds, register
+from apps.configcenter.engine.kinds import (
+    Found,
+    Kind,
+    Problem,
+    Unreadable,
+    YamlKind,
+    all_kinds,
+    register,
+)
 from apps.configcenter.services.activating import (
     activate,
     deactivate,
@@ -34,6 +42,7 @@ __all__ = [
     "Saved",
     "Tried",
     "Unreadable",
+    "YamlKind",
     "activate",
     "all_kinds",
     "configuration_of",

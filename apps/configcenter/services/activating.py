@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import F
 
 from apps.access.models import User
-from apps.access.services import record
+from apps.access.services import label_of, record
 from apps.configcenter.errors import (
     ActivatedMeanwhile,
     AlreadyActive,
@@ -26,7 +26,7 @@ from apps.configcenter.models import (
     KindSerial,
 )
 from apps.configcenter.services.kinds import kind_named, problems_of, refuse_errors
-from apps.configcenter.services.saving import change_problems, label_of
+from apps.configcenter.services.saving import change_problems
 from apps.runtime.services import emit
 
 # The caller does not mind which version is active now.

@@ -21,13 +21,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from apps.configcenter.engine.plain import Data
 from apps.configcenter.models import Configuration, ConfigVersion, KindSerial
 from apps.configcenter.services.reporting import Report, report_running
 from apps.runtime.daemon import Identity
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit.clock import Clock
+from yardkit.errors import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,6 @@ RETRY_SECONDS: Final = 10.0
 REPORT_SECONDS: Final = 30.0
 # Stands for the platform where the id of a project would stand.
 PLATFORM: Final = 0
-AWAY: Final = (OperationalError, InterfaceError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Follower:
         self._look_at = now + self._poll_seconds
         try:
             changed = self._look()
-        except AWAY as error:
+        except DATABASE_AWAY as error:
             self._away(error)
             return False
         if self.outage:
@@ -244,4 +245,4 @@ class Follower:
 
 
 def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:400]
+    return first_line(error)[:400]

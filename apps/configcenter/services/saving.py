@@ -10,7 +10,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from apps.access.models import User
-from apps.access.services import record
+from apps.access.services import label_of, record
 from apps.configcenter.engine.diffs import Change
 from apps.configcenter.engine.kinds import Problem
 from apps.configcenter.engine.plain import compact, digest_of
@@ -165,8 +165,3 @@ def _add(
     Configuration.objects.filter(pk=configuration.pk).update(newest=number, changed_at=now)
     configuration.newest, configuration.changed_at = number, now
     return version
-
-
-def label_of(actor: User | None, label: str) -> str:
-    """Who did it, in words that stay when the person is deleted."""
-    return (label or (actor.get_username() if actor is not None else "system"))[:150]

@@ -101,70 +101,80 @@ def home_view(user: User, now: datetime) -> HomeView:
     # What an incident on this page says already is not said a second time.
     said = incidents[:SHOWN_TROUBLES]
     keys = {each.key for each in said}
-    visible = Run.objects.visible_to(user)
-    troubles = visible.filter(
-        state__in=[RunState.FAILED, RunState.LOST], ended_at__gte=now - TROUBLE_FOR
-    ).exclude(pk__in=_runs_of(said))
-    silent = (
-        Agent.objects.in_service()
+    questions = _questions(user, now, said, keys)
+    counts = _counts(user, questions)
+    runs = _runs(user, now, questions["troubles"])
+    books = books_of(run.owner for run in (*runs["active"], *runs["ended"]))
+    agents = _together(
+        Agent.objects.all(),
+        alive=questions["alive"][:SHOWN_ALIVE],
+        silent=questions["silent"][:SHOWN_SILENT],
+    )
+    return HomeView(
+        incidents=said,
+        incident_count=len(incidents),
+        troubles=runs["troubles"],
+        trouble_count=counts["troubles"],
+        silent=_views(agents["silent"], alive=False),
+        silent_count=counts["silent"],
+        late=[each for each in questions["late"] if f"daemon:{each.kind}:{each.name}" not in keys]
+        if counts["late"]
+        else [],
+        dead_letters=counts["dead_letters"],
+        missed=list(questions["missed"][:SHOWN_MISSED]) if counts["missed"] else [],
+        missed_count=counts["missed"],
+        overdue=list(questions["overdue"][:SHOWN_MISSED]) if counts["overdue"] else [],
+        stuck=runs["stuck"],
+        routing=projects_in_trouble(user, now),
+        active=[RunRow(run, books[run.owner]) for run in runs["active"]],
+        active_count=counts["active"],
+        ended=[RunRow(run, books[run.owner]) for run in runs["ended"]],
+        alive=_views(agents["alive"], alive=True),
+        alive_count=counts["alive"],
+        has_jobs=bool(counts["jobs"]),
+        seeds=seeds_home(user, now) if counts["frontiers"] else None,
+    )
+
+
+def _questions(
+    user: User, now: datetime, said: list[Incident], keys: set[str]
+) -> dict[str, QuerySet[Any, Any]]:
+    """What is counted, and in part shown. Asks nothing yet."""
+    runs = Run.objects.visible_to(user)
+    return {
+        "troubles": runs.filter(
+            state__in=[RunState.FAILED, RunState.LOST], ended_at__gte=now - TROUBLE_FOR
+        ).exclude(pk__in=_runs_of(said)),
+        "active": runs.active(),
+        "jobs": Job.objects.visible_to(user),
+        "silent": Agent.objects.in_service()
         .silent(now)
-        .exclude(agent_id__in=[key[6:] for key in keys if key.startswith("agent:")])
-    )
-    alive = Agent.objects.alive(now)
-    # Judged by the database's clock, which also wrote their heartbeats.
-    late = stale_daemons()
-    missed, overdue = _missed(user, now), _overdue(user, now)
-    counts = _counts(
-        user,
-        troubles=troubles,
-        active=visible.active(),
-        jobs=Job.objects.visible_to(user),
-        silent=silent,
-        alive=alive,
-        late=late,
-        dead_letters=_dead_letters(user),
-        missed=missed,
-        overdue=overdue,
-        frontiers=Frontier.objects.visible_to(user),
-    )
-    rows = _together(
+        .exclude(agent_id__in=[key[6:] for key in keys if key.startswith("agent:")]),
+        "alive": Agent.objects.alive(now),
+        # Judged by the database's clock, which also wrote their heartbeats.
+        "late": stale_daemons(),
+        "dead_letters": _dead_letters(user),
+        "missed": _missed(user, now),
+        "overdue": _overdue(user, now),
+        "frontiers": Frontier.objects.visible_to(user),
+    }
+
+
+def _runs(user: User, now: datetime, troubles: QuerySet[Run, Run]) -> dict[str, list[Run]]:
+    """The runs of each list, in the order of the page. One query."""
+    visible = Run.objects.visible_to(user)
+    found = _together(
         Run.objects.select_related("job__project"),
         active=visible.active().order_by("-id")[:SHOWN_RUNS],
         ended=visible.ended().order_by("-ended_at")[:SHOWN_ENDED],
         troubles=troubles.order_by("-ended_at")[:SHOWN_TROUBLES],
         stuck=visible.untaken(now)[:SHOWN_TROUBLES],
     )
-    active = sorted(rows["active"], key=lambda run: run.pk, reverse=True)
-    ended, broken = (
-        sorted(rows[name], key=lambda run: run.ended_at, reverse=True)
-        for name in ("ended", "troubles")
-    )
-    books = books_of(run.owner for run in (*active, *ended))
-    agents = _together(Agent.objects.all(), alive=alive[:SHOWN_ALIVE], silent=silent[:SHOWN_SILENT])
-    return HomeView(
-        incidents=said,
-        incident_count=len(incidents),
-        troubles=broken,
-        trouble_count=counts["troubles"],
-        silent=_views(agents["silent"], alive=False),
-        silent_count=counts["silent"],
-        late=[each for each in late if f"daemon:{each.kind}:{each.name}" not in keys]
-        if counts["late"]
-        else [],
-        dead_letters=counts["dead_letters"],
-        missed=list(missed[:SHOWN_MISSED]) if counts["missed"] else [],
-        missed_count=counts["missed"],
-        overdue=list(overdue[:SHOWN_MISSED]) if counts["overdue"] else [],
-        stuck=sorted(rows["stuck"], key=lambda run: run.pk),
-        routing=projects_in_trouble(user, now),
-        active=[RunRow(run, books[run.owner]) for run in active],
-        active_count=counts["active"],
-        ended=[RunRow(run, books[run.owner]) for run in ended],
-        alive=_views(agents["alive"], alive=True),
-        alive_count=counts["alive"],
-        has_jobs=bool(counts["jobs"]),
-        seeds=seeds_home(user, now) if counts["frontiers"] else None,
-    )
+    found["active"].sort(key=lambda run: run.pk, reverse=True)
+    found["ended"].sort(key=lambda run: run.ended_at, reverse=True)
+    found["troubles"].sort(key=lambda run: run.ended_at, reverse=True)
+    found["stuck"].sort(key=lambda run: run.pk)
+    return found
 
 
 class _CountOf(Subquery):
@@ -174,7 +184,7 @@ class _CountOf(Subquery):
     output_field = IntegerField()
 
 
-def _counts(user: User, **questions: QuerySet[Any, Any]) -> dict[str, int]:
+def _counts(user: User, questions: dict[str, QuerySet[Any, Any]]) -> dict[str, int]:
     """How many rows each of them has. One query: that of the person's own row."""
     columns = [_CountOf(rows.order_by().values("pk")) for rows in questions.values()]
     found = User.objects.filter(pk=user.pk).values_list(*columns).get()

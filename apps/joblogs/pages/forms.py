@@ -10,19 +10,13 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
+from apps.access.admin.forms import moment_field
 from apps.joblogs.engine.lines import BIGGEST_SEQ, LEVELS
 from apps.joblogs.stores.base import Search
 from apps.jobs.models import Job
 from apps.projects.models import Image, Project
 
 SEARCH_CHARACTERS: Final = 200
-_MOMENTS: Final = [
-    "%Y-%m-%dT%H:%M",
-    "%Y-%m-%dT%H:%M:%S",
-    "%Y-%m-%d %H:%M:%S",
-    "%Y-%m-%d %H:%M",
-    "%Y-%m-%d",
-]
 _TYPED: Final = {"spellcheck": "false", "autocomplete": "off"}
 SPANS: Final = {
     "15m": timedelta(minutes=15),
@@ -47,11 +41,6 @@ _LEVEL_CHOICES: Final = [
     ("WARNING", _("WARNING and above")),
     ("ERROR", _("ERROR and above")),
 ]
-
-
-def _moment(label: Any) -> forms.DateTimeField:
-    widget = UnfoldAdminTextInputWidget({"type": "datetime-local", "step": "1"})
-    return forms.DateTimeField(label=label, required=False, widget=widget, input_formats=_MOMENTS)
 
 
 def _number(label: Any) -> forms.IntegerField:
@@ -100,8 +89,8 @@ class SearchForm(forms.Form):
         widget=UnfoldAdminSelectWidget,
     )
     run = _number(_("Run"))
-    since = _moment(_("From"))
-    until = _moment(_("Until"))
+    since = moment_field(_("From"))
+    until = moment_field(_("Until"))
     build = _number(_("Build"))
     fingerprint = forms.RegexField(
         r"^[0-9a-f]{16}$", required=False, widget=forms.HiddenInput, label=_("Kind of error")

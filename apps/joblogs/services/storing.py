@@ -16,6 +16,7 @@ from apps.joblogs.services.store import log_store
 from apps.joblogs.stores.base import Batch
 from apps.runtime.services import emit
 from yardkit import failpoints
+from yardkit.errors import first_line
 from yardkit.protocol import LogBatch
 
 
@@ -56,7 +57,7 @@ def store_lines(*, batches: Sequence[LogBatch], now: datetime) -> list[Refused]:
         return _store(batches, now)
     except (DataError, IntegrityError, ValueError, OverflowError) as error:
         if len(batches) == 1:
-            line = (str(error).strip().splitlines() or [""])[0]
+            line = first_line(error)
             return [Refused(batches[0], f"{type(error).__name__}: {line}")]
     return [one for batch in batches for one in store_lines(batches=[batch], now=now)]
 

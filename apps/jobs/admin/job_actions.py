@@ -32,10 +32,6 @@ class Refused(Exception):
 class JobActions:
     """Bulk actions of the list of jobs."""
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether there is a project whose jobs the person may start."""
-        return bool(projects_of(request, Role.OPERATOR))
-
     def has_edit_permission(self, request: HttpRequest) -> bool:
         """Whether there is a project whose jobs the person may change."""
         return bool(projects_of(request, Role.EDITOR))

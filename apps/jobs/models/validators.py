@@ -13,6 +13,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from apps.jobs.arguments import is_unicode
 from yardkit.protocol import CutRule
 
 # What the agents accept as well.
@@ -195,7 +196,7 @@ def _meaning_problem(rule: CutRule) -> str | None:
                 "name": name,
                 "limit": MAX_EDGE_CHARACTERS,
             }
-        if "\x00" in text or not _is_unicode(text):
+        if "\x00" in text or not is_unicode(text):
             return gettext("%(name)s has a character that cannot be stored.") % {"name": name}
     for name in ("start_offset", "end_offset"):
         if abs(getattr(rule, name)) > MAX_OFFSET:
@@ -204,14 +205,6 @@ def _meaning_problem(rule: CutRule) -> str | None:
         return gettext("%(name)s has a character that cannot be stored.") % {"name": "pattern"}
     problem = pattern_problem(rule.pattern)
     return None if problem is None else gettext("pattern: %(problem)s") % {"problem": problem}
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def parse_cookies(text: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Protocol
 
-from apps.jobs.runners.log_shipping import LogSource
+from apps.jobs.runners.log_sources import LogSource
 
 RUN: Final = "CRAWLYARD_RUN"
 BOOT: Final = "CRAWLYARD_BOOT"

@@ -76,35 +76,35 @@ def container_options(
             RUN: str(spec.run),
             BOOT: spec.boot,
         },
-        "labels": {
-            **spec.labels,
-            **labels,
-            RUN_LABEL: str(spec.run),
-            BOOT_LABEL: spec.boot,
-        },
-        "host_config": api.create_host_config(
-            network_mode=network,
-            nano_cpus=int(spec.limits.cpus * 1e9),
-            mem_limit=spec.limits.memory_bytes,
-            # The same: no swap besides.
-            memswap_limit=spec.limits.memory_bytes,
-            pids_limit=spec.limits.pids,
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges:true"],
-            read_only=True,
-            tmpfs={"/tmp": f"rw,nosuid,nodev,size={TMP_BYTES}"},  # noqa: S108
-            mounts=[
-                Mount(FOLDER, str(spec.folder.resolve()), type="bind"),
-                *(
-                    Mount(each.target, each.source, type="bind", read_only=each.read_only)
-                    for each in spec.volumes
-                ),
-            ],
-            restart_policy={"Name": "no"},
-            init=True if has_init else None,
-            log_config=LogConfig(
-                type=LogConfig.types.JSON,
-                config={"max-size": str(LOG_BYTES), "max-file": str(LOG_FILES)},
-            ),
-        ),
+        "labels": {**spec.labels, **labels, RUN_LABEL: str(spec.run), BOOT_LABEL: spec.boot},
+        "host_config": _host_config(api, spec, network=network, has_init=has_init),
     }
+
+
+def _host_config(api: APIClient, spec: RunSpec, *, network: str, has_init: bool) -> dict[str, Any]:
+    """What the engine lets the container use."""
+    folder = Mount(FOLDER, str(spec.folder.resolve()), type="bind")
+    volumes = [
+        Mount(each.target, each.source, type="bind", read_only=each.read_only)
+        for each in spec.volumes
+    ]
+    options: dict[str, Any] = api.create_host_config(
+        network_mode=network,
+        nano_cpus=int(spec.limits.cpus * 1e9),
+        mem_limit=spec.limits.memory_bytes,
+        # The same: no swap besides.
+        memswap_limit=spec.limits.memory_bytes,
+        pids_limit=spec.limits.pids,
+        cap_drop=["ALL"],
+        security_opt=["no-new-privileges:true"],
+        read_only=True,
+        tmpfs={"/tmp": f"rw,nosuid,nodev,size={TMP_BYTES}"},  # noqa: S108
+        mounts=[folder, *volumes],
+        restart_policy={"Name": "no"},
+        init=True if has_init else None,
+        log_config=LogConfig(
+            type=LogConfig.types.JSON,
+            config={"max-size": str(LOG_BYTES), "max-file": str(LOG_FILES)},
+        ),
+    )
+    return options

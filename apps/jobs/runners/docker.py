@@ -29,7 +29,7 @@ from apps.jobs.runners.containers import (
 from apps.jobs.runners.docker_engine import Engine, Images, answering, shortened
 from apps.jobs.runners.docker_log import DockerLog, last_line
 from apps.jobs.runners.first_words import mark_file
-from apps.jobs.runners.log_shipping import LogSource
+from apps.jobs.runners.log_sources import LogSource
 from apps.jobs.runners.outputs import EXIT_FILE, read_exit, storable
 from yardkit import failpoints
 

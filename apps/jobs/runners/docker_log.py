@@ -19,7 +19,7 @@ from docker.types import CancellableStream
 
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.docker_engine import ENGINE_SECONDS, Engine
-from apps.jobs.runners.log_shipping import BATCH_LINES, LINE_BYTES, LogLineRead
+from apps.jobs.runners.log_sources import BATCH_LINES, LINE_BYTES, LogLineRead
 
 # However a connection may break, or be closed by ``close()``.
 _BREAKS: Final = (

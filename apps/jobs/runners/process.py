@@ -23,7 +23,7 @@ import psutil
 
 from apps.jobs.runners.base import BOOT, RUN, RUN_DIR, CannotRun, Exit, Handle, RunSpec
 from apps.jobs.runners.first_words import first_words, mark_file, read_status
-from apps.jobs.runners.log_shipping import FileLog, LogSource
+from apps.jobs.runners.log_sources import FileLog, LogSource
 from apps.jobs.runners.outputs import EXIT_FILE, LOG_FILE, log_file, read_exit
 
 # Of the runner's own environment a run gets these and nothing else.

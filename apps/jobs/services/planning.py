@@ -11,7 +11,7 @@ import logging
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
@@ -23,6 +23,7 @@ from apps.jobs.services.overlapping import make_way
 from apps.jobs.services.queueing import queue_run
 from apps.jobs.services.schedules import next_time, sync_schedule
 from apps.jobs.states import OverlapPolicy, PlanOutcome, Trigger
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def _plan_safely(schedule_id: int, now: datetime) -> int | None:
     """``_plan``; a schedule that fails is parked, and the others have their turn."""
     try:
         return _plan(schedule_id, now)
-    except (OperationalError, InterfaceError):
+    except DATABASE_AWAY:
         raise
     except Exception:
         logger.exception("schedule %d cannot be planned; it is parked", schedule_id)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest
 
-from apps.access.admin.base import projects_of
+from apps.access.admin.base import ProjectScopedAdmin, projects_of
+from apps.access.admin.read_only import ReadOnly
 from apps.access.states import Role
 from apps.configcenter.models import Configuration
 from apps.projects.models import Project
@@ -69,3 +72,26 @@ def _first(projects: list[Project], kind: str) -> Project | None:
     rows = Configuration.objects.filter(kind=kind, newest__gte=1)
     configured = set(rows.values_list("project_id", flat=True))
     return next((each for each in projects if each.pk in configured), next(iter(projects), None))
+
+
+class ChosenProjectAdmin(ReadOnly, ProjectScopedAdmin):
+    """Base of pages about one project, instead of a list of rows."""
+
+    # Of the configuration that they show.
+    configuration_kind: ClassVar[str]
+
+    def chosen(self, request: HttpRequest) -> Choice | None:
+        """See ``chosen``. Raises ``PermissionDenied``, too."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        return chosen(request, self.configuration_kind)
+
+    def context(self, request: HttpRequest, choice: Choice | None, title: object) -> dict[str, Any]:
+        """What every page of the admin needs, and whom this one is about."""
+        return {
+            **self.admin_site.each_context(request),
+            "title": title,
+            "subtitle": None if choice is None else str(choice.project),
+            "media": self.media,
+            "choice": choice,
+        }

@@ -276,10 +276,6 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         text = json.dumps(run.arguments, indent=2, ensure_ascii=False)
         return format_html('<pre class="whitespace-pre-wrap">{}</pre>', text)
 
-    def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Whether there is a project whose runs the person may stop."""
-        return bool(projects_of(request, Role.OPERATOR))
-
     @action(description=_("Pause"), permissions=["operate"])
     def pause_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
         """Pause every selected run."""

@@ -16,10 +16,11 @@ from apps.queuestats.models import FailedRequest, RunCounter
 from apps.queuestats.queries import CENTER_SUMMED, SUMMED, books_of, center_books_of
 from apps.queuestats.queries.books import BY_AGENT, sum_of
 from apps.queuestats.services.growth import GROWING, Grown, count_growth
-from apps.queuestats.services.refusing import Refused, first_line
+from apps.queuestats.services.refusing import Refused
 from apps.queuestats.services.upserting import Upsert
 from apps.runtime.services import emit
 from yardkit import failpoints
+from yardkit.errors import first_line
 from yardkit.protocol import CenterCounters, RunCounters
 
 # So long after its last report a run that has ended will not report any more.

@@ -13,8 +13,3 @@ class Refused:
 
     message: RunCounters | CenterCounters | Samples
     reason: str
-
-
-def first_line(error: Exception) -> str:
-    """What it says, in one line."""
-    return (str(error).strip().splitlines() or [""])[0]

@@ -15,9 +15,10 @@ from apps.queuestats.engine.heard import Heard, Skew
 from apps.queuestats.models import Sample, SampleSender, Series
 from apps.queuestats.queries.series import HEARD, KEPT_SECONDS, SeriesKey
 from apps.queuestats.services.adding import Reading, add
-from apps.queuestats.services.refusing import Refused, first_line
+from apps.queuestats.services.refusing import Refused
 from apps.queuestats.services.upserting import Upsert
 from yardkit import failpoints
+from yardkit.errors import first_line
 from yardkit.protocol import SampleKind, SampleNote, Samples
 
 # A report may come again so long after the last one of its sender, and is still known.

@@ -26,6 +26,7 @@ from apps.requeststore.admin.rebalancing import RebalancePages
 from apps.requeststore.admin.requests import RequestPages, request_address
 from apps.requeststore.admin.scope import REFUSALS, key_of, page_of, text_of
 from apps.requeststore.engine.limits import MAX_TS
+from apps.requeststore.engine.moments import ts_of
 from apps.requeststore.errors import BadRequests
 from apps.requeststore.models import ShardReport
 from apps.requeststore.queries.standing import Standing, standings
@@ -169,8 +170,8 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
                 bound,
                 actor=person_of(request),
                 flag=form.cleaned_data["flag"],
-                since=_ms(form.cleaned_data["since"], 0),
-                until=_ms(form.cleaned_data["until"], MAX_TS),
+                since=ts_of(form.cleaned_data["since"], 0),
+                until=ts_of(form.cleaned_data["until"], MAX_TS),
             )
         except REFUSALS as error:
             return self.refused(request, error, page_of(bound))
@@ -216,7 +217,3 @@ def flag_lines(bound: BoundBiz, standing: Standing) -> list[tuple[int, str, int]
         meaning = biz.flags.get(str(flag)) or (usual if flag in (1, biz.failed_flag) else "")
         lines.append((flag, str(meaning), number))
     return lines
-
-
-def _ms(value: Any, usual: int) -> int:
-    return usual if value is None else min(MAX_TS, max(0, int(value.timestamp() * 1000)))

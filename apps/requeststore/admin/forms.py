@@ -12,18 +12,13 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from apps.access.admin.forms import moment_field
 from apps.requeststore.engine.biz import Biz
 from apps.requeststore.engine.entity import MAX_URL
 from apps.requeststore.engine.flags import EXPIRED, MOVING, NEW, PROCESSED, TAKEN
 from apps.requeststore.queries.stories import LABELS
 
-_MOMENTS: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"]
 _TYPED: Final = {"spellcheck": "false", "autocomplete": "off"}
-
-
-def _moment(label: Any) -> forms.DateTimeField:
-    widget = UnfoldAdminTextInputWidget({"type": "datetime-local", "step": "1"})
-    return forms.DateTimeField(label=label, required=False, widget=widget, input_formats=_MOMENTS)
 
 
 def flags_of(biz: Biz) -> list[tuple[int, str]]:
@@ -50,8 +45,8 @@ class RequestFilter(forms.Form):
         empty_value=None,
         widget=UnfoldAdminSelectWidget,
     )
-    since = _moment(_("Stored since"))
-    until = _moment(_("Stored before"))
+    since = moment_field(_("Stored since"))
+    until = moment_field(_("Stored before"))
 
     def __init__(self, data: Any, biz: Biz) -> None:
         super().__init__(data)
@@ -100,8 +95,8 @@ class ReopenForm(forms.Form):
     """Which ended requests shall be tried again."""
 
     flag = forms.TypedChoiceField(label=_("Ended with"), coerce=int, widget=UnfoldAdminSelectWidget)
-    since = _moment(_("Stored since"))
-    until = _moment(_("Stored before"))
+    since = moment_field(_("Stored since"))
+    until = moment_field(_("Stored before"))
 
     def __init__(self, data: Any, biz: Biz) -> None:
         super().__init__(data)

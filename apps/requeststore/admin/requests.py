@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from apps.requeststore.engine.biz import RecordsTo
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.engine.flags import is_own
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
+from apps.requeststore.engine.moments import ts_of
 from apps.requeststore.queries.gave import records_given
 from apps.requeststore.queries.standing import slices_around
 from apps.requeststore.queries.stories import (
@@ -59,8 +59,8 @@ class RequestPages(BizScope):
                 found = yard.page(
                     bound,
                     flag=form.cleaned_data["flag"],
-                    since=_ms(form.cleaned_data["since"], 0),
-                    until=_ms(form.cleaned_data["until"], MAX_TS),
+                    since=ts_of(form.cleaned_data["since"], 0),
+                    until=ts_of(form.cleaned_data["until"], MAX_TS),
                     after=_after(request.GET.get("after", "")),
                     limit=PER_PAGE + 1,
                 )
@@ -241,7 +241,3 @@ def _query(request: HttpRequest, **more: str) -> str:
     for name, value in more.items():
         query[name] = value
     return query.urlencode()
-
-
-def _ms(value: datetime | None, usual: int) -> int:
-    return usual if value is None else min(MAX_TS, max(0, int(value.timestamp() * 1000)))

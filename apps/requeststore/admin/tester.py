@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
 from apps.access.admin.confirm import ask_first
+from apps.access.admin.forms import add_refusal
 from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
@@ -168,7 +169,7 @@ def _answer(
             try:
                 answer = _done(request, choice, bound, form, context)
             except DomainError as error:
-                _told(form, error)
+                add_refusal(form, error)
             else:
                 if answer is not None:
                     return answer
@@ -246,13 +247,3 @@ def _dropped(request: HttpRequest, choice: _Choice, bound: BoundBiz) -> HttpResp
         drop_page(sample=sample, actor=person_of(request))
         messages.success(request, _("The page is deleted."))
     return HttpResponseRedirect(back)
-
-
-def _told(form: TesterForm, error: DomainError) -> None:
-    """At the field that it is about."""
-    placed = {name: texts for name, texts in error.fields.items() if name in form.fields}
-    for name, texts in placed.items():
-        for text in texts:
-            form.add_error(name, str(text))
-    if not placed:
-        form.add_error(None, error.text)

@@ -28,6 +28,7 @@ from apps.requeststore.api.serializers import (
 )
 from apps.requeststore.api.tester import RuleTesterMixin
 from apps.requeststore.engine.limits import MAX_TS
+from apps.requeststore.engine.moments import ts_of
 from apps.requeststore.queries.standing import Standing, standings
 from apps.requeststore.services.rebalance_preview import preview
 from apps.requeststore.services.rebalancing import start_rebalance
@@ -101,8 +102,8 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
             actor=self.person,
             ids=[int(each) for each in values["ids"]] if "ids" in values else None,
             flag=values.get("flag"),
-            since=_ms(values.get("since"), 0),
-            until=_ms(values.get("until"), MAX_TS),
+            since=ts_of(values.get("since"), 0),
+            until=ts_of(values.get("until"), MAX_TS),
             limit=values["limit"],
         )
         answer = {"reopened": done.reopened, "more": done.more}
@@ -141,7 +142,3 @@ def shown(bound: BoundBiz, standing: Standing) -> dict[str, Any]:
             "reported_at": standing.reported_at,
         },
     }
-
-
-def _ms(value: Any, usual: int) -> int:
-    return usual if value is None else min(MAX_TS, max(0, int(value.timestamp() * 1000)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 from django.http import Http404
@@ -31,6 +31,7 @@ from apps.requeststore.api.serializers import (
     RequestStorySerializer,
 )
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
+from apps.requeststore.engine.moments import ts_of
 from apps.requeststore.queries.gave import records_given
 from apps.requeststore.queries.stories import moment, row_of, story_of
 from apps.requeststore.services.intake import read_requests, submit
@@ -132,8 +133,8 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
             yard,
             bizzes,
             flag=values.get("flag"),
-            since=_ms(values.get("since"), 0),
-            until=_ms(values.get("until"), MAX_TS),
+            since=ts_of(values.get("since"), 0),
+            until=ts_of(values.get("until"), MAX_TS),
             after=cursor_in(values.get("after", "")),
             limit=min(values["limit"], MAX_LIMIT),
         )
@@ -170,7 +171,3 @@ class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
             gave = records_given(found.request, bound.settings, project_id=bound.project_id)
             story["records"] = None if gave is None else msgspec.structs.asdict(gave)
         return Response(RequestStorySerializer(story).data)
-
-
-def _ms(value: Any, usual: int) -> int:
-    return usual if value is None else min(MAX_TS, max(0, int(value.timestamp() * 1000)))

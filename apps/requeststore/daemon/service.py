@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from apps.agents.center.politeness.limits import Rules
 from apps.agents.queries import host_rules
@@ -29,6 +29,7 @@ from apps.requeststore.services.slots import forget_slots, keep_slots, leave_slo
 from apps.requeststore.services.yard import BoundBiz, Yard
 from apps.requeststore.sinks.opening import Ground
 from apps.runtime.daemon import Identity
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit.broker import Broker
 from yardkit.clock import Clock
 
@@ -43,7 +44,6 @@ BUSY_PAUSE_SECONDS: Final = 0.05
 # Of the four that a process has to end, the rest is for connections.
 STOP_SECONDS: Final = 2.6
 _CALL_SECONDS: Final = 5.0
-AWAY: Final = (OperationalError, InterfaceError)
 
 # (project, biz)
 Key = tuple[int, str]
@@ -119,7 +119,7 @@ class FetcherDaemon:
         try:
             self._look()
             self._database_away = ""
-        except AWAY as error:
+        except DATABASE_AWAY as error:
             # What is known goes on.
             connection.close()
             if not self._database_away:
@@ -146,7 +146,7 @@ class FetcherDaemon:
         if self._slots:
             try:
                 leave_slots(self._slots.values())
-            except AWAY:
+            except DATABASE_AWAY:
                 connection.close()
         self._yard.close()
         close_shared_boxes()

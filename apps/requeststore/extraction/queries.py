@@ -16,6 +16,7 @@ from jmespath import (
 from apps.requeststore.extraction.limits import MAX_GROWTH, MAX_PATTERN_SIZE
 from apps.requeststore.extraction.problems import BadValue
 from apps.requeststore.extraction.xpaths import BadExpression
+from yardkit.errors import first_line
 
 _PATTERN_MEMORY_BYTES: Final = 8 * 1024 * 1024
 # They make texts, whose sizes add up, of values that may stand there many times.
@@ -58,7 +59,7 @@ def compile_jmespath(expression: str) -> Query:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(": ")[:200]
+    return first_line(error).rstrip(": ")[:200]
 
 
 def _growth(tree: Any) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from django.core.management.base import CommandError, CommandParser
 
-from apps.projects.models import Project
+from apps.projects.management.arguments import project_named
 from apps.requeststore.engine.limits import MAX_BATCH, MAX_ID
 from apps.requeststore.services.yard import BoundBiz, Yard
 
@@ -89,17 +89,6 @@ def biz_named(yard: Yard, text: str) -> BoundBiz:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise CommandError(f"there is no biz {text}{hint}", returncode=BAD_INPUT)
     return found[0]
-
-
-def project_named(text: str) -> Project:
-    """By its short name or its id."""
-    rows = Project.objects.filter(slug=text)
-    if text.isascii() and text.isdigit() and len(text) < 19:
-        rows = rows | Project.objects.filter(pk=int(text))
-    project = rows.first()
-    if project is None:
-        raise CommandError(f"there is no project {text}", returncode=BAD_INPUT)
-    return project
 
 
 def id_named(text: str) -> int:

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final, TypeVar
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from apps.requeststore.engine.errors import StoreUnavailable
-from apps.runtime.errors import LeaseLost, NoFreeNumber
+from apps.runtime.errors import DATABASE_AWAY, LeaseLost, NoFreeNumber
 from apps.runtime.models import WorkerLease
 from apps.runtime.services import DatabaseHighWater, lease_worker, release_lease, renew_lease
 from yardkit.clock import Clock, SystemClock
@@ -112,6 +112,6 @@ def _asked(ask: Callable[[], _T]) -> _T:
         return ask()
     except NoFreeNumber as error:
         raise StoreUnavailable("all worker ids of the id service are in use") from error
-    except (OperationalError, InterfaceError) as error:
+    except DATABASE_AWAY as error:
         connection.close_if_unusable_or_obsolete()
         raise StoreUnavailable("the database, which ids need, does not answer") from error

@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import ClassVar, Final
+from typing import Final
 
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from apps.configcenter.engine.plain import MAX_BYTES, MAX_DEPTH, MAX_VALUES, Data, check_plain
-from apps.configcenter.services import Found, Kind, Problem, Unreadable
+from apps.configcenter.services import Found, Problem, Unreadable, YamlKind
 from apps.requeststore.engine.biz import BizBook
 from apps.requeststore.engine.checking import Flaw, changed_epochs, read_book
 from apps.requeststore.extraction import check_rules
 from apps.requeststore.texts import told
 from yardkit.yaml_reading import Limits, YamlError, read_document, shown_path
-from yardkit.yaml_writing import write_value
 
 KIND: Final = "biz"
 _LIMITS: Final = Limits(bytes=MAX_BYTES, depth=MAX_DEPTH, values=MAX_VALUES)
 
 
-class BizKind(Kind):
+class BizKind(YamlKind):
     """All bizzes of a project: where requests lie and wait, and how their pages are read."""
 
     name = KIND
     title = _("Bizzes")
-    suffix: ClassVar[str] = "yaml"
-    media_type: ClassVar[str] = "application/yaml"
 
     def check(self, data: Data) -> Iterable[Problem]:
         """Of every field, what they mean together, and the extraction rules."""
@@ -59,10 +56,6 @@ class BizKind(Kind):
             raise Unreadable([Found(place, error.code, f"{error}{where}")]) from None
         except ValueError as error:
             raise Unreadable([Found(name, "unreadable", str(error))]) from None
-
-    def write(self, data: Data) -> str:
-        """YAML, which ``read`` reads back."""
-        return write_value(data)
 
 
 def _rule_problems(data: Data) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from apps.requeststore.engine.errors import StoreUnavailable
 from apps.requeststore.engine.limits import MAX_TS
@@ -18,6 +18,7 @@ from apps.requeststore.engine.sharding import Place, time_of
 from apps.requeststore.services.binding import BoundBiz, owners_of_shards, with_former
 from apps.requeststore.services.connections import Connections
 from apps.requeststore.stores.base import StoredRequest
+from apps.runtime.errors import DATABASE_AWAY
 
 # A place that nobody knew of is not asked for more often, per project.
 RELOAD_SECONDS: Final = 5.0
@@ -159,7 +160,7 @@ class Looking:
             self._reloaded[bound.project_id] = now
         try:
             owners = owners_of_shards(bound.project_id)
-        except (OperationalError, InterfaceError):
+        except DATABASE_AWAY:
             connection.close_if_unusable_or_obsolete()
             return bound
         return with_former(bound, owners, self._connections.urls)

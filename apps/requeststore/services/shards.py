@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from django.db import IntegrityError, InterfaceError, OperationalError, connection, transaction
+from django.db import IntegrityError, connection, transaction
 from django.db.models import Max
 
 from apps.requeststore.engine.errors import BadSetting, StoreUnavailable
 from apps.requeststore.engine.sharding import Place
 from apps.requeststore.models import ShardReport
 from apps.requeststore.services.binding import BoundBiz
+from apps.runtime.errors import DATABASE_AWAY
 from apps.runtime.queries import database_now
 
 SLICE_SECONDS: Final = 600
@@ -37,7 +38,7 @@ def note_shard(bound: BoundBiz, place: Place) -> None:
         owner = _owner_of(place)
         if owner is None:
             owner = _make(bound, place)
-    except (OperationalError, InterfaceError) as error:
+    except DATABASE_AWAY as error:
         connection.close_if_unusable_or_obsolete()
         raise StoreUnavailable("the database does not answer") from error
     if owner != (bound.project_id, bound.name):
@@ -54,7 +55,7 @@ def closed_until_of(place: Place) -> int:
     )
     try:
         at = rows.values_list("closed_until", flat=True).first()
-    except (OperationalError, InterfaceError) as error:
+    except DATABASE_AWAY as error:
         connection.close_if_unusable_or_obsolete()
         raise StoreUnavailable("the database does not answer") from error
     return 0 if at is None else round(at.timestamp() * 1000)

@@ -15,7 +15,7 @@ import socket
 import threading
 from collections.abc import Sequence
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from apps.configcenter.services import Active, Follower
 from apps.requeststore.engine.entity import Entity
@@ -39,6 +39,7 @@ from apps.requeststore.stores.base import (
     Take,
 )
 from apps.runtime.daemon import Identity
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit.clock import Clock, SystemClock
 
 __all__ = ["BoundBiz", "Found", "Yard", "close_shared_yard", "shared_yard"]
@@ -75,7 +76,7 @@ class Yard:
         try:
             with self._lock:
                 self._follower.setup()
-        except (OperationalError, InterfaceError) as error:
+        except DATABASE_AWAY as error:
             connection.close_if_unusable_or_obsolete()
             raise StoreUnavailable("the database does not answer") from error
 

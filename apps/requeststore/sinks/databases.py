@@ -16,6 +16,7 @@ from psycopg.rows import dict_row
 from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.sinks.base import SinkUnavailable
 from apps.runtime.engine.postgres_link import link_options
+from yardkit.errors import first_line
 
 _LOCK_SECONDS: Final = 20.0
 
@@ -309,12 +310,12 @@ class PostgresDatabase:
             psycopg.errors.DuplicateColumn,
         ) as error:
             # Two that make the same table or column at once collide in the catalogue.
-            raise Changed(_line(error)) from error
+            raise Changed(first_line(error)) from error
         except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
             self.close()
-            raise SinkUnavailable(f"records: {_line(error)}") from error
+            raise SinkUnavailable(f"records: {first_line(error)}") from error
         except psycopg.Error as error:
-            raise Refused(_line(error)) from error
+            raise Refused(first_line(error)) from error
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
@@ -329,7 +330,3 @@ class PostgresDatabase:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

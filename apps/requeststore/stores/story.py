@@ -6,12 +6,12 @@ the table with a client of the database can read it.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from apps.requeststore.engine.limits import MAX_STEPS, MAX_TEXT
-from apps.requeststore.stores.base import Step, StepKind
+from apps.requeststore.stores.base import Step, StepKind, StoredRequest
 
 # Stories are looked at when a request is queued or taken; two more steps may follow.
 _ROOM: Final = MAX_STEPS - 2
@@ -49,3 +49,22 @@ def shorter(story: str) -> str | None:
     """What to put in the place of a text of ``LONG_STORY`` or more; None: nothing."""
     steps = read(story)
     return story_of(steps) if len(steps) > _ROOM else None
+
+
+def whole_row(request: StoredRequest, step: str) -> tuple[Any, ...]:
+    """Every column of a request in SQL, in their order, with this step added to its story."""
+    return (
+        request.id,
+        request.biz,
+        request.ts,
+        request.flag,
+        request.priority,
+        request.owner,
+        request.deadline,
+        request.tries,
+        request.queued_at,
+        request.finished_at,
+        request.result,
+        story_of(request.steps) + step,
+        request.data,
+    )

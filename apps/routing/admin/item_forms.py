@@ -12,6 +12,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
+from apps.access.admin.forms import moment_field
 from apps.routing.engine.items import MAX_BYTES
 from apps.routing.models import NAME_CHARACTERS
 from apps.routing.querysets import RESUBMITTABLE
@@ -19,12 +20,6 @@ from apps.routing.states import ItemState
 
 MOST_VALUE: Final = 1000
 MOST_NOTE: Final = 500
-_MOMENTS: Final = ["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"]
-
-
-def _moment(label: Any) -> forms.DateTimeField:
-    widget = UnfoldAdminTextInputWidget({"type": "datetime-local", "step": "1"})
-    return forms.DateTimeField(label=label, required=False, widget=widget, input_formats=_MOMENTS)
 
 
 def _name(label: Any, known: str = "", most: int = NAME_CHARACTERS) -> forms.CharField:
@@ -43,8 +38,8 @@ class ItemFilter(forms.Form):
     )
     inbound = _name(_("Inbound"), "known-inbounds")
     outbound = _name(_("Outbound"), "known-outbounds")
-    since = _moment(_("Received since"))
-    until = _moment(_("Received before"))
+    since = moment_field(_("Received since"))
+    until = moment_field(_("Received before"))
 
 
 class DeadFilter(forms.Form):

@@ -16,12 +16,11 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_POST
 
-from apps.access.admin.base import ProjectScopedAdmin, person_of, projects_of
+from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.confirm import ask_first
-from apps.access.admin.read_only import ReadOnly
 from apps.access.errors import DomainError
 from apps.access.states import Role
-from apps.projects.admin.choosing import Choice, chosen, number_in
+from apps.projects.admin.choosing import Choice, ChosenProjectAdmin, number_in
 from apps.routing.admin import bulk, lists
 from apps.routing.admin.item_forms import MOST_NOTE, EditItemForm
 from apps.routing.admin.item_page import item_page, typed_of, whole_item
@@ -33,8 +32,10 @@ from apps.routing.services import cancel_item, resubmit_item
 
 
 @admin.register(RoutedItem)
-class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
+class RoutedItemAdmin(ChosenProjectAdmin):
     """Items are moved by routers; people look, cancel, submit again and offer again."""
+
+    configuration_kind = KIND
 
     class Media:
         css = {"all": MEDIA}
@@ -73,7 +74,7 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
 
     def find_view(self, request: HttpRequest) -> HttpResponse:
         """The item of a UUID, or all that hold a value."""
-        choice = self._chosen(request)
+        choice = self.chosen(request)
         if choice is not None:
             found = lists.by_uuid(choice, request.GET.get("value", ""))
             if found is not None:
@@ -81,8 +82,8 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
         return self._list(request, lists.found, _("Find items"))
 
     def _list(self, request: HttpRequest, make: lists.Make, title: object) -> HttpResponse:
-        choice = self._chosen(request)
-        context = self._context(request, choice, title)
+        choice = self.chosen(request)
+        context = self.context(request, choice, title)
         if choice is None:
             return TemplateResponse(request, "admin/routing/items.html", context)
         listed = make(request, choice)
@@ -130,7 +131,7 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
     ) -> HttpResponse:
         """What an item is, and what happened to it."""
         item = self._item(request, number_in(object_id))
-        context = self._context(request, None, _("Item")) | item_page(item, timezone.now())
+        context = self.context(request, None, _("Item")) | item_page(item, timezone.now())
         context |= {
             "subtitle": str(item.project),
             "may_operate": self._may_operate(request, item),
@@ -189,7 +190,7 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
                 form.add_error("item", str(error))
             except DomainError as error:
                 form.add_error("item", error.text)
-        context = self._context(request, None, _("Edit and submit again"))
+        context = self.context(request, None, _("Edit and submit again"))
         context |= {"item": item, "form": form, "subtitle": str(item.project)}
         return TemplateResponse(request, "admin/routing/item_edit.html", context)
 
@@ -204,13 +205,8 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
 
     # --- who may what ---------------------------------------------------------------------------
 
-    def _chosen(self, request: HttpRequest) -> Choice | None:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        return chosen(request, KIND)
-
     def _operated(self, request: HttpRequest) -> Choice:
-        choice = self._chosen(request)
+        choice = self.chosen(request)
         if choice is None:
             raise Http404
         if not choice.may_operate:
@@ -232,17 +228,6 @@ class RoutedItemAdmin(ReadOnly, ProjectScopedAdmin):
 
     def _may_operate(self, request: HttpRequest, item: Model) -> bool:
         return item.project_id in projects_of(request, Role.OPERATOR)  # type: ignore[attr-defined]  # of this list
-
-    def _context(
-        self, request: HttpRequest, choice: Choice | None, title: object
-    ) -> dict[str, Any]:
-        return {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "subtitle": None if choice is None else str(choice.project),
-            "media": self.media,
-            "choice": choice,
-        }
 
 
 def _address(pk: int) -> str:

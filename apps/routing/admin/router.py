@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.contrib import admin
-from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -13,9 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_POST
 
-from apps.access.admin.base import ProjectScopedAdmin
-from apps.access.admin.read_only import ReadOnly
-from apps.projects.admin.choosing import Choice, chosen
+from apps.projects.admin.choosing import Choice, ChosenProjectAdmin
 from apps.routing.admin import rules
 from apps.routing.admin.overview import Window, overview
 from apps.routing.models import RouterReport
@@ -25,8 +22,10 @@ MEDIA = ["dashboard/dashboard.css", "configcenter/configcenter.css", "routing/ro
 
 
 @admin.register(RouterReport)
-class RouterAdmin(ReadOnly, ProjectScopedAdmin):
+class RouterAdmin(ChosenProjectAdmin):
     """Pages about a project instead of a list of rows: what routers report is one of them."""
+
+    configuration_kind = KIND
 
     class Media:
         css = {"all": MEDIA}
@@ -51,13 +50,13 @@ class RouterAdmin(ReadOnly, ProjectScopedAdmin):
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """The router of ``?project=``."""
-        choice = self._chosen(request)
-        context = self._context(request, choice, _("Router")) | _overview(request, choice)
+        choice = self.chosen(request)
+        context = self.context(request, choice, _("Router")) | _overview(request, choice)
         return TemplateResponse(request, "admin/routing/router.html", context)
 
     def live_view(self, request: HttpRequest) -> HttpResponse:
         """The changing part of it."""
-        choice = self._chosen(request)
+        choice = self.chosen(request)
         context = {"choice": choice} | _overview(request, choice)
         return TemplateResponse(request, "admin/routing/router_live.html", context)
 
@@ -65,33 +64,17 @@ class RouterAdmin(ReadOnly, ProjectScopedAdmin):
 
     def rules_view(self, request: HttpRequest) -> HttpResponse:
         """The rules of ``?project=&version=``, to read or to edit."""
-        choice = self._chosen(request)
-        context = self._context(request, choice, _("Routing rules"))
+        choice = self.chosen(request)
+        context = self.context(request, choice, _("Routing rules"))
         return rules.page(request, choice, context)
 
     def check_view(self, request: HttpRequest) -> HttpResponse:
         """What is wrong with an entry that is being edited."""
-        return rules.check(request, self._chosen(request))
+        return rules.check(request, self.chosen(request))
 
     def save_view(self, request: HttpRequest) -> HttpResponse:
         """Keep the draft of the page as a new version."""
-        return rules.save(request, self._chosen(request))
-
-    def _chosen(self, request: HttpRequest) -> Choice | None:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        return chosen(request, KIND)
-
-    def _context(
-        self, request: HttpRequest, choice: Choice | None, title: object
-    ) -> dict[str, Any]:
-        return {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "subtitle": None if choice is None else str(choice.project),
-            "media": self.media,
-            "choice": choice,
-        }
+        return rules.save(request, self.chosen(request))
 
 
 def _overview(request: HttpRequest, choice: Choice | None) -> dict[str, Any]:

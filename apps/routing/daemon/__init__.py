@@ -1,6 +1,6 @@
 """The router's daemon."""
 
 from apps.routing.daemon.router import RouterDaemon
-from apps.routing.daemon.yard import House
+from apps.routing.daemon.yard import Environment
 
-__all__ = ["House", "RouterDaemon"]
+__all__ = ["Environment", "RouterDaemon"]

@@ -18,9 +18,10 @@ from django.db import connection, connections
 from apps.configcenter.services import Follower
 from apps.routing.daemon.reporting import Reporting
 from apps.routing.daemon.tending import Tending
-from apps.routing.daemon.working import DATABASE_AWAY, Work
-from apps.routing.daemon.yard import House, Yard
+from apps.routing.daemon.working import Work
+from apps.routing.daemon.yard import Environment, Yard
 from apps.runtime.daemon import Identity
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit.broker.backoff import Backoff
 from yardkit.clock import Clock
 from yardkit.stop import Stop
@@ -49,7 +50,7 @@ class RouterDaemon:
     def __init__(
         self,
         *,
-        house: House,
+        environment: Environment,
         clock: Clock,
         identity: Identity,
         workers: int,
@@ -59,7 +60,7 @@ class RouterDaemon:
         self._clock = clock
         self._stop = stop
         self._stopping = threading.Event()
-        self.yard = Yard(house, clock, workers=workers)
+        self.yard = Yard(environment, clock, workers=workers)
         self.work = Work(clock, self._stopping)
         self.tending = Tending(self.yard, self.work, clock)
         self.reporting = Reporting(self.yard, clock, router=f"{identity.name}:{identity.boot}")

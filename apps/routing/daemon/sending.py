@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 # What waits for room or for a target is found by its outbound, and not by its time; nobody need
 # pass over it among those whose time has come.
 PARKED_SECONDS: Final = 365 * 24 * 3600.0
+# Longer than a batch may take; after it the items of a dead router are claimed by another.
+LEASE_SECONDS: Final = 30.0
 # Targets that do not answer cost time; what is left of a batch then waits, so that no lease ends.
 MOST_SECONDS: Final = 10.0
 

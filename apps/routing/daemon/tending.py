@@ -11,8 +11,8 @@ from typing import Final
 from django.db import connection
 
 from apps.routing.daemon.lines import FIRST_PROBE_SECONDS, Lane
-from apps.routing.daemon.sending import Piece, Sender, dead
-from apps.routing.daemon.working import LEASE_SECONDS, MOST_ATTEMPTS, Work
+from apps.routing.daemon.sending import LEASE_SECONDS, Piece, Sender, dead
+from apps.routing.daemon.working import MOST_ATTEMPTS, Work
 from apps.routing.daemon.yard import BATCH, Running, Yard, parked_of
 from apps.routing.engine.items import Item
 from apps.routing.engine.outcomes import Action, Decision, State

@@ -14,26 +14,25 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import connection
 
 from apps.routing.daemon.lines import InLine
-from apps.routing.daemon.sending import Piece, Sender, dead, failed_of, fails
+from apps.routing.daemon.results import Results
+from apps.routing.daemon.sending import LEASE_SECONDS, Piece, Sender, dead, failed_of, fails
 from apps.routing.daemon.yard import BATCH, Running
 from apps.routing.engine.failures import FailureFileError
 from apps.routing.engine.inbounds.base import Taken
 from apps.routing.engine.items import MAX_BYTES, Item, NoItem, read_item, write_item
 from apps.routing.engine.life import status_of, uuid_of
 from apps.routing.engine.messages import accepted
-from apps.routing.engine.outcomes import Action, Decision, Reason
 from apps.routing.engine.steps import Step, StepKind, step, writable
 from apps.routing.engine.track import Entrance, Poison
-from apps.routing.queries import Entry, find_items, known_of
+from apps.routing.queries import Entry, find_items
 from apps.routing.services import (
     Arrival,
     Brought,
     Move,
     Moved,
-    Note,
     Receipt,
     move_items,
     note_items,
@@ -41,14 +40,14 @@ from apps.routing.services import (
     take_in,
 )
 from apps.routing.states import ItemState
+from apps.runtime.errors import DATABASE_AWAY
 from yardkit import failpoints
 from yardkit.broker.backoff import Backoff
 from yardkit.clock import Clock
+from yardkit.errors import first_line
 
 logger = logging.getLogger(__name__)
 
-# Longer than a batch may take; after it the items of a dead router are claimed by another.
-LEASE_SECONDS: Final = 30.0
 # A write that takes longer finds the database away, or did a moment ago.
 LONG_SECONDS: Final = 1.0
 # Results that other routers are quicker with are decided about again, so often in vain.
@@ -59,7 +58,6 @@ POISON_CHARACTERS: Final = 1024 * 1024
 MOST_ATTEMPTS: Final = 10
 # The key under which the text stands of what is no item.
 RAW: Final = "raw"
-DATABASE_AWAY: Final = (OperationalError, InterfaceError)
 
 T = TypeVar("T")
 
@@ -213,7 +211,7 @@ class Work:
             return
         # A server that restarted leaves a connection that only fails.
         connection.close()
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        line = first_line(error)
         if not self.outage:
             logger.warning("the ledger cannot be written, items wait: %s", line)
         self.outage = line
@@ -302,7 +300,7 @@ class Work:
     def _receive(self, running: Running, line: InLine, batch: _Sorted) -> list[Piece]:
         now = self._clock.now()
         sender = Sender(running, self._clock, self.is_stopping)
-        results = _Results(running, sender, batch.results, batch.known)
+        results = Results(running, sender, batch.results, batch.known)
         brought = Brought(
             project=running.project,
             inbound=line.rule.name,
@@ -353,7 +351,7 @@ class Work:
         while pending and in_vain < ROUNDS:
             names = [name for name, _ in pending]
             known = self._insist(partial(find_items, project=running.project, task_uuids=names))
-            results = _Results(running, sender, pending, known)
+            results = Results(running, sender, pending, known)
             moved = self._insist(partial(self._write, running, results.moves))
             self._insist(partial(note_items, notes=results.notes))
             # A later result may have ended what an earlier one wanted to have sent again.
@@ -365,64 +363,6 @@ class Work:
         if pending:
             logger.error("%d results find their items changed each time", len(pending))
         return pieces
-
-
-class _Results:
-    """What results make of their items: each item is moved once, by the first of its results."""
-
-    def __init__(
-        self,
-        running: Running,
-        sender: Sender,
-        results: Sequence[tuple[str, Item]],
-        known: dict[str, Entry],
-    ) -> None:
-        self.moves: list[Move] = []
-        # Of no consequence, but noted.
-        self.notes: list[Note] = []
-        # To be sent again, by the id of their entries.
-        self._again: dict[int, Piece] = {}
-        self._later: list[tuple[str, Item]] = []
-        self._of: dict[int, tuple[str, Item]] = {}
-        for name, item in results:
-            entry = known.get(name)
-            if entry is None:
-                # It was forgotten a moment ago, so it had ended long before.
-                continue
-            if entry.id in self._of:
-                self._later.append((name, item))
-                continue
-            decision = running.life.decide(item, known_of(entry))
-            if decision.action is Action.IGNORE:
-                self.notes.append(Note(entry, _note(sender, entry, decision)))
-                continue
-            self._of[entry.id] = name, item
-            told = sender.told(StepKind.RESULT, entry.outbound, decision.status)
-            piece = Piece(entry, decision, (told, *sender.way(decision)))
-            if decision.action is Action.DISPATCH:
-                self._again[entry.id] = piece
-                self.moves.append(sender.retrying(piece, LEASE_SECONDS))
-            else:
-                self.moves.append(sender.settled(piece))
-
-    def onward(self, moved: Moved) -> list[Piece]:
-        """Those that may be sent again now."""
-        return [
-            Piece(moved.entries[pk], piece.decision, (), piece.decision.item)
-            for pk, piece in self._again.items()
-            if pk in moved.entries
-        ]
-
-    def pending(self, moved: Moved) -> list[tuple[str, Item]]:
-        """Those that have to be decided about again."""
-        return [self._of[move.entry.id] for move in moved.beaten] + self._later
-
-
-def _note(sender: Sender, entry: Entry, decision: Decision) -> Step:
-    if decision.reason is Reason.LATE_RESULT:
-        return sender.told(StepKind.LATE_RESULT, entry.outbound, decision.status)
-    detail = f"{decision.status} {decision.reason.value}"
-    return sender.told(StepKind.RESULT, entry.outbound, detail)
 
 
 def kept_of_poison(raw: bytes) -> Item:

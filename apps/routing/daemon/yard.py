@@ -49,7 +49,7 @@ Key = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class Environment:
     """What surrounds the rules: folders, stores and names of this process."""
 
     # Of this process, for people who look at a server's list of clients.
@@ -101,8 +101,8 @@ class _Closable(Protocol):
 class Yard:
     """All projects that this router runs. Every method may be called from any thread."""
 
-    def __init__(self, house: House, clock: Clock, *, workers: int) -> None:
-        self._house = house
+    def __init__(self, environment: Environment, clock: Clock, *, workers: int) -> None:
+        self._environment = environment
         self._clock = clock
         # Each worker has a batch in its hands, and the next one is on its way.
         self._in_flight = BATCH * 2 * max(1, workers)
@@ -234,7 +234,7 @@ class Yard:
         return Running(project, slug, active.number, track, lines, lanes, failures)
 
     def _filled(self, slug: str, active: Active) -> RuleSet:
-        filled, problems = self._house.fill(active.data, slug)
+        filled, problems = self._environment.fill(active.data, slug)
         errors = [each for each in problems if not each.warning]
         if filled is None or errors:
             raise BadRules(errors)
@@ -247,9 +247,9 @@ class Yard:
         if kept and kept.is_for(rule):
             return kept
         settings = Settings(
-            client_name=f"crawlyard router {self._house.name}",
-            timeout_seconds=self._house.timeout_seconds,
-            allowed_networks=self._house.allowed_networks,
+            client_name=f"crawlyard router {self._environment.name}",
+            timeout_seconds=self._environment.timeout_seconds,
+            allowed_networks=self._environment.allowed_networks,
             project=project,
         )
         try:
@@ -259,8 +259,8 @@ class Yard:
         tokens = Tokens(
             f"{project}:{rule.name}",
             rule.token_per_second,
-            redis_url=self._house.redis_url,
-            prefix=self._house.redis_prefix,
+            redis_url=self._environment.redis_url,
+            prefix=self._environment.redis_prefix,
             clock=self._clock,
         )
         lane = Lane(rule, outbound, tokens, self._clock)
@@ -275,9 +275,9 @@ class Yard:
             return kept
         context = Context(
             name=rule.name,
-            consumer=f"{slug} {self._house.name}",
-            state=self._house.state / slug,
-            files=self._house.files,
+            consumer=f"{slug} {self._environment.name}",
+            state=self._environment.state / slug,
+            files=self._environment.files,
             in_flight=self._in_flight,
         )
         try:
@@ -293,7 +293,7 @@ class Yard:
         try:
             file = FailureFile(
                 filled.failure.path,
-                folders=self._house.failures,
+                folders=self._environment.failures,
                 compress=filled.failure.compress,
                 lock_seconds=LOCK_SECONDS,
             )

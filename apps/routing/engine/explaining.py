@@ -88,11 +88,7 @@ def explain_item(
         if entrance is None:
             raise UnknownInbound(inbound)
     try:
-        if isinstance(raw_or_item, Mapping):
-            received = dict(raw_or_item)
-            check_item(received)
-        else:
-            received = read_item(raw_or_item)
+        received = _received(raw_or_item)
     except NoItem as error:
         refused = Refused(error.code, str(error), error.offset)
         return _undecided(track, None, refused, _entered(entrance, None), (), None)
@@ -108,11 +104,7 @@ def explain_item(
             return _undecided(track, received, refused, _entered(entrance, None), steps, None)
         item = chain.item
     entered = _entered(entrance, item)
-    if known is not None and status_of(item) is None:
-        known = None
-    if callable(known):
-        name = uuid_of(item)
-        known = None if name is None else known(name)
+    known = _known(item, known)
     if known is None and entered is not None and not entered.accepts:
         return _undecided(track, received, None, entered, steps, item)
     heard = _Heard(track, full)
@@ -130,6 +122,25 @@ def explain_item(
         outbounds=heard.outbounds(decision, known),
         message=_message(track, decision, known, now),
     )
+
+
+def _received(raw_or_item: bytes | str | Mapping[str, Any]) -> Item:
+    """What came in. Raises ``NoItem``."""
+    if not isinstance(raw_or_item, Mapping):
+        return read_item(raw_or_item)
+    received = dict(raw_or_item)
+    check_item(received)
+    return received
+
+
+def _known(item: Item, known: Known | Lookup | None) -> Known | None:
+    """What the ledger has of the item, if that is a result."""
+    if status_of(item) is None:
+        return None
+    if not callable(known):
+        return known
+    name = uuid_of(item)
+    return None if name is None else known(name)
 
 
 def explain_known(

@@ -8,8 +8,8 @@ believe that they have an item.
 
 from apps.routing.services.claiming import claim_due, claim_parked, spare_items
 from apps.routing.services.listening import report_servers
+from apps.routing.services.manual import cancel_item, offer_parked, resubmit_item
 from apps.routing.services.moving import Move, Moved, Note, move_items, note_items
-from apps.routing.services.persons import cancel_item, offer_parked, resubmit_item
 from apps.routing.services.receiving import Arrival, Receipt, receive_items
 from apps.routing.services.reporting import forget_old_reports, forget_reports, report_lines
 from apps.routing.services.submitting import Fate, Submitted, submit_items

@@ -8,10 +8,11 @@ from typing import Any, ClassVar, NoReturn
 
 from django.core.checks import ERROR, run_checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError, InterfaceError, OperationalError
+from django.db import DatabaseError
 
 from apps.runtime.checks import START_TAG
 from apps.runtime.daemon import GuardedDaemon, HeartbeatRow, Identity
+from apps.runtime.errors import DATABASE_AWAY
 from apps.runtime.management.status_table import status_table
 from apps.runtime.queries import BEAT_SECONDS, unapplied_migrations
 from apps.runtime.services import (
@@ -23,6 +24,7 @@ from apps.runtime.services import (
 from yardkit.broker import Broker, BrokerError
 from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, Daemon, Options, run
 from yardkit.env import EnvError
+from yardkit.errors import first_line
 from yardkit.stop import Stop, die_with_parent_if_told
 
 # Long enough for a slow handshake; a supervisor starts the process again.
@@ -139,7 +141,7 @@ class DaemonCommand(BaseCommand):
                     name=f"{self.kind} {self.identity.name}",
                     once=options["once"],
                     poll_seconds=options["poll_seconds"],
-                    expected_errors=(OSError, BrokerError, OperationalError, InterfaceError),
+                    expected_errors=(OSError, BrokerError, *DATABASE_AWAY),
                 ),
                 beat=row.note,
                 stop=self.stop,
@@ -169,7 +171,7 @@ def _require_migrated() -> None:
 
 
 def _explain(error: Exception) -> str:
-    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    line = first_line(error)
     if isinstance(error, EnvError):
         return line
     setting = "BROKER_URL" if isinstance(error, BrokerError) else "DATABASE_URL"

@@ -18,6 +18,7 @@ from apps.runtime.services.broker import shared_broker
 from yardkit import failpoints
 from yardkit.broker import Broker, BrokerError, BrokerUnavailable, Outgoing, Unroutable
 from yardkit.broker.outgoing import check
+from yardkit.errors import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +218,7 @@ class _Outage:
 
     def failed(self, error: Exception) -> float:
         if self._failures == 0:
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            line = first_line(error)
             logger.warning("the outbox waits: %s", line)
         self._failures += 1
         pause = FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10)

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy
 from unfold.widgets import UnfoldAdminIntegerFieldWidget
 
 from apps.access.admin.base import person_of
+from apps.access.admin.forms import add_refusal
 from apps.access.errors import DomainError
 from apps.seeds import services
 from apps.seeds.admin import fields
@@ -118,7 +119,7 @@ def page(request: HttpRequest, frontier: Frontier, context: dict[str, Any]) -> H
                     return _begin(request, frontier, form)
                 context["shown"] = preview_of(frontier, form)
             except DomainError as error:
-                _told(form, error)
+                add_refusal(form, error)
             except REFUSALS as error:
                 context["problem"] = text_of(error)
     typed = form.data if form.is_bound else form.initial
@@ -140,16 +141,6 @@ def _begin(request: HttpRequest, frontier: Frontier, form: RulesForm) -> HttpRes
     )
     messages.success(request, text)
     return HttpResponseRedirect(page_of(frontier.pk))
-
-
-def _told(form: RulesForm, error: DomainError) -> None:
-    """At the field that it is about."""
-    placed = {name: texts for name, texts in error.fields.items() if name in form.fields}
-    for name, texts in placed.items():
-        for text in texts:
-            form.add_error(name, str(text))
-    if not placed:
-        form.add_error(None, error.text)
 
 
 def preview_of(frontier: Frontier, form: RulesForm) -> Shown:

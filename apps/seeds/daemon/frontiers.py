@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
 
-from apps.seeds.daemon.refusals import DATABASE_AWAY, Refused
+from apps.runtime.errors import DATABASE_AWAY
+from apps.seeds.daemon.refusals import Refused
 from apps.seeds.engine.errors import BadSetting
 from apps.seeds.engine.filters import FilterSettings
 from apps.seeds.engine.rules import FrontierRules

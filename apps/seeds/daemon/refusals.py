@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.db import InterfaceError, OperationalError
-
 from apps.seeds.engine.errors import SeedError
 from yardkit.protocol import SeedsRefused
 
 # What the world may do to the control plane's database.
-DATABASE_AWAY: Final = (OperationalError, InterfaceError)
 
 # Worth asking again, after so many seconds.
 _RETRY_SECONDS: Final = {

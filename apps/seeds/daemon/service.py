@@ -17,12 +17,13 @@ from typing import Any, Final
 
 from django.db import connections
 
+from apps.runtime.errors import DATABASE_AWAY
 from apps.seeds.daemon.answering import Desk
 from apps.seeds.daemon.aside import HANDLERS, manage
 from apps.seeds.daemon.calls import Calls
 from apps.seeds.daemon.frontiers import Frontiers, Ground
 from apps.seeds.daemon.parking import Parking
-from apps.seeds.daemon.refusals import DATABASE_AWAY, Refused
+from apps.seeds.daemon.refusals import Refused
 from apps.seeds.daemon.replying import Replies
 from apps.seeds.daemon.reporting import Reporting
 from apps.seeds.daemon.resources import SWEEP_SECONDS, sweep

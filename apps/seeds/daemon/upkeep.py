@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from django.db import connections
 
-from apps.seeds.daemon.refusals import DATABASE_AWAY
+from apps.runtime.errors import DATABASE_AWAY
 from apps.seeds.engine.errors import SeedError
 
 logger = logging.getLogger(__name__)

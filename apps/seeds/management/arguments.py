@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from django.core.management.base import CommandError, CommandParser
 
-from apps.projects.models import Project
+from apps.projects.management.arguments import project_named
 from apps.seeds.engine.errors import BadSetting
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, LAST_TIME
 from apps.seeds.models import Frontier
@@ -138,19 +138,6 @@ def _json(parser: CommandParser) -> None:
 
 
 # --- from words to things ------------------------------------------------------------------------
-
-
-def project_named(name: str) -> Project:
-    """By short name or id. Raises ``CommandError``."""
-    # A short name first: one may consist of digits.
-    found = Project.objects.filter(slug=name).first()
-    if found is None and name.isascii() and name.isdigit() and len(name) < 19:
-        found = Project.objects.filter(pk=int(name)).first()
-    if found is None:
-        near = get_close_matches(name, Project.objects.values_list("slug", flat=True), n=1)
-        meant = f"; is {near[0]} meant?" if near else ""
-        raise CommandError(f"--project: there is no project {name!r}{meant}", returncode=BAD_INPUT)
-    return found
 
 
 def frontier_named(name: str) -> Frontier:

@@ -241,23 +241,18 @@ class SeedStore(Protocol):
             UnknownSeed, SeedInUse
         """
 
-    def reopen_failed(self, frontier: int, source: int, target: int, *, now: int) -> Reopened:
-        """Add the failed seeds of a segment to another one; in the same one, reopen them.
+    def reopen_failed_slice(
+        self, frontier: int, source: int, target: int, *, after: bytes, limit: int, now: int
+    ) -> ReopenedSlice:
+        """Add the failed ones among the next ``limit`` seeds of a segment to another one.
 
-        In another segment they stay failed where they are. A repeat finds only duplicates.
+        In the same one, reopen them; in another one they stay failed where they are. A repeat
+        finds only duplicates. ``after``: b"", then as answered.
 
         Raises:
             UnknownSegment: there is no ``source``.
             BadCall: ``target`` is no segment.
-        """
-
-    def reopen_failed_slice(
-        self, frontier: int, source: int, target: int, *, after: bytes, limit: int, now: int
-    ) -> ReopenedSlice:
-        """The same for the next ``limit`` seeds of any state; ``after``: b"", then as answered.
-
-        Raises:
-            UnknownSegment, BadCall, ClockBack
+            ClockBack
         """
 
     def restore(self, frontier: int, seeds: Sequence[Known], *, now: int) -> list[Added]:

@@ -21,11 +21,10 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
 from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 
-from apps.access.admin.base import ProjectScopedAdmin, person_of
-from apps.access.admin.read_only import ReadOnly
+from apps.access.admin.base import person_of
 from apps.access.errors import DomainError
 from apps.access.states import Role
-from apps.projects.admin.choosing import Choice, chosen
+from apps.projects.admin.choosing import Choice, ChosenProjectAdmin
 from apps.sources.admin.overview import SourceLine, overview
 from apps.sources.errors import NoSuchSource
 from apps.sources.models import Harvest, RecordQueue, SourceState
@@ -80,8 +79,10 @@ class MarkerForm(forms.Form):
 
 
 @admin.register(SourceState)
-class SourceAdmin(ReadOnly, ProjectScopedAdmin):
+class SourceAdmin(ChosenProjectAdmin):
     """Pages about a project instead of a list of rows: a source has a row once it was started."""
+
+    configuration_kind = KIND
 
     class Media:
         css = {"all": CSS}
@@ -115,13 +116,13 @@ class SourceAdmin(ReadOnly, ProjectScopedAdmin):
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         """The sources of ``?project=``."""
-        choice = self._chosen(request)
-        context = self._context(request, choice, _("Sources")) | _overview(choice)
+        choice = self.chosen(request)
+        context = self.context(request, choice, _("Sources")) | _overview(choice)
         return TemplateResponse(request, "admin/sources/sources.html", context)
 
     def live_view(self, request: HttpRequest) -> HttpResponse:
         """The changing part of it."""
-        choice = self._chosen(request)
+        choice = self.chosen(request)
         context = {"choice": choice} | _overview(choice)
         return TemplateResponse(request, "admin/sources/sources_live.html", context)
 
@@ -132,7 +133,7 @@ class SourceAdmin(ReadOnly, ProjectScopedAdmin):
         choice = self._must_choose(request)
         line = _line(request, choice)
         title = _("Source %(name)s") % {"name": line.name}
-        context = self._context(request, choice, title) | _source(choice, line)
+        context = self.context(request, choice, title) | _source(choice, line)
         # Not filled in: a harvest moves the marker while the page is open.
         context["form"] = MarkerForm()
         return TemplateResponse(request, "admin/sources/source.html", context)
@@ -231,27 +232,13 @@ class SourceAdmin(ReadOnly, ProjectScopedAdmin):
 
     # --- what they share ------------------------------------------------------------
 
-    def _chosen(self, request: HttpRequest) -> Choice | None:
-        if not self.has_view_permission(request):
-            raise PermissionDenied
-        return chosen(request, KIND)
-
     def _must_choose(self, request: HttpRequest, role: Role = Role.VIEWER) -> Choice:
-        choice = self._chosen(request)
+        choice = self.chosen(request)
         if choice is None:
             raise Http404
         if not choice.may(role):
             raise PermissionDenied
         return choice
-
-    def _context(self, request: HttpRequest, choice: Choice | None, title: str) -> dict[str, Any]:
-        return {
-            **self.admin_site.each_context(request),
-            "title": title,
-            "subtitle": None if choice is None else str(choice.project),
-            "media": self.media,
-            "choice": choice,
-        }
 
 
 def _overview(choice: Choice | None) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The collector: the process that harvests."""
 
 from apps.sources.daemon.collector import CollectorDaemon
-from apps.sources.daemon.house import House
+from apps.sources.daemon.environment import Environment
 
-__all__ = ["CollectorDaemon", "House"]
+__all__ = ["CollectorDaemon", "Environment"]

@@ -17,8 +17,9 @@ from msgspec.structs import replace
 
 from apps.configcenter.services import Active, Follower
 from apps.runtime.daemon import Identity
-from apps.sources.daemon.house import House
-from apps.sources.daemon.working import DATABASE_AWAY, Known, Work
+from apps.runtime.errors import DATABASE_AWAY
+from apps.sources.daemon.environment import Environment
+from apps.sources.daemon.working import Known, Work
 from apps.sources.engine.errors import LeaseLost
 from apps.sources.engine.settings import Source, SourceBook, book_of
 from apps.sources.models import SourceState
@@ -64,14 +65,14 @@ class CollectorDaemon:
     def __init__(
         self,
         *,
-        house: House,
+        environment: Environment,
         clock: Clock,
         identity: Identity,
         threads: bool = True,
         at_once: int = 50,
         stop: Stop | None = None,
     ) -> None:
-        self._house = house
+        self._environment = environment
         self._clock = clock
         self._name = identity.name
         self._owner = f"{identity.name} {identity.boot}"
@@ -120,7 +121,7 @@ class CollectorDaemon:
         late = [work.held.name for work, thread in self._works.values() if _alive(thread)]
         if late:
             logger.warning("%s did not end in time; the lease runs out", ", ".join(late))
-        self._house.close()
+        self._environment.close()
 
     # --- settings -----------------------------------------------------------------------------
 
@@ -191,7 +192,7 @@ class CollectorDaemon:
             return
         work = Work(
             held=held,
-            house=self._house,
+            environment=self._environment,
             known=lambda: self._known(held.project_id, held.name),
             collector=self._name,
             clock=self._clock,

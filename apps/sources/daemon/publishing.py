@@ -16,6 +16,7 @@ from apps.sources.engine.progress import Why
 from yardkit.broker import Broker
 from yardkit.broker.backoff import Backoff
 from yardkit.broker.base import BrokerClosed, BrokerError, MessageRefused, Outgoing, QueueSpec
+from yardkit.errors import first_line
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class Publishing:
     def _away(self, error: BrokerError, backoff: Backoff) -> None:
         # Also when somebody has deleted the queue.
         self._declared = ""
-        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        line = first_line(error)
         self._waiting(f"broker: {line}")
         self._refuse_when_unwanted()
         self._pause(backoff.seconds())

@@ -11,10 +11,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from django.db import InterfaceError, OperationalError
-
 from apps.projects.models import Project
-from apps.sources.daemon.house import House
+from apps.runtime.errors import DATABASE_AWAY
+from apps.sources.daemon.environment import Environment
 from apps.sources.daemon.publishing import Publishing
 from apps.sources.engine.errors import ApiFailed, LeaseLost
 from apps.sources.engine.harvesting import Ended, Harvesting
@@ -34,7 +33,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-DATABASE_AWAY: Final = (OperationalError, InterfaceError)
 # Before the lease ends by our clock: a confirm that is under way should still arrive in time.
 _MARGIN_SECONDS: Final = 2.0
 
@@ -54,7 +52,7 @@ class Work:
         self,
         *,
         held: Held,
-        house: House,
+        environment: Environment,
         known: Callable[[], Known | None],
         collector: str,
         clock: Clock,
@@ -68,7 +66,7 @@ class Work:
         # Set by who looks at the row: a person wants it to stop.
         self.asked_to_stop = False
         self._first = first
-        self._house = house
+        self._environment = environment
         self._known = known
         self._collector = collector
         self._clock = clock
@@ -79,7 +77,7 @@ class Work:
         # Those that are known to be this project's.
         self._queues: set[str] = set()
         self._publishing = Publishing(
-            house.broker, wish=self.wish, waiting=self._wait_for, pause=stopping.wait
+            environment.broker, wish=self.wish, waiting=self._wait_for, pause=stopping.wait
         )
 
     # --- the lease ----------------------------------------------------------------------------
@@ -124,7 +122,7 @@ class Work:
         )
         slug, networks, credential = self._database(lambda: self._facts(first.source))
         try:
-            client = self._house.client(self.source, credential, networks)
+            client = self._environment.client(self.source, credential, networks)
         except ApiFailed as failed:
             return Ended(Why.ERROR, error=str(failed))
         try:
@@ -136,7 +134,7 @@ class Work:
                 around=self,
             ).run()
         finally:
-            self._house.submit(client.close())
+            self._environment.submit(client.close())
 
     def _facts(self, source: Source) -> tuple[str, list[str], Credential | None]:
         project = Project.objects.only("slug", "allowed_networks").get(pk=self.held.project_id)
@@ -185,7 +183,7 @@ class Work:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """In the loop of the clients."""
-        return self._house.submit(work)
+        return self._environment.submit(work)
 
     def publish(self, messages: Sequence[Outgoing]) -> int:
         """With confirm, through outages. Raises ``ApiFailed``: the queue is somebody else's."""
@@ -233,7 +231,7 @@ class Work:
         backoff = Backoff()
         while True:
             try:
-                return self._house.database(work)
+                return self._environment.database(work)
             except DATABASE_AWAY as error:
                 left = self._leased_until - _MARGIN_SECONDS - self._clock.monotonic()
                 if left <= 0 or self._lost or self._stopping.is_set():

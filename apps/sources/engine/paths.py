@@ -6,6 +6,8 @@ import importlib
 from functools import lru_cache
 from typing import Any, Final
 
+from yardkit.errors import first_line
+
 # Imported by name: the library brings no types.
 _jmespath: Final[Any] = importlib.import_module("jmespath")
 _Error: Final[type[Exception]] = importlib.import_module("jmespath.exceptions").JMESPathError
@@ -22,7 +24,7 @@ def compiled(text: str) -> Any:
         return _jmespath.compile(text)
     except _Error as error:
         # The further lines are the expression and a pointer into it, which one line cannot hold.
-        first = str(error).splitlines()[0]
+        first = first_line(error)
         raise BadPath(first.removesuffix(", for expression:")) from None
 
 

@@ -14,7 +14,7 @@ from django.db import transaction
 from django.db.models import Case, F, Value, When
 
 from apps.access.models import User
-from apps.access.services import record
+from apps.access.services import label_of, record
 from apps.sources.engine.progress import add_gap, untouched_by_seed_rule
 from apps.sources.errors import BadMarker, NoSuchSource, SourceBusy, SourceSwitchedOff
 from apps.sources.models import SourceState
@@ -73,7 +73,7 @@ def _start(
 ) -> Asked:
     state = state_row(project_id, name)
     mine = SourceState.objects.filter(pk=state.pk)
-    by = _who(actor, actor_label)
+    by = label_of(actor, actor_label)
     mine.update(stopped_at=None, stopped_by="")
     queued = mine.filter(activity=SourceActivity.IDLE).update(
         activity=SourceActivity.QUEUED, asked_at=now, asked_by=by
@@ -121,7 +121,7 @@ def _stop(project_id: int, name: str, actor: User | None, now: datetime, actor_l
         When(activity__in=HELD, then=Value(SourceActivity.STOPPING.value)),
         default=Value(SourceActivity.IDLE.value),
     )
-    mine.update(activity=activity, stopped_at=now, stopped_by=_who(actor, actor_label))
+    mine.update(activity=activity, stopped_at=now, stopped_by=label_of(actor, actor_label))
     after = mine.values_list("activity", flat=True).get()
     became = Became.STOPPING if after == SourceActivity.STOPPING else Became.STOPPED
     record(
@@ -193,7 +193,3 @@ def set_marker(
 def state_row(project_id: int, name: str) -> SourceState:
     """The row of a source, made where it has none yet."""
     return SourceState.objects.get_or_create(project_id=project_id, name=name)[0]
-
-
-def _who(actor: User | None, label: str) -> str:
-    return (label or (actor.get_username() if actor is not None else "system"))[:150]

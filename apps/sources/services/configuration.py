@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
-from apps.configcenter.engine.plain import MAX_BYTES, Data
-from apps.configcenter.services import Found, Kind, Problem, Unreadable
+from apps.configcenter.engine.plain import Data
+from apps.configcenter.services import Problem, Unreadable, YamlKind
 from apps.jobs.engine.cron import validate_cron
 from apps.sources.engine import seed_config
 from apps.sources.engine.checking import check
 from apps.sources.queries import KIND
-from yardkit.yaml_reading import Limits, YamlError, read_document, shown_path
-from yardkit.yaml_writing import write_value
-
-_LIMITS: Final = Limits(bytes=MAX_BYTES)
 
 
-class SourcesKind(Kind):
+class SourcesKind(YamlKind):
     """Which record APIs a project harvests. No secret is in it: entries name credentials."""
 
     name = KIND
     title = _("Sources")
-    suffix: ClassVar[str] = "yaml"
-    media_type: ClassVar[str] = "application/yaml"
+    shape: ClassVar[str] = "sources are a mapping with defaults and sources"
 
     def check(self, data: Data) -> Iterable[Problem]:
         """Every problem, with its place; a broker other than BROKER_URL is a warning."""
@@ -41,28 +36,13 @@ class SourcesKind(Kind):
 
     def read(self, raw: bytes, name: str = "") -> Data:
         """YAML (and so JSON); the seed's own config.yml becomes defaults (seed S0.28)."""
-        try:
-            root = read_document(raw, _LIMITS).root
-        except YamlError as error:
-            where = shown_path(error.path)
-            text = f"{where}: {error}" if where else str(error)
-            place = f"{name}:{error.line}" if name else f"line {error.line}"
-            raise Unreadable([Found(place, error.code, text)]) from None
-        if root is None:
-            root = {}
-        if not isinstance(root, dict):
-            text = "sources are a mapping with defaults and sources"
-            raise Unreadable([Found(name, "not_a_mapping", text)])
+        root = super().read(raw, name)
         if not seed_config.is_seed_config(root):
             return root
         data, problems = seed_config.translated(root)
         if problems:
             raise Unreadable(problems)
         return data
-
-    def write(self, data: Data) -> str:
-        """YAML that ``read`` reads back."""
-        return write_value(data)
 
 
 def _check_cron(text: str) -> None:

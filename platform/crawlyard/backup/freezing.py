@@ -22,6 +22,7 @@ from rocksdict import AccessType, Options, Rdict
 
 from crawlyard.backup.errors import BackupError
 from crawlyard.backup.parts import Kind, Part, sqlite_files
+from yardkit.errors import first_line
 
 # Somebody who holds one file may wait for another: then all are let go, and tried again.
 _LOCK_SECONDS: Final = 0.5
@@ -144,7 +145,7 @@ def _transaction(part: Part) -> Iterator[psycopg.Cursor[Any]]:
             cursor.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             yield cursor
     except psycopg.Error as error:
-        raise BackupError(f"{part.setting}: {str(error).strip().splitlines()[0]}") from error
+        raise BackupError(f"{part.setting}: {first_line(error)}") from error
 
 
 def _follower(part: Part, scratch: Path) -> Rdict:

@@ -24,6 +24,7 @@ from crawlyard.backup.freezing import Frozen, frozen
 from crawlyard.backup.manifest import Key, Manifest, PartNote
 from crawlyard.backup.parts import Kind, Outside, Part
 from crawlyard.rotation import keys_in_use
+from yardkit.errors import first_line
 
 _BATCH: Final = 5_000
 Say = Callable[[str], None]
@@ -85,7 +86,7 @@ def _fill(root: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Sa
             raise BackupError("DATABASE_URL: there is nothing in it; is this the right one?")
         keys = needed_keys()
     except DatabaseError as error:
-        raise BackupError(f"DATABASE_URL: {str(error).strip().splitlines()[0]}") from error
+        raise BackupError(f"DATABASE_URL: {first_line(error)}") from error
     with frozen(parts, scratch) as moment:
         began = datetime.now(UTC)
         for part in parts:

@@ -13,6 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from crawlyard.backup.errors import BackupError, Refused
+from yardkit.errors import first_line
 
 _LOADED: Final = "crawlyard: loaded"
 _EMPTY: Final = """
@@ -52,7 +53,7 @@ def is_empty(url: str, setting: str) -> bool:
                 " WHERE schemaname !~ '^pg_' AND schemaname <> 'information_schema'"
             ).fetchone()
     except psycopg.Error as error:
-        raise BackupError(f"{setting}: {str(error).strip().splitlines()[0]}") from error
+        raise BackupError(f"{setting}: {first_line(error)}") from error
     return found is not None and found[0] == 0
 
 

@@ -29,6 +29,7 @@ from crawlyard.settings.names import FOREIGN, KNOWN, OURS
 from crawlyard.upgrading.classifying import classify
 from yardkit import protocol
 from yardkit.broker import Broker, BrokerError
+from yardkit.errors import first_line
 
 # Relays send what is due within a second or two.
 _STUCK: Final = timedelta(seconds=60)
@@ -71,7 +72,7 @@ def check(environ: Mapping[str, str] | None = None) -> list[Item]:
         try:
             found += look()
         except DatabaseError as error:
-            line = str(error).strip().splitlines()[0]
+            line = first_line(error)
             found.append(Item("database", Level.BAD, line, "manage.py doctor"))
         except (BrokerError, TimeoutError) as error:
             found.append(Item("broker", Level.BAD, str(error), "manage.py doctor"))

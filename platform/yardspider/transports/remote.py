@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
 
 import msgspec
 
 from yardkit import topology
+from yardkit.bridge import in_daemon_thread
 from yardkit.broker import (
     BadBrokerURL,
     Broker,
@@ -59,8 +58,6 @@ from yardspider.transports.commands import CommandQueue
 
 log = logging.getLogger("yardspider")
 
-T = TypeVar("T")
-
 BATCH_ITEMS = 50
 _PREFETCH = 100
 # A slow handshake is given so long, whatever the retries are.
@@ -100,7 +97,7 @@ class RemoteTransport:
     # --- agents -------------------------------------------------------------------------------
 
     async def allocate(self) -> Allocation:
-        await _in_daemon_thread(self._open)
+        await in_daemon_thread(self._open)
         self._watching = asyncio.create_task(self._watch())
         seconds = self._settings.allocate_seconds
         wait = AllocationWait(asked=self._run.agents, seconds=seconds)
@@ -258,7 +255,7 @@ class RemoteTransport:
             try:
                 _check_connected(self._connected())
                 # A queue that somebody deleted is made again; on a live one this changes nothing.
-                await _in_daemon_thread(lambda: self._connected().declare(*topology.SHARED))
+                await in_daemon_thread(self._connected().declare, *topology.SHARED)
                 await self._publish(batch)
             except BrokerError as error:
                 failure = error
@@ -373,7 +370,7 @@ class RemoteTransport:
         ]
         if messages and not self.away:
             with contextlib.suppress(BrokerError):
-                self._connected().publish(messages).add_done_callback(_forget_failure)
+                self._connected().publish(messages)
 
     # --- the end ------------------------------------------------------------------------------
 
@@ -401,42 +398,10 @@ class RemoteTransport:
                     await self._publish(
                         [Outgoing(encode(release), key=topology.CENTER_CONTROL.name)]
                     )
-        await _in_daemon_thread(lambda: broker.close(_CLOSE_SECONDS))
-
-
-def _forget_failure(done: Future[None]) -> None:
-    if not done.cancelled():
-        done.exception()
+        await in_daemon_thread(broker.close, _CLOSE_SECONDS)
 
 
 def _check_connected(broker: Broker) -> None:
     """Raises ``BrokerUnavailable``: what is asked of a lost connection waits for half a minute."""
     if not broker.connected:
         raise BrokerUnavailable("no connection")
-
-
-async def _in_daemon_thread(work: Callable[[], T]) -> T:
-    """Await blocking work. Its thread holds up nothing: a stop need not wait for a connection."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if done.cancelled():
-            return
-        if error is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(result)  # type: ignore[arg-type]
-
-    def run() -> None:
-        result: T | None = None
-        error: BaseException | None = None
-        try:
-            result = work()
-        except Exception as caught:  # noqa: BLE001 - handed to the waiting coroutine
-            error = caught
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=run, name="broker-call", daemon=True).start()
-    return await done

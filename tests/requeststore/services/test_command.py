@@ -132,11 +132,11 @@ def test_a_rebalance_with_its_dry_run(say: Said, project: Project, tmp_path: Pat
         (("show", "x"), 2, "x is no id"),
         (("show", "9" * 18), 1, "there is no request"),
         (("list", "new"), 2, "there is no biz new; did you mean news?"),
-        (("list", "nowhere/news"), 2, "there is no project nowhere"),
+        (("list", "nowhere/news"), 2, "there is no project 'nowhere'"),
         (("list", "news", "--since", "soon"), 2, "soon is no time"),
         (("list", "news", "--limit", "0"), 2, "--limit: from 1 to 10000"),
         (("submit", "news", "/nowhere"), 2, "/nowhere: No such file"),
-        (("books", "--project", "nowhere"), 2, "there is no project nowhere"),
+        (("books", "--project", "nowhere"), 2, "there is no project 'nowhere'"),
     ],
 )
 def test_refusals_are_one_line(

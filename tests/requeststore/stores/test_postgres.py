@@ -15,7 +15,7 @@ import pytest
 from apps.requeststore.engine.errors import BadSetting, StoreUnavailable
 from apps.requeststore.stores.base import Entry, Finish, GiveBack
 from apps.requeststore.stores.postgres import PostgresNode, statements
-from apps.requeststore.stores.postgres.node import _text
+from apps.requeststore.stores.postgres.table import text_of
 from tests.requeststore.stores.calls import (
     CUTOFF,
     DEADLINE,
@@ -262,7 +262,7 @@ def _walk(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _plan(cursor: psycopg.Cursor[Any], name: str) -> list[dict[str, Any]]:
-    text = b"EXPLAIN (FORMAT JSON) " + _text(getattr(statements, name), SHARD)
+    text = b"EXPLAIN (FORMAT JSON) " + text_of(getattr(statements, name), SHARD)
     row = cursor.execute(text, _VALUES).fetchone()
     assert row is not None
     return list(_walk(row[0][0]["Plan"]))
@@ -327,7 +327,7 @@ def test_plans_are_right_where_every_way_is_open(
     with administrator(requests_database) as connection, connection.cursor() as cursor:
         connection.execute(f"VACUUM ANALYZE {TABLE}")
         for name in PLANS:
-            text = b"EXPLAIN (FORMAT JSON) " + _text(getattr(statements, name), SHARD)
+            text = b"EXPLAIN (FORMAT JSON) " + text_of(getattr(statements, name), SHARD)
             row = cursor.execute(text, few).fetchone()
             assert row is not None
             kinds = {each["Node Type"] for each in _walk(row[0][0]["Plan"])}

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from apps.configcenter.models import ConfigVersion
 from apps.configcenter.services import activate, save_version
 from apps.projects.models import Project
-from apps.routing.daemon import House, RouterDaemon
+from apps.routing.daemon import Environment, RouterDaemon
 from apps.routing.engine.outbounds import registry
 from apps.routing.engine.outbounds.base import DELIVERED, Outcome, Sent, Settings
 from apps.routing.engine.outbounds.parameters import Parameter, name_of
@@ -107,7 +107,7 @@ class Router:
     def make(self, name: str = "one", *, workers: int = 0) -> RouterDaemon:
         """Another one."""
         return RouterDaemon(
-            house=House(
+            environment=Environment(
                 name=name,
                 state=self.folder / "state",
                 files=self.files,

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from django.db import OperationalError
 
+from apps.routing.daemon.sending import LEASE_SECONDS
 from apps.routing.daemon.tending import PATIENCE_SECONDS
-from apps.routing.daemon.working import LEASE_SECONDS
 from apps.routing.services import Arrival, receive_items
 from tests.access.factories import make_project
 from tests.routing.daemon.routers import PATIENCE_SECONDS as OURS

@@ -7,7 +7,7 @@ from typing import Any
 
 from apps.seeds.engine.rules import FrontierRules
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome, ResolvedSeed, Seed
-from apps.seeds.stores.base import Books, Finish, Finished, Lease, SeedStore
+from apps.seeds.stores.base import Books, Finish, Finished, Lease, Reopened, SeedStore
 
 FRONTIER = 1
 DAY = 86_400_000
@@ -65,3 +65,15 @@ def books(store: SeedStore, segment: int = DEFAULT_SEGMENT) -> Books:
     found = {one.segment: one.books for one in store.segments(FRONTIER)}[segment]
     assert found.balance(), found
     return found
+
+
+def reopen_failed(store: SeedStore, source: int, target: int, *, now: int = NOW) -> Reopened:
+    """All of a segment, as the services do it: slice by slice."""
+    reopened = duplicates = 0
+    after: bytes | None = b""
+    while after is not None:
+        done = store.reopen_failed_slice(FRONTIER, source, target, after=after, limit=2000, now=now)
+        reopened += done.reopened
+        duplicates += done.duplicates
+        after = done.after
+    return Reopened(reopened, duplicates)

@@ -14,7 +14,7 @@ from typing import Any
 from apps.seeds.engine.seeds import Outcome
 from apps.seeds.stores.base import Finish, Lease
 from apps.seeds.stores.rocks import RocksStore
-from tests.seeds.stores.calls import DAY, FRONTIER, NOW, TODAY, keys, seeds
+from tests.seeds.stores.calls import DAY, FRONTIER, NOW, TODAY, keys, reopen_failed, seeds
 
 OWNER = "worker"
 # Beyond all rounds: what is leased stays in flight.
@@ -53,7 +53,7 @@ def work(store: RocksStore, number: int, batch: int) -> None:
     bad = store.lease(FRONTIER, owner=OWNER, limit=20, seconds=60, now=now)
     store.finish(FRONTIER, finishes(bad, Outcome.GIVEN_UP), owner=OWNER, now=now)
     say(failed=keys(bad))
-    store.reopen_failed(FRONTIER, TODAY, TODAY + DAY, now=now)
+    reopen_failed(store, TODAY, TODAY + DAY, now=now)
     say(reopened=keys(bad))
     store.reopen(FRONTIER, TODAY, bad.seeds[0].key, now=now)
     # Nobody has leased the last ones.

@@ -24,6 +24,7 @@ from tests.seeds.stores.calls import (
     finish,
     keys,
     lease,
+    reopen_failed,
 )
 
 
@@ -104,9 +105,9 @@ def test_failed_seeds_can_be_opened_in_another_segment(store: SeedStore) -> None
     add(store, "ok", active_at=NOW - DAY)
     finish(store, lease(store))
     add(store, "b", active_at=NOW)
-    done = store.reopen_failed(FRONTIER, TODAY - DAY, TODAY, now=NOW)
+    done = reopen_failed(store, TODAY - DAY, TODAY)
     assert done == Reopened(reopened=2, duplicates=1)
-    assert store.reopen_failed(FRONTIER, TODAY - DAY, TODAY, now=NOW) == Reopened(0, 3)
+    assert reopen_failed(store, TODAY - DAY, TODAY) == Reopened(0, 3)
     assert books(store, TODAY - DAY).failed == 3
     assert (books(store, TODAY).added, books(store, TODAY).duplicates) == (3, 4)
     assert sorted(keys(lease(store))) == ["a", "b", "c"]
@@ -115,20 +116,20 @@ def test_failed_seeds_can_be_opened_in_another_segment(store: SeedStore) -> None
 def test_failed_seeds_can_be_opened_where_they_are(store: SeedStore) -> None:
     failed(store, "a", "b")
     yesterday = TODAY - DAY
-    assert store.reopen_failed(FRONTIER, yesterday, yesterday, now=NOW) == Reopened(2, 0)
-    assert store.reopen_failed(FRONTIER, yesterday, yesterday, now=NOW) == Reopened(0, 0)
+    assert reopen_failed(store, yesterday, yesterday) == Reopened(2, 0)
+    assert reopen_failed(store, yesterday, yesterday) == Reopened(0, 0)
     assert (books(store, yesterday).pending, books(store, yesterday).failed) == (2, 0)
     assert [one.retry for one in lease(store).seeds] == [0, 0]
     with pytest.raises(UnknownSegment):
-        store.reopen_failed(FRONTIER, TODAY, TODAY, now=NOW)
+        reopen_failed(store, TODAY, TODAY)
     with pytest.raises(BadCall):
-        store.reopen_failed(FRONTIER, yesterday, -1, now=NOW)
+        reopen_failed(store, yesterday, -1)
 
 
 def test_failed_seeds_opened_for_tomorrow_wait_until_then(store: SeedStore) -> None:
     failed(store, "a")
     tomorrow = TODAY + DAY
-    store.reopen_failed(FRONTIER, TODAY - DAY, tomorrow, now=NOW)
+    reopen_failed(store, TODAY - DAY, tomorrow)
     assert keys(lease(store)) == []
     assert store.next_due(FRONTIER, now=NOW) == tomorrow
     assert keys(lease(store, now=tomorrow)) == ["a"]
@@ -139,7 +140,7 @@ def test_many_failed_seeds_are_opened_in_slices(store: SeedStore) -> None:
     failed(store, *names[:100])
     add(store, *names[100:], active_at=NOW - DAY)
     finish(store, lease(store, 10_000), Outcome.GIVEN_UP)
-    done = store.reopen_failed(FRONTIER, TODAY - DAY, TODAY, now=NOW)
+    done = reopen_failed(store, TODAY - DAY, TODAY)
     assert done == Reopened(4500, 0)
     assert sorted(keys(lease(store, 10_000))) == sorted(names)
 

@@ -31,6 +31,7 @@ from tests.seeds.stores.calls import (
     finish,
     keys,
     lease,
+    reopen_failed,
 )
 
 BESIDE = FRONTIER | 1 << 31
@@ -356,7 +357,7 @@ def test_failed_seeds_opened_without_a_time_are_not_urgent(store: SeedStore) -> 
     add(store, "bad", active_at=NOW - DAY)
     finish(store, lease(store), Outcome.GIVEN_UP)
     add(store, "first")
-    store.reopen_failed(FRONTIER, TODAY - DAY, DEFAULT_SEGMENT, now=NOW)
+    reopen_failed(store, TODAY - DAY, DEFAULT_SEGMENT)
     assert keys(lease(store)) == ["first", "bad"]
 
 

@@ -28,7 +28,7 @@ from apps.seeds.engine.seeds import DEFAULT_SEGMENT, FINAL, Outcome, Seed, State
 from apps.seeds.engine.segments import segment_resolver, time_zone
 from apps.seeds.stores.base import Finish, Known, Lease, Regroup, SeedStore
 from apps.seeds.stores.postgres import PostgresStore
-from tests.seeds.stores.calls import DAY, FRONTIER, NOW, RULES, TODAY
+from tests.seeds.stores.calls import DAY, FRONTIER, NOW, RULES, TODAY, reopen_failed
 from tests.seeds.stores.conftest import open_rocks
 from tests.seeds.stores.model import Entry, Model
 from tests.seeds.stores.tables import check_queue
@@ -205,7 +205,7 @@ class Histories(RuleBasedStateMachine):
     @rule(source=segments, other=segments)
     def reopen_failed(self, source: int, other: int) -> None:
         if source in self.model.books:
-            told = self.store.reopen_failed(FRONTIER, source, other, now=self.now)
+            told = reopen_failed(self.store, source, other, now=self.now)
             assert told == self.model.reopen_failed(source, other, self.now)
 
     @rule(

@@ -26,6 +26,7 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from apps.projects.engine.building.control import BuildFailed, Control
 from apps.projects.engine.building.logs import BuildLog
 from apps.projects.engine.building.plan import BUILD_LABEL, LAYER_LABEL, EngineOptions
+from yardkit.errors import first_line
 
 # Asked of the engine about something that it knows at once.
 ASK_SECONDS: Final = 60.0
@@ -174,7 +175,7 @@ class BuildStream:
             if isinstance(message, APIError):
                 raise message
             if isinstance(message, Exception):
-                raise BuildFailed("engine_lost", error=_first_line(message)) from message
+                raise BuildFailed("engine_lost", error=first_line(message)) from message
             yield message
 
     def end(self) -> None:
@@ -231,7 +232,7 @@ def wait_for_engine(options: EngineOptions, control: Control, log: BuildLog) -> 
         except FAILURES as error:
             if time.monotonic() >= deadline:
                 raise BuildFailed(
-                    "engine_away", url=without_password(options.url), error=_first_line(error)
+                    "engine_away", url=without_password(options.url), error=first_line(error)
                 ) from error
             if not told:
                 text = f"the Docker Engine at {without_password(options.url)} is away; waiting"
@@ -262,10 +263,6 @@ def without_password(url: str) -> str:
     """The address for people."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def words_of(error: APIError) -> str:

@@ -15,6 +15,7 @@ from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DatabaseError
 
 from apps.access.errors import DomainError
+from apps.projects.management.arguments import project_named
 from apps.projects.models import Project
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
@@ -26,7 +27,6 @@ from apps.requeststore.management.arguments import (
     biz_named,
     id_named,
     limit_named,
-    project_named,
     time_named,
     who,
 )
@@ -45,6 +45,7 @@ from apps.requeststore.services.reopening import reopen_requests
 from apps.requeststore.services.yard import BoundBiz, close_shared_yard, shared_yard
 from apps.requeststore.states import RebalanceState
 from apps.requeststore.texts import told
+from yardkit.errors import first_line
 
 FAILED: Final = 1
 _UNPROCESSABLE: Final = 422
@@ -84,7 +85,7 @@ class Command(BaseCommand):
         except RequestStoreError as error:
             raise CommandError(str(error), returncode=BAD_INPUT) from error
         except DatabaseError as error:
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            line = first_line(error)
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
         finally:
             close_shared_yard()

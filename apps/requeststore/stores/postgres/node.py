@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any, Final, LiteralString, TypeVar
-
-import psycopg
-from psycopg import sql
+from typing import Any, LiteralString, TypeVar
 
 from apps.requeststore.engine.flags import NEW, TAKEN, is_final
 from apps.requeststore.stores import story
@@ -21,7 +17,6 @@ from apps.requeststore.stores.base import (
     Shard,
     Size,
     SlowOperation,
-    Step,
     StepKind,
     StoredRequest,
     Take,
@@ -31,11 +26,10 @@ from apps.requeststore.stores.checked import CheckedNode
 from apps.requeststore.stores.judging import State, why_not_ended, why_not_taken
 from apps.requeststore.stores.postgres import statements
 from apps.requeststore.stores.postgres.pool import APPLICATION, CONNECTIONS, Missing, Pool
+from apps.requeststore.stores.postgres.table import Table, one_row, request_of
 from apps.runtime.engine.postgres_pool import WAIT_SECONDS, Cursor, Row
 
 T = TypeVar("T")
-
-_LOCK: Final = 0x5EED4
 
 
 class PostgresNode(CheckedNode):
@@ -56,7 +50,7 @@ class PostgresNode(CheckedNode):
     def _ensure(self, shard: Shard, delete_after_seconds: int) -> None:
         del delete_after_seconds  # by ``delete``: the server has no such index
         if shard not in self._made:
-            self._pool.run(lambda cursor: _make(cursor, shard))
+            self._pool.run(lambda cursor: Table(cursor, shard).make())
             self._made.add(shard)
 
     def _insert(self, shard: Shard, requests: list[NewRequest], by: str, now: int) -> list[bool]:
@@ -74,24 +68,7 @@ class PostgresNode(CheckedNode):
 
     def _receive(self, shard: Shard, requests: list[StoredRequest], by: str, now: int) -> int:
         step = story.written(now, StepKind.MOVED, by)
-        rows = [
-            (
-                one.id,
-                one.biz,
-                one.ts,
-                one.flag,
-                one.priority,
-                one.owner,
-                one.deadline,
-                one.tries,
-                one.queued_at,
-                one.finished_at,
-                one.result,
-                story.story_of(one.steps) + step,
-                one.data,
-            )
-            for one in sorted(requests, key=lambda one: one.id)
-        ]
+        rows = [story.whole_row(one, step) for one in sorted(requests, key=lambda one: one.id)]
         columns = [list(column) for column in zip(*rows, strict=True)]
         return len(self._store(shard, statements.RECEIVE, columns))
 
@@ -99,7 +76,7 @@ class PostgresNode(CheckedNode):
         """Which ids are new; into a shard that is made when it was dropped, or never made."""
 
         def work(cursor: Cursor) -> set[int]:
-            return {row[0] for row in _all(cursor, shard, statement, values)}
+            return {row[0] for row in Table(cursor, shard).rows(statement, values)}
 
         try:
             return self._pool.run(work)
@@ -115,7 +92,8 @@ class PostgresNode(CheckedNode):
         values = {"ids": ids, "now": now, "step": story.written(now, kind, by)}
 
         def work(cursor: Cursor) -> None:
-            _shorten(cursor, shard, _all(cursor, shard, statements.QUEUED, values))
+            table = Table(cursor, shard)
+            table.shorten(table.rows(statements.QUEUED, values))
 
         self._run(work, None)
 
@@ -134,11 +112,11 @@ class PostgresNode(CheckedNode):
         }
 
         def work(cursor: Cursor) -> tuple[dict[int, StoredRequest], dict[int, State]]:
-            rows = _all(cursor, shard, statements.TAKE, values)
-            _shorten(cursor, shard, _long([(row[0], row[11]) for row in rows]))
-            taken = {row[0]: _request(row) for row in rows}
-            others = [one.id for one in entries if one.id not in taken]
-            return taken, _states(cursor, shard, others)
+            table = Table(cursor, shard)
+            rows = table.rows(statements.TAKE, values)
+            table.shorten([(row[0], row[11]) for row in rows])
+            taken = {row[0]: request_of(row) for row in rows}
+            return taken, table.states([one.id for one in entries if one.id not in taken])
 
         nothing: tuple[dict[int, StoredRequest], dict[int, State]] = {}, {}
         taken, states = self._run(work, nothing)
@@ -179,9 +157,9 @@ class PostgresNode(CheckedNode):
         }
 
         def work(cursor: Cursor) -> tuple[set[int], dict[int, State]]:
-            done = {row[0] for row in _all(cursor, shard, statement, values)}
-            others = [one.id for one in ends if one.id not in done]
-            return done, _states(cursor, shard, others)
+            table = Table(cursor, shard)
+            done = {row[0] for row in table.rows(statement, values)}
+            return done, table.states([one.id for one in ends if one.id not in done])
 
         nothing: tuple[set[int], dict[int, State]] = set(), {}
         done, states = self._run(work, nothing)
@@ -193,7 +171,7 @@ class PostgresNode(CheckedNode):
     # --- reading ----------------------------------------------------------------------------
 
     def _find(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
-        return [_request(row) for row in self._rows(shard, statements.FIND, {"ids": ids})]
+        return [request_of(row) for row in self._rows(shard, statements.FIND, {"ids": ids})]
 
     def _page(
         self,
@@ -215,7 +193,7 @@ class PostgresNode(CheckedNode):
             "limit": limit,
         }
         statement = statements.PAGE if flag is None else statements.PAGE_OF_FLAG
-        return [_request(row) for row in self._rows(shard, statement, values)]
+        return [request_of(row) for row in self._rows(shard, statement, values)]
 
     def _orphans(self, shard: Shard, before: int, cutoff: int, limit: int) -> list[Entry]:
         values = {"before": before, "cutoff": cutoff, "limit": limit}
@@ -247,31 +225,28 @@ class PostgresNode(CheckedNode):
             "limit": limit,
             "step": story.written(now, StepKind.OVERDUE, by),
         }
-        return [_request(row) for row in self._rows(shard, statements.OVERDUE, values)]
+        return [request_of(row) for row in self._rows(shard, statements.OVERDUE, values)]
 
     def _expire(self, shard: Shard, cutoff: int, limit: int, by: str, now: int) -> int:
         step = story.written(now, StepKind.EXPIRED, by)
 
         def work(cursor: Cursor) -> int:
-            done = 0
+            table, done = Table(cursor, shard), 0
             for flag in (NEW, TAKEN):
-                values = {"flag": flag, "cutoff": cutoff, "limit": limit - done}
-                cursor.execute(
-                    _text(statements.EXPIRE, shard), {**values, "now": now, "step": step}
-                )
-                done += cursor.rowcount
+                left = {"flag": flag, "cutoff": cutoff, "limit": limit - done}
+                values = {**left, "now": now, "step": step}
+                done += table.execute(statements.EXPIRE, values).rowcount
             return done
 
         return self._run(work, 0)
 
     def _delete(self, shard: Shard, before: int, limit: int) -> int:
         def work(cursor: Cursor) -> int:
-            deleted = 0
-            flags = [row[0] for row in _all(cursor, shard, statements.FLAGS, None)]
+            table, deleted = Table(cursor, shard), 0
+            flags = [row[0] for row in table.rows(statements.FLAGS, None)]
             for flag in filter(is_final, flags):
                 values = {"flag": flag, "before": before, "limit": limit - deleted}
-                cursor.execute(_text(statements.DELETE, shard), values)
-                deleted += cursor.rowcount
+                deleted += table.execute(statements.DELETE, values).rowcount
             return deleted
 
         return self._run(work, 0)
@@ -285,14 +260,15 @@ class PostgresNode(CheckedNode):
         values = {"ids": ids, "flags": flags, "cutoff": cutoff, "step": step}
 
         def work(cursor: Cursor) -> list[int]:
-            rows = _all(cursor, shard, statements.REOPEN, values)
-            _shorten(cursor, shard, _long(rows))
+            table = Table(cursor, shard)
+            rows = table.rows(statements.REOPEN, values)
+            table.shorten(rows)
             return [row[0] for row in rows]
 
         return self._run(work, [])
 
     def _start_move(self, shard: Shard, ids: list[int]) -> list[StoredRequest]:
-        return [_request(row) for row in self._rows(shard, statements.START_MOVE, {"ids": ids})]
+        return [request_of(row) for row in self._rows(shard, statements.START_MOVE, {"ids": ids})]
 
     def _undo_move(self, shard: Shard, ids: list[int]) -> int:
         return self._changed(shard, statements.UNDO_MOVE, {"ids": ids})
@@ -302,8 +278,7 @@ class PostgresNode(CheckedNode):
 
     def _changed(self, shard: Shard, statement: LiteralString, values: Any) -> int:
         """How many rows."""
-        text = _text(statement, shard)
-        return self._run(lambda cursor: cursor.execute(text, values).rowcount, 0)
+        return self._run(lambda cursor: Table(cursor, shard).execute(statement, values).rowcount, 0)
 
     # --- the node ---------------------------------------------------------------------------
 
@@ -318,11 +293,11 @@ class PostgresNode(CheckedNode):
 
     def _drop(self, shard: Shard) -> None:
         self._made.discard(shard)
-        self._pool.run(lambda cursor: _drop(cursor, shard))
+        self._pool.run(lambda cursor: Table(cursor, shard).drop())
 
     def health(self) -> NodeHealth:
         def work(cursor: Cursor) -> NodeHealth:
-            version, storage, connections = _one(cursor.execute(statements.HEALTH))
+            version, storage, connections = one_row(cursor.execute(statements.HEALTH))
             members = cursor.execute(statements.MEMBERS).fetchall()
             slow = cursor.execute(statements.SLOW, {"name": APPLICATION}).fetchall()
             return NodeHealth(
@@ -340,7 +315,7 @@ class PostgresNode(CheckedNode):
         self._pool.close()
 
     def _rows(self, shard: Shard, statement: LiteralString, values: Any) -> list[Row]:
-        return self._run(lambda cursor: _all(cursor, shard, statement, values), [])
+        return self._run(lambda cursor: Table(cursor, shard).rows(statement, values), [])
 
     def _run(self, work: Callable[[Cursor], T], nothing: T) -> T:
         """A shard that is not there is an empty one."""
@@ -348,95 +323,3 @@ class PostgresNode(CheckedNode):
             return self._pool.run(work)
         except Missing:
             return nothing
-
-
-@lru_cache(maxsize=10_000)
-def _text(statement: LiteralString, shard: Shard) -> bytes:
-    """With the names of a shard put in."""
-    table = sql.Identifier(shard.database, shard.collection)
-    name = sql.Literal(table.as_string(None))
-    return sql.SQL(statement).format(t=table, name=name).as_bytes(None)
-
-
-def _all(cursor: Cursor, shard: Shard, statement: LiteralString, values: Any) -> list[Row]:
-    return cursor.execute(_text(statement, shard), values).fetchall()
-
-
-def _one(cursor: Cursor) -> Row:
-    row = cursor.fetchone()
-    if row is None:
-        raise psycopg.InternalError("no row")
-    return row
-
-
-def _states(cursor: Cursor, shard: Shard, ids: list[int]) -> dict[int, State]:
-    if not ids:
-        return {}
-    rows = _all(cursor, shard, statements.STATES, {"ids": ids})
-    return {row[0]: State(*row[1:]) for row in rows}
-
-
-def _long(rows: list[Row]) -> list[Row]:
-    """Of ids and stories."""
-    return [row for row in rows if len(row[1]) >= story.LONG_STORY]
-
-
-def _shorten(cursor: Cursor, shard: Shard, long: list[Row]) -> None:
-    changed = [(id_, shorter) for id_, text in long if (shorter := story.shorter(text))]
-    if changed:
-        ids, texts = [one[0] for one in changed], [one[1] for one in changed]
-        cursor.execute(_text(statements.SHORTEN, shard), {"ids": ids, "steps": texts})
-
-
-def _request(row: Row) -> StoredRequest:
-    """``_SHORT`` or ``_WHOLE`` of the statements."""
-    steps: list[Step] = []
-    data = b""
-    if len(row) > 11:
-        steps, data = story.shortened(story.read(row[11])), row[12]
-    return StoredRequest(
-        id=row[0],
-        biz=row[1],
-        ts=row[2],
-        flag=row[3],
-        priority=row[4],
-        owner=row[5],
-        deadline=row[6],
-        tries=row[7],
-        queued_at=row[8],
-        finished_at=row[9],
-        result=row[10],
-        steps=steps,
-        data=data,
-    )
-
-
-def _make(cursor: Cursor, shard: Shard) -> None:
-    if _is_there(cursor, shard):
-        return
-    cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-    if _is_there(cursor, shard):
-        return
-    table = sql.Identifier(shard.database, shard.collection)
-    schema = sql.Identifier(shard.database)
-    cursor.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(schema))
-    for statement in statements.TABLE:
-        cursor.execute(sql.SQL(statement).format(t=table))
-    comment = sql.SQL("COMMENT ON TABLE {} IS {}")
-    cursor.execute(comment.format(table, sql.Literal(statements.MARK)))
-
-
-def _is_there(cursor: Cursor, shard: Shard) -> bool:
-    """Asked of the catalog: to_regclass() does not see what others made since we looked first."""
-    values = [shard.database, shard.collection]
-    return bool(_one(cursor.execute(statements.IS_THERE, values))[0])
-
-
-def _drop(cursor: Cursor, shard: Shard) -> None:
-    cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
-    table = sql.Identifier(shard.database, shard.collection)
-    cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
-    left = "SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace"
-    if not _one(cursor.execute(left + " WHERE n.nspname = %s", [shard.database]))[0]:
-        schema = sql.Identifier(shard.database)
-        cursor.execute(sql.SQL("DROP SCHEMA IF EXISTS {}").format(schema))

@@ -53,7 +53,7 @@ def receive(
     step = story.written(now, StepKind.MOVED, by)
 
     def before(connection: sqlite3.Connection) -> None:
-        rows = (_whole(place, one, step) for place, one in enumerate(requests))
+        rows = ((place, *story.whole_row(one, step)) for place, one in enumerate(requests))
         Table(connection, shard).many(statements.STAGE_WHOLE, rows)
 
     def work(connection: sqlite3.Connection) -> list[bool]:
@@ -69,26 +69,6 @@ def receive(
 
 def _new(connection: sqlite3.Connection, _none: list[bool]) -> list[bool]:
     return [bool(new) for _place, new in connection.execute(statements.IS_NEW)]
-
-
-def _whole(place: int, one: StoredRequest, step: str) -> Row:
-    """A row of ``statements.STAGE_WHOLE``, with the step of its coming here."""
-    return (
-        place,
-        one.id,
-        one.biz,
-        one.ts,
-        one.flag,
-        one.priority,
-        one.owner,
-        one.deadline,
-        one.tries,
-        one.queued_at,
-        one.finished_at,
-        one.result,
-        story.story_of(one.steps) + step,
-        one.data,
-    )
 
 
 def overdue(

@@ -7,7 +7,7 @@ import hashlib
 import re
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from apps.routing.engine.outbounds.base import (
@@ -24,6 +24,7 @@ from apps.routing.engine.outbounds.base import (
 )
 from apps.routing.engine.outbounds.parameters import Parameter, between, read, url_of
 from apps.routing.engine.rules import Outbound as Rule
+from yardkit.bridge import LoopThread
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ class HttpOutbound:
             allowed_networks=list(settings.allowed_networks),
         )
         self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop = LoopThread("http outbound")
         self._fetcher: Fetcher | None = None
         self._pause_until = 0.0
         self._is_closed = False
@@ -106,7 +106,7 @@ class HttpOutbound:
             work = Batch(batch)
             if time.monotonic() < self._pause_until:
                 return work.finish(away("busy", "the service has asked for a pause"))
-            return self._run(self._send(work))
+            return self._loop.submit(self._send(work)).result()
 
     def depth(self) -> int | None:
         """Nobody can tell how much a service has before it."""
@@ -116,25 +116,12 @@ class HttpOutbound:
         """See ``Outbound``."""
         with self._lock:
             self._is_closed = True
-            loop, self._loop = self._loop, None
-            thread = self._thread
-            if loop is None or thread is None:
-                return
-            if self._fetcher is not None:
-                asyncio.run_coroutine_threadsafe(self._fetcher.close(), loop).result(self._timeout)
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join(self._timeout)
+            fetcher, self._fetcher = self._fetcher, None
+            if fetcher is not None:
+                self._loop.submit(fetcher.close()).result(self._timeout)
+            self._loop.close()
 
     # --- the loop's thread ---------------------------------------------------------------------
-
-    def _run(self, work: Coroutine[Any, Any, list[Outcome]]) -> list[Outcome]:
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(
-                target=_serve, args=(self._loop,), name="http outbound", daemon=True
-            )
-            self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _send(self, work: Batch) -> list[Outcome]:
         # Only here: it takes a quarter of a second, and every web process reads this module.
@@ -229,12 +216,3 @@ def _retry_after(headers: Sequence[tuple[str, str]]) -> float:
         if name.lower() == "retry-after" and value.strip().isdecimal():
             return min(float(value), _MOST_PAUSE_SECONDS)
     return 0.0
-
-
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    try:
-        loop.run_forever()
-    finally:
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()

@@ -9,7 +9,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import connection
 
 from apps.projects.models import Project
-from apps.routing.daemon import House, RouterDaemon
+from apps.routing.daemon import Environment, RouterDaemon
 from apps.routing.placeholders import filled_rules
 from apps.runtime.management.daemon_command import DaemonCommand
 from yardkit.broker import Broker
@@ -37,7 +37,7 @@ class Command(DaemonCommand):
         folder = settings.DATA_DIR / "routing"
         spare_the_collector()
         return RouterDaemon(
-            house=House(
+            environment=Environment(
                 name=f"{self.identity.name} {self.identity.pid}",
                 state=folder / "inbounds",
                 files=settings.ROUTING_FILES_DIR,

@@ -13,6 +13,7 @@ from django.db import DatabaseError
 from django.db.models import Count, Q, Sum
 
 from apps.access.errors import DomainError
+from apps.projects.management.arguments import project_named
 from apps.seeds import services
 from apps.seeds.engine.errors import BadSetting, SeedError, UnknownSegment
 from apps.seeds.management import verbs_many
@@ -21,7 +22,6 @@ from apps.seeds.management.arguments import (
     add_verbs,
     frontier_named,
     full_name,
-    project_named,
     segment_named,
     shown_segment,
     shown_time,
@@ -34,6 +34,7 @@ from apps.seeds.models import Frontier, Operation
 from apps.seeds.services.portable import MAX_LINE_BYTES
 from apps.seeds.states import ACTIVE_OPERATIONS
 from yardkit.broker import BrokerUnavailable
+from yardkit.errors import first_line
 from yardkit.protocol import Seed, SeedAnswer
 from yardkit.seeds import CallRefused, SeedServiceAway
 
@@ -78,7 +79,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
         except (BadSetting, SeedError) as error:
             raise CommandError(str(error), returncode=BAD_INPUT) from error
         except DatabaseError as error:
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            line = first_line(error)
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
 
     # --- looking --------------------------------------------------------------------------------

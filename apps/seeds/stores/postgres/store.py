@@ -19,7 +19,6 @@ from apps.seeds.stores.base import (
     Moved,
     Page,
     Regroup,
-    Reopened,
     ReopenedSlice,
     Segment,
     check_batch,
@@ -35,7 +34,6 @@ from apps.seeds.stores.postgres.tables import SCHEMA, Cursor, Row, known_table, 
 
 MAX_FILTERS: Final = 64
 CONNECTIONS: Final = 4
-_SLICE: Final = 2000
 _EXPORT_ROWS: Final = 2000
 
 _KNOWN = """
@@ -211,18 +209,6 @@ class PostgresStore:
             "forget",
             lambda cursor: mending.forget(self._database, cursor, frontier, segment, key),
         )
-
-    def reopen_failed(self, frontier: int, source: int, target: int, *, now: int) -> Reopened:
-        reopened = duplicates = 0
-        after: bytes | None = b""
-        while after is not None:
-            done = self.reopen_failed_slice(
-                frontier, source, target, after=after, limit=_SLICE, now=now
-            )
-            reopened += done.reopened
-            duplicates += done.duplicates
-            after = done.after
-        return Reopened(reopened, duplicates)
 
     def reopen_failed_slice(
         self, frontier: int, source: int, target: int, *, after: bytes, limit: int, now: int

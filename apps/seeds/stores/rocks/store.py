@@ -21,7 +21,6 @@ from apps.seeds.stores.base import (
     Moved,
     Page,
     Regroup,
-    Reopened,
     ReopenedSlice,
     Segment,
     check_batch,
@@ -43,7 +42,6 @@ from apps.seeds.stores.rocks.layout import (
 )
 
 MAX_FILTERS: Final = 64
-_SLICE: Final = 2000
 
 
 class RocksStore:
@@ -178,18 +176,6 @@ class RocksStore:
         with self._kernel.change("forget") as change:
             self._kernel.guard.time(now)
             mending.forget(self._kernel, change, frontier, segment, key)
-
-    def reopen_failed(self, frontier: int, source: int, target: int, *, now: int) -> Reopened:
-        reopened = duplicates = 0
-        after: bytes | None = b""
-        while after is not None:
-            done = self.reopen_failed_slice(
-                frontier, source, target, after=after, limit=_SLICE, now=now
-            )
-            reopened += done.reopened
-            duplicates += done.duplicates
-            after = done.after
-        return Reopened(reopened, duplicates)
 
     def reopen_failed_slice(
         self, frontier: int, source: int, target: int, *, after: bytes, limit: int, now: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -23,6 +24,19 @@ from crawlyard.benches.measuring import BenchFailed
 
 # What is multiplied when nobody says by how much: cost per unit must not grow with it.
 GROWTH = (1, 3, 10)
+# What runs each, and the arguments it takes.
+BENCHES: dict[str, tuple[Callable[..., dict[str, Any]], tuple[str, ...]]] = {
+    "download": (download.run, ("pages", "peer")),
+    "heartbeats": (heartbeats.run, ("agents", "seconds")),
+    "dispatch": (dispatch.run, ("policies", "sizes", "rate", "seconds", "polite")),
+    "routing": (routing.run, ("sizes", "items", "scales", "peer")),
+    "router": (router.run, ("items", "scales", "peer")),
+    "seeds": (seeds.run, ("seeds", "scales", "store", "peer")),
+    "requests": (requests.run, ("requests", "scales", "store", "peer", "servers")),
+    "harvest": (harvest.run, ("records", "scales", "servers")),
+    "api": (api.run, ("rows", "scales", "servers", "calls", "fresh")),
+    "logs": (logs.run, ("lines", "scales", "peer", "servers")),
+}
 
 
 class Command(BaseCommand):
@@ -32,21 +46,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """What to measure and how big."""
-        parser.add_argument(
-            "name",
-            choices=(
-                "download",
-                "heartbeats",
-                "dispatch",
-                "routing",
-                "router",
-                "seeds",
-                "requests",
-                "harvest",
-                "api",
-                "logs",
-            ),
-        )
+        parser.add_argument("name", choices=BENCHES)
         parser.add_argument("--json", action="store_true", help="one JSON object")
         parser.add_argument(
             "--scale",
@@ -54,59 +54,8 @@ class Command(BaseCommand):
             help="multiply the pages (1), or agents, routed items, seeds, requests or lines (1, 3"
             " and 10 in turn)",
         )
-        parser.add_argument("--pages", type=int, default=3000, help="download: pages of the site")
         parser.add_argument(
             "--no-peer", action="store_true", help="all but heartbeats and dispatch: ours alone"
-        )
-        parser.add_argument("--agents", type=int, default=1000, help="heartbeats: at scale 1")
-        parser.add_argument(
-            "--seconds", type=float, help="heartbeats, dispatch: how long to look at each size"
-        )
-        parser.add_argument(
-            "--rate", type=int, default=2000, help="dispatch: requests a second of all runs"
-        )
-        parser.add_argument(
-            "--sizes",
-            type=int,
-            nargs="+",
-            default=[10, 100, 1000],
-            help="dispatch: how many runs, and how many agents a run; routing: outbounds",
-        )
-        parser.add_argument(
-            "--items", type=int, default=routing.ITEMS, help="routing, router: items at scale 1"
-        )
-        parser.add_argument("--seeds", type=int, default=seeds.SEEDS, help="seeds: adds at scale 1")
-        parser.add_argument(
-            "--requests", type=int, default=requests.REQUESTS, help="requests: at scale 1"
-        )
-        parser.add_argument("--lines", type=int, default=logs.LINES, help="logs: at scale 1")
-        parser.add_argument(
-            "--records", type=int, default=harvest.RECORDS, help="harvest: at scale 1"
-        )
-        parser.add_argument("--rows", type=int, default=api.ROWS, help="api: of a list at scale 1")
-        parser.add_argument(
-            "--calls", type=int, default=api.CALLS, help="api: how often each list is asked for"
-        )
-        parser.add_argument(
-            "--fresh", action="store_true", help="api: without the rows of the last time"
-        )
-        parser.add_argument(
-            "--store",
-            default="",
-            help="seeds: address of an empty store (RocksDB of its own); requests: of one more"
-            " node, such as mongodb://...",
-        )
-        parser.add_argument(
-            "--policies",
-            nargs="+",
-            choices=dispatch.POLICIES,
-            default=list(dispatch.POLICIES),
-            help="dispatch: how the runs' agents are chosen",
-        )
-        parser.add_argument(
-            "--polite",
-            action="store_true",
-            help="dispatch: to hosts that must be spared, without any limit",
         )
         parser.add_argument(
             "--engines",
@@ -114,6 +63,14 @@ class Command(BaseCommand):
             default="embedded",
             help="configured: the stores that DATABASE_URL, BROKER_URL and REDIS_URL name",
         )
+        parser.add_argument(
+            "--store",
+            default="",
+            help="seeds: address of an empty store (RocksDB of its own); requests: of one more"
+            " node, such as mongodb://...",
+        )
+        _add_sizes(parser)
+        _add_dispatch(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure and print."""
@@ -145,69 +102,68 @@ class Command(BaseCommand):
             self.stdout.write(f" limit: {result['limit']}, used {result['limit_ratio']} of it")
 
 
+def _add_sizes(parser: CommandParser) -> None:
+    parser.add_argument("--pages", type=int, default=3000, help="download: pages of the site")
+    parser.add_argument("--agents", type=int, default=1000, help="heartbeats: at scale 1")
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[10, 100, 1000],
+        help="dispatch: how many runs, and how many agents a run; routing: outbounds",
+    )
+    parser.add_argument(
+        "--items", type=int, default=routing.ITEMS, help="routing, router: items at scale 1"
+    )
+    parser.add_argument("--seeds", type=int, default=seeds.SEEDS, help="seeds: adds at scale 1")
+    parser.add_argument(
+        "--requests", type=int, default=requests.REQUESTS, help="requests: at scale 1"
+    )
+    parser.add_argument("--lines", type=int, default=logs.LINES, help="logs: at scale 1")
+    parser.add_argument("--records", type=int, default=harvest.RECORDS, help="harvest: at scale 1")
+    parser.add_argument("--rows", type=int, default=api.ROWS, help="api: of a list at scale 1")
+    parser.add_argument(
+        "--calls", type=int, default=api.CALLS, help="api: how often each list is asked for"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="api: without the rows of the last time"
+    )
+
+
+def _add_dispatch(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--seconds", type=float, help="heartbeats, dispatch: how long to look at each size"
+    )
+    parser.add_argument(
+        "--rate", type=int, default=2000, help="dispatch: requests a second of all runs"
+    )
+    parser.add_argument(
+        "--policies",
+        nargs="+",
+        choices=dispatch.POLICIES,
+        default=list(dispatch.POLICIES),
+        help="dispatch: how the runs' agents are chosen",
+    )
+    parser.add_argument(
+        "--polite",
+        action="store_true",
+        help="dispatch: to hosts that must be spared, without any limit",
+    )
+
+
 def _run(options: dict[str, Any]) -> dict[str, Any]:
-    scale, seconds = options["scale"], options["seconds"]
-    if options["name"] == "heartbeats":
-        agents = [options["agents"] * one for one in ([scale] if scale else GROWTH)]
-        return heartbeats.run(agents=agents, seconds=seconds or heartbeats.SECONDS)
-    if options["name"] == "dispatch":
-        return dispatch.run(
-            policies=options["policies"],
-            sizes=options["sizes"],
-            rate=options["rate"],
-            seconds=seconds or dispatch.SECONDS,
-            polite=options["polite"],
-        )
-    if options["name"] == "routing":
-        return routing.run(
-            sizes=options["sizes"],
-            items=options["items"],
-            scales=[scale] if scale else GROWTH,
-            peer=not options["no_peer"],
-        )
-    if options["name"] == "router":
-        return router.run(
-            items=options["items"],
-            scales=[scale] if scale else GROWTH,
-            peer=not options["no_peer"],
-        )
-    if options["name"] == "seeds":
-        return seeds.run(
-            seeds=options["seeds"],
-            scales=[scale] if scale else GROWTH,
-            store=options["store"],
-            peer=not options["no_peer"],
-        )
-    if options["name"] == "logs":
-        return logs.run(
-            lines=options["lines"],
-            scales=[scale] if scale else GROWTH,
-            peer=not options["no_peer"],
-            servers=options["engines"] == "configured",
-        )
-    if options["name"] == "requests":
-        return requests.run(
-            requests=options["requests"],
-            scales=[scale] if scale else GROWTH,
-            store=options["store"],
-            peer=not options["no_peer"],
-            servers=options["engines"] == "configured",
-        )
-    if options["name"] == "api":
-        return api.run(
-            rows=options["rows"],
-            scales=[scale] if scale else GROWTH,
-            servers=options["engines"] == "configured",
-            calls=options["calls"],
-            fresh=options["fresh"],
-        )
-    if options["name"] == "harvest":
-        return harvest.run(
-            records=options["records"],
-            scales=[scale] if scale else GROWTH,
-            servers=options["engines"] == "configured",
-        )
-    return download.run(pages=options["pages"] * (scale or 1), peer=not options["no_peer"])
+    scales = [options["scale"]] if options["scale"] else GROWTH
+    values = {
+        **options,
+        "scales": scales,
+        "agents": [options["agents"] * scale for scale in scales],
+        "pages": options["pages"] * (options["scale"] or 1),
+        "peer": not options["no_peer"],
+        "servers": options["engines"] == "configured",
+    }
+    run, names = BENCHES[options["name"]]
+    # None: as the bench itself has it.
+    return run(**{name: values[name] for name in names if values[name] is not None})
 
 
 def _lines(side: dict[str, Any]) -> list[str]:

@@ -6,7 +6,6 @@ import getpass
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +19,9 @@ from apps.configcenter.engine.plain import MAX_BYTES, Data
 from apps.configcenter.errors import AlreadyActive
 from apps.configcenter.models import Configuration, ConfigVersion
 from apps.configcenter.queries import tallies_of
+from apps.projects.management.arguments import project_named
 from apps.projects.models import Project
+from yardkit.errors import first_line
 
 FAILED: Final = 1
 BAD_INPUT: Final = 2
@@ -78,7 +79,7 @@ class Command(BaseCommand):
                 lines = [str(error)]
             raise CommandError("\n".join(lines), returncode=status) from error
         except DatabaseError as error:
-            line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            line = first_line(error)
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
 
     # --- verbs ----------------------------------------------------------------------------------
@@ -243,21 +244,9 @@ def _kind(name: str) -> services.Kind:
     return services.kind_named(name)
 
 
-def _project(name: str) -> Project:
-    # A short name first: one may consist of digits.
-    found = Project.objects.filter(slug=name).first()
-    if found is None and name.isascii() and name.isdigit() and len(name) < 19:
-        found = Project.objects.filter(pk=int(name)).first()
-    if found is None:
-        near = get_close_matches(name, Project.objects.values_list("slug", flat=True), n=1)
-        meant = f"; is {near[0]} meant?" if near else ""
-        raise CommandError(f"--project: there is no project {name!r}{meant}", returncode=BAD_INPUT)
-    return found
-
-
 def _owner(options: dict[str, Any]) -> Project | None:
     """The project, or None for the platform."""
-    return None if options["platform"] else _project(options["project"])
+    return None if options["platform"] else project_named(options["project"])
 
 
 def _slug(project: Project | None) -> str:

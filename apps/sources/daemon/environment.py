@@ -12,10 +12,10 @@ from django.db import connections
 from apps.runtime.queries import threads_share_database
 from apps.sources.engine.clients.asking import Account, Patience
 from apps.sources.engine.clients.base import Client
-from apps.sources.engine.loop import Loop
 from apps.sources.engine.settings import Source
 from apps.sources.models import Credential
 from apps.sources.services.clients import client_of, secrets_of
+from yardkit.bridge import LoopThread
 from yardkit.broker import Broker
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ _DATABASE_THREADS: Final = 4
 
 
 @dataclass(slots=True)
-class House:
+class Environment:
     """Broker, database threads, event loop, and the accounts at record APIs."""
 
     broker: Broker
@@ -34,7 +34,7 @@ class House:
     user_agent: str = "Crawlyard"
     # False asks as fast as it can: for benches.
     paced: bool = True
-    _loop: Loop = field(default_factory=lambda: Loop("sources http"))
+    _loop: LoopThread = field(default_factory=lambda: LoopThread("sources http"))
     _accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
     _threads: ThreadPoolExecutor | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F, Value
@@ -96,29 +97,14 @@ def resubmit_item(
     old = RoutedItem.objects.filter(pk=item.pk).first()
     if old is None or old.state not in RESUBMITTABLE:
         raise ItemNotResubmittable
-    edited = data is not None
-    try:
-        if data is None:
-            data = _as_it_was(old)
-        check_item(data)
-        data = _converted(old, data)
-    except (NoItem, Poison) as error:
-        raise ItemRefused(fields={"item": [str(error)]}) from error
+    item_data = _checked(old, data)
     new = new_task_uuid(now)
-    told = write_steps([step(now, StepKind.RESUBMITTED, "", str(new))])
-    if not RoutedItem.objects.filter(pk=old.pk, replaced_by__isnull=True).update(
-        replaced_by=new,
-        generation=F("generation") + 1,
-        changed_at=now,
-        steps=Concat(F("steps"), Value(told)),
-        step_count=F("step_count") + 1,
-    ):
-        raise ItemResubmitted
+    _replace(old, new, now)
     by = "" if actor is None else actor.get_username()
     arrival = Arrival(
         project=old.project_id,
         inbound=old.inbound,
-        item=dict(data),
+        item=item_data,
         task_uuid=new,
         resubmit_of=old.task_uuid,
         steps=(step(now, StepKind.RESUBMITTED, "", f"{old.task_uuid} {by}".strip()),),
@@ -129,12 +115,36 @@ def resubmit_item(
         action="routing.resubmit_item",
         obj=old,
         project=old.project_id,
-        before={"item": old.item[:2000]} if edited else None,
+        before=None if data is None else {"item": old.item[:2000]},
         after={"task_uuid": str(new)}
-        | ({"item": str(receipt.entry.text)[:2000]} if edited else {}),
+        | ({} if data is None else {"item": str(receipt.entry.text)[:2000]}),
         note=note,
     )
     return receipt.entry
+
+
+def _checked(old: RoutedItem, data: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The item that stands for the old one: ``data``, or what came in. Raises ``ItemRefused``."""
+    try:
+        if data is None:
+            data = _as_it_was(old)
+        check_item(data)
+        return dict(_converted(old, data))
+    except (NoItem, Poison) as error:
+        raise ItemRefused(fields={"item": [str(error)]}) from error
+
+
+def _replace(old: RoutedItem, new: UUID, now: datetime) -> None:
+    """Have the old item name the new one. Raises ``ItemResubmitted``."""
+    told = write_steps([step(now, StepKind.RESUBMITTED, "", str(new))])
+    if not RoutedItem.objects.filter(pk=old.pk, replaced_by__isnull=True).update(
+        replaced_by=new,
+        generation=F("generation") + 1,
+        changed_at=now,
+        steps=Concat(F("steps"), Value(told)),
+        step_count=F("step_count") + 1,
+    ):
+        raise ItemResubmitted
 
 
 def _converted(old: RoutedItem, data: Mapping[str, Any]) -> Mapping[str, Any]:

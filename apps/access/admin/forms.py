@@ -1,0 +1,34 @@
+"""What forms of several apps share."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from django import forms
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from apps.access.errors import DomainError
+
+_MOMENTS: Final = [
+    "%Y-%m-%dT%H:%M",
+    "%Y-%m-%dT%H:%M:%S",
+    "%Y-%m-%d %H:%M:%S",
+    "%Y-%m-%d %H:%M",
+    "%Y-%m-%d",
+]
+
+
+def moment_field(label: Any) -> forms.DateTimeField:
+    """A time that may be left out, as browsers ask for it or as people type it."""
+    widget = UnfoldAdminTextInputWidget({"type": "datetime-local", "step": "1"})
+    return forms.DateTimeField(label=label, required=False, widget=widget, input_formats=_MOMENTS)
+
+
+def add_refusal(form: forms.BaseForm, error: DomainError) -> None:
+    """Show why a service refused, at the fields that it is about."""
+    placed = {name: texts for name, texts in error.fields.items() if name in form.fields}
+    for name, texts in placed.items():
+        for text in texts:
+            form.add_error(name, str(text))
+    if not placed:
+        form.add_error(None, error.text)

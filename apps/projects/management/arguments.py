@@ -1,0 +1,25 @@
+"""How commands are told which project is meant."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Final
+
+from django.core.management.base import CommandError
+
+from apps.projects.models import Project
+
+_BAD_INPUT: Final = 2
+
+
+def project_named(name: str) -> Project:
+    """By short name or id. Raises ``CommandError``."""
+    # A short name first: one may consist of digits.
+    found = Project.objects.filter(slug=name).first()
+    if found is None and name.isascii() and name.isdigit() and len(name) < 19:
+        found = Project.objects.filter(pk=int(name)).first()
+    if found is None:
+        near = get_close_matches(name, Project.objects.values_list("slug", flat=True), n=1)
+        meant = f"; is {near[0]} meant?" if near else ""
+        raise CommandError(f"there is no project {name!r}{meant}", returncode=_BAD_INPUT)
+    return found
