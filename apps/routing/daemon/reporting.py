@@ -56,7 +56,9 @@ class Reporting:
                 for name, line in running.lines.items():
                     line.depth = line.inbound.depth()
                     rule = running.track.entrances[name].rule
-                    line.warnings = tuple(p.text for p in check_running(line.inbound, rule))
+                    line.findings = tuple(
+                        (each.code, each.text) for each in check_running(line.inbound, rule)
+                    )
                 for lane in running.lanes.values():
                     # What was never sent to needs no connection for a number.
                     if lane.sent and not lane.away:
@@ -92,7 +94,7 @@ def _inbound(line: InLine, now: datetime) -> InboundReport:
         filtered=line.filtered,
         poison=line.poison,
         late=line.inbound.late,
-        warnings=line.warnings,
+        findings=line.findings,
     )
 
 
