@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pika
 import psycopg
 import pytest
 
@@ -19,7 +20,7 @@ from apps.requeststore.sinks.base import Gathered, Sink, SinkUnavailable
 from apps.requeststore.sinks.databases import Database, Kind, open_database
 from apps.requeststore.sinks.opening import Ground, open_sink, table_of
 from apps.requeststore.sinks.table import TableSink, column_of, fit, kind_of
-from yardkit.broker import Broker
+from yardkit.broker import Broker, connect
 
 NOW = 1_790_000_000_000
 POSTGRES = pytest.param("postgresql", marks=pytest.mark.services)
@@ -168,6 +169,19 @@ def test_a_queue_that_somebody_deleted_is_made_again(ground: Ground) -> None:
         sink.write([gathered(2, {"n": 2})])
     sink.write([gathered(2, {"n": 2})])
     assert [row["request_id"] for row in read_queue(ground.broker)] == ["2"]
+
+
+@pytest.mark.services
+def test_consumers_of_a_queue_are_told_that_it_is_json(tmp_path: Path, rabbit_vhost: str) -> None:
+    with closing(connect(rabbit_vhost, name="test", timeout=10.0)) as broker:
+        sink = opened(Ground("", tmp_path, broker, "box", lambda: NOW), RecordsTo.QUEUE)
+        assert sink.write([gathered(1, {"n": 1})]) == {}
+    with closing(pika.BlockingConnection(pika.URLParameters(rabbit_vhost))) as connection:
+        channel = connection.channel()
+        _method, properties, body = channel.basic_get("records.p7.news", auto_ack=True)
+        channel.queue_delete("records.p7.news")
+    assert properties.content_type == "application/json"
+    assert json.loads(body)["request_id"] == "1"
 
 
 # --- the table ------------------------------------------------------------------------------------

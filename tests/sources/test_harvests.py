@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from apps.sources.engine import harvesting
 from apps.sources.models import Harvest
 from tests.sources.octoparse_double import OctoparseDouble, record
-from tests.sources.yard import Yard
+from tests.sources.yard import QUEUE, Yard
 
 MakeYard = Callable[..., Yard]
 
@@ -75,6 +76,24 @@ def test_the_seeds_two_runs(yard: Yard, double: OctoparseDouble) -> None:
     assert [offset for offset, _ in double.asked[1:]] == [270_400]
     assert (third.batches, *counts(third)) == (1, 100, 0, 0, 100, 0)
     assert yard.numbers() == []
+
+
+@pytest.mark.covers("S0.8", "S0.11")
+def test_each_batch_is_in_the_queue_before_the_next_and_the_marker_moves_at_the_end(
+    yard: Yard, double: OctoparseDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double.total = 500
+    broker = yard.open_broker()
+    seen: list[tuple[int, str, int | None]] = []
+
+    def hit(name: str) -> None:
+        if name == "sources.after_checkpoint":
+            seen.append((broker.depth(QUEUE).ready, yard.newest.state, yard.state.marker))
+
+    monkeypatch.setattr(harvesting, "hit", hit)
+    yard.harvest()
+    assert seen == [(count, "running", None) for count in (100, 200, 300, 400, 500)]
+    assert yard.state.marker == 400
 
 
 @pytest.mark.covers("S0.14", "S0.15")

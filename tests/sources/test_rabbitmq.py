@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from contextlib import closing
 
+import pika
 import pytest
 
-from tests.sources.octoparse_double import OctoparseDouble
+from tests.sources.octoparse_double import OctoparseDouble, record
 from tests.sources.yard import QUEUE, Yard
 
 pytestmark = pytest.mark.services
@@ -18,6 +21,25 @@ def until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.covers("S0.22", "S0.25", "S0.28")
+def test_a_third_party_is_given_json_that_lives_for_seven_days(
+    make_yard: Callable[..., Yard], double: OctoparseDouble, new_rabbit_vhost: str
+) -> None:
+    yard = make_yard(broker_url=new_rabbit_vhost)
+    double.total = 2
+    yard.harvest()
+    with closing(pika.BlockingConnection(pika.URLParameters(new_rabbit_vhost))) as connection:
+        channel = connection.channel()
+        # RabbitMQ would refuse another durability, or a life that is the queue's and not each
+        # message's own.
+        channel.queue_declare("job_data", durable=True)
+        found = [channel.basic_get("job_data", auto_ack=True) for _ in range(2)]
+    for number, (_method, properties, body) in enumerate(found):
+        assert json.loads(body) == record(number)
+        assert properties.expiration == "604800000"
+        assert (properties.content_type, properties.delivery_mode) == ("application/json", 2)
 
 
 @pytest.mark.covers("S0.22", "S0.23", "S0.25")

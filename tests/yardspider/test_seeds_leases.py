@@ -122,11 +122,13 @@ def test_seeds_that_come_meanwhile_are_taken_and_those_of_later_wait_for_their_t
     assert 105 <= result.outcome.seconds < 108
 
 
-def test_no_more_seeds_are_begun_than_are_fetched_soon() -> None:
+@pytest.mark.covers("S3.13")
+def test_seeds_are_had_in_batches_and_no_more_than_are_fetched_soon() -> None:
     class Watched(MemoryFrontier):
-        most = 0
+        most = calls = 0
 
         async def lease(self, limit: int, **options: Any) -> Any:
+            self.calls += self.pending > 0
             answer = await super().lease(limit, **options)
             self.most = max(self.most, self.count(SeedState.RUNNING))
             return answer
@@ -136,6 +138,8 @@ def test_no_more_seeds_are_begun_than_are_fetched_soon() -> None:
     result = run_seeds(Pages, lambda request: "", frontier=frontier, settings=settings)
     assert result.seeds.succeeded == 300
     assert frontier.most <= 14
+    # From memory, which is filled when half of it is gone: a call for each seed would be 300.
+    assert 30 <= frontier.calls <= 60
 
 
 # --- stop and pause -----------------------------------------------------------------------------

@@ -33,6 +33,7 @@ class QueueSink:
                 key=self._spec.name,
                 ttl_seconds=self._ttl_seconds,
                 message_id=f"{one.request_id}-{position}",
+                content_type="application/json",
             )
             for one in batch
             for position in range(len(one.rows))

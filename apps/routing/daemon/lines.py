@@ -35,7 +35,7 @@ class InLine:
         # Batches of it that are worked on; guarded by the yard's lock.
         self.in_work = 0
         self.depth: int | None = None
-        self.warnings: tuple[str, ...] = ()
+        self.findings: tuple[tuple[str, str], ...] = ()
         self.problem = ""
         self.problem_at: datetime | None = None
         # Only ever added to, by whoever holds a batch; a lost count in a race is borne.

@@ -19,7 +19,8 @@ class InboundReport(msgspec.Struct, frozen=True, omit_defaults=True):
     poison: int = 0
     # Acks that came too late: somebody else got those items as well.
     late: int = 0
-    warnings: tuple[str, ...] = ()
+    # What it finds of itself though it runs: a code, and the text of it.
+    findings: tuple[tuple[str, str], ...] = ()
 
 
 class OutboundReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -14,6 +14,7 @@ from apps.access.models import User
 from apps.projects.models import Project
 from apps.routing.engine.reports import InboundReport, OutboundReport, Reports
 from apps.routing.models import RouterReport
+from apps.routing.texts import RULES, told
 
 # A report is written about every 2 s: an older one is of a router that hangs or is gone.
 YOUNG: Final = timedelta(seconds=15)
@@ -160,7 +161,7 @@ def _inbound(found: list[InboundReport]) -> InboundStanding:
         filtered=sum(each.filtered for each in found),
         poison=sum(each.poison for each in found),
         late=sum(each.late for each in found),
-        warnings=tuple(dict.fromkeys(text for each in found for text in each.warnings)),
+        warnings=tuple(dict.fromkeys(told(RULES, *one) for each in found for one in each.findings)),
     )
 
 

@@ -26,6 +26,7 @@ MAX_RECORD_BYTES: Final = 8 * 1024 * 1024
 # A header: when the record expires, in milliseconds since 1970. Brokers keep it to themselves.
 EXPIRES_AT: Final = "x-expires-at"
 _ID_BYTES: Final = 16
+_JSON: Final = "application/json"
 _encoder: Final = msgspec.json.Encoder()
 
 
@@ -107,12 +108,13 @@ def _message(
         ttl_seconds=source.ttl_seconds,
         message_id=message_id,
         headers={
-            "content-type": "application/json",
+            "content-type": _JSON,
             "project": origin.slug,
             "source": origin.source,
             "offset": place,
             EXPIRES_AT: round(expires_at * 1000),
         },
+        content_type=_JSON,
     )
 
 

@@ -80,6 +80,8 @@ class Outgoing:
     reply_to: str = ""
     correlation_id: str = ""
     headers: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+    # For consumers that are none of the platform: libraries decode a body by it.
+    content_type: str = ""
 
 
 # Not frozen: each message makes one, and that would take three times as long.

@@ -31,6 +31,7 @@ def to_properties(message: Outgoing, number: int) -> pika.BasicProperties:
     """The AMQP properties of the ``number``-th message of a channel."""
     ttl = message.ttl_seconds
     return pika.BasicProperties(
+        content_type=message.content_type or None,
         delivery_mode=2 if message.persistent else 1,
         priority=message.priority or None,
         expiration=None if ttl is None else str(milliseconds(ttl)),

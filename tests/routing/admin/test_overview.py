@@ -174,7 +174,7 @@ def test_lines_tell_how_they_are(project: Project) -> None:
                 problem_at_ms=1,
                 poison=3,
                 late=2,
-                warnings=("9 threads, 8 partitions",),
+                findings=(("threads_over_partitions", "9 threads, 8 partitions"),),
             )
         },
         outbounds={"captcha": OutboundReport(full=True, depth=1000)},
@@ -190,6 +190,17 @@ def test_lines_tell_how_they_are(project: Project) -> None:
     assert "full" in row_with(html, 'data-outbound="captcha"')
     assert "4 type errors in its conditions" in row_with(html, 'data-outbound="rest"')
     assert "Inbound logs cannot be read." in text_of(html)
+
+
+@pytest.mark.covers("S2.23")
+def test_what_an_inbound_finds_is_told_in_the_language_of_whoever_looks(project: Project) -> None:
+    save(project, active=True)
+    found = (("threads_over_partitions", "8 threads, but logs: 4 partition(s)"),)
+    report(project, Reports(inbounds={"logs": InboundReport(findings=found)}))
+    client = person(project, Role.VIEWER)
+    shown = client.get(address(LIVE, project), headers={"Accept-Language": "zh-hans"})
+    inbound = row_with(shown.content.decode(), 'data-inbound="logs"')
+    assert "线程数多于分区数 (8 threads, but logs: 4 partition(s))" in inbound
 
 
 def test_reports_of_routers_that_are_gone_do_not_count(project: Project) -> None:

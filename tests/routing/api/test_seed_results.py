@@ -85,8 +85,10 @@ def test_an_item_that_fails_for_good_is_in_the_failure_file(
     project: Project, settings: Any, tmp_path: Path
 ) -> None:
     settings.ROUTING_FAILURE_DIRS = [tmp_path]
+    (tmp_path / "ic.jsonl.000001").write_bytes(b'{"older":1}\n')
     hopeless = replace(CHANGES, retry_limits=0)
-    activate_rules(project, outbounds=(hopeless,), failure=Failure("{failure_path}"))
+    failure = Failure("{failure_path}", compress=True)
+    activate_rules(project, outbounds=(hopeless,), failure=failure)
     headers = operator(project)
     name = dispatched(project, headers)
 
@@ -97,6 +99,7 @@ def test_an_item_that_fails_for_good_is_in_the_failure_file(
     (line,) = (tmp_path / "ic.jsonl").read_text("utf-8").splitlines()
     failed = json.loads(line)
     assert (failed["task_uuid"], failed["status"], failed["project"]) == (name, "blocked", "ic")
+    assert sorted(path.name for path in tmp_path.glob("ic*")) == ["ic.jsonl", "ic.jsonl.000001.gz"]
 
 
 def test_without_its_failure_file_no_item_fails(

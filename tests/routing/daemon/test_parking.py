@@ -54,6 +54,20 @@ def test_what_has_no_room_is_parked_and_offered_in_order_when_there_is(
 
 
 @pytest.mark.covers("S2.38")
+def test_what_somebody_else_has_put_into_the_queue_takes_room(router: Router) -> None:
+    router.use([inbound("in.jsonl")], [outbound("o", "True", max_lag=3)])
+    router.shelf("o").messages += [{"n": -2}, {"n": -1}]
+    put(router, 0, 1)
+    router.until(lambda: router.states() == {"dispatched": 1, "parked": 1}, "the parked one")
+    # Nor is there any when the queue is asked again, and nobody has taken anything.
+    lane = router.daemon.yard._current[router.project.pk].lanes["o"]
+    lane._depth_at = lane.look_at = 0.0
+    router.run_dry()
+    assert (numbers(router, "o"), lane.depth) == ([-2, -1, 0], 3)
+    assert router.states() == {"dispatched": 1, "parked": 1}
+
+
+@pytest.mark.covers("S2.38")
 @pytest.mark.parametrize("is_new", [True, False], ids=["a new router", "new rules"])
 def test_what_comes_first_goes_first_under_new_rules_too(router: Router, is_new: bool) -> None:
     router.use([inbound("in.jsonl")], [outbound("o", "True", max_lag=1)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping
 from datetime import timedelta
@@ -234,3 +235,21 @@ def test_what_ends_without_success_stands_in_the_failure_file(router: Router) ->
     assert found["failed"]["task_uuid"] == message["task_uuid"]
     assert found["failed"]["status"] == "7"
     assert found["dead"]["item"] == {"raw": "{no item"}
+
+
+@pytest.mark.covers("S2.13", "S2.33")
+def test_what_no_rule_takes_stands_there_and_older_files_are_packed_where_that_is_wanted(
+    router: Router,
+) -> None:
+    older = router.folder / "failures" / "failed.jsonl.000001"
+    older.parent.mkdir()
+    older.write_bytes(b'{"older":1}\n')
+    failure = {"path": "failed.jsonl", "compress": True}
+    router.use([inbound("in.jsonl")], [outbound("o", "a == 1")], failure=failure)
+    router.put({"b": 1})
+    router.until(lambda: router.states() == {"rejected": 1}, "its end")
+    (line,) = (older.parent / "failed.jsonl").read_text("utf-8").splitlines()
+    told = json.loads(line)
+    assert (told["state"], told["reason"], told["item"]) == ("rejected", "no_rule", {"b": 1})
+    assert gzip.decompress(older.with_name(f"{older.name}.gz").read_bytes()) == b'{"older":1}\n'
+    assert not older.exists()

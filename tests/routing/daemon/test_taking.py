@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
-from apps.routing.models import RoutedItem
+from apps.configcenter.services import activate
+from apps.routing.models import RoutedItem, RouterReport
 from apps.routing.queries import audit_books, books, standing
 from apps.routing.services import Arrival, Move, receive_items
 from apps.routing.services.moving import move_items
 from apps.routing.states import ItemState
-from tests.routing.daemon.routers import Router, inbound, outbound
+from tests.access.factories import make_project
+from tests.plugins.kafka_cluster import KafkaCluster
+from tests.routing.daemon.routers import Router, inbound, outbound, save_rules
 
 
 def kinds(item: RoutedItem) -> list[str]:
@@ -46,6 +50,80 @@ def test_converters_go_before_the_conditions_and_the_converted_item_goes_on(
     (item,) = RoutedItem.objects.all()
     assert kinds(item) == ["received", "converted", "matched", "dispatched"]
     assert json.loads(item.item)["province"] == "HN"
+
+
+@pytest.mark.covers("S2.17", "S2.23")
+def test_an_inbound_has_as_many_batches_at_work_as_threads(router: Router) -> None:
+    router.use([inbound("in.jsonl", threads=2)], [outbound("o", "True")])
+    yard = router.daemon.yard
+    held = [yard.turn(), yard.turn()]
+    assert None not in held
+    assert yard.turn() is None
+    # The new rule counts, though the inbound goes on as it is.
+    router.use([inbound("in.jsonl", threads=3)], [outbound("o", "True")])
+    held.append(yard.turn())
+    assert held[2] is not None
+    assert held[2][1] is held[0][1]  # type: ignore[index]  # none is None
+    assert yard.turn() is None
+    for each in held:
+        yard.done(*each)  # type: ignore[misc]  # as above
+
+
+@pytest.mark.covers("S2.17")
+def test_inbounds_are_asked_by_their_weights(router: Router) -> None:
+    inbounds = [
+        inbound(f"{name}.jsonl", name=name, weight=weight)
+        for name, weight in (("heavy", 30), ("usual", 10))
+    ]
+    router.use(inbounds, [outbound("o", "True")])
+    asked: Counter[str] = Counter()
+    for _ in range(8):
+        turn = router.daemon.yard.turn()
+        assert turn is not None
+        router.daemon.yard.found(*turn, 1)
+        router.daemon.yard.done(*turn)
+        asked[turn[1].rule.name] += 1
+    assert asked == {"heavy": 6, "usual": 2}
+
+
+def test_what_an_inbound_finds_is_reported(router: Router) -> None:
+    router.use([inbound("in.jsonl")], [outbound("o", "True")])
+    router.put({"n": 1})
+    router.until(lambda: router.states() == {"dispatched": 1}, "the item")
+    router.daemon.teardown()
+    (router.files / "in.jsonl").unlink()
+    router.put({"n": 2})
+    router.daemon, router.is_set_up = router.make("two"), False
+    router.use([inbound("in.jsonl")], [outbound("p", "True")])
+    router.until(lambda: router.states() == {"dispatched": 2}, "the other item")
+    router.daemon.reporting._ask_at = router.daemon.reporting._report_at = 0.0
+    router.daemon.reporting.ask()
+    router.daemon.reporting.turn()
+    (row,) = RouterReport.objects.filter(router__startswith="two")
+    ((code, text),) = row.reports["inbounds"]["logs"]["findings"]
+    assert code == "file_lost"
+    assert "in.jsonl" in text
+
+
+@pytest.mark.kafka
+@pytest.mark.covers("S2.21")
+def test_inbounds_of_two_projects_in_one_group_are_told_of(
+    router: Router, kafka_cluster: KafkaCluster
+) -> None:
+    settings = {"bootstrap.servers": kafka_cluster.servers, "group.id": "hub"}
+    init = {"consumer_settings": settings, "topics": ["shared-by-two"]}
+    mine = inbound("", **{"class": "kafka.KafkaInbound", "init": init})
+    other = save_rules(make_project(), [mine], [outbound("p", "True")], router.clock)
+    activate(version=other, actor=None, now=router.clock.now())
+    router.use([mine, inbound("in.jsonl", name="files")], [outbound("o", "True")])
+    router.daemon.reporting._ask_at = router.daemon.reporting._report_at = 0.0
+    router.daemon.reporting.ask()
+    router.daemon.reporting.turn()
+    rows = {row.project_id: row.reports["inbounds"] for row in RouterReport.objects.all()}
+    for project in (router.project.pk, other.configuration.project_id):
+        told = dict(rows[project]["logs"]["findings"])
+        assert told["shared_group"].startswith("an inbound of another project reads shared-by-two")
+    assert "findings" not in rows[router.project.pk]["files"]
 
 
 def test_poison_is_dead_and_keeps_its_text_beside_items_that_go_on(router: Router) -> None:

@@ -236,6 +236,7 @@ class RabbitQueueOutbound:
             self._queue,
             priority=self._priority(message.sent.priority),
             message_id=message.sent.task_uuid[:64],
+            content_type="application/json",
         )
 
     def _priority(self, priority: int) -> int:

@@ -47,6 +47,7 @@ def test_a_missing_queue_is_made_durable_and_nothing_else(target: RabbitTarget) 
     assert method is not None
     assert properties.delivery_mode == 2
     assert properties.message_id == "u1"
+    assert properties.content_type == "application/json"
 
 
 def test_a_queue_that_exists_is_used_as_it_is(target: RabbitTarget) -> None:
