@@ -97,6 +97,17 @@ def test_it_shows_paces_backlog_forecast_queue_and_nodes(project: Project, now: 
     )
 
 
+@pytest.mark.covers("S4.24", "S4.25")
+def test_each_precision_is_its_own(project: Project, now: datetime) -> None:
+    furnish(project, now)
+    # And at the third second from now, the last that is complete, 60 more of each.
+    at = now - timedelta(seconds=2)
+    make_rates(project, created=60, processed=60, seconds=2, now=at, sender="f2")
+    html = logged_in(make_superuser()).get(LIVE).content.decode()
+    assert "<td>80/s</td><td>32/s</td><td>21/s</td>" in html
+    assert "<td>85/s</td><td>37/s</td><td>26/s</td>" in html
+
+
 @pytest.mark.covers("S4.24")
 def test_a_biz_that_takes_no_more_is_named(project: Project, now: datetime) -> None:
     furnish(project, now)
