@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -119,6 +120,54 @@ def test_every_setting_is_documented_and_no_other() -> None:
     documented = set(_TABLE_SETTING.findall(read("settings.md")))
     assert used - documented == set(), "missing from docs/settings.md"
     assert documented - used == set(), "docs/settings.md names what nothing reads"
+
+
+_TABLE_DEFAULT = re.compile(
+    r"^\| `([A-Z][A-Z0-9_]+)` \| (?:`([^`|]+)`|(\d+) ([MG])iB) \|", re.MULTILINE
+)
+
+
+def defaults_in(path: Path) -> Iterator[tuple[str, int | float | str]]:
+    """Settings that ``path`` reads with a default that can be written down, and that default."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr not in ("int", "float", "bool", "str") or not node.args:
+            continue
+        given = [each.value for each in node.keywords if each.arg == "default"] or node.args[1:2]
+        name, default = _text(node.args[0]), [_literal(each) for each in given]
+        if _SETTING.match(name) and default and default[0] not in ("", None):
+            yield name, default[0]
+
+
+def _literal(node: ast.expr) -> Any:
+    """A value, also one such as ``150 * 1024**2``; None where it is made of other things."""
+    allowed = (ast.Constant, ast.BinOp, ast.operator)
+    if not all(isinstance(each, allowed) for each in ast.walk(node)):
+        return None
+    return eval(compile(ast.Expression(node), "a default", "eval"), {})  # noqa: S307 - our sources
+
+
+@pytest.mark.covers("S1.28", "S1.29", "S1.33", "S1.54")
+def test_documented_defaults_are_those_of_the_code() -> None:
+    documented = {
+        name: text if text else int(number) * (1024**2 if unit == "M" else 1024**3)
+        for name, text, number, unit in _TABLE_DEFAULT.findall(read("settings.md"))
+    }
+    checked = 0
+    for path in SOURCES:
+        for name, default in defaults_in(path):
+            said = documented.get(name)
+            if said is None or name.startswith("CRAWLYARD_"):
+                continue  # in words
+            checked += 1
+            if isinstance(default, bool):
+                assert said == str(default).lower(), name
+            elif isinstance(default, str):
+                assert said == default, name
+            else:
+                assert float(said) == default, name
+    assert checked > 40
 
 
 # --- commands -----------------------------------------------------------------------------------

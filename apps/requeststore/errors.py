@@ -28,6 +28,14 @@ class BizDisabled(RequestRefusal):
     detail = _("This biz is switched off.")
 
 
+class BizFull(RequestRefusal):
+    """So many wait that it takes no new ones for now."""
+
+    code = "biz_full"
+    status = 429
+    detail = _("Too many requests of this biz wait.")
+
+
 class BadRequests(RequestRefusal):
     """One or more of the requests cannot be stored; ``fields`` says which and why."""
 

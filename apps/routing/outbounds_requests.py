@@ -138,9 +138,10 @@ class RequestStoreOutbound:
         *,
         urgent: bool,
     ) -> Outcome:
-        from apps.requeststore.errors import BizDisabled
+        from apps.requeststore.errors import BizDisabled, BizFull
 
         try:
+            yard.check_room(bound, len(group))
             ids = self._ids_of(yard, [message for message, _ in group])
             # What is offered twice in one batch is stored once.
             entities = dict(zip(ids, (entity for _, entity in group), strict=True))
@@ -152,7 +153,7 @@ class RequestStoreOutbound:
                 ids=list(entities),
                 priority=_RT_PRIORITY if urgent else None,
             )
-        except BizDisabled as error:
+        except (BizDisabled, BizFull) as error:
             return away(error.code, str(error))
         except StoreUnavailable as error:
             return away(error.code, str(error))

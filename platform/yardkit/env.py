@@ -274,6 +274,11 @@ class Env:
         """Text that no error, listing or log may show."""
         return self._get(name, "secret", default, lambda value: value, secret=True)
 
+    def file_of(self, name: builtins.str) -> Path | None:
+        """The file that holds the value, for who looks at it again; None: the value stands here."""
+        file = self._environ.get(f"{name}_FILE", "")
+        return Path(file) if file else None
+
     def _get(
         self,
         name: builtins.str,

@@ -19,7 +19,7 @@ from tests.jobs.factories import NOW, make_job, make_project, make_run
 pytestmark = pytest.mark.django_db
 
 
-@pytest.mark.covers("S1.15", "S1.21")
+@pytest.mark.covers("S1.15", "S1.20", "S1.21")
 def test_the_state_of_every_agent() -> None:
     lively = make_agent(labels={"zone": "north"})
     gone = make_agent(silent_seconds=60)
@@ -27,7 +27,9 @@ def test_the_state_of_every_agent() -> None:
     rows = {row["id"]: row for row in api.get("agents").json()["results"]}
     assert (rows[lively.pk]["alive"], rows[gone.pk]["alive"]) == (True, False)
     assert rows[lively.pk]["labels"] == {"zone": "north"}
-    assert rows[lively.pk]["qps"] == 41.25
+    said = ("name", "processors", "total_memory_bytes", "free_memory_bytes", "cpu_percent")
+    shown = tuple(rows[lively.pk][name] for name in (*said, "downloaders", "qps"))
+    assert shown == (lively.name, 4, 8 << 30, 3 << 30, 17.4, 2, 41.25)
     assert [row["id"] for row in api.get("agents?alive=true").json()["results"]] == [lively.pk]
     assert [row["id"] for row in api.get("agents?alive=false").json()["results"]] == [gone.pk]
     assert api.get(f"agents/{gone.pk}").json()["agent_id"] == gone.agent_id

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.core import mail
 from django.urls import reverse
 from django.utils import timezone
 
@@ -14,6 +15,7 @@ from apps.agents.states import AgentMode
 from apps.alerts.engine.events import Happening, NotKnown, all_sources, find_source
 from apps.alerts.engine.rules import builtin_rules
 from apps.alerts.models import Incident
+from apps.alerts.services.delivering import send_notices
 from apps.alerts.sources import machinery, pages, runs
 from apps.alerts.sources.books import Unbalanced
 from apps.configcenter.services.reporting import Report, report_running
@@ -26,6 +28,7 @@ from apps.projects.states import BuildState
 from apps.queuestats.models import RunCounter
 from apps.queuestats.services import record_gauges
 from apps.requeststore.models import NodeReport, QueueReport, ShardReport
+from apps.requeststore.queries import outlook
 from apps.routing.engine.reports import OutboundReport, Reports
 from apps.routing.models import RoutedItem, RouterReport
 from apps.routing.states import ItemState
@@ -37,9 +40,11 @@ from apps.sources.engine.progress import Why
 from apps.sources.models import Harvest
 from apps.sources.states import HarvestState
 from tests.agents.factories import make_agent
-from tests.alerts.rig import Rig, use_rules
+from tests.alerts.factories import make_channel
+from tests.alerts.rig import Rig, told, use_rules
 from tests.configcenter.factories import KIND, SampleKind, make_process, save
 from tests.jobs.factories import make_host, make_job, make_project, make_run
+from tests.requeststore import standing
 from tests.routing.factories import arrive, moved
 from yardkit.clock import ManualClock
 
@@ -316,6 +321,35 @@ def test_nodes_shards_and_queues_of_the_request_store() -> None:
     QueueReport.objects.create(project=project, biz="news", name="q", problem="refused")
     assert [each.facts["reason"] for each in now("store.shard")] == ["full"]
     assert [each.key for each in now("store.queue")] == ["biz:news"]
+
+
+@pytest.mark.covers("S4.27", "S4.28")
+def test_stored_requests_that_will_be_late_are_told_of() -> None:
+    outlook._read.clear()
+    channel = make_channel(name="ops", language="zh-hans")
+    use_rules({"name": "requests late", "tell": ["ops"]})
+    rig, project = Rig(), make_project()
+    at = rig.now() + timedelta(seconds=5)
+    # 60 000 wait, 25 a second are processed: that takes 40 min.
+    standing.make_bizzes(project, news={"finish_by_seconds": 86_400})
+    report = standing.make_report(project, now=at, by_flag={"0": 60_000, "-1": 3})
+    standing.make_rates(project, created=0, now=at)
+    standing.make_fetchers(1, now=at)
+    source: Any = find_source("requests.late")
+    assert list(source.now(at)) == []
+    # Half an hour is left.
+    report.oldest_new_at = at - timedelta(hours=23.5)
+    report.save()
+    rig.run(5)
+    opened = Incident.objects.get()
+    assert (opened.project, opened.key) == (project, "biz:news")
+    assert opened.facts["biz"] == "news"
+    assert (opened.facts["backlog"], opened.facts["lateness"]) == (60_003, "backlog")
+    assert told() == [("opened", "ops")]
+    send_notices(channel=channel.pk, now=rig.now())
+    (sent,) = mail.outbox
+    assert "news" in sent.subject
+    assert "60003" in sent.body
 
 
 def test_books_that_do_not_balance() -> None:

@@ -130,6 +130,7 @@ def test_bad_start_arguments_start_nothing(project: Project) -> None:
     assert not Run.objects.exists()
 
 
+@pytest.mark.covers("S1.56")
 def test_a_disabled_job_answers_409_with_its_code(project: Project) -> None:
     job = make_job(project=project, enabled=False)
     response = member(project, Role.OPERATOR).post(f"jobs/{job.pk}/start")

@@ -104,7 +104,7 @@ def test_all_runs_of_a_job_at_once(project: Project) -> None:
     assert elsewhere.state == S.RUNNING
 
 
-@pytest.mark.covers("S1.13")
+@pytest.mark.covers("S1.13", "S1.56")
 def test_a_job_that_lets_one_run_only_says_which_is_active(project: Project) -> None:
     run = make_run(job=make_job(project=project, overlap="skip"), state=S.RUNNING)
     api = member(project, Role.OPERATOR)

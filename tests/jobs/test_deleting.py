@@ -82,6 +82,7 @@ def test_a_job_that_runs_stays() -> None:
     assert Project.objects.filter(pk=run.job.project_id).exists()
 
 
+@pytest.mark.covers("S1.56")
 @pytest.mark.parametrize("whole_project", [False, True])
 def test_nothing_starts_of_what_is_deleted(project: Project, whole_project: bool) -> None:
     job = scheduled(project, retry_rules=[{"on": "failed", "retries": 3}])

@@ -44,6 +44,10 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
     ({"switch_retries": -1}, "switch_retries", "0"),
     ({"timeout_retries": -1}, "timeout_retries", "0"),
     ({"download_retries": 1001}, "download_retries", "1000"),
+    ({"no_answer_seconds": 0.5}, "no_answer_seconds", "1"),
+    ({"no_answer_seconds": 86_401}, "no_answer_seconds", "86400"),
+    ({"publish_retries": -1}, "publish_retries", "0"),
+    ({"publish_retries": 604_801}, "publish_retries", "604800"),
     ({"request_timeout_seconds": 0}, "request_timeout_seconds", "0.1"),
     ({"request_timeout_seconds": 5}, "request_timeout_seconds", "Shorter than a download may take"),
     ({"timeout_seconds": 60}, "request_timeout_seconds", "Set at least 60"),
@@ -256,7 +260,7 @@ def test_the_form_takes_cookies_keeps_them_and_removes_them() -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.covers("S1.13", "S1.30", "S1.36")
+@pytest.mark.covers("S1.13", "S1.30", "S1.36", "S1.42", "S1.44")
 def test_everything_a_job_says_reaches_its_run() -> None:
     project = make_project(allowed_networks=["10.1.0.0/16"])
     cut = [{"start": "<main", "end": "</main>"}, {"pattern": "(x)", "trim": True}]
@@ -285,6 +289,8 @@ def test_everything_a_job_says_reaches_its_run() -> None:
         request_timeout_seconds=30,
         timeout_retries=0,
         download_retries=2,
+        no_answer_seconds=900,
+        publish_retries=28_800,
         fed_from_outside=True,
     )
     environment = environment_of(job)
@@ -320,6 +326,7 @@ def test_everything_a_job_says_reaches_its_run() -> None:
     assert (settings.concurrency, settings.speed) == (7, 0.5)
     assert (settings.request_timeout_seconds, settings.request_timeout_retries) == (30, 0)
     assert (settings.download_retries, settings.patience_seconds) == (2, 30)
+    assert (settings.no_answer_seconds, settings.publish_retries) == (900, 28_800)
 
 
 @pytest.mark.django_db

@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from apps.access.states import Role
+from apps.queuestats.api.series import per_second
 from apps.queuestats.services import note_listening, record_gauges, store_samples
 from tests.access.factories import Api, make_project, make_user
 from yardkit.protocol import SampleNote, Samples
@@ -77,3 +78,12 @@ def test_no_span_has_more_than_300_points(seconds: int, step: int) -> None:
         assert 0 <= len(answer["points"]) <= 300
         assert answer["step"] >= max(step, 1)
         assert answer["step"] * (len(answer["points"]) + 2) >= min(seconds, 290) - 5
+
+
+@pytest.mark.covers("S4.24", "S4.25")
+def test_each_precision_has_its_name() -> None:
+    assert per_second({1: 7.0, 5: 3.0, 60: None, 300: 2.0}) == {
+        "per_second_1s": 7.0,
+        "per_second_5s": 3.0,
+        "per_second_1m": None,
+    }

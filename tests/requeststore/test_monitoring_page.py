@@ -20,6 +20,7 @@ from apps.requeststore.admin.monitoring import monitoring
 from apps.requeststore.models import NodeReport
 from apps.requeststore.queries import outlook as outlook_module
 from tests.access.factories import make_project, make_superuser, make_user
+from tests.requeststore.factories import save_bizzes
 from tests.requeststore.standing import (
     make_bizzes,
     make_fetchers,
@@ -94,6 +95,29 @@ def test_it_shows_paces_backlog_forecast_queue_and_nodes(project: Project, now: 
     assert (
         'data-fragment="/admin/requeststore/queuereport/live"' in client.get(PAGE).content.decode()
     )
+
+
+@pytest.mark.covers("S4.24", "S4.25")
+def test_each_precision_is_its_own(project: Project, now: datetime) -> None:
+    furnish(project, now)
+    # And at the third second from now, the last that is complete, 60 more of each.
+    at = now - timedelta(seconds=2)
+    make_rates(project, created=60, processed=60, seconds=2, now=at, sender="f2")
+    html = logged_in(make_superuser()).get(LIVE).content.decode()
+    assert "<td>80/s</td><td>32/s</td><td>21/s</td>" in html
+    assert "<td>85/s</td><td>37/s</td><td>26/s</td>" in html
+
+
+@pytest.mark.covers("S4.24")
+def test_a_biz_that_takes_no_more_is_named(project: Project, now: datetime) -> None:
+    furnish(project, now)
+    client = logged_in(make_superuser())
+    assert "takes no new requests" not in client.get(LIVE).content.decode()
+    save_bizzes(project, news={"max_waiting": 60_000})
+    told = "/news takes no new requests: 60,000 wait, and 60,000 may."
+    assert told in client.get(LIVE).content.decode()
+    save_bizzes(project, news={"max_waiting": 60_001})
+    assert "takes no new requests" not in client.get(LIVE).content.decode()
 
 
 @pytest.mark.covers("S4.26", "S4.27", "S4.28")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from django.conf import LazySettings
 
 from apps.requeststore.engine.errors import (
     UnknownBiz,
@@ -17,9 +19,11 @@ from apps.requeststore.services.yard import Yard, close_shared_yard, shared_yard
 from apps.requeststore.stores.base import (
     EndCode,
 )
+from crawlyard.settings.requests import RequestNodes
 from tests.requeststore.at_work import FOUR, OWNER, begin, finished, from_queue, taken
 from tests.requeststore.factories import make_bizzes, pages, save_bizzes
 from yardkit.clock import ManualClock
+from yardkit.env import Env
 
 pytestmark = pytest.mark.django_db
 
@@ -153,6 +157,49 @@ def test_one_bad_biz_keeps_a_new_process_from_no_other(yard: Yard) -> None:
     yard.poll()
     assert sorted(each.name for each in yard.bizzes(project.pk)) == ["lost", "news"]
     assert project.pk not in yard.problems
+
+
+@pytest.mark.covers("S4.9", "S4.10", "S4.13")
+def test_a_node_is_added_without_a_restart(
+    request_nodes: dict[str, str],
+    tmp_path: Path,
+    settings: LazySettings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("crawlyard.settings.requests.LOOK_SECONDS", 0.0)
+    file = tmp_path / "nodes"
+    file.write_text(f"second={request_nodes['second']}\n")
+    env = Env({"REQUESTS_NODES_FILE": str(file)})
+    settings.REQUESTS_NODES = RequestNodes(env, request_nodes["default"])
+    clock = ManualClock()
+    yard = Yard(name="tester", clock=clock)
+    project = make_bizzes(news={"epochs": [{"nodes": ["default"]}]})
+    yard.setup()
+    assert yard.nodes() == ["default", "second"]
+    three = [{"splits": 3, "nodes": ["default", "second", "third"]}]
+    save_bizzes(project, news={"epochs": three})
+    clock.advance(1)
+    yard.poll()
+    assert "no node third" in yard.problems[project.pk]
+    # What cannot be used changes nothing, and what is said of it shows no address.
+    file.write_text("third=mysql://u:canary@h/x")
+    assert yard.nodes() == ["default", "second"]
+    assert "REQUESTS_NODES: third: not understood" in caplog.text
+    file.unlink()
+    assert yard.nodes() == ["default", "second"]
+    file.write_text(f"second={request_nodes['second']} third=sqlite:///{tmp_path / 'third'}")
+    assert yard.nodes() == ["default", "second", "third"]
+    clock.advance(11)
+    yard.poll()
+    assert yard.problems == {}
+    bound = yard.biz(project.pk, "news")
+    yard.submit(bound, pages(9), by="tester", now=yard.now())
+    third = next(place for place in bound.places if place.node == "third")
+    assert yard.node("third").count(third.shard).total == 3
+    assert repr(settings.REQUESTS_NODES) == "RequestNodes(default, second, third)"
+    assert "canary" not in caplog.text
+    yard.close()
 
 
 def test_shared_yard_follows_and_closes(request_nodes: dict[str, str]) -> None:

@@ -188,6 +188,19 @@ def test_a_biz_that_is_switched_off_holds_items_up(project: Project) -> None:
     assert send(project, {"url": URL}) == [DELIVERED]
 
 
+@pytest.mark.covers("S4.24")
+def test_a_biz_that_is_full_holds_items_up_until_there_is_room(project: Project) -> None:
+    save_bizzes(project, news={"max_waiting": 2})
+    shared_yard().wake()
+    assert send(project, {"url": URL}, {"url": f"{URL}1"}) == [DELIVERED] * 2
+    (outcome,) = send(project, {"url": f"{URL}2"})
+    assert (outcome.verdict, outcome.code) == (Verdict.AWAY, "biz_full")
+    yard = shared_yard()
+    yard.queue(yard.biz(project.pk, "news")).clear()
+    assert send(project, {"url": f"{URL}2"}) == [DELIVERED]
+    assert len(stored(project)) == 3
+
+
 @pytest.mark.covers("S4.23")
 def test_a_store_that_answers_in_the_middle_only_stores_each_once(
     project: Project, monkeypatch: pytest.MonkeyPatch

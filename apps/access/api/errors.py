@@ -32,6 +32,7 @@ from yardkit.broker import BrokerError
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS: Final = 5
+_PASSING: Final = (status.HTTP_429_TOO_MANY_REQUESTS, status.HTTP_503_SERVICE_UNAVAILABLE)
 API_PREFIX: Final = "/api/"
 UNAVAILABLE: Final = (*DATABASE_AWAY, BrokerError)
 
@@ -75,8 +76,7 @@ def _answer(exc: Exception) -> Response | None:
     if isinstance(exc, DomainError | RuntimeRefusal):
         fields = {name: [str(each) for each in texts] for name, texts in exc.fields.items()}
         # Every refusal that passes by itself says so in the same way.
-        away = exc.status == status.HTTP_503_SERVICE_UNAVAILABLE
-        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if away else {}
+        headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if exc.status in _PASSING else {}
         return Response(error_body(exc.code, exc, fields), status=exc.status, headers=headers)
     if isinstance(exc, Http404):
         return Response(error_body("not_found", _("Not found.")), status=404)

@@ -94,7 +94,8 @@ FIELDSETS = (
             "fields": (
                 "retry_rules",
                 ("request_timeout_seconds", "timeout_retries"),
-                "download_retries",
+                ("download_retries", "publish_retries"),
+                "no_answer_seconds",
                 "fed_from_outside",
             ),
         },

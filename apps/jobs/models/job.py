@@ -47,6 +47,8 @@ SPIDER_SETTINGS: Final = {
     "request_timeout_seconds": "request_timeout_seconds",
     "request_timeout_retries": "timeout_retries",
     "download_retries": "download_retries",
+    "no_answer_seconds": "no_answer_seconds",
+    "publish_retries": "publish_retries",
 }
 
 

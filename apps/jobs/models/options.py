@@ -23,6 +23,7 @@ from yardkit.protocol import CutRule, DownloaderSettings, DownloaderType, Policy
 
 MOST_AGENTS: Final = 10_000
 MAX_TIMEOUT_SECONDS: Final = 600.0
+MOST_PUBLISH_RETRIES: Final = 7 * 86_400
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 # What a spider waits for an answer unless it, or the job, says otherwise (seed S1.43).
 USUAL_REQUEST_TIMEOUT_SECONDS: Final = 15.0
@@ -184,6 +185,26 @@ class DownloadOptions(models.Model):
         validators=[MaxValueValidator(1000)],
         help_text=_(
             "after a refused connection, HTTP 429 or 5xx; empty is the spider's own, as a rule 5"
+        ),
+    )
+    no_answer_seconds = models.FloatField(
+        _("silence that ends a run"),
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1), MaxValueValidator(86_400.0)],
+        help_text=_(
+            "seconds in which nothing at all comes back while requests are out; empty is the "
+            "spider's own, as a rule 300"
+        ),
+    )
+    publish_retries = models.PositiveIntegerField(
+        _("retries of the broker"),
+        null=True,
+        blank=True,
+        validators=[MaxValueValidator(MOST_PUBLISH_RETRIES)],
+        help_text=_(
+            "so often, once a second, is a broker that is gone tried again before the run fails; "
+            "empty is the spider's own, as a rule 60. 28800 are 8 hours"
         ),
     )
     fed_from_outside = models.BooleanField(

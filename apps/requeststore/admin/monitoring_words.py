@@ -33,6 +33,7 @@ _ICONS: Final = {
     Code.BIZ_LATE: "alarm",
     Code.BIZ_STANDS: "front_hand",
     Code.BIZ_GROWS: "trending_up",
+    Code.BIZ_FULL: "block",
     Code.NOT_MEASURED: "heart_broken",
     Code.CLOCK_WRONG: "schedule",
     Code.NOT_TOLD: "webhook",
@@ -48,6 +49,9 @@ _TEXTS: Final = {
     Code.BIZ_LATE: gettext_lazy("%(subject)s will be late: %(forecast)s."),
     Code.BIZ_STANDS: gettext_lazy("%(subject)s stands still: %(forecast)s."),
     Code.BIZ_GROWS: gettext_lazy("%(subject)s grows: %(forecast)s."),
+    Code.BIZ_FULL: gettext_lazy(
+        "%(subject)s takes no new requests: %(waiting)s wait, and %(most)s may."
+    ),
     Code.NOT_MEASURED: gettext_lazy(
         "Nobody listens for counts, so rates are unknown: no process run_statistics runs."
     ),
@@ -95,4 +99,6 @@ def _text(concern: Concern, now: datetime) -> str:
     if concern.standing is not None:
         each = concern.standing
         values["forecast"] = sentence(each.forecast, each.facts, now=now)
+        values["waiting"] = f"{0 if each.queue is None else each.queue.waiting:,}"
+        values["most"] = f"{each.plan.max_waiting:,}"
     return str(_TEXTS[concern.code]) % values

@@ -125,6 +125,7 @@ def shown(bound: BoundBiz, standing: Standing) -> dict[str, Any]:
         "ttl_seconds": biz.ttl_seconds,
         "keep_seconds": biz.keep_seconds,
         "take_seconds": biz.take_seconds,
+        "max_waiting": biz.max_waiting,
         "epochs": biz.epochs,
         "places": [place_of(place) for place in bound.places],
         "books": {

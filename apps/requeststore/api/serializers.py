@@ -267,6 +267,9 @@ class BizSerializer(serializers.Serializer[Any]):
     ttl_seconds = serializers.IntegerField()
     keep_seconds = serializers.IntegerField()
     take_seconds = serializers.IntegerField()
+    max_waiting = serializers.IntegerField(
+        help_text=_("With so many in its queue it takes no new requests (429); 0: any number.")
+    )
     epochs = BizEpochSerializer(many=True)
     places = ShardPlaceSerializer(many=True)
     books = serializers.DictField()

@@ -87,6 +87,7 @@ class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ``keep_seconds``: so much longer it can be looked up. ``take_seconds``: the deadline of who took
     one. ``priority``: of its requests in a queue that has such, and of the biz among those that a
     fetcher serves. ``finish_by_seconds``: when work is planned to be done after it came, 0: ttl.
+    ``max_waiting``: with so many in its queue it takes no new ones, 0: any number (seed S4.24).
     ``flags``: the biz's own, with what they mean.
     """
 
@@ -103,6 +104,7 @@ class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     retry_seconds: int = 30
     priority: int = 0
     finish_by_seconds: int = 0
+    max_waiting: int = 0
     failed_flag: int = FAILED
     flags: dict[str, str] = {}
     fetch: Fetch = Fetch()

@@ -41,6 +41,7 @@ MIN_TTL_SECONDS: Final = 60
 # store that deletes by itself must not be quicker, also when nobody could look for a while.
 MIN_KEEP_SECONDS: Final = 3600
 MAX_DAY: Final = 24 * 3600
+MAX_WAITING: Final = 1_000_000_000
 MAX_RECORD_SECONDS: Final = 10 * 366 * 24 * 3600
 
 _S = TypeVar("_S", bound=msgspec.Struct)
@@ -201,6 +202,7 @@ def _times(place: str, biz: Biz) -> Iterator[Flaw]:
     yield from _within(place, "max_tries", biz.max_tries, 1, 100)
     yield from _within(place, "retry_seconds", biz.retry_seconds, 0, MAX_DAY)
     yield from _within(place, "priority", biz.priority, 0, MAX_PRIORITY)
+    yield from _within(place, "max_waiting", biz.max_waiting, 0, MAX_WAITING)
     yield from _within(place, "finish_by_seconds", biz.finish_by_seconds, 0, MAX_TTL_SECONDS)
     if biz.finish_by_seconds > biz.ttl_seconds:
         yield Flaw(f"{place}.finish_by_seconds", "after_ttl", {"ttl": biz.ttl_seconds}, True)

@@ -41,6 +41,7 @@ class Code(enum.StrEnum):
     BIZ_LATE = "biz_late"
     BIZ_STANDS = "biz_stands"
     BIZ_GROWS = "biz_grows"
+    BIZ_FULL = "biz_full"
     NOT_MEASURED = "not_measured"
     CLOCK_WRONG = "clock_wrong"
     NOT_TOLD = "not_told"
@@ -132,6 +133,9 @@ def _of_biz(each: Standing) -> list[Concern]:
     found = [Concern(Code.SHARD_PROBLEM, name, True, None, text) for text in each.stored.problems]
     if each.queue is not None and each.queue.problem:
         found.append(Concern(Code.QUEUE_PROBLEM, name, True, None, each.queue.problem))
+    most = each.plan.max_waiting
+    if each.queue is not None and 0 < most <= each.queue.waiting:
+        found.append(Concern(Code.BIZ_FULL, name, False, standing=each))
     forecast = each.forecast
     if forecast.outlook is Outlook.STANDS:
         found.append(Concern(Code.BIZ_STANDS, name, True, standing=each))

@@ -35,11 +35,12 @@ BizKey = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the settings of a biz say of time. ``planned``: somebody has set a time."""
+    """What the settings of a biz say. ``planned``: somebody has set a time."""
 
     enabled: bool = True
     planned_seconds: float = float(_DEFAULTS.ttl_seconds)
     planned: bool = False
+    max_waiting: int = _DEFAULTS.max_waiting
 
 
 @dataclass(slots=True)
@@ -165,7 +166,8 @@ _read: dict[int, dict[str, Plan]] = {}
 def _plan(values: Mapping[str, Any]) -> Plan:
     finish_by = values.get("finish_by_seconds", _DEFAULTS.finish_by_seconds)
     ttl = values.get("ttl_seconds", _DEFAULTS.ttl_seconds)
-    return Plan(values.get("enabled", True), float(finish_by or ttl), bool(finish_by))
+    most = values.get("max_waiting", _DEFAULTS.max_waiting)
+    return Plan(values.get("enabled", True), float(finish_by or ttl), bool(finish_by), most)
 
 
 def stored_of(projects: Collection[int] | None) -> dict[BizKey, Stored]:

@@ -46,7 +46,7 @@ class Connections:
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """Every storage node of this installation, by name."""
+        """Every storage node of this installation, by name; new ones may come at any time."""
         urls: Mapping[str, str] = settings.REQUESTS_NODES
         return urls
 

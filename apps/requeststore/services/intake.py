@@ -77,7 +77,7 @@ def submit(
     was tried before.
 
     Raises:
-        BizDisabled
+        BizDisabled, BizFull
         StoreUnavailable: nothing, or any part of it, is stored; repeat it with the same ids.
     """
     yard = yard or shared_yard()
@@ -90,6 +90,8 @@ def submit(
             # What the first call has not stored must not expire at once, in closed books even.
             ts = now
     else:
+        # Not for a repeat: it may be the rest of what was taken in already.
+        yard.check_room(bound, len(entities))
         ids, ts = yard.reserve(len(entities)), int(database_now().timestamp() * 1000)
         if keep is not None:
             keep({"ids": [str(number) for number in ids], "ts": ts})

@@ -25,7 +25,8 @@ from apps.requeststore.engine.errors import (
 from apps.requeststore.engine.flags import NEW
 from apps.requeststore.engine.limits import MAX_BATCH, MAX_ID
 from apps.requeststore.engine.sharding import Place
-from apps.requeststore.errors import BadRequests, BizDisabled
+from apps.requeststore.errors import BadRequests, BizDisabled, BizFull
+from apps.requeststore.queries.standing import Standing, standings
 from apps.requeststore.services.binding import BoundBiz
 from apps.requeststore.services.connections import Connections
 from apps.requeststore.stores.base import Entry, NewRequest
@@ -59,6 +60,28 @@ def checked(bound: BoundBiz, entities: Sequence[Entity], priority: int | None) -
     if wrong:
         raise BadRequests(fields=wrong)
     return data
+
+
+def check_room(bound: BoundBiz, connections: Connections, wanted: int) -> None:
+    """May so many come? Raises ``BizFull``.
+
+    What waits is asked of the queue itself; while that is away, more is stored all the time, and
+    what the upkeep has counted last is what is known.
+    """
+    most = bound.settings.max_waiting
+    if not most:
+        return
+    try:
+        waiting = connections.queue(bound).stats().waiting
+    except StoreUnavailable:
+        key = bound.project_id, bound.name
+        waiting = standings([bound.project_id], bound.name).get(key, Standing()).new
+    if waiting >= most:
+        count("requests.refused", project=bound.project_id, label=bound.name, amount=wanted)
+        raise BizFull(
+            _("%(waiting)s requests of this biz wait; from %(most)s on it takes no new ones.")
+            % {"waiting": f"{waiting:,}", "most": f"{most:,}"}
+        )
 
 
 def checked_entity(bound: BoundBiz, entity: Entity) -> str:

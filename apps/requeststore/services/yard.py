@@ -28,7 +28,7 @@ from apps.requeststore.services.connections import Connections
 from apps.requeststore.services.ids import Ids
 from apps.requeststore.services.kind import KIND
 from apps.requeststore.services.looking import Found, Looking, look_everywhere
-from apps.requeststore.services.submitting import Submission, checked, checked_ids
+from apps.requeststore.services.submitting import Submission, check_room, checked, checked_ids
 from apps.requeststore.services.taking import Taking
 from apps.requeststore.stores.base import (
     EndCode,
@@ -161,6 +161,13 @@ class Yard:
     def reserve(self, count: int) -> list[int]:
         """Ids for ``submit``, which can then be repeated. Raises ``StoreUnavailable``."""
         return self._ids.next_many(count)
+
+    def check_room(self, bound: BoundBiz, wanted: int) -> None:
+        """For producers that can wait, before ``submit``. Raises ``BizFull``.
+
+        Not for what a fetcher finds in pages: it is the one who makes room.
+        """
+        check_room(bound, self._connections, wanted)
 
     def submit(
         self,

@@ -20,7 +20,7 @@ from crawlyard.settings.paths import (
     new_secret_key,
 )
 from crawlyard.settings.placeholders import read_placeholders
-from crawlyard.settings.requests import request_nodes, request_prefix, scale_webhook
+from crawlyard.settings.requests import RequestNodes, request_prefix, scale_webhook
 from crawlyard.settings.routing import anonymous_networks, networks, routing_servers
 from crawlyard.settings.schema import SPECTACULAR_SETTINGS as SPECTACULAR_SETTINGS
 from crawlyard.settings.tasks import HOUSEKEEPING, celery_broker
@@ -70,7 +70,7 @@ if not SEEDS_URL.startswith(("rocksdb:///", "postgresql://", "postgres://")):
 # The storage node "default": a folder of SQLite files, PostgreSQL or MongoDB.
 REQUESTS_URL = env.secret("REQUESTS_URL", default=f"sqlite://{quote(str(DATA_DIR / 'requests'))}")
 # The other nodes that settings of a biz may name: node2=mongodb://..., node3=...
-REQUESTS_NODES = request_nodes(env, REQUESTS_URL)
+REQUESTS_NODES = RequestNodes(env, REQUESTS_URL)
 # Databases of bizzes begin with it.
 REQUESTS_PREFIX = request_prefix(env)
 # Where tables of records are made; by default beside everything else.

@@ -2,15 +2,82 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final
 
 from yardkit.env import Env, EnvError
 from yardkit.standard_webhooks import secret_problem
 
+logger = logging.getLogger(__name__)
+
+# So often is it looked whether the file of the nodes has changed.
+LOOK_SECONDS: Final = 0.5
 _SCHEMES: Final = ("sqlite:///", "postgresql://", "postgres://", "mongodb://", "mongodb+srv://")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 _PREFIX: Final = re.compile(r"[a-z][a-z0-9]{0,15}")
+
+
+class RequestNodes(Mapping[str, str]):
+    """Every storage node by name, with its address.
+
+    Where ``REQUESTS_NODES_FILE`` names a file, nodes that are added to it are known within a
+    second, without a restart (seed S4.10). A change that cannot be used is told in the log, and
+    what was known before goes on.
+    """
+
+    def __init__(self, env: Env, url: str) -> None:
+        """Raises ``EnvError``."""
+        self._env, self._url = env, url
+        self._file = env.file_of("REQUESTS_NODES")
+        self._lock = threading.Lock()
+        self._look_at = 0.0
+        self._stamp = _stamp(self._file)
+        self._nodes = request_nodes(env, url)
+
+    def __getitem__(self, name: str) -> str:
+        return self._known()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known())
+
+    def __len__(self) -> int:
+        return len(self._known())
+
+    def __repr__(self) -> str:
+        """The names alone: addresses may hold passwords."""
+        return f"RequestNodes({', '.join(self)})"
+
+    def _known(self) -> dict[str, str]:
+        if self._file is not None and time.monotonic() >= self._look_at:
+            with self._lock:
+                self._look_at = time.monotonic() + LOOK_SECONDS
+                stamp = _stamp(self._file)
+                if stamp != self._stamp:
+                    self._stamp = stamp
+                    self._read_again()
+        return self._nodes
+
+    def _read_again(self) -> None:
+        try:
+            self._nodes = request_nodes(self._env, self._url)
+        except EnvError as error:
+            logger.warning("the storage nodes stay as they were: %s", error)
+        else:
+            logger.info("storage nodes: %s", ", ".join(self._nodes))
+
+
+def _stamp(file: Path | None) -> tuple[int, ...]:
+    """Changes with the file; the same for one that is not there."""
+    try:
+        found = file.stat() if file is not None else None
+    except OSError:
+        return ()
+    return () if found is None else (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def request_nodes(env: Env, url: str) -> dict[str, str]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from types import SimpleNamespace
 
 import msgspec
 import psutil
 import pytest
 
 from apps.agents.downloader import pulse
-from apps.agents.downloader.vitals import Counters
+from apps.agents.downloader.agent import SWEEP_SECONDS
+from apps.agents.downloader.options import Identity
+from apps.agents.downloader.vitals import Counters, Vitals
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
 from tests.agents.downloader.other_side import (
@@ -77,6 +80,50 @@ async def test_heartbeats_count_downloaders(
             if isinstance(beat, Heartbeat) and beat.downloaders == 1
         ]
     )
+
+
+@pytest.mark.covers("S1.20")
+async def test_heartbeats_say_how_busy_it_and_its_server_are(
+    start: Start, other: OtherSide, site: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topology, "HEARTBEAT_SECONDS", 0.02)
+    clock = ManualClock()
+    clock.jump(time.time() - clock.time())
+    start(clock=clock)
+    await other.allocate()
+    other.download([site.url("/")] * 10, dispatched_at=clock.time())
+    await other.results(10)
+    used = time.process_time()
+    while time.process_time() < used + 0.05:
+        pass
+    # Ten in the second that is over, of the last five.
+    clock.advance(1)
+    beats: list[Heartbeat] = []
+    while not any(beat.qps == 2.0 for beat in beats):
+        beats += await until(lambda: take(other.heartbeats))
+    assert max(beat.cpu_percent for beat in beats) > 0
+
+
+@pytest.mark.covers("S1.22")
+async def test_a_heartbeat_every_five_seconds(
+    broker: Broker, other: OtherSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 3:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(pulse, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout))
+    vitals = Vitals(Identity(agent="agent-1", name="a"), ManualClock(), ())
+    with pytest.raises(asyncio.CancelledError):
+        await pulse.Pulse(broker, vitals, lambda: vitals.heartbeat(0, [])).keep_beating()
+    assert slept == [5.0, 5.0, 5.0]
+    heard: list[Heartbeat] = []
+    while len(heard) < 3:
+        heard += await until(lambda: take(other.heartbeats))
+    assert [beat.heartbeats for beat in heard] == [1, 2, 3]
 
 
 @pytest.mark.covers("S1.22", "S1.47")
@@ -217,6 +264,16 @@ async def test_release(start: Start, other: OtherSide, site: WebServer) -> None:
     await until(lambda: running.agent.counters.discarded == 5)
     other.send(ReleaseDownloader(run=99))
     await other.emptied()
+
+
+@pytest.mark.covers("S1.26")
+async def test_it_looks_for_idle_downloaders_every_second(start: Start, other: OtherSide) -> None:
+    assert SWEEP_SECONDS == 1.0
+    clock = ManualClock()
+    running = start(clock=clock)
+    await other.allocate()
+    clock.advance(601)
+    await until(lambda: running.agent.downloaders == {})
 
 
 @pytest.mark.covers("S1.26")

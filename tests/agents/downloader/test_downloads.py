@@ -123,10 +123,12 @@ async def test_a_run_without_downloader_gets_an_answer(start: Start, other: Othe
 
 @pytest.mark.covers("S1.32", "S1.46")
 async def test_old_commands_are_dropped(start: Start, other: OtherSide, site: WebServer) -> None:
-    running = start()
+    clock = ManualClock()
+    clock.jump(time.time() - clock.time())
+    running = start(clock=clock)
     await other.allocate()
-    other.download([site.url("/old")] * 3, dispatched_at=time.time() - 61)
-    other.download([site.url("/new")], dispatched_at=time.time() - 30)
+    other.download([site.url("/old")] * 3, dispatched_at=clock.time() - 61)
+    other.download([site.url("/new")], dispatched_at=clock.time() - 59)
     assert (await other.results(1))[0].status == 404
     await until(lambda: running.agent.counters.expired == 3)
     await other.emptied()

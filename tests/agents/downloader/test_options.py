@@ -41,7 +41,7 @@ def test_arguments_win() -> None:
 
 @pytest.mark.covers("S1.33")
 def test_defaults(tmp_path: Path) -> None:
-    url, first, _ = read_options([], Env({"CRAWLYARD_DATA": str(tmp_path)}))
+    url, first, options = read_options([], Env({"CRAWLYARD_DATA": str(tmp_path)}))
     _, second, _ = read_options([], Env({"CRAWLYARD_DATA": str(tmp_path)}))
     assert url == f"sqlite:///{tmp_path}/broker.sqlite3"
     assert first.name == socket.gethostname()
@@ -49,6 +49,8 @@ def test_defaults(tmp_path: Path) -> None:
     assert "-" not in first.agent
     assert first.agent != second.agent
     assert not (tmp_path / "agents").exists()
+    assert (options.publish_attempts, options.idle_seconds) == (5, 600.0)
+    assert (options.fetching.proxy_wait_seconds, options.fetching.proxies) == (60.0, ())
 
 
 @pytest.mark.covers("S1.49")

@@ -235,6 +235,7 @@ def test_a_repeat_after_an_outage_completes_the_first(
         assert kinds.count("stored") == 1
 
 
+@pytest.mark.covers("S4.3", "S4.4")
 def test_lists_by_biz_flag_and_time(caller: Caller, project: Project, yard: Yard) -> None:
     old = caller.submit(*(f"{URL}{number}" for number in range(5)))
     new = caller.submit(*(f"{URL}{number}" for number in range(7)))
@@ -259,6 +260,8 @@ def test_lists_by_biz_flag_and_time(caller: Caller, project: Project, yard: Yard
     since = new["stored_at"]
     found = caller.show(f"requests?since={since}")["results"]
     assert {row["id"] for row in found} >= set(new["ids"])
+    assert caller.show("requests?since=2100-01-01T00:00:00Z")["results"] == []
+    assert caller.show("requests?biz=gone", 404)["code"] == "not_found"
     for bad in ("after=x", "flag=1000", "limit=0", "since=now", "after=99.x"):
         assert caller.get(f"requests?{bad}").status_code == 400, bad
 

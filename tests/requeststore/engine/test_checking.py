@@ -121,6 +121,8 @@ def test_nothing_said_is_the_usual() -> None:
         ({"flags": {"2": 5}}, [("flags.2", "not_text")]),
         ({"failed_flag": 1}, [("failed_flag", "unknown_flag")]),
         ({"failed_flag": 7}, [("failed_flag", "unknown_flag")]),
+        ({"max_waiting": -1}, [("max_waiting", "not_within")]),
+        ({"max_waiting": "many"}, [("max_waiting", "not_whole")]),
         ({"fetch": {"policy": "best"}}, [("fetch.policy", "not_choice")]),
         ({"fetch": {"through": "tor"}}, [("fetch.through", "not_choice")]),
         ({"fetch": {"concurrency": 0}}, [("fetch.concurrency", "not_within")]),

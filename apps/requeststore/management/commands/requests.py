@@ -21,6 +21,7 @@ from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.errors import RequestStoreError, StoreUnavailable
 from apps.requeststore.engine.limits import MAX_DATA_BYTES, MAX_TS
 from apps.requeststore.engine.reading import read_request
+from apps.requeststore.errors import BizFull
 from apps.requeststore.management.arguments import (
     BAD_INPUT,
     add_verbs,
@@ -174,7 +175,7 @@ class Command(BaseCommand):
         try:
             for start in range(0, len(entities), _BATCH):
                 ids += submit(bound, entities[start : start + _BATCH], by=who()).ids
-        except (StoreUnavailable, KeyboardInterrupt):
+        except (BizFull, StoreUnavailable, KeyboardInterrupt):
             self.stderr.write(f"so far {len(ids)} of {len(entities)} are stored")
             raise
         finally:
