@@ -140,6 +140,10 @@ _TEXTS: Final[dict[str, Promise]] = {
         "Line %(line)s of the Dockerfile names an image that cannot be known before the build: "
         "%(image)s. Write it out, or give each variable in it a value before the first FROM."
     ),
+    "dockerfile_trigger": _(
+        "The image %(image)s in line %(line)s of the Dockerfile makes every build on it copy from "
+        "another image (ONBUILD): %(trigger)s"
+    ),
     "context_archive": _("The files of the tag cannot be read."),
     "context_name": _("The repository holds a file that cannot be built from: %(path)s"),
     "context_link": _("The link %(path)s -> %(target)s leads out of the repository."),

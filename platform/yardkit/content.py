@@ -10,6 +10,10 @@ from typing import Final
 _IN_THREAD_BYTES: Final = 128 * 1024
 _MAX_LAYERS: Final = 3
 _GZIP_WBITS: Final = 31
+# zlib copies what it is given behind the end of each member. Given all of the rest, a body of many
+# empty members (some bytes each) would hold a thread up for minutes.
+_PIECE_BYTES: Final = 4096
+_MAX_MEMBERS: Final = 20_000
 
 
 class BadContent(ValueError):
@@ -27,7 +31,8 @@ async def decode_content(
     Raises:
         BadContent: names the encoding and what is wrong.
     """
-    if len(raw) > _IN_THREAD_BYTES:
+    # A layer inside another may be a thousand times as long as what came.
+    if len(raw) > _IN_THREAD_BYTES or "," in encoding:
         return await asyncio.to_thread(decode, raw, encoding, limit, partial=partial)
     return decode(raw, encoding, limit, partial=partial)
 
@@ -59,24 +64,30 @@ def _has_zlib_header(body: bytes) -> bool:
 def _inflate(body: bytes, name: str, wbits: int, limit: int, partial: bool) -> tuple[bytes, bool]:
     """Inflate up to ``limit`` bytes; members of a gzip file follow one another."""
     output: list[bytes] = []
-    size = 0
-    rest = body
-    while rest:
+    size = at = members = 0
+    whole = memoryview(body)
+    while at < len(whole):
         inflater = zlib.decompressobj(wbits)
-        try:
-            # One byte more than allowed tells "exactly full" from "too much".
-            chunk = inflater.decompress(rest, limit - size + 1)
-        except zlib.error as error:
-            if output:
-                break  # what follows the last member is padding, as gzip(1) treats it
-            raise BadContent(f"content-encoding {name} is broken: {error}") from error
-        output.append(chunk)
-        size += len(chunk)
-        if size > limit:
-            return b"".join(output)[:limit], True
-        if not inflater.eof:
-            if partial:
-                break
+        members += 1
+        if members > _MAX_MEMBERS:
+            raise BadContent(f"content-encoding {name} of more than {_MAX_MEMBERS} members")
+        while at < len(whole) and not inflater.eof:
+            piece = whole[at : at + _PIECE_BYTES]
+            try:
+                # One byte more than allowed tells "exactly full" from "too much".
+                chunk = inflater.decompress(piece, limit - size + 1)
+            except zlib.error as error:
+                if members > 1:
+                    # What follows the last member is padding, as gzip(1) treats it.
+                    return b"".join(output), False
+                raise BadContent(f"content-encoding {name} is broken: {error}") from error
+            output.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                return b"".join(output)[:limit], True
+            at += len(piece) - len(inflater.unused_data)
+        if not inflater.eof and not partial:
             raise BadContent(f"content-encoding {name} is broken: it ends too early")
-        rest = inflater.unused_data if wbits == _GZIP_WBITS else b""
+        if wbits != _GZIP_WBITS:
+            break
     return b"".join(output), False

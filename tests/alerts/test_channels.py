@@ -90,6 +90,7 @@ def test_lists_are_cleaned() -> None:
         ("sms", "headers", {"X": "a\r\nY: b"}),
         ("sms", "method", "DELETE"),
         ("sms", "characters", "9"),
+        ("sms", "characters", "9" * 5_000),
         ("webhook", "url", "http://127.0.0.1/"),
         ("webhook", "url", "http://169.254.169.254/latest"),
         ("webhook", "url", "https://user:pass@example.com/"),

@@ -245,6 +245,33 @@ def test_a_failure_says_which_step_it_was(
     assert yard.steps[-1] == "build"
 
 
+@pytest.mark.covers("S1.4")
+def test_what_a_base_image_makes_others_do_is_judged_and_what_was_judged_is_built_on(
+    yard: Yard,
+) -> None:
+    """The engine would give it the files of every image, whatever project they belong to."""
+
+    def maker_says(*lines: str) -> str:
+        text = "\n".join((f"FROM {yard.base}", "LABEL crawlyard.test=1", *lines)).encode()
+        made, _said = yard.client.images.build(fileobj=io.BytesIO(text), tag=name)
+        return str(made.id)
+
+    name = f"crawlyard-test-maker-{random.randrange(10**9)}:1"
+    try:
+        harmless = maker_says("ONBUILD RUN touch /triggered")
+        repository = yard.repository("")
+        script = f"FROM {name} AS first\nRUN true\nFROM first\nRUN test -e /triggered"
+        yard.build(repository, script=script)
+        assert f"{name} is {harmless}" in yard.lines
+        maker_says(f"ONBUILD COPY --from={yard.base} /etc/passwd /stolen")
+        with pytest.raises(Refused) as caught:
+            yard.build(repository, script=script)
+        assert caught.value.code == "dockerfile_trigger"
+        assert len(yard.built) == 1
+    finally:
+        yard.client.images.remove(name, force=True)
+
+
 def stopped_while_silent(yard: Yard, stop: Callable[[Control], None]) -> BaseException:
     """What a build ends with that hangs, and is stopped once it does."""
     control = Control(limit_seconds=3600)

@@ -6,7 +6,12 @@ import pytest
 
 from apps.projects.engine.building import BuildFailed
 from apps.projects.engine.building.context import labelled
-from apps.projects.engine.building.references import check_references
+from apps.projects.engine.building.references import (
+    Base,
+    check_references,
+    check_triggers,
+    pinned,
+)
 from apps.projects.reasons import text_of
 
 FOREIGN = "dockerfile_image_foreign"
@@ -16,8 +21,8 @@ ARGUMENTS = {"BASE": "python:3.12", "OTHER": "crawlyard/shop/base:1", "P": "craw
 SHA = "sha256:" + "a" * 64
 
 
-def check(text: str) -> None:
-    check_references(labelled(text.encode(), "o")[0], "crawlyard/news/feeds", ARGUMENTS)
+def check(text: str) -> list[Base]:
+    return check_references(labelled(text.encode(), "o")[0], "crawlyard/news/feeds", ARGUMENTS)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +81,7 @@ def test_images_of_others_and_ones_own_may_be_used(text: str) -> None:
         ("ARG A=x\\y\nFROM $A", 2, UNKNOWN),
         ("FROM ${A#x}", 1, UNKNOWN),
         ('FROM "python"', 1, UNKNOWN),
+        ("FROM --platform=$NEVER python", 1, UNKNOWN),
         ("FROM crawl\\yard/shop/x", 1, UNKNOWN),
         ("FROM python\nARG A=python\nFROM $A", 3, UNKNOWN),
         ("FROM python\nCOPY --from=$BASE / /", 2, UNKNOWN),
@@ -98,3 +104,58 @@ def test_an_image_of_another_project_is_refused_with_its_line(
         check(text)
     assert (caught.value.code, caught.value.params["line"]) == (code, line)
     assert text_of(caught.value).startswith(f"Line {line} of the Dockerfile names")
+
+
+def test_the_engine_is_told_ids_in_the_place_of_names() -> None:
+    text = (
+        "# escape=`\nARG BASE\nFROM --platform=linux/amd64 `\n# why\n  ${BASE} `\n AS one\nRUN a\n"
+        "FROM one\nCOPY --from=one /a /a\nFROM scratch\nfrom crawlyard/news/base\nRUN b"
+    )
+    labelled_text = labelled(text.encode(), "o")[0]
+    bases = check(text)
+    assert [(each.line, each.image, each.platform) for each in bases] == [
+        (3, "python:3.12", "linux/amd64"),
+        (11, "crawlyard/news/base", ""),
+    ]
+    ids = {each: f"sha256:{number}" for number, each in enumerate(bases)}
+    label = 'LABEL crawlyard.layer="o"'
+    assert pinned(labelled_text, bases, ids).decode().splitlines() == [
+        *("# escape=`", "ARG BASE", "FROM --platform=linux/amd64 sha256:0 AS one", label, "RUN a"),
+        *("FROM one", label, "COPY --from=one /a /a", "FROM scratch", label),
+        *("FROM sha256:1", label, "RUN b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["FROM x\nRUN y \\\\\nFROM python", "# a b = c\n# escape=`\nFROM x\nRUN y `\nFROM z"]
+)
+def test_what_may_be_an_image_or_not_is_refused(text: str) -> None:
+    with pytest.raises(BuildFailed) as caught:
+        check(text)
+    assert caught.value.code == UNKNOWN
+
+
+BASE = Base(4, 5, 6, (), "maker/base:1", ())
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        "COPY --from=crawlyard/shop/x / /stolen",
+        "add --chown=a --FROM=python / /",
+        "COPY --from=0 / /",
+        'COPY --fr"om"=crawlyard/shop/x / /',
+        "COPY --fr\\om=crawlyard/shop/x / /",
+        "# escape=`\nCO`\nPY --from=x / /",
+        "RUN a\nCOPY --from=x / /",
+    ],
+)
+def test_what_an_image_makes_others_copy_is_refused(trigger: str) -> None:
+    with pytest.raises(BuildFailed) as caught:
+        check_triggers(["RUN true", trigger], BASE)
+    assert caught.value.code == "dockerfile_trigger"
+    assert "maker/base:1 in line 4" in text_of(caught.value)
+
+
+def test_other_triggers_are_the_makers_business() -> None:
+    check_triggers(["COPY . /app", "RUN pip install --from x\n", "ADD --chown=1 a b"], BASE)

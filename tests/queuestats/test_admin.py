@@ -249,6 +249,7 @@ def test_runs_are_found_by_job_number_person_and_the_reason_of_a_bad_end() -> No
     assert found(str(fine.pk)) == {fine.pk}
     assert found("morning news") == set()
     assert found("9" * 30) == set()
+    assert found("9" * 5_000) == set()
     assert found(" ") == {mine.pk, failed.pk, fine.pk}
 
 
@@ -268,6 +269,7 @@ def test_reasons_are_searched_among_the_newest(
 
     assert found("disk") == {old.pk, new.pk}
     assert found("9" * 30) == set()
+    assert found("9" * 5_000) == set()
     monkeypatch.setattr(runs, "SEARCHED_REASONS", 1)
     assert found("disk") == {new.pk}
 

@@ -30,6 +30,7 @@ PASSING = {
     "an error": faults.as_data({"data": None, "error": "busy", "error_Description": "later"}),
     "records are no list": faults.instead(dataList={"0": 1}),
     "total is a text": faults.instead(total="many"),
+    "total is longer than any number": faults.instead(total="9" * 5_000),
     "total is negative": faults.instead(total=-1),
     "total is missing": faults.instead(total=None),
     "no records where there are some": faults.instead(dataList=[]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -44,6 +45,26 @@ def test_texts_are_written_in_the_encoding_they_had(
     text: str, encoding: str, body: bytes, written: str
 ) -> None:
     assert charsets.encode(text, encoding) == (body, written)
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"x", f"text/html; charset={' ' * 8_000};"),
+        (b"x", f"text/html; charset{' ' * 8_000}"),
+        (b"<meta" * 270 + b"charset=" + b" " * 2_700 + b";", ""),
+        (b"<meta" * 800, ""),
+    ],
+)
+def test_a_declaration_full_of_blanks_holds_nobody_up(body: bytes, content_type: str) -> None:
+    began = time.process_time()
+    assert charsets.decode(body, content_type)[1] == "utf-8"
+    assert time.process_time() - began < 2
+
+
+def test_blanks_around_an_encoding_are_nothing() -> None:
+    assert charsets.decode(b"\xe9", "text/html; charset = ' latin-1 '")[0] == "é"
+    assert charsets.decode(b'<meta charset = " latin-1 ">\xe9')[0].endswith("é")
 
 
 ENCODINGS = st.sampled_from(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import threading
 import tracemalloc
 import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from yardkit import content
 from yardkit.content import BadContent, decode, decode_content
 
 PAGE = b"<html>" + b"crawl the yard " * 400
@@ -82,6 +85,34 @@ def test_a_bomb_stays_small_in_memory() -> None:
     tracemalloc.stop()
     assert (len(body), truncated) == (limit, True)
     assert peak < 4 * limit
+
+
+def test_members_without_end_are_refused() -> None:
+    # A few hundred bytes that stand for 50,000 members: minutes of work, were they all looked at
+    # with what is behind them.
+    bomb = packed(packed(packed(b"") * 50_000))
+    assert len(bomb) < 500
+    with pytest.raises(BadContent, match="gzip of more than 20000 members"):
+        decode(bomb, "gzip, gzip, gzip", 2_000_000, partial=False)
+
+
+def test_a_member_may_begin_and_end_anywhere() -> None:
+    pieces = [bytes(range(256)) * 20, b"", PAGE * 3, b"x"]
+    raw = b"".join(gzip.compress(piece, 0, mtime=0) for piece in pieces)
+    assert decode(raw, "gzip", 100_000, partial=False) == (b"".join(pieces), False)
+
+
+async def test_layers_are_decoded_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[str] = []
+
+    def noted(*given: Any, **more: Any) -> tuple[bytes, bool]:
+        used.append(threading.current_thread().name)
+        return decode(*given, **more)
+
+    monkeypatch.setattr(content, "decode", noted)
+    raw = packed(packed(PAGE))
+    assert await decode_content(raw, "gzip, gzip", 10_000, partial=False) == (PAGE, False)
+    assert used != [threading.main_thread().name]
 
 
 async def test_large_bodies_are_decoded_beside_the_loop() -> None:

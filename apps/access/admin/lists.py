@@ -28,6 +28,7 @@ from apps.access.admin.confirm import delete_selected
 _ID_DIGITS = 18
 # More rows are not counted: of a million it would take longer than all the rest of the page.
 MOST_COUNTED: Final = 10_000
+MOST_SEARCHED: Final = 200
 
 
 def renamed(field: str, label: Any) -> Callable[[Any, Any], Any]:
@@ -66,7 +67,16 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # generic only in 
 
 
 class BoundedList(ChangeList):
-    """The bottom of the list says how many there are; the header would say it of the bound."""
+    """The bottom of the list says how many there are; the header would say it of the bound.
+
+    Only the first characters of a search are looked for: each of its words is a condition, and
+    databases take no thousands of them.
+    """
+
+    def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
+        """What is found; the page shows what was looked for."""
+        self.query = self.query[:MOST_SEARCHED]
+        return cast("QuerySet[Any]", super().get_queryset(request, *args, **kwargs))
 
     def get_results(self, request: HttpRequest) -> None:
         """The rows of this page."""

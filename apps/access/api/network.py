@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser
 from rest_framework.authentication import BaseAuthentication
+from rest_framework.exceptions import PermissionDenied
+from rest_framework.permissions import SAFE_METHODS
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
@@ -29,12 +33,38 @@ class NetworkAuthentication(BaseAuthentication):
         return (Guest(), None) if inside else None
 
 
+def of_another_site(request: Request) -> bool:
+    """Whether a browser says that a page of another site has sent this.
+
+    Programs say nothing of the kind. Over plain http a browser does not tell of an image or a
+    link where it comes from, if its page does not want that.
+    """
+    if request.headers.get("Sec-Fetch-Site") in ("cross-site", "same-site"):
+        return True
+    page = request.headers.get("Origin") or request.headers.get("Referer")
+    if page is None or page in settings.CSRF_TRUSTED_ORIGINS:
+        return False
+    try:
+        return urlsplit(page).netloc != request.get_host()
+    except ValueError:
+        return True
+
+
 class InsideScopesOrNetwork(InsideScopes):
     """By token or login as everywhere, or from a network of ``COMPAT_ANONYMOUS_FROM``."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Who has a token is held to it, wherever the call comes from."""
-        return isinstance(request.user, Guest) or super().has_permission(request, view)
+        """Who has a token is held to it, wherever the call comes from.
+
+        Whoever stands in an open network also opens pages of strangers there, and what such a
+        page has the browser send comes from inside: it may change nothing.
+        """
+        if not isinstance(request.user, Guest):
+            return super().has_permission(request, view)
+        changes = request.method not in SAFE_METHODS or getattr(view, "changes_by_get", False)
+        if changes and of_another_site(request):
+            raise PermissionDenied(code="cross_site")
+        return True
 
 
 class PerCallerThrottle(PerUserThrottle):

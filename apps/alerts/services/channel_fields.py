@@ -109,9 +109,11 @@ def _one_of(*choices: str) -> Callable[[Any], str]:
 
 
 def _characters(value: Any) -> int:
-    if isinstance(value, bool) or not str(value).isdecimal() or not 20 <= int(value) <= 1000:
+    text = "" if isinstance(value, bool) else str(value)
+    # Python reads no text of thousands of digits, and says so by another error.
+    if not text.isdecimal() or len(text) > 4 or not 20 <= int(text) <= 1000:
         raise Wrong(_("A number from 20 to 1000, please."))
-    return int(value)
+    return int(text)
 
 
 def _address(value: Any) -> str:

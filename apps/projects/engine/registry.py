@@ -49,7 +49,8 @@ _MANIFESTS: Final = ", ".join(
 )
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_CHALLENGE = re.compile(r'([a-z_]+)="([^"]*)"', re.IGNORECASE)
+# Looked for at the beginning of a word alone: a long one is not tried anew at each of its letters.
+_CHALLENGE = re.compile(r'(?<![a-z_])([a-z_]++)="([^"]*)"', re.IGNORECASE)
 _NUMBER = re.compile(r"(\d+)")
 
 

@@ -181,7 +181,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         known = Run.objects.order_by().values_list("pk", flat=True)
         why = [known.filter(reasons, pk__in=newest.values("pk")) for newest in unhappy]
         pks = set(known.filter(pk__in=theirs.values("pk")).union(*why))
-        if term.isascii() and term.isdigit() and int(term) <= MAX_ID:
+        if term.isascii() and term.isdigit() and len(term) < 20 and int(term) <= MAX_ID:
             pks.add(int(term))
         found = Q(job__in=jobs) | Q(pk__in=pks)
         return queryset.filter(found), False

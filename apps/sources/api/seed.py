@@ -2,7 +2,7 @@
 
 ``GET /status``, ``GET /tasks``, ``POST /crawl/start``, ``POST /crawl/stop``, ``GET /consume`` and
 ``GET /queue/size``; with and without a slash at the end. For a token, a login, or from a network of
-``COMPAT_ANONYMOUS_FROM``.
+``COMPAT_ANONYMOUS_FROM``; ``/consume`` not for a login.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class SeedView(ApiView):
     authentication_classes = (TokenAuthentication, SessionAuthentication, NetworkAuthentication)
     permission_classes = (InsideScopesOrNetwork,)
     throttle_classes = (PerCallerThrottle,)
+    # Whether a GET is more than a question.
+    changes_by_get = False
     least_role = Role.VIEWER
 
     def sourced(self, request: Request, slug: str | None) -> Sourced:
@@ -147,9 +149,15 @@ class CrawlStopView(SeedView):
 
 
 class ConsumeView(SeedView):
-    """``GET /consume?count=&queue=`` (S0.34)"""
+    """``GET /consume?count=&queue=`` (S0.34)
 
+    Not for a login: a browser sends its cookies along with a link of any page, and what a person
+    is led to must not take records away.
+    """
+
+    authentication_classes = (TokenAuthentication, NetworkAuthentication)
     least_role = Role.OPERATOR
+    changes_by_get = True
 
     def get(self, request: Request, slug: str | None = None) -> Response:
         """The oldest records; they are gone from the queue with this answer.

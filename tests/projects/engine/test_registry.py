@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -133,6 +134,14 @@ def test_nor_for_a_token(double: RegistryDouble, realm: str) -> None:
     double.instead[LIST] = (401, challenge, b"")
     with pytest.raises(AddressProblem), ask(double) as registry:
         registry.tags()
+
+
+def test_a_challenge_without_end_holds_nobody_up(double: RegistryDouble) -> None:
+    double.instead[LIST] = (401, {"WWW-Authenticate": f"Bearer {'a' * 40_000}"}, b"")
+    began = time.process_time()
+    with pytest.raises(AddressProblem), ask(double) as registry:
+        registry.tags()
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

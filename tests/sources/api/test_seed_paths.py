@@ -175,3 +175,48 @@ def test_networks_without_tokens_use_these_paths_and_no_others(
     assert inside.post("/crawl/stop").status_code == 200
     assert inside.get("/api/v1/sources/projects").status_code == 401
     shared_broker().purge("job_data")
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Referer": "http://evil.example/page"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site", "Origin": "http://testserver"},
+        {"Origin": "http://[evil"},
+    ],
+)
+def test_pages_of_others_change_nothing_in_an_open_network(
+    project: Project, settings: Any, told: dict[str, str]
+) -> None:
+    settings.COMPAT_ANONYMOUS_FROM = anonymous_networks(
+        Env({"COMPAT_ANONYMOUS_FROM": "10.8.0.0/16"})
+    )
+    publish(project, 1, 1)
+    inside = Client(REMOTE_ADDR="10.8.1.1")
+    for answer in (
+        inside.get("/consume", headers=told),
+        inside.post("/crawl/start", headers=told),
+        inside.post("/crawl/stop", headers=told),
+    ):
+        assert answer.status_code == 403
+    assert not SourceState.objects.exists()
+    assert inside.get("/status", headers=told).status_code == 200
+    own = {"Origin": "http://testserver", "Sec-Fetch-Site": "same-origin"}
+    assert inside.post("/crawl/stop", headers=own).status_code == 200
+    settings.CSRF_TRUSTED_ORIGINS = ["https://tools.example"]
+    trusted = {"Origin": "https://tools.example"}
+    assert inside.get("/consume", headers=trusted).json()["count"] == 1
+
+
+def test_a_link_does_not_take_records_away(project: Project) -> None:
+    """A browser sends the cookie of its person along with a link of any page."""
+    publish(project, 1, 1)
+    browser = Client()
+    browser.force_login(make_user(roles={project: Role.OPERATOR}))
+    assert browser.get("/queue/size").json()["size"] == 1
+    assert browser.get("/consume").status_code == 401
+    assert browser.get("/queue/size").json()["size"] == 1
+    shared_broker().purge("job_data")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import posixpath
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -17,7 +17,7 @@ from typing import IO, Final
 from apps.projects.engine.building.control import BuildFailed, Control
 from apps.projects.engine.building.ignoring import Ignoring
 from apps.projects.engine.building.plan import LAYER_LABEL, Plan
-from apps.projects.engine.building.references import check_references
+from apps.projects.engine.building.references import Base, check_references, pinned
 from apps.projects.engine.git import Fetched
 
 DOCKERFILE: Final = ".crawlyard.Dockerfile"
@@ -32,19 +32,22 @@ class Context:
     """The archive at ``path`` with the Dockerfile at ``DOCKERFILE`` in it.
 
     ``lines``: in which line of the Dockerfile each of its steps begins, 0 for those of ours.
+    ``dockerfile``: what stands there; ``bases``: the images that it builds on.
     """
 
     path: Path
     files: int
     size_bytes: int
     lines: tuple[int, ...] = ()
+    dockerfile: bytes = b""
+    bases: tuple[Base, ...] = ()
 
 
 def make_context(fetched: Fetched, plan: Plan, control: Control) -> Context:
     """Write the archive. Raises ``BuildFailed``, ``GitFailed``, ``Stopped``."""
     text, steps = labelled(_dockerfile(fetched, plan), plan.layer)
     # Judged as the engine will read it.
-    check_references(text, plan.image.repository, plan.arguments)
+    bases = check_references(text, plan.image.repository, plan.arguments)
     ignore = fetched.read(IGNORE_FILE, max_bytes=MAX_IGNORE_BYTES)
     ignoring = Ignoring((ignore or b"").decode("utf-8", "replace"))
     path = plan.folder / "context.tar"
@@ -60,7 +63,18 @@ def make_context(fetched: Fetched, plan: Plan, control: Control) -> Context:
         hidden = [DOCKERFILE] if ignore is not None else [DOCKERFILE, IGNORE_FILE]
         lines = (ignore or b"").rstrip(b"\n") + b"\n" + "\n".join(hidden).encode() + b"\n"
         writer.text(out, IGNORE_FILE, lines.lstrip(b"\n"))
-    return Context(path, writer.files, path.stat().st_size, steps)
+    return Context(path, writer.files, path.stat().st_size, steps, text, tuple(bases))
+
+
+def pin_bases(context: Context, ids: Mapping[Base, str]) -> None:
+    """Have the Dockerfile of the archive name these images by their ids."""
+    text = pinned(context.dockerfile, context.bases, ids)
+    info = tarfile.TarInfo(DOCKERFILE)
+    info.size, info.mode = len(text), 0o644
+    # Of two members of one name the engine takes the last.
+    with tarfile.open(context.path, mode="a", format=tarfile.PAX_FORMAT) as out:
+        info.mtime = out.getmember(DOCKERFILE).mtime
+        out.addfile(info, io.BytesIO(text))
 
 
 def _dockerfile(fetched: Fetched, plan: Plan) -> bytes:

@@ -16,12 +16,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import docker
 import requests
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
+from docker.utils import parse_repository_tag
 
 from apps.projects.engine.building.control import BuildFailed, Control
 from apps.projects.engine.building.logs import BuildLog
@@ -146,20 +147,20 @@ class Watcher:
         return any(each.partition(":")[0] == self._mark for each in hosts)
 
 
-class BuildStream:
-    """One build of the engine, read by a thread of its own, so that silence holds up nobody."""
+class EngineStream:
+    """What the engine says while it works, read by a thread of its own, so that silence holds up
+    nobody. ``ask`` begins the work, on a connection of its own."""
 
-    def __init__(self, options: EngineOptions, context: Path, parameters: dict[str, Any]) -> None:
+    def __init__(self, options: EngineOptions, ask: Callable[[Any], Iterator[Any]]) -> None:
         self._options = options
-        self._context = context
-        self._parameters = parameters
+        self._ask = ask
         self._messages: queue.Queue[Any] = queue.Queue(maxsize=1000)
         self._response: Any = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._read, name="docker-build", daemon=True)
 
     def messages(self, tick: Callable[[], None]) -> Iterator[dict[str, Any]]:
-        """What the builder says, to the end; ``tick`` is called all the time and may raise.
+        """What the engine says, to the end; ``tick`` is called all the time and may raise.
 
         Raises ``APIError`` when the engine refuses, ``BuildFailed`` when it goes away.
         """
@@ -179,7 +180,7 @@ class BuildStream:
             yield message
 
     def end(self) -> None:
-        """Close the connection: the engine then stops the build."""
+        """Close the connection: the engine then stops the work."""
         self._ended.set()
         response = self._response
         if response is not None:
@@ -192,9 +193,9 @@ class BuildStream:
         try:
             api = _connect(self._options.url)
             api.hooks = {"response": [self._caught]}
-            with contextlib.closing(api), self._context.open("rb") as context:
-                for message in _build(api, context, self._parameters):
-                    if not self._put(message):
+            with contextlib.closing(api):
+                for message in self._ask(api):
+                    if isinstance(message, dict) and not self._put(message):
                         return
             self._put(_ENDED)
         except Exception as error:  # noqa: BLE001 - raised again by the thread that waits for it
@@ -213,13 +214,28 @@ class BuildStream:
         return False
 
 
-def _build(api: Any, context: IO[bytes], parameters: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    answer = api.build(
-        fileobj=context, custom_context=True, decode=True, timeout=_HOURS, **parameters
-    )
-    for message in answer:
-        if isinstance(message, dict):
-            yield message
+def building(context: Path, parameters: dict[str, Any]) -> Callable[[Any], Iterator[Any]]:
+    """A build, for ``EngineStream``."""
+
+    def ask(api: Any) -> Iterator[Any]:
+        with context.open("rb") as file:
+            yield from api.build(
+                fileobj=file, custom_context=True, decode=True, timeout=_HOURS, **parameters
+            )
+
+    return ask
+
+
+def pulling(image: str, platform: str) -> Callable[[Any], Iterator[Any]]:
+    """An image from its registry, for ``EngineStream``; without a tag it is the newest."""
+    repository, tag = parse_repository_tag(image)
+
+    def ask(api: Any) -> Iterator[Any]:
+        yield from api.pull(
+            repository, tag=tag or "latest", platform=platform or None, stream=True, decode=True
+        )
+
+    return ask
 
 
 def wait_for_engine(options: EngineOptions, control: Control, log: BuildLog) -> Engine:

@@ -7,8 +7,8 @@ is not certain, every reading is judged; what cannot be known before the build i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from apps.projects.engine.building.control import BuildFailed
 from apps.projects.engine.building.plan import LAYER_LABEL
@@ -24,16 +24,74 @@ _FROM_FLAG = re.compile(r"--from=(\S*)", re.IGNORECASE)
 _QUOTING: Final = frozenset("'\"\\`")
 
 
-def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]) -> None:
-    """``image``: the repository that is built. Raises ``BuildFailed`` with the line."""
+class Base(NamedTuple):
+    """A FROM that names an image: in lines ``first`` to ``last`` of what was read.
+
+    ``line``: of the Dockerfile, for people. ``stage``: what stands behind the image.
+    """
+
+    line: int
+    first: int
+    last: int
+    flags: tuple[str, ...]
+    image: str
+    stage: tuple[str, ...]
+
+    @property
+    def platform(self) -> str:
+        """As it is written; "" is the engine's own."""
+        named = [each for each in self.flags if each.lower().startswith("--platform=")]
+        return named[-1].partition("=")[2] if named else ""
+
+
+def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]) -> list[Base]:
+    """The images that it builds on. Raises ``BuildFailed`` with the line.
+
+    ``image``: the repository that is built.
+    """
     lines = dockerfile.decode("utf-8", "surrogateescape").splitlines()
     own = "/".join(image.split("/")[:2])
+    readings = []
     for escape in _escapes(lines):
         # Engines differ in whether a doubled escape at the end of a line still is one.
         for doubled in (True, False):
             reading = _Reading(own, arguments)
-            for number, text in _instructions(lines, escape, doubled):
-                reading.take(_line_of(lines, number), text)
+            for first, last, text in _instructions(lines, escape, doubled):
+                reading.take(_line_of(lines, first), first, last, text)
+            readings.append(reading.bases)
+    for other in readings[1:]:
+        if other != readings[0]:
+            unsure = min(set(other) ^ set(readings[0]))
+            raise BuildFailed("dockerfile_image_unknown", line=unsure.line, image=unsure.image)
+    return readings[0]
+
+
+def pinned(dockerfile: bytes, bases: Sequence[Base], ids: Mapping[Base, str]) -> bytes:
+    """The Dockerfile with the ids of images in the place of their names.
+
+    What was judged is what is built on, whatever has the name by then.
+    """
+    lines = dockerfile.decode("utf-8", "surrogateescape").splitlines()
+    for base in reversed(bases):
+        if base in ids:
+            words = ("FROM", *base.flags, ids[base], *base.stage)
+            lines[base.first - 1 : base.last] = [" ".join(words)]
+    return ("\n".join(lines) + "\n").encode("utf-8", "surrogateescape")
+
+
+def check_triggers(triggers: Iterable[str], base: Base) -> None:
+    """What an image makes those do that build on it (ONBUILD): it must copy from no other image.
+
+    Whoever makes an image writes them as they like; no Dockerfile of ours is judged for it. Raises
+    ``BuildFailed``.
+    """
+    for trigger in triggers:
+        plain = "".join(each for each in trigger if each not in _QUOTING).strip().lower()
+        copies = plain.startswith(("copy", "add")) and "--from" in plain
+        if copies or len(trigger.strip().splitlines()) > 1:
+            raise BuildFailed(
+                "dockerfile_trigger", line=base.line, image=base.image, trigger=trigger[:200]
+            )
 
 
 class _Reading:
@@ -46,31 +104,36 @@ class _Reading:
         self._values: dict[str, str | None] = {}
         self._stages: list[str] = []
         self._stage: str | None = None
+        self.bases: list[Base] = []
 
-    def take(self, line: int, text: str) -> None:
+    def take(self, line: int, first: int, last: int, text: str) -> None:
         """The next instruction. Raises ``BuildFailed``."""
         name, *words = text.split()
         # What an image of ours would make others do later.
         while name.upper() == "ONBUILD" and words:
             name, *words = words
         if name.upper() == "FROM":
-            self._from(line, words)
+            self._from(line, first, last, words)
         elif name.upper() in ("COPY", "ADD"):
             self._copy(line, words)
         elif name.upper() == "ARG" and self._stage is None:
             self._declare(words)
 
-    def _from(self, line: int, words: list[str]) -> None:
+    def _from(self, line: int, first: int, last: int, words: list[str]) -> None:
         flags = [each for each in words if each.startswith("--")]
         if any(_QUOTING & set(each) for each in flags):
             raise BuildFailed("dockerfile_image_unknown", line=line, image=" ".join(words))
         rest = words[len(flags) :]
+        flags = [self._expanded(line, each) for each in flags]
         if self._stage is not None:
             self._stages.append(self._stage)
         if rest:
             image = self._expanded(line, rest[0])
             if image.lower() not in self._stages:
                 self._judge(line, image)
+                if image != "scratch":
+                    base = Base(line, first, last, tuple(flags), image, tuple(rest[1:]))
+                    self.bases.append(base)
         named = len(rest) == 3 and rest[1].upper() == "AS"
         self._stage = rest[2].lower() if named else ""
 
@@ -173,8 +236,10 @@ def _escapes(lines: Sequence[str]) -> Iterator[str]:
             return
 
 
-def _instructions(lines: Sequence[str], escape: str, doubled: bool) -> Iterator[tuple[int, str]]:
-    """Where each begins, and its text on one line."""
+def _instructions(
+    lines: Sequence[str], escape: str, doubled: bool
+) -> Iterator[tuple[int, int, str]]:
+    """Where each begins and ends, and its text on one line."""
     before = "" if doubled else f"(?<!{re.escape(escape)})"
     joined = re.compile(f"{before}{re.escape(escape)}[ \\t]*$")
     begun, text = 0, ""
@@ -187,10 +252,10 @@ def _instructions(lines: Sequence[str], escape: str, doubled: bool) -> Iterator[
         if piece != line:
             continue
         if text.strip():
-            yield begun, text
+            yield begun, number, text
         begun, text = 0, ""
     if text.strip():
-        yield begun, text
+        yield begun, len(lines), text
 
 
 def _line_of(lines: Sequence[str], number: int) -> int:

@@ -8,18 +8,21 @@ from typing import Any, Final, Protocol
 
 from docker.errors import APIError
 
-from apps.projects.engine.building.context import DOCKERFILE, Context, make_context
+from apps.projects.engine.building.context import DOCKERFILE, Context, make_context, pin_bases
 from apps.projects.engine.building.control import BuildFailed, Control
 from apps.projects.engine.building.engine import (
     FAILURES,
-    BuildStream,
     Engine,
+    EngineStream,
     Watcher,
+    building,
+    pulling,
     wait_for_engine,
     words_of,
 )
 from apps.projects.engine.building.logs import BuildLog
 from apps.projects.engine.building.plan import BUILD_LABEL, LAYER_LABEL, BuiltImage, Plan
+from apps.projects.engine.building.references import Base, check_triggers
 from apps.projects.engine.git import Fetched, fetch_tag
 from yardkit import failpoints
 
@@ -108,6 +111,7 @@ class ImageBuild:
         self._control = control
         self._log = log
         self._mark = f"build-{plan.build}-{plan.boot}.crawlyard.invalid"
+        self._engine = engine
         self._watcher = Watcher(engine, self._mark, plan.max_image_bytes)
         self._step = ""
         self._number = 0
@@ -117,7 +121,8 @@ class ImageBuild:
     def run(self, context: Context) -> str:
         """The digest of the image."""
         self.lines = context.lines
-        stream = BuildStream(self._plan.engine, context.path, self._parameters())
+        pin_bases(context, {base: self._id_of(base) for base in context.bases})
+        stream = EngineStream(self._plan.engine, building(context.path, self._parameters()))
         try:
             for message in stream.messages(self._tick):
                 self.hear(message)
@@ -130,6 +135,39 @@ class ImageBuild:
         if not self._image:
             raise BuildFailed("build_without_image")
         return self._image
+
+    def _id_of(self, base: Base) -> str:
+        """The id of an image that may be built on, got from its registry where it is missing.
+
+        By its id the builder takes the very image whose triggers were judged here.
+        """
+        found = self._engine.image(base.image)
+        if found is None or not _is_for(found, base.platform):
+            self._pull(base)
+            found = self._engine.image(base.image)
+        if found is None:
+            raise self._no_base(base, "?")
+        check_triggers((found.get("Config") or {}).get("OnBuild") or (), base)
+        self._log.say(f"{base.image} is {found['Id']}", source=BUILD)
+        return str(found["Id"])
+
+    def _pull(self, base: Base) -> None:
+        stream = EngineStream(self._plan.engine, pulling(base.image, base.platform))
+        try:
+            for message in stream.messages(self._tick):
+                if "error" in message:
+                    raise self._no_base(base, str(message["error"]))
+                if "status" in message:
+                    self._hear_status(message)
+        except APIError as error:
+            raise self._no_base(base, words_of(error)) from error
+        finally:
+            stream.end()
+            self._log.end_line(source=BUILD)
+
+    def _no_base(self, base: Base, why: str) -> BuildFailed:
+        step, error = f"FROM {base.image}", self._log.clean(why)
+        return BuildFailed("build_line_failed", line=base.line, step=step, error=error)
 
     def _tick(self) -> None:
         self._log.tick()
@@ -190,6 +228,12 @@ class ImageBuild:
             )
         if not progress:
             self._log.write(f"{message['status']}\n", source=BUILD)
+
+
+def _is_for(image: dict[str, Any], platform: str) -> bool:
+    """Whether the image that has the name is one for the platform, such as linux/arm64."""
+    there = f"{image.get('Os')}/{image.get('Architecture')}"
+    return not platform or f"{platform}/".startswith(f"{there}/")
 
 
 def _checked(digest: str, commit: str, plan: Plan, engine: Engine) -> BuiltImage:

@@ -8,16 +8,27 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Final
+
+import re2
 
 from apps.routing.engine.files.data import Data, to_data
 from apps.routing.engine.files.fields import one_line, same
+from apps.routing.engine.outbounds.parameters import SECRET_QUERY
 from apps.routing.engine.rules import RuleSet
 
 _SHOWN: Final = 200
 _HIDDEN: Final = "****"
-_PASSWORD: Final = re.compile(r"(?<=://)([^/\s:@]*):\S{0,200}(?=@)")
-_SECRET: Final = re.compile(r"pass(word|wd|phrase)|secret|token|credential|api_?key|authori", re.I)
+# By re2: a long text must not hold up the page that shows it.
+_PASSWORD: Final = re2.compile(r"://([^/\s:@]*):\S*@")
+_SECRET: Final = re.compile(
+    r"pass(word|wd|phrase)|secret|token|credential|cookie|(api|access|private|sign(ing)?)[_-]?key"
+    r"|authori",
+    re.IGNORECASE,
+)
+_HEADERS: Final = "headers"
+_SECRET_HEADER: Final = re.compile(r"auth|key|token|secret|cookie|pass|session|sign", re.IGNORECASE)
 
 
 class Kind(StrEnum):
@@ -139,22 +150,36 @@ def _changed(of: str, name: str, old: Any, new: Any, path: tuple[str, ...]) -> I
             yield from _changed(of, name, old.get(key), new.get(key), (*path, key))
         return
     # Common parameters hold no secrets, though token_scope sounds like one.
-    secret = any(_SECRET.search(step) for step in path[1:])
-    shown = [_masked(value, secret=secret) for value in (old, new)]
+    secret = any(_is_secret(step, inside=inside) for inside, step in pairwise(path))
+    shown = [_masked(value, secret=secret, inside=path[-1]) for value in (old, new)]
     yield Change(Kind.CHANGED, of, name, ".".join(path), *shown)
 
 
-def _masked(value: Any, *, secret: bool = False) -> Any:
+def _masked(value: Any, *, secret: bool = False, inside: str = "") -> Any:
     if isinstance(value, Mapping):
         return {
-            name: _masked(part, secret=secret or _SECRET.search(name) is not None)
+            name: _masked(part, secret=secret or _is_secret(name, inside=inside), inside=name)
             for name, part in value.items()
         }
     if isinstance(value, list):
-        return [_masked(part, secret=secret) for part in value]
+        return [_masked(part, secret=secret, inside=inside) for part in value]
     if secret and value not in (None, ""):
         return _HIDDEN
-    return _PASSWORD.sub(rf"\1:{_HIDDEN}", value) if isinstance(value, str) else value
+    return _without_logins(value) if isinstance(value, str) else value
+
+
+def _is_secret(name: str, *, inside: str) -> bool:
+    """By its name; that of a header says less, and "key" alone is a list of Redis elsewhere."""
+    sounds = _SECRET_HEADER if inside.lower() == _HEADERS else _SECRET
+    return sounds.search(name) is not None
+
+
+def _without_logins(text: str) -> str:
+    """Without passwords of addresses, and without what their queries call so."""
+    if "://" not in text:
+        return text
+    text = str(_PASSWORD.sub(rf"://\1:{_HIDDEN}@", text))
+    return str(SECRET_QUERY.sub(rf"\1{_HIDDEN}", text))
 
 
 def without_secrets(entry: Data) -> Data:

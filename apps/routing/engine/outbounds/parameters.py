@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
+import re2
+
 # Says what is wrong with a value; "" when nothing is.
 Check = Callable[[Any], str]
 
@@ -23,7 +25,9 @@ _KINDS: Final[Mapping[type, str]] = {
 }
 _MASK: Final = "***"
 _PLACEHOLDER: Final = re.compile(r"\{\w+\}")
-_SECRET_QUERY: Final = re.compile(
+# In the query of an address: what is called so, and its value. By re2: addresses may be long, and
+# many question marks in a row would keep any other engine busy for hours.
+SECRET_QUERY: Final = re2.compile(
     r"(?i)([?&;][^=&;]*(?:pass|secret|token|key|auth|sign)[^=&;]*=)[^&;#]*"
 )
 _CONTROL: Final = re.compile(r"[\x00-\x20\x7f]")
@@ -175,4 +179,4 @@ def masked(url: str) -> str:
     if "@" in parts.netloc:
         user = _MASK if password is None else f"{name or ''}:{_MASK}"
         parts = parts._replace(netloc=f"{user}@{parts.netloc.rpartition('@')[2]}")
-    return _SECRET_QUERY.sub(rf"\g<1>{_MASK}", urlunsplit(parts))
+    return str(SECRET_QUERY.sub(rf"\1{_MASK}", urlunsplit(parts)))

@@ -53,7 +53,7 @@ class Client(Protocol):
 
 def whole(value: Any, name: str) -> int:
     """A count in an answer. Raises ``BadAnswer``."""
-    if isinstance(value, str) and value.isascii() and value.isdecimal():
+    if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) < 20:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**53:
         raise BadAnswer(f"{name} is no count: {type(value).__name__}")

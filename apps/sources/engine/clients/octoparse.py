@@ -218,7 +218,7 @@ def _token_of(answer: Any) -> tuple[str, str, float]:
     if not isinstance(token, str) or not token or not token.isascii() or "\n" in token:
         raise BadAnswer("the answer has no access_token")
     seconds = data.get("expires_in", 0)  # type: ignore[union-attr]  # a token was in it
-    if isinstance(seconds, str) and seconds.isascii() and seconds.isdecimal():
+    if isinstance(seconds, str) and seconds.isascii() and seconds.isdecimal() and len(seconds) < 20:
         seconds = int(seconds)
     refresh = data.get("refresh_token")  # type: ignore[union-attr]  # as above
     return (

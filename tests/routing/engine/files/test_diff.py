@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from apps.routing.engine.files.diff import Kind, diff_rules
+from apps.routing.engine.files.data import to_data
+from apps.routing.engine.files.diff import Kind, diff_rules, public_data
 from apps.routing.engine.rules import Convert, Failure, Inbound, Outbound, RuleSet, Server
 from tests.routing.engine.files.rule_sets import rule_sets
 
@@ -87,6 +89,37 @@ def test_changed_fields_are_told_with_both_values() -> None:
         "new": "province",
         "text": said[2],
     }
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        {"headers": {"X-Api-Key": "hush"}},
+        {"headers": {"X-Auth": "hush", "Cookie": "sid=hush"}},
+        {"headers": {"X-Signature": "hush"}},
+        {"deep": {"api-key": "hush", "private_key": "hush", "Cookie": "hush"}},
+        {"url": "https://robot.example/send?access_token=hush&to=all"},
+        {"url": "redis://r/0?db=1&password=hush"},
+        {"url": f"amqp://user:hush{'h' * 600}@r/"},
+        {"servers": ["kafka://one:9092", "kafka://u:hush@two:9092"]},
+    ],
+)
+def test_no_secret_is_shown_to_who_may_only_look(init: dict[str, Any]) -> None:
+    old = Outbound(name="a", cls=LIST, init={"key": "list"})
+    new = replace(old, init={"key": "list", **init})
+    shown = public_data(to_data(RuleSet("p", outbounds=(new,))))
+    assert "hush" not in json.dumps(shown)
+    assert shown["outbound"][0]["init"]["key"] == "list"
+    for one, other in ((old, new), (replace(old, init={}), new)):
+        changes = diff_rules(RuleSet("p", outbounds=(one,)), RuleSet("p", outbounds=(other,)))
+        assert "hush" not in "".join(map(str, changes))
+
+
+def test_what_is_no_secret_is_shown() -> None:
+    init = {"key": "list", "headers": {"Accept": "*/*"}, "url": "https://h/x?page=2&keys"}
+    new = Outbound(name="a", cls=LIST, init=init)
+    shown = public_data(to_data(RuleSet("p", outbounds=(new,))))
+    assert shown["outbound"][0]["init"] == init
 
 
 def test_the_sets_own_fields_and_inbounds() -> None:

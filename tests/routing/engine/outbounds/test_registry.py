@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -199,6 +200,14 @@ def test_secrets_of_an_address_are_not_shown(url: str) -> None:
     for cls in OWN:
         for _, text in check(cls, url=url, key="k", queue="q"):
             assert "hunter2" not in text
+
+
+def test_a_long_address_holds_nobody_up() -> None:
+    url = "ftp://h/" + "?" * 60_000
+    began = time.process_time()
+    [(_code, text)] = check("http.HttpOutbound", url=url)
+    assert "is no address for this class" in text
+    assert time.process_time() - began < 2
 
 
 def test_an_address_without_secrets_is_shown_as_it_is() -> None:
