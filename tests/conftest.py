@@ -9,6 +9,8 @@ import sys
 import pytest
 from hypothesis import HealthCheck, settings
 
+from yardkit.collecting import spare_the_collector
+
 # Processes that tests start write as they would from a plain shell: a lost flush must show here.
 os.environ.pop("PYTHONUNBUFFERED", None)
 
@@ -35,6 +37,11 @@ pytest_plugins = [
     "tests.plugins.kafka_cluster",
     "tests.plugins.mongodb_server",
 ]
+
+
+def pytest_collection_finish() -> None:
+    """All code is here now; Python need not go over it again and again while tests run."""
+    spare_the_collector()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
