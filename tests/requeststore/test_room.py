@@ -121,10 +121,10 @@ def test_while_the_queue_is_away_what_was_counted_last_is_known(
         raise StoreUnavailable("the broker does not answer")
 
     monkeypatch.setattr(BrokerQueue, "stats", away)
-    assert submit(bound, pages(2), by="tester").ids
+    # Nothing is counted yet.
+    for _ in range(2):
+        assert submit(bound, pages(2), by="tester").ids
     upkeep_once(yard, now=yard.now())
-    assert submit(bound, pages(2), by="tester").ids
-    upkeep_once(yard, now=yard.now() + 11_000)
     with pytest.raises(BizFull, match="4 requests"):
         submit(bound, pages(1), by="tester")
 
