@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from apps.projects.engine.building import BuildFailed
@@ -124,6 +126,20 @@ def test_the_engine_is_told_ids_in_the_place_of_names() -> None:
         *("FROM one", label, "COPY --from=one /a /a", "FROM scratch", label),
         *("FROM sha256:1", label, "RUN b"),
     ]
+
+
+@pytest.mark.parametrize("line", ["A b", "FROM x", "# escape="])
+def test_a_long_dockerfile_is_judged_in_proportion(line: str) -> None:
+    began = time.process_time()
+    check("FROM x\n" + f"{line}\n" * 30_000)
+    assert time.process_time() - began < 8
+
+
+def test_values_that_grow_with_each_line_are_given_up() -> None:
+    growing = "".join(f"ARG A{n + 1}={f'${{A{n}}}' * 10}\n" for n in range(6))
+    with pytest.raises(BuildFailed) as caught:
+        check(f"ARG A0=aaaaaaaaaa\n{growing}FROM ${{A6}}")
+    assert caught.value.code == UNKNOWN
 
 
 @pytest.mark.parametrize(

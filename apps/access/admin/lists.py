@@ -73,6 +73,8 @@ class BoundedList(ChangeList):
     databases take no thousands of them.
     """
 
+    query: str
+
     def get_queryset(self, request: HttpRequest, *args: Any, **kwargs: Any) -> QuerySet[Any]:
         """What is found; the page shows what was looked for."""
         self.query = self.query[:MOST_SEARCHED]

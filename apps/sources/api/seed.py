@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from django.utils import timezone
@@ -56,7 +57,11 @@ class ConsumeSerializer(serializers.Serializer[Any]):
 class SeedView(ApiView):
     """Base of the six."""
 
-    authentication_classes = (TokenAuthentication, SessionAuthentication, NetworkAuthentication)
+    authentication_classes: Sequence[Any] = (
+        TokenAuthentication,
+        SessionAuthentication,
+        NetworkAuthentication,
+    )
     permission_classes = (InsideScopesOrNetwork,)
     throttle_classes = (PerCallerThrottle,)
     # Whether a GET is more than a question.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from apps.projects.engine.building.control import BuildFailed
@@ -17,10 +18,11 @@ from apps.projects.engine.tags import IMAGE_PREFIX
 _HOSTS: Final = ("docker.io", "index.docker.io")
 # The engine takes the beginning of an id as well, however short.
 _ID = re.compile(r"[0-9a-f]{1,64}|sha256[:@].*|.*@(?!sha256:[0-9a-f]{64}$).*")
-_ESCAPE_TOLD = re.compile(r"#.*escape\s*=.*`", re.IGNORECASE)
+_ESCAPE_TOLD = re.compile(r"escape\s*+=", re.IGNORECASE)
 _ESCAPE_SURE = re.compile(r"#[ \t]*escape[ \t]*=[ \t]*`[ \t]*", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::([-+])([^${}]*))?\})", re.ASCII)
 _FROM_FLAG = re.compile(r"--from=(\S*)", re.IGNORECASE)
+_LONGEST: Final = 1000
 _QUOTING: Final = frozenset("'\"\\`")
 
 
@@ -51,13 +53,14 @@ def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]
     """
     lines = dockerfile.decode("utf-8", "surrogateescape").splitlines()
     own = "/".join(image.split("/")[:2])
+    numbers = _numbers(lines)
     readings = []
     for escape in _escapes(lines):
         # Engines differ in whether a doubled escape at the end of a line still is one.
         for doubled in (True, False):
             reading = _Reading(own, arguments)
             for first, last, text in _instructions(lines, escape, doubled):
-                reading.take(_line_of(lines, first), first, last, text)
+                reading.take(numbers[first], first, last, text)
             readings.append(reading.bases)
     for other in readings[1:]:
         if other != readings[0]:
@@ -102,7 +105,8 @@ class _Reading:
         self._arguments = arguments
         # None: declared, and the value cannot be known.
         self._values: dict[str, str | None] = {}
-        self._stages: list[str] = []
+        self._stages: set[str] = set()
+        self._count = 0
         self._stage: str | None = None
         self.bases: list[Base] = []
 
@@ -126,7 +130,8 @@ class _Reading:
         rest = words[len(flags) :]
         flags = [self._expanded(line, each) for each in flags]
         if self._stage is not None:
-            self._stages.append(self._stage)
+            self._stages.add(self._stage)
+            self._count += 1
         if rest:
             image = self._expanded(line, rest[0])
             if image.lower() not in self._stages:
@@ -150,7 +155,7 @@ class _Reading:
             if "$" in image:
                 raise BuildFailed("dockerfile_image_unknown", line=line, image=image)
             known = image.lower() in self._stages
-            numbered = re.fullmatch(r"[0-9]{1,4}", image) and int(image) < len(self._stages)
+            numbered = re.fullmatch(r"[0-9]{1,4}", image) and int(image) < self._count
             if image and not known and not numbered:
                 self._judge(line, image)
 
@@ -186,7 +191,8 @@ class _Reading:
         end = 0
         for found in _VARIABLE.finditer(text):
             value = self._value(found)
-            if value is None:
+            # Values of values grow tenfold with each line; no name of an image is so long.
+            if value is None or len(value) > _LONGEST:
                 return None
             pieces += text[end : found.start()], value
             end = found.end()
@@ -231,7 +237,8 @@ def _escapes(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         if line.strip() and not line.strip().startswith("#"):
             return
-        if _ESCAPE_TOLD.match(line.strip()):
+        # Before the last of them: a search once, however many words of the line are "escape".
+        if _ESCAPE_TOLD.search(line.rpartition("`")[0]):
             yield "`"
             return
 
@@ -258,7 +265,7 @@ def _instructions(
         yield begun, len(lines), text
 
 
-def _line_of(lines: Sequence[str], number: int) -> int:
-    """Without the lines that are ours."""
+def _numbers(lines: Sequence[str]) -> list[int]:
+    """For each line, which one of the Dockerfile it is: without the lines that are ours."""
     ours = f"LABEL {LAYER_LABEL}="
-    return sum(not each.startswith(ours) for each in lines[:number])
+    return [0, *accumulate(0 if each.startswith(ours) else 1 for each in lines)]

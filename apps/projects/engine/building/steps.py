@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from docker.errors import APIError
@@ -121,7 +121,7 @@ class ImageBuild:
     def run(self, context: Context) -> str:
         """The digest of the image."""
         self.lines = context.lines
-        pin_bases(context, {base: self._id_of(base) for base in context.bases})
+        pin_bases(context, self._ids_of(context.bases))
         stream = EngineStream(self._plan.engine, building(context.path, self._parameters()))
         try:
             for message in stream.messages(self._tick):
@@ -135,6 +135,15 @@ class ImageBuild:
         if not self._image:
             raise BuildFailed("build_without_image")
         return self._image
+
+    def _ids_of(self, bases: Sequence[Base]) -> dict[Base, str]:
+        known: dict[tuple[str, str], str] = {}
+        for base in bases:
+            name = (base.image, base.platform)
+            if name not in known:
+                self._tick()
+                known[name] = self._id_of(base)
+        return {base: known[base.image, base.platform] for base in bases}
 
     def _id_of(self, base: Base) -> str:
         """The id of an image that may be built on, got from its registry where it is missing.
