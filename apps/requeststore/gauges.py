@@ -14,7 +14,7 @@ from apps.queuestats.queries.series import HOUR
 from apps.requeststore.engine.forecasting import STALE_SECONDS
 from apps.requeststore.models import QueueReport, ScaleState
 from apps.requeststore.queries.health import NodeState, nodes
-from apps.requeststore.queries.outlook import CREATED, RATES, BizKey, stored_of
+from apps.requeststore.queries.outlook import CREATED, RATES, BizKey, reports
 from apps.runtime.queries import database_now
 from yardkit import metrics, queues
 from yardkit.metrics import Reading
@@ -27,7 +27,7 @@ SETTLED_SECONDS: Final = 4
 def _bizzes() -> dict[str, Reading]:
     now = database_now()
     found: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in BIZ}
-    for (project, biz), own in stored_of(None).items():
+    for (project, biz), own in reports()[0].items():
         key = (str(project), biz)
         found["requests.new"][key] = own.new
         found["requests.taken"][key] = own.taken

@@ -13,6 +13,7 @@ from django.db import connection
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.models import QuerySet
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from apps.runtime.models import Daemon
@@ -35,6 +36,11 @@ def database_now() -> datetime:
         raise AssertionError("SELECT clock_timestamp() gave no row")
     moment: datetime = row[0]
     return moment.astimezone(UTC)
+
+
+def database_moment() -> datetime | Now:
+    """``database_now()`` as a part of a query that is asked anyway."""
+    return Now() if connection.vendor == "postgresql" else timezone.now()
 
 
 def threads_share_database() -> bool:
@@ -69,9 +75,10 @@ def _known_migrations() -> frozenset[tuple[str, str]]:
     return frozenset(known)
 
 
-def live_daemons(*, kind: str = "", now: datetime | None = None) -> QuerySet[Daemon]:
+def live_daemons(*, kind: str = "", now: datetime | Now | None = None) -> QuerySet[Daemon]:
     """Processes whose heartbeat is young enough, of one ``kind`` or of all."""
-    return _active(kind).filter(beat_at__gt=_last_chance(now))
+    moment = now or database_now()
+    return _active(kind).filter(beat_at__gt=moment - timedelta(seconds=LIVE_SECONDS))
 
 
 def stale_daemons(*, kind: str = "", now: datetime | None = None) -> QuerySet[Daemon]:

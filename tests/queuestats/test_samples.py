@@ -96,9 +96,7 @@ def test_without_any_listener_a_rate_is_unknown(project: Project) -> None:
 def test_rates_of_many_cost_two_queries(project: Project) -> None:
     notes = [note(project, 1, label=f"b{number}") for number in range(100)]
     store_samples(messages=[report(1, *notes)], now=NOW)
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         found = rates([CREATED], projects=None, now=NOW)
     assert len(queries) == 2
     assert len(found.by_key) == 100

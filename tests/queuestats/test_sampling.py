@@ -11,12 +11,13 @@ from django.utils import timezone
 from apps.jobs.models import Run
 from apps.jobs.states import RunState
 from apps.queuestats.models import QueueState, Sample, Series
-from apps.queuestats.queries import SeriesKey, gauge_means, points, rates
+from apps.queuestats.queries import SeriesKey, points, rates
 from apps.queuestats.queries.measured import label_of, measure
 from apps.queuestats.services import note_listening, sample_gauges
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import register_daemon
 from tests.jobs.factories import make_job, make_run
+from tests.queuestats.gauges_read import gauge_means
 from yardkit import failpoints, metrics, queues
 from yardkit.queues import QueueReading
 

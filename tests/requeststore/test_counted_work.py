@@ -78,7 +78,7 @@ def test_requests_are_counted_where_they_are_stored_and_ended(yard: Yard) -> Non
     later = database_now() + timedelta(seconds=100)
     at = int(later.timestamp())
     note_listening(since=at - 200, until=at)
-    (standing,) = standings(projects=None, now=later).bizzes
+    (standing,) = standings(now=later).bizzes
     assert standing.stored.backlog == 10
     assert standing.queue is not None
     # The queue of this process holds some of them ready.

@@ -120,7 +120,7 @@ class BizLate:
 
     def now(self, at: datetime) -> Iterator[Happening]:
         """One of each biz."""
-        for each in standings(projects=None, now=at).bizzes:
+        for each in standings(now=at).bizzes:
             forecast = each.forecast
             late = forecast.lateness is not Lateness.NONE
             if not late and forecast.outlook is not Outlook.STANDS:

@@ -89,7 +89,7 @@ _TROUBLED: Final = (Standing.PROBLEM, Standing.ABANDONED, Standing.HELD)
 def queues_of(user: object, *, now: datetime, sparks: bool = True) -> Queues:
     """Every queue that ``user`` sees; those of the platform for who sees everything.
 
-    Five queries, however many queues.
+    Four queries, however many queues.
     """
     rows = list(QueueState.objects.visible_to(user).select_related("project"))
     found = rates([IN, OUT], projects=None, now=now)

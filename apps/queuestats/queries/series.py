@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from django.db.models import F, Max, Min, Q, Sum
+from django.db.models import F, Max, Min, Q, QuerySet, Sum, Value
 
 from apps.queuestats.models import Sample, Series, SeriesKind
 
@@ -89,6 +89,8 @@ class FoundRates:
     heard_seconds: int
     # How long ago the first number of the last 300 seconds was, by series.
     ages: dict[SeriesKey, int]
+    # Of gauges: the mean of the last 300 seconds.
+    means: dict[SeriesKey, float]
 
     def of(self, name: str, project: int | None, label: str) -> Rates:
         """The rates of one series."""
@@ -98,36 +100,87 @@ class FoundRates:
 def rates(names: Collection[str], *, projects: Collection[int] | None, now: datetime) -> FoundRates:
     """Rates at every precision of all series with these names. Two queries.
 
-    ``projects``: of these; None: of all, and of the platform.
+    ``projects``: of these, and of the platform; None: of all.
     """
-    end = int(now.timestamp()) - SETTLED_SECONDS
-    longest = max(RATE_SECONDS)
+    series, end = _named(names, projects), _settled(now)
+    return _rates(_rate_rows(series, end), series, end)
+
+
+def rates_and_minutes(
+    names: Collection[str],
+    *,
+    lines: Collection[str],
+    of: Collection[int],
+    count: int,
+    now: datetime,
+) -> tuple[FoundRates, dict[SeriesKey, list[float]]]:
+    """``rates`` of all projects, and ``lines``, some of the names, of the projects ``of``.
+
+    A line is how many a second in each of the last ``count`` minutes that are over. Two queries.
+    """
+    series, end = _named(names, None), _settled(now)
+    over = end - end % MINUTE
+    seen = set(of)
+    drawn = [pk for pk, key in series.items() if key.name in lines and key.project in seen]
+    minutes = Sample.objects.filter(
+        series_id__in=drawn, step=MINUTE, second__gte=over - count * MINUTE, second__lt=over
+    ).order_by()
+    # Columns as they are: of what is computed Django would convert every row.
+    unused = [F("value")] * (len(RATE_SECONDS) - 1)
+    rows = minutes.values_list("step", "series_id", "second", "count", "value", *unused).union(
+        _rate_rows(series, end), all=True
+    )
+    seconds: list[tuple[Any, ...]] = []
+    found: dict[SeriesKey, list[float]] = {}
+    for row in rows:
+        step, pk, second, _count, value = row[:5]
+        if step != MINUTE:
+            seconds.append(row)
+            continue
+        line = found.setdefault(series[pk], [0.0] * count)
+        line[(second - over) // MINUTE + count] = value / MINUTE
+    return _rates(seconds, series, end), found
+
+
+def _settled(now: datetime) -> int:
+    return int(now.timestamp()) - SETTLED_SECONDS
+
+
+def _named(names: Collection[str], projects: Collection[int] | None) -> dict[int, SeriesKey]:
+    # Their ids and no join: the server finds samples by them in the index, and by a join in all
+    # of the table.
     wanted = Q(name__in=[*names, HEARD.name])
     if projects is not None:
         wanted &= Q(project_id__in=projects) | Q(project=None)
-    series = {
-        pk: SeriesKey(name, project, label)
-        for pk, name, project, label in Series.objects.filter(wanted).values_list(
-            "pk", "name", "project_id", "label"
-        )
-    }
+    rows = Series.objects.filter(wanted).order_by().values_list("pk", "name", "project_id", "label")
+    return {pk: SeriesKey(name, project, label) for pk, name, project, label in rows}
+
+
+def _rate_rows(series: Collection[int], end: int) -> QuerySet[Sample, Any]:
+    """Length of the samples (1), series, first second, readings, and the sum of each precision."""
+    begin = end - max(RATE_SECONDS)
+    mine = Sample.objects.filter(series_id__in=series, step=1, second__gte=begin, second__lt=end)
     sums = {
         f"in_{seconds}": Sum("value", filter=Q(second__gte=end - seconds), default=0.0)
-        for seconds in RATE_SECONDS
+        for seconds in reversed(RATE_SECONDS)
     }
-    rows = (
-        Sample.objects.filter(series_id__in=series, step=1, second__gte=end - longest)
-        .filter(second__lt=end)
-        .order_by()
-        .values("series_id")
-        .annotate(first=Min("second"), **sums)
-        .values_list("series_id", "first", *sums)
+    rows = mine.order_by().values("series_id").annotate(first=Min("second"), **sums)
+    return rows.annotate(readings=Sum("count")).values_list(
+        Value(1), "series_id", "first", "readings", *sums
     )
+
+
+def _rates(rows: Iterable[tuple[Any, ...]], series: dict[int, SeriesKey], end: int) -> FoundRates:
+    longest = max(RATE_SECONDS)
     totals: dict[SeriesKey, dict[int, float]] = {}
     ages: dict[SeriesKey, int] = {}
-    for pk, first, *numbers in rows:
-        totals[series[pk]] = dict(zip(RATE_SECONDS, numbers, strict=True))
-        ages[series[pk]] = end - first
+    means: dict[SeriesKey, float] = {}
+    for _step, pk, first, readings, *numbers in rows:
+        key = series[pk]
+        totals[key] = dict(zip(reversed(RATE_SECONDS), numbers, strict=True))
+        ages[key] = end - first
+        if readings:
+            means[key] = totals[key][longest] / int(readings)
     heard = totals.pop(HEARD, dict.fromkeys(RATE_SECONDS, 0))
     return FoundRates(
         by_key={
@@ -140,6 +193,7 @@ def rates(names: Collection[str], *, projects: Collection[int] | None, now: date
         nothing={seconds: 0.0 if heard[seconds] else None for seconds in RATE_SECONDS},
         heard_seconds=min(longest, ages.get(HEARD, 0)),
         ages=ages,
+        means=means,
     )
 
 
@@ -152,25 +206,6 @@ def step_for(*, since: int, until: int, now: int, wanted: int = 0) -> int:
     kept = [step for step, seconds in KEPT_SECONDS.items() if since >= now - seconds - MINUTE]
     least = max(wanted, kept[0] if kept else HOUR, -(-(until - since) // MOST_POINTS))
     return next((step for step in _STEPS if step >= least), -(-least // DAY) * DAY)
-
-
-def gauge_means(
-    names: Collection[str], *, seconds: int, now: datetime
-) -> dict[SeriesKey, tuple[float, float]]:
-    """Of gauges: the mean and the latest second's mean of the last ``seconds``. One query."""
-    end = int(now.timestamp()) + 1
-    rows = Sample.objects.filter(
-        series__name__in=names, step=1, second__gte=end - seconds, second__lt=end
-    ).order_by("second")
-    sums: dict[SeriesKey, list[float]] = {}
-    for name, project, label, value, count in rows.values_list(
-        "series__name", "series__project_id", "series__label", "value", "count"
-    ):
-        found = sums.setdefault(SeriesKey(name, project, label), [0.0, 0.0, 0.0])
-        found[0] += value
-        found[1] += count
-        found[2] = value / count
-    return {key: (value / count, last) for key, (value, count, last) in sums.items()}
 
 
 def sums_between(names: Collection[str], *, since: int, until: int) -> dict[SeriesKey, float]:
@@ -228,27 +263,6 @@ def points_of(
             for start in range(begin, last, step)
         ]
         found[key] = Points(kind, step, line)
-    return found
-
-
-def minutes(
-    names: Collection[str], *, projects: Collection[int] | None, count: int, now: datetime
-) -> dict[SeriesKey, list[float]]:
-    """Of sums: how many a second in each of the last ``count`` minutes that are over. One query."""
-    end = int(now.timestamp()) - SETTLED_SECONDS
-    end -= end % MINUTE
-    begin = end - count * MINUTE
-    rows = Sample.objects.filter(
-        series__name__in=names, step=MINUTE, second__gte=begin, second__lt=end
-    )
-    if projects is not None:
-        rows = rows.filter(series__project_id__in=projects)
-    found: dict[SeriesKey, list[float]] = {}
-    for name, project, label, second, value in rows.values_list(
-        "series__name", "series__project_id", "series__label", "second", "value"
-    ):
-        line = found.setdefault(SeriesKey(name, project, label), [0.0] * count)
-        line[(second - begin) // MINUTE] = value / MINUTE
     return found
 
 

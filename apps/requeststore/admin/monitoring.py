@@ -20,7 +20,7 @@ from django.views.decorators.http import require_GET
 from apps.access.admin.base import ProjectScopedAdmin
 from apps.access.admin.read_only import ReadOnly
 from apps.projects.models import Project
-from apps.queuestats.queries import SeriesKey, minutes
+from apps.queuestats.queries import SeriesKey
 from apps.requeststore.admin.monitoring_words import Trouble, node_label, node_tone, trouble
 from apps.requeststore.engine.forecasting import Lateness, Outlook
 from apps.requeststore.models import QueueReport
@@ -35,14 +35,12 @@ from apps.requeststore.queries.outlook import (
 )
 from apps.requeststore.services.forecasting import per_second, sentence
 from apps.requeststore.services.scaling import Advice, advice_of
-from apps.runtime.queries import database_now
 
 MEDIA: Final = [
     "dashboard/dashboard.css",
     "configcenter/configcenter.css",
     "requeststore/monitoring.css",
 ]
-SPARK_MINUTES: Final = 60
 _WIDTH: Final = 120.0
 _HEIGHT: Final = 26.0
 _SECONDS: Final = (1, 5, 60)
@@ -146,13 +144,14 @@ class MonitoringAdmin(ReadOnly, ProjectScopedAdmin):
 
 def _context(project: Project | None, projects: list[Project]) -> dict[str, Any]:
     shown = projects if project is None else [project]
-    now = database_now()
-    return {"view": monitoring([each.pk for each in shown], now), "now": now}
+    view = monitoring([each.pk for each in shown])
+    return {"view": view, "now": view.found.now}
 
 
-def monitoring(projects: Collection[int], now: datetime) -> View:
-    """What the page shows, in a fixed number of queries."""
-    everything = standings(projects=None, now=now)
+def monitoring(projects: Collection[int], now: datetime | None = None) -> View:
+    """What the page shows, in a fixed number of queries. ``now``: None: that of the database."""
+    everything = standings(now=now, curves_of=projects)
+    now = everything.now
     seen = set(projects)
     found = Standings(
         [each for each in everything.bizzes if each.project_id in seen],
@@ -160,12 +159,12 @@ def monitoring(projects: Collection[int], now: datetime) -> View:
         everything.state,
         now,
         everything.listening,
+        everything.curves,
     )
-    curves = minutes([CREATED, PROCESSED], projects=projects, count=SPARK_MINUTES, now=now)
     lines = nodes(now)
     return View(
         troubles=[trouble(each, now) for each in concerns(found, lines)],
-        bizzes=[_line(each, curves, now) for each in found.bizzes],
+        bizzes=[_line(each, found.curves, now) for each in found.bizzes],
         nodes=[ShownNode(line, node_label(line.state), node_tone(line.state)) for line in lines],
         # All bizzes count, also those that this person does not see.
         advice=advice_of(everything),

@@ -7,15 +7,24 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from django.db.models import Sum
+from django.db.models import (
+    BigIntegerField,
+    Count,
+    DateTimeField,
+    JSONField,
+    Subquery,
+    Sum,
+    Value,
+)
+from django.db.models.functions import Cast, Coalesce
 
 from apps.configcenter.models import Configuration, ConfigVersion
-from apps.queuestats.queries import FoundRates, SeriesKey, gauge_means, rates
+from apps.queuestats.queries import FoundRates, SeriesKey, rates_and_minutes
 from apps.requeststore.engine.biz import Biz
 from apps.requeststore.engine.flags import EXPIRED, NEW, TAKEN
 from apps.requeststore.engine.forecasting import STALE_SECONDS, Facts, Forecast, forecast
 from apps.requeststore.models import ClosedSlice, QueueReport, ScaleState, ShardReport
-from apps.runtime.queries import database_now, live_daemons
+from apps.runtime.queries import database_moment, database_now, live_daemons
 
 KIND: Final = "biz"
 CREATED: Final = "requests.created"
@@ -26,6 +35,8 @@ RATES: Final = (CREATED, PROCESSED, FAILED)
 FETCHERS: Final = SeriesKey("fetchers.running", None)
 FETCHER_KIND: Final = "fetcher"
 FORECAST_SECONDS: Final = 300
+CURVES: Final = (CREATED, PROCESSED)
+CURVE_MINUTES: Final = 60
 MOST_READ: Final = 1000
 _DEFAULTS: Final = Biz()
 
@@ -83,7 +94,8 @@ class Standing:
 class Standings:
     """All bizzes that somebody sees. ``fetchers``: how many live. ``state``: of the scaling.
 
-    ``listening``: somebody has listened for counts in the last minute.
+    ``listening``: somebody has listened for counts in the last minute. ``curves``: how many a
+    second in each of the last minutes.
     """
 
     bizzes: list[Standing]
@@ -91,21 +103,21 @@ class Standings:
     state: ScaleState
     now: datetime
     listening: bool
+    curves: dict[SeriesKey, list[float]]
 
 
-def standings(*, projects: Collection[int] | None, now: datetime | None = None) -> Standings:
-    """How the bizzes of these projects stand; None: of all. A fixed number of queries."""
-    now = now or database_now()
-    plans, names = _plans(projects)
-    stored = stored_of(projects)
-    queues = {
-        (row.project_id, row.biz): row for row in _of_projects(QueueReport.objects.all(), projects)
-    }
-    found = rates(RATES, projects=projects, now=now)
-    running = live_daemons(kind=FETCHER_KIND, now=now).count()
-    state = ScaleState.objects.filter(pk=1).first() or ScaleState(pk=1)
-    mean = gauge_means([FETCHERS.name], seconds=FORECAST_SECONDS, now=now).get(FETCHERS)
-    fetchers = float(running) if mean is None else mean[0]
+def standings(*, now: datetime | None = None, curves_of: Collection[int] = ()) -> Standings:
+    """How all bizzes stand, with curves of those of some projects. A fixed number of queries.
+
+    ``now``: None: that of the database.
+    """
+    state, running, now = _fetchers(now)
+    plans, names = _plans()
+    stored, queues = reports()
+    found, curves = rates_and_minutes(
+        [*RATES, FETCHERS.name], lines=CURVES, of=curves_of, count=CURVE_MINUTES, now=now
+    )
+    fetchers = found.means.get(FETCHERS, float(running))
     bizzes = []
     for key in sorted(plans, key=lambda key: (names[key[0]], key[1])):
         plan = plans[key]
@@ -125,7 +137,7 @@ def standings(*, projects: Collection[int] | None, now: datetime | None = None) 
                 forecast=forecast(facts),
             )
         )
-    return Standings(bizzes, running, state, now, found.nothing[60] is not None)
+    return Standings(bizzes, running, state, now, found.nothing[60] is not None, curves)
 
 
 def capacity_key(key: BizKey) -> str:
@@ -133,11 +145,26 @@ def capacity_key(key: BizKey) -> str:
     return f"{key[0]}/{key[1]}"
 
 
-def _plans(projects: Collection[int] | None) -> tuple[dict[BizKey, Plan], dict[int, str]]:
+def _fetchers(now: datetime | None) -> tuple[ScaleState, int, datetime]:
+    """What is kept of the scaling, how many live, and when that was. One query.
+
+    Two or three as long as nobody has ever decided how many are wanted.
+    """
+    moment = now or database_moment()
+    living = live_daemons(kind=FETCHER_KIND, now=moment).order_by().values("kind")
+    number = Subquery(living.annotate(number=Count("pk")).values("number"))
+    at = Value(moment, DateTimeField()) if isinstance(moment, datetime) else moment
+    state = ScaleState.objects.annotate(living=Coalesce(number, 0), at=at).filter(pk=1).first()
+    if state is None:
+        now = now or database_now()
+        return ScaleState(pk=1), live_daemons(kind=FETCHER_KIND, now=now).count(), now
+    return state, state.living, now or state.at
+
+
+def _plans() -> tuple[dict[BizKey, Plan], dict[int, str]]:
     """From the active versions, which were checked before they became that."""
-    rows = _of_projects(
-        Configuration.objects.filter(kind=KIND, active__isnull=False, project__isnull=False),
-        projects,
+    rows = Configuration.objects.filter(
+        kind=KIND, active__isnull=False, project__isnull=False
     ).values_list("project_id", "project__name", "active_id")
     names: dict[int, str] = {}
     versions: dict[int, int] = {}
@@ -147,9 +174,9 @@ def _plans(projects: Collection[int] | None) -> tuple[dict[BizKey, Plan], dict[i
     if unread:
         if len(_read) > MOST_READ:
             _read.clear()
-        for version in ConfigVersion.objects.filter(pk__in={*unread, *versions.values()}):
-            bizzes = version.data.get("bizzes") or {}
-            _read[version.pk] = {biz: _plan(values) for biz, values in bizzes.items()}
+        for row in ConfigVersion.objects.filter(pk__in={*unread, *versions.values()}):
+            bizzes = row.data.get("bizzes") or {}
+            _read[row.pk] = {biz: _plan(values) for biz, values in bizzes.items()}
     plans = {
         (project, biz): plan
         for project, version in versions.items()
@@ -168,33 +195,64 @@ def _plan(values: Mapping[str, Any]) -> Plan:
     return Plan(values.get("enabled", True), float(finish_by or ttl), bool(finish_by))
 
 
-def stored_of(projects: Collection[int] | None) -> dict[BizKey, Stored]:
-    """What the shards of each biz of these projects said last; None: of all. Two queries."""
-    found: dict[BizKey, Stored] = {}
-    for row in _of_projects(ShardReport.objects.all(), projects):
-        own = found.setdefault((row.project_id, row.biz), Stored())
-        own.new += _flag(row, NEW)
-        own.taken += _flag(row, TAKEN)
-        own.expired += _flag(row, EXPIRED)
-        own.expiring_in_an_hour += int((row.expiring or {}).get("3600", 0))
-        own.size_bytes += row.size_bytes
-        if row.oldest_new_at is not None:
-            own.oldest_new_at = min(own.oldest_new_at or row.oldest_new_at, row.oldest_new_at)
-        own.reported_at = min(own.reported_at or row.reported_at, row.reported_at)
-        if row.problem:
-            own.problems.append(row.problem)
-    closed = _of_projects(ClosedSlice.objects.order_by(), projects).values_list("project_id", "biz")
-    for project, biz, expired in closed.annotate(Sum("expired")):
-        found.setdefault((project, biz), Stored()).expired += expired
-    return found
+# What rows have that say nothing of it.
+_NOTHING: Final[dict[str, Any]] = {
+    "by_flag": Value({}, JSONField()),
+    "expiring": Value({}, JSONField()),
+    "size_bytes": Value(0),
+    "oldest_new_at": Cast(Value(None), DateTimeField()),
+    "problem": Value(""),
+    "reported_at": Cast(Value(None), DateTimeField()),
+    "closed": Value(0),
+    "name": Value(""),
+    "waiting": Value(0),
+    "taken": Cast(Value(None), BigIntegerField()),
+    "memory_bytes": Cast(Value(None), BigIntegerField()),
+}
+_OF_SHARD: Final = (
+    *("by_flag", "expiring", "size_bytes", "oldest_new_at", "problem", "reported_at"),
+)
+_OF_QUEUE: Final = ("name", "waiting", "taken", "memory_bytes", "problem", "reported_at")
 
 
-def _flag(row: ShardReport, flag: int) -> int:
-    return int((row.by_flag or {}).get(str(flag), 0))
+def reports() -> tuple[dict[BizKey, Stored], dict[BizKey, QueueReport]]:
+    """What the shards of each biz said last, and what its queue did. One query."""
+    slices = ClosedSlice.objects.order_by().values("project_id", "biz")
+    rows = _rows(ShardReport.objects.order_by(), _OF_SHARD).union(
+        _rows(slices.annotate(closed=Sum("expired")), ("closed",)),
+        _rows(QueueReport.objects.order_by(), _OF_QUEUE),
+        all=True,
+    )
+    stored: dict[BizKey, Stored] = {}
+    queues: dict[BizKey, QueueReport] = {}
+    for project, biz, *values in rows:
+        said = dict(zip(_NOTHING, values, strict=True))
+        if said["name"]:
+            own = {name: said[name] for name in _OF_QUEUE}
+            queues[project, biz] = QueueReport(project_id=project, biz=biz, **own)
+        else:
+            _add(stored.setdefault((project, biz), Stored()), said)
+    return stored, queues
 
 
-def _of_projects(rows: Any, projects: Collection[int] | None) -> Any:
-    return rows if projects is None else rows.filter(project_id__in=projects)
+def _rows(rows: Any, names: Collection[str]) -> Any:
+    columns = [name if name in names else nothing for name, nothing in _NOTHING.items()]
+    return rows.values_list("project_id", "biz", *columns)
+
+
+def _add(own: Stored, said: Mapping[str, Any]) -> None:
+    flags, oldest, at = said["by_flag"] or {}, said["oldest_new_at"], said["reported_at"]
+    own.new += int(flags.get(str(NEW), 0))
+    own.taken += int(flags.get(str(TAKEN), 0))
+    own.expired += int(flags.get(str(EXPIRED), 0)) + int(said["closed"])
+    own.expiring_in_an_hour += int((said["expiring"] or {}).get("3600", 0))
+    own.size_bytes += said["size_bytes"]
+    if oldest is not None:
+        own.oldest_new_at = min(own.oldest_new_at or oldest, oldest)
+    if at is not None:
+        own.reported_at = min(own.reported_at or at, at)
+    if said["problem"]:
+        own.problems.append(said["problem"])
 
 
 def _age(moment: datetime | None, now: datetime) -> float | None:

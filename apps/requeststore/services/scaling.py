@@ -74,7 +74,7 @@ class Advice:
 
 def wanted_fetchers(now: datetime | None = None) -> Advice:
     """The advice for this moment; nothing is written."""
-    return advice_of(standings(projects=None, now=now))
+    return advice_of(standings(now=now))
 
 
 def advice_of(found: Standings) -> Advice:
@@ -90,7 +90,7 @@ def decide_scale(now: datetime | None = None) -> Advice:
 
     For one task every ten seconds; several at once are harmless.
     """
-    found = standings(projects=None, now=now)
+    found = standings(now=now)
     need = _need(found)
     with transaction.atomic():
         ScaleState.objects.get_or_create(pk=1)

@@ -54,6 +54,7 @@ def measure(task: Task) -> Any:
 
     from apps.joblogs.services import close_log_store
     from apps.jobs.models import Run
+    from apps.requeststore.services.scaling import decide_scale
     from apps.requeststore.services.yard import shared_yard
     from crawlyard.benches import api_rows
     from crawlyard.benches.api_questions import questions
@@ -75,6 +76,8 @@ def measure(task: Task) -> Any:
             "requests": api_rows.add_requests(yard, size, whole, _say),
             "lines": api_rows.add_lines(jobs, size, whole, _say),
         }
+        # As a worker does every ten seconds.
+        decide_scale()
         _settle()
         filled = time.perf_counter() - began
         asked = questions(jobs, whole=whole, rows=size)

@@ -138,6 +138,13 @@ def _of_requests(jobs: list[Job], whole: int, rows: int) -> Iterator[Question]:
         "requests", "page of queues", lambda _n: "/admin/requeststore/queuereport/", page=True
     )
     yield Question(
+        "requests",
+        "page of queues",
+        lambda _n: "/admin/requeststore/queuereport/",
+        MEMBER,
+        page=True,
+    )
+    yield Question(
         "runs", "page of all queues", lambda _n: "/admin/queuestats/queuestate/", page=True
     )
 
