@@ -85,3 +85,19 @@ def test_a_run_of_years_is_read_like_any_other(tmp_path: Path) -> None:
     before = store.page("run:7", before=Ref(1, 350), limit=3, contains="line")
     assert seqs(before) == [347, 348, 349]
     store.close()
+
+
+def test_lines_are_stored_many_with_each_statement(tmp_path: Path) -> None:
+    store = SqliteLogStore(tmp_path)
+    store.setup()
+    statements: list[str] = []
+    store._database.writing(lambda connection: connection.set_trace_callback(statements.append))
+    texts = {n: f"page {n} 商品 {n}" for n in range(1, 252)}
+    store.write([batch([line(n, text) for n, text in texts.items()])], now=LONG_AGO)
+    # Two of a hundred rows each, and one for each row that is left.
+    assert sum(one.startswith("INSERT INTO lines_") for one in statements) == 2 + 51
+    kept = store.page("run:7", after=BEGINNING, limit=1000)
+    assert {one.ref.seq: one.text for one in kept} == texts
+    for n in (1, 100, 101, 200, 201, 251):
+        assert found(store, f'"page {n} 商品 {n}"') == [n]
+    store.close()
