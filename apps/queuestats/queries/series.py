@@ -130,7 +130,8 @@ def rates_and_minutes(
     rows = minutes.values_list("step", "series_id", "second", "count", "value", *unused).union(
         _rate_rows(series, end), all=True
     )
-    seconds, found = [], {}
+    seconds: list[tuple[Any, ...]] = []
+    found: dict[SeriesKey, list[float]] = {}
     for row in rows:
         step, pk, second, _count, value = row[:5]
         if step != MINUTE:
@@ -158,14 +159,15 @@ def _named(names: Collection[str], projects: Collection[int] | None) -> dict[int
 def _rate_rows(series: Collection[int], end: int) -> QuerySet[Sample, Any]:
     """Length of the samples (1), series, first second, readings, and the sum of each precision."""
     begin = end - max(RATE_SECONDS)
-    rows = Sample.objects.filter(series_id__in=series, step=1, second__gte=begin, second__lt=end)
+    mine = Sample.objects.filter(series_id__in=series, step=1, second__gte=begin, second__lt=end)
     sums = {
         f"in_{seconds}": Sum("value", filter=Q(second__gte=end - seconds), default=0.0)
         for seconds in reversed(RATE_SECONDS)
     }
-    rows = rows.order_by().values("series_id").annotate(first=Min("second"), **sums)
-    rows = rows.annotate(readings=Sum("count"))
-    return rows.values_list(Value(1), "series_id", "first", "readings", *sums)
+    rows = mine.order_by().values("series_id").annotate(first=Min("second"), **sums)
+    return rows.annotate(readings=Sum("count")).values_list(
+        Value(1), "series_id", "first", "readings", *sums
+    )
 
 
 def _rates(rows: Iterable[tuple[Any, ...]], series: dict[int, SeriesKey], end: int) -> FoundRates:

@@ -175,9 +175,9 @@ def _plans() -> tuple[dict[BizKey, Plan], dict[int, str]]:
     if unread:
         if len(_read) > MOST_READ:
             _read.clear()
-        for version in ConfigVersion.objects.filter(pk__in={*unread, *versions.values()}):
-            bizzes = version.data.get("bizzes") or {}
-            _read[version.pk] = {biz: _plan(values) for biz, values in bizzes.items()}
+        for row in ConfigVersion.objects.filter(pk__in={*unread, *versions.values()}):
+            bizzes = row.data.get("bizzes") or {}
+            _read[row.pk] = {biz: _plan(values) for biz, values in bizzes.items()}
     plans = {
         (project, biz): plan
         for project, version in versions.items()
