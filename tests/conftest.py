@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -10,6 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from yardkit.collecting import spare_the_collector
+
+# What is collected stays, so there is nothing to find in it meanwhile.
+gc.disable()
 
 # Processes that tests start write as they would from a plain shell: a lost flush must show here.
 os.environ.pop("PYTHONUNBUFFERED", None)
@@ -42,6 +46,7 @@ pytest_plugins = [
 def pytest_collection_finish() -> None:
     """All code is here now; Python need not go over it again and again while tests run."""
     spare_the_collector()
+    gc.enable()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
