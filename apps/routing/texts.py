@@ -99,6 +99,7 @@ RULES: Final[Mapping[str, str]] = {
     "reserved_name": _("the router sets this key itself"),
     "second_document": _("the file holds a second document"),
     "shadowed_name": _("a constant hides a key of the item"),
+    "shared_group": _("another inbound takes part in the same group"),
     "tag": _("tags are not understood"),
     "threads_over_partitions": _("there are more threads than partitions"),
     "too_deep": _("this is nested too deep"),

@@ -9,7 +9,8 @@ import msgspec
 
 from apps.routing.daemon.failing import FailureLine
 from apps.routing.daemon.lines import InLine, Lane
-from apps.routing.daemon.yard import Running, Yard
+from apps.routing.daemon.yard import Key, Running, Yard
+from apps.routing.engine.inbounds import groups
 from apps.routing.engine.inbounds.registry import check_running
 from apps.routing.engine.reports import FileReport, InboundReport, OutboundReport, Reports
 from apps.routing.services import forget_reports, report_lines
@@ -49,6 +50,7 @@ class Reporting:
         if now < self._ask_at:
             return
         self._ask_at = now + ASK_SECONDS
+        seats = self._seats()
         for project in self._yard.projects():
             with self._yard.using(project) as running:
                 if running is None:
@@ -56,13 +58,25 @@ class Reporting:
                 for name, line in running.lines.items():
                     line.depth = line.inbound.depth()
                     rule = running.track.entrances[name].rule
-                    line.findings = tuple(
-                        (each.code, each.text) for each in check_running(line.inbound, rule)
+                    line.findings = (
+                        *((each.code, each.text) for each in check_running(line.inbound, rule)),
+                        *_of_one_group(seats, (project, name)),
                     )
                 for lane in running.lanes.values():
                     # What was never sent to needs no connection for a number.
                     if lane.sent and not lane.away:
                         lane.ask_depth()
+
+    def _seats(self) -> dict[Key, set[groups.Seat]]:
+        """Where the inbounds of all projects take part."""
+        found = {}
+        for project in self._yard.projects():
+            with self._yard.using(project) as running:
+                if running is None:
+                    continue
+                for name in running.lines:
+                    found[project, name] = groups.seats(running.track.entrances[name].rule)
+        return found
 
     def end(self) -> None:
         """This router says no more."""
@@ -96,6 +110,19 @@ def _inbound(line: InLine, now: datetime) -> InboundReport:
         late=line.inbound.late,
         findings=line.findings,
     )
+
+
+def _of_one_group(seats: dict[Key, set[groups.Seat]], mine: Key) -> list[tuple[str, str]]:
+    """What is to be said of an inbound that shares its items with another one.
+
+    Whose it is stays unsaid where it is another project's.
+    """
+    for other, theirs in seats.items() if seats.get(mine) else ():
+        shared = theirs & seats[mine]
+        if other != mine and shared:
+            who = f"inbound {other[1]}" if other[0] == mine[0] else "an inbound of another project"
+            return [(groups.CODE, groups.told(shared, who))]
+    return []
 
 
 def _outbound(lane: Lane) -> OutboundReport:

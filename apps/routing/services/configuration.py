@@ -21,6 +21,7 @@ from apps.routing.engine.files.data import Data, from_data, to_data
 from apps.routing.engine.files.placeholders import holds_any
 from apps.routing.engine.files.reading import read_rules
 from apps.routing.engine.files.writing import write_rules
+from apps.routing.engine.inbounds import groups
 from apps.routing.engine.inbounds import registry as inbounds
 from apps.routing.engine.outbounds import registry as outbounds
 from apps.routing.engine.rules import Problem, RuleSet
@@ -111,6 +112,7 @@ def problems_of_classes(rules: RuleSet) -> Iterator[Problem]:
     for inbound in rules.inbounds:
         yield from inbounds.check(inbound)
         yield from build_chain(inbound.convert)[1]
+    yield from groups.check(rules.inbounds)
     for outbound in rules.outbounds:
         yield from outbounds.check(outbound, filled=False)
         yield from messages.problems(outbound)

@@ -9,12 +9,15 @@ from datetime import timedelta
 import pytest
 from django.utils import timezone
 
+from apps.configcenter.services import activate
 from apps.routing.models import RoutedItem, RouterReport
 from apps.routing.queries import audit_books, books, standing
 from apps.routing.services import Arrival, Move, receive_items
 from apps.routing.services.moving import move_items
 from apps.routing.states import ItemState
-from tests.routing.daemon.routers import Router, inbound, outbound
+from tests.access.factories import make_project
+from tests.plugins.kafka_cluster import KafkaCluster
+from tests.routing.daemon.routers import Router, inbound, outbound, save_rules
 
 
 def kinds(item: RoutedItem) -> list[str]:
@@ -100,6 +103,27 @@ def test_what_an_inbound_finds_is_reported(router: Router) -> None:
     ((code, text),) = row.reports["inbounds"]["logs"]["findings"]
     assert code == "file_lost"
     assert "in.jsonl" in text
+
+
+@pytest.mark.kafka
+@pytest.mark.covers("S2.21")
+def test_inbounds_of_two_projects_in_one_group_are_told_of(
+    router: Router, kafka_cluster: KafkaCluster
+) -> None:
+    settings = {"bootstrap.servers": kafka_cluster.servers, "group.id": "hub"}
+    init = {"consumer_settings": settings, "topics": ["shared-by-two"]}
+    mine = inbound("", **{"class": "kafka.KafkaInbound", "init": init})
+    other = save_rules(make_project(), [mine], [outbound("p", "True")], router.clock)
+    activate(version=other, actor=None, now=router.clock.now())
+    router.use([mine, inbound("in.jsonl", name="files")], [outbound("o", "True")])
+    router.daemon.reporting._ask_at = router.daemon.reporting._report_at = 0.0
+    router.daemon.reporting.ask()
+    router.daemon.reporting.turn()
+    rows = {row.project_id: row.reports["inbounds"] for row in RouterReport.objects.all()}
+    for project in (router.project.pk, other.configuration.project_id):
+        told = dict(rows[project]["logs"]["findings"])
+        assert told["shared_group"].startswith("an inbound of another project reads shared-by-two")
+    assert "findings" not in rows[router.project.pk]["files"]
 
 
 def test_poison_is_dead_and_keeps_its_text_beside_items_that_go_on(router: Router) -> None:
