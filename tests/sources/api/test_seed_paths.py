@@ -69,6 +69,12 @@ def test_tasks_are_the_configured_sources(project: Project) -> None:
         "filter_days": 7,
         "last_start_offset": None,
     }
+    assert (answer["tasks"][1]["enabled"], answer["tasks"][1]["filter_days"]) == (False, 7)
+    sourced(project, news={"filter_days": 3, "auto_start": False, "cron": "5 * * * *"})
+    SourceState.objects.create(project=project, name="news", marker=269_900)
+    (news,) = get("/tasks", headers(project, Role.VIEWER)).json()["tasks"]
+    assert (news["filter_days"], news["auto_start"], news["cron"]) == (3, False, "5 * * * *")
+    assert news["last_start_offset"] == 269_900
 
 
 @pytest.mark.covers("S0.32", "S0.33", "S0.20")
@@ -84,6 +90,12 @@ def test_start_and_stop_one_source_or_all(project: Project) -> None:
     missing = post("/crawl/start?source=nothing", mine)
     assert (missing.status_code, missing.json()["code"]) == (404, "unknown_source")
     assert missing.json()["fields"] == {"source": ["nothing: This project has no such source."]}
+    one = post("/crawl/stop?source=news", mine)
+    assert one.json()["sources"] == [{"name": "news", "became": "stopped"}]
+    # This one and no other.
+    assert SourceState.objects.get().stopped_at is not None
+    unknown = post("/crawl/stop?source=nothing", mine)
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "unknown_source")
     stopped = post("/crawl/stop", mine).json()["sources"]
     assert {each["name"]: each["became"] for each in stopped} == {
         "news": "stopped",
