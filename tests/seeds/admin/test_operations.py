@@ -79,6 +79,7 @@ def test_leased_seeds_are_dropped_only_when_that_is_ticked(
     assert "segments 1 · seeds 1 · of them leased 1" in text
 
 
+@pytest.mark.covers("S3.20")
 def test_a_frontier_is_wiped_by_its_name(project: Project, frontier: Frontier, desk: Desk) -> None:
     crawl(frontier, "a", outcome=SeedOutcome.SUCCESS)
     crawl(frontier, "b", outcome=SeedOutcome.SUCCESS, days_ago=2)
