@@ -72,7 +72,9 @@ class Reporting:
         found = {}
         for project in self._yard.projects():
             with self._yard.using(project) as running:
-                for name in running.lines if running is not None else ():
+                if running is None:
+                    continue
+                for name in running.lines:
                     found[project, name] = groups.seats(running.track.entrances[name].rule)
         return found
 
