@@ -21,17 +21,20 @@ from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 
 from crawlyard.body_limit import BodyLimit
+from crawlyard.head_limit import HeadLimit
 from crawlyard.lifespan import Lifespan
 from crawlyard.proxies import behind_proxies
 from crawlyard.same_origin import SameOrigin
 from crawlyard.websockets import websocket_urlpatterns
 
-http_application = BodyLimit(django_application)
+http_application = HeadLimit(BodyLimit(django_application))
 application = behind_proxies(
     ProtocolTypeRouter(
         {
             "http": http_application,
-            "websocket": SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+            "websocket": HeadLimit(
+                SameOrigin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))
+            ),
             "lifespan": Lifespan(http_application),
         }
     )

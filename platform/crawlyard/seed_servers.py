@@ -32,6 +32,7 @@ from apps.routing.engine.servers import address_of, refusal, shown
 from apps.routing.placeholders import placeholders
 from apps.routing.queries.tracks import KIND
 from apps.routing.services import report_servers
+from crawlyard.head_limit import ShortHeads
 from yardkit.clock import Clock, SystemClock
 
 logger = logging.getLogger(__name__)
@@ -140,6 +141,7 @@ class Listeners:
         config = uvicorn.Config(
             paths,
             interface="asgi3",
+            http=ShortHeads,
             lifespan="off",
             ws="none",
             log_config=None,

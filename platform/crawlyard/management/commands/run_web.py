@@ -12,6 +12,7 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
+from crawlyard.head_limit import ShortHeads
 from crawlyard.web import GRACE_SECONDS, Server, check_port
 from yardkit.collecting import spare_the_collector
 from yardkit.daemon import EXIT_FAILED
@@ -41,6 +42,7 @@ class Command(BaseCommand):
             "crawlyard.asgi:application",
             host=options["host"],
             port=options["port"],
+            http=ShortHeads,
             log_config=None,
             log_level=settings.LOG_LEVEL.lower(),
             access_log=False,
