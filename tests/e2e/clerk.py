@@ -105,7 +105,49 @@ def token(*, run: int) -> str:
     return sign_run_token(settings.SECRET_KEY, run)
 
 
-QUESTIONS = {one.__name__: one for one in (start, look, agents, only, limit_host, token)}
+def plan(*, name: str) -> str:
+    """A job of every minute that was due a minute ago, and nobody is told; when it was made."""
+    from datetime import timedelta
+
+    from django.utils import timezone
+
+    from apps.jobs.models import Job, Schedule
+    from apps.jobs.services import sync_schedule
+
+    now = timezone.now()
+    job = Job.objects.create(
+        project=project("failures"), name=name, command=["true"], overlap="allow", cron="* * * * *"
+    )
+    sync_schedule(job=job, now=now - timedelta(minutes=2))
+    Schedule.objects.filter(job=job).update(next_at=now - timedelta(minutes=1))
+    return now.isoformat()
+
+
+def planned(*, name: str) -> dict[str, Any]:
+    """Until when the job is planned, each of its times, and how many of them have runs."""
+    from apps.jobs.models import PlannedRun, Run, Schedule
+
+    schedule = Schedule.objects.get(job__name=name)
+    rows = PlannedRun.objects.filter(schedule=schedule)
+    return {
+        "through": schedule.planned_through.isoformat() if schedule.planned_through else "",
+        "times": [row.planned_at.isoformat() for row in rows],
+        "with_runs": rows.exclude(run=None).count(),
+        "runs": Run.objects.filter(job__name=name).count(),
+    }
+
+
+def slugs() -> list[str]:
+    """Of all projects."""
+    from apps.projects.models import Project
+
+    return list(Project.objects.values_list("slug", flat=True))
+
+
+QUESTIONS = {
+    one.__name__: one
+    for one in (start, look, agents, only, limit_host, token, plan, planned, slugs)
+}
 
 
 def answer(name: str, arguments: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ SPIDERS = ROOT / "tests" / "e2e" / "spiders"
 PASSWORD = "a-better-one-4711"
 _START_SECONDS = 120.0
 # Makes the first superuser and a token that may do everything.
-_ADMIN = f"""
+MAKE_ADMIN = f"""
 import json
 from apps.access.models import User
 from apps.access.services import create_token
@@ -66,7 +66,7 @@ class Installation:
         """The web and these daemons; returns when all of them serve."""
         daemons = self.daemons
         daemons.migrate()
-        made = daemons.manage("shell", "-v0", "-c", _ADMIN)
+        made = daemons.manage("shell", "-v0", "-c", MAKE_ADMIN)
         self.rest = Rest(self.address, json.loads(made.stdout), self.explain)
         ready: dict[str, str] = {}
         for name in names:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from apps.seeds.daemon.frontiers import Frontiers, Ground
-from apps.seeds.daemon.refusals import Refused
+from apps.seeds.daemon.refusals import Refused, was_away
 from apps.seeds.engine.errors import BadCall, BadSeed
 from apps.seeds.engine.seeds import FINAL, ResolvedSeed
 from apps.seeds.stores.base import SeedStore, check_batch, check_owner
@@ -79,9 +79,18 @@ class Desk:
         ]
 
     def lease(
-        self, call: LeaseSeeds, name: str, *, redelivered: bool = False, now: int
+        self,
+        call: LeaseSeeds,
+        name: str,
+        *,
+        redelivered: bool = False,
+        now: int,
+        check: Callable[[], None],
     ) -> SeedsLeased:
-        """``name``: of this call. One that comes again may have been given a lease before."""
+        """``name``: of this call. One that comes again may have been given a lease before.
+
+        ``check``: see ``SeedStore.lease``.
+        """
         ground = self.frontiers.of(call.frontier, call.token)
         check_owner(call.owner)
         if not 0 <= call.wait_seconds <= MAX_WAIT_SECONDS:
@@ -96,20 +105,28 @@ class Desk:
                 )
         if redelivered:
             # It may have been answered, that there is nothing: then nobody waits for this answer.
-            raise Refused("ask_again", "the service was away; ask again")
+            raise was_away()
         ground.check_open()
         if ground.is_paused:
             return SeedsLeased(generation=0, deadline=now, seeds=[])
         seconds = call.seconds or float(ground.lease_seconds)
-        return self._lease(call, name, call.limit, seconds, now)
+        failpoints.hit("seeds.daemon.before_lease")
+        return self._lease(call, name, seconds, now, check)
 
     def _lease(
-        self, call: LeaseSeeds, name: str, limit: int, seconds: float, now: int
+        self, call: LeaseSeeds, name: str, seconds: float, now: int, check: Callable[[], None]
     ) -> SeedsLeased:
-        store, owner = self.store, call.owner
+        store, owner, limit = self.store, call.owner, call.limit
         while True:
             lease = store.lease(
-                call.frontier, owner=owner, limit=limit, seconds=seconds, now=now, call=name
+                call.frontier,
+                owner=owner,
+                limit=limit,
+                seconds=seconds,
+                now=now,
+                call=name,
+                again=call.again,
+                check=check,
             )
             size = sum(_size(one.data, one.key, one.ext) for one in lease.seeds)
             if size <= MAX_REPLY_BYTES or len(lease.seeds) == 1:

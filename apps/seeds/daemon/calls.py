@@ -11,6 +11,7 @@ from typing import Any, Final
 from apps.seeds.daemon.answering import Desk
 from apps.seeds.daemon.aside import HANDLERS
 from apps.seeds.daemon.parking import Parked, Parking
+from apps.seeds.daemon.refusals import was_away
 from apps.seeds.daemon.replying import Replies
 from apps.seeds.daemon.reporting import Reporting
 from apps.seeds.engine.errors import SeedError, StoreUnavailable
@@ -194,7 +195,9 @@ class Calls:
             # Served later, it would get seeds that nobody hears of.
             waiting = self._parking.take(call.frontier, call.owner, name)
             self._out.reply([], settled=[one.delivery for one in waiting])
-        answer = self._desk.lease(call, name, redelivered=redelivered, now=self._now())
+        answer = self._desk.lease(
+            call, name, redelivered=redelivered, now=self._now(), check=self._check_awake
+        )
         if answer.seeds or not call.wait_seconds:
             failpoints.hit("seeds.daemon.committed")
             self._out.reply([(delivery, answer)])
@@ -254,7 +257,9 @@ class Calls:
         def work() -> None:
             name = _name(delivery, call)
             doubtful = self._is_in_doubt()
-            answer = self._desk.lease(call, name, redelivered=doubtful, now=self._now())
+            answer = self._desk.lease(
+                call, name, redelivered=doubtful, now=self._now(), check=self._check_awake
+            )
             if answer.seeds or last:
                 failpoints.hit("seeds.daemon.committed")
                 self._out.reply([(delivery, answer)])
@@ -267,6 +272,12 @@ class Calls:
 
     def _is_in_doubt(self) -> bool:
         return self._looked_at < self._doubt_until
+
+    def _check_awake(self) -> None:
+        """Raises ``Refused`` where it has stood still with a call in its hands."""
+        self.look()
+        if self._is_in_doubt():
+            raise was_away()
 
     def _now(self) -> int:
         return int(self._clock.time() * 1000)

@@ -29,6 +29,11 @@ class Refused(SeedError):
         self.code = code  # type: ignore[misc]  # each refusal has its own
 
 
+def was_away() -> Refused:
+    """Whoever asked may have asked again, and been answered by another service."""
+    return Refused("ask_again", "the service was away; ask again")
+
+
 def refusal(error: SeedError) -> SeedsRefused:
     """As it is told to the caller."""
     # A plug-in's text may hold what no message can.

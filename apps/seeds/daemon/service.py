@@ -29,7 +29,7 @@ from apps.seeds.daemon.reporting import Reporting
 from apps.seeds.daemon.resources import SWEEP_SECONDS, sweep
 from apps.seeds.daemon.upkeep import Upkeep
 from apps.seeds.engine.errors import BadSetting, SeedError, StoreInUse, StoreUnavailable
-from apps.seeds.stores.base import SeedStore
+from apps.seeds.stores.base import CLOCK_TOLERANCE_MS, SeedStore
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Delivery, Subscription
 from yardkit.clock import Clock
@@ -109,6 +109,8 @@ class SeedDaemon:
         # When no call was left, and when the leases were looked after, on the clock of the machine.
         self._caught_up_at = self._watched_at = time.monotonic()
         self._is_cut_off = False
+        # How far the wall clock is ahead of the one that nobody sets, in seconds.
+        self._ahead = _ahead_of_monotonic(clock)
         self._calls: Calls | None = None
 
     # --- the daemon's life ------------------------------------------------------------------------
@@ -314,7 +316,7 @@ class SeedDaemon:
         # Before it is judged whether this process stood still: what it sleeps through here is none
         # of anybody's lease.
         now, at = self._now(), time.monotonic()
-        was_out = self._is_cut_off or at > self._watched_at + STILL_SECONDS
+        was_out = self._is_cut_off or at > self._watched_at + STILL_SECONDS or self._clock_was_set()
         self._is_cut_off, self._watched_at = False, at
         # What waits to be answered may be the end of a lease.
         behind = min(at - self._caught_up_at, LATER_SECONDS)
@@ -331,6 +333,11 @@ class SeedDaemon:
             self.parking.wake_all()
             self.reporting.touch_all()
             self._news.set()
+
+    def _clock_was_set(self) -> bool:
+        """Forward since the last look, or the host has slept: leases were not used up by that."""
+        before, self._ahead = self._ahead, _ahead_of_monotonic(self.clock)
+        return self._ahead > before + CLOCK_TOLERANCE_MS / 1000
 
     def _report(self) -> None:
         if self.desk is not None:
@@ -353,3 +360,11 @@ class SeedDaemon:
 
     def _now(self) -> int:
         return int(self.clock.time() * 1000)
+
+
+def _ahead_of_monotonic(clock: Clock) -> float:
+    while True:
+        at, wall = clock.monotonic(), clock.time()
+        # Read together, and not before and after a standstill.
+        if clock.monotonic() < at + 1.0:
+            return wall - at

@@ -55,6 +55,12 @@ class SeedNotFinal(SeedError):
     code = "seed_not_final"
 
 
+class CallInWork(SeedError):
+    """Another service is in the middle of this very call; whoever asks again gets its lease."""
+
+    code = "ask_again"
+
+
 class WrongLease(SeedError):
     """There is no such lease of this owner; it may have expired."""
 

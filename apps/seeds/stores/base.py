@@ -166,16 +166,28 @@ class SeedStore(Protocol):
         """
 
     def lease(
-        self, frontier: int, *, owner: str, limit: int, seconds: float, now: int, call: str = ""
+        self,
+        frontier: int,
+        *,
+        owner: str,
+        limit: int,
+        seconds: float,
+        now: int,
+        call: str = "",
+        again: bool = False,
+        check: Callable[[], None] = lambda: None,
     ) -> Lease:
         """Hand out up to ``limit`` due seeds to ``owner`` for ``seconds``.
 
         Seeds without a time come first, then the segments from the oldest one; inside a segment
         they come by due time, then as they were added or, after a try, became pending again.
-        ``call``: the owner's name of this call, for ``recall``.
+        ``call``: the owner's name of this call, for ``recall``. ``again``: it may have been given
+        a lease before, which is given once more. ``check``: raises where the call is another's by
+        now; asked when nobody else can answer it any more, and before anything is taken.
 
         Raises:
             BadCall, ClockBack
+            CallInWork: another process that shares the store is in the middle of this very call.
         """
 
     def recall(self, frontier: int, *, owner: str, call: str) -> Lease | None:

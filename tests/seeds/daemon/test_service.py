@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 
 from apps.seeds.daemon import SeedDaemon
-from apps.seeds.daemon.service import GRACE_SECONDS, StoreAway
+from apps.seeds.daemon.service import EXPIRE_SECONDS, GRACE_SECONDS, StoreAway
 from apps.seeds.engine.errors import StoreUnavailable
 from apps.seeds.models import Frontier, SegmentReport
 from apps.seeds.stores.opening import open_store
@@ -162,6 +162,27 @@ def test_a_second_owner_is_refused_in_one_line(service: Service, broker: Broker)
     with pytest.raises(CannotStart, match="belongs to another seed service that is running"):
         other.setup()
     other.teardown()
+
+
+@pytest.mark.fault
+def test_a_clock_that_is_set_forward_takes_no_lease_from_anybody(
+    service: Service, client: SeedClient, frontier: Frontier, measured: Measured
+) -> None:
+    client.add(seeds("a", "b"))
+    lease = client.lease(1, seconds=60)
+    service.clock.jump(24 * 3600)
+    # One look at the leases, and another.
+    for _ in range(2):
+        service.clock.advance(EXPIRE_SECONDS)
+        until(lambda: service.daemon._due["expiry"] > service.clock.monotonic(), "a look")
+    assert {one.code for one in client.finish(ended(lease)).answers} == {"finished"}
+    (segment,) = service.store.segments(frontier.pk)
+    measured(of=1, lost=segment.books.expired)
+    assert segment.books.expired == 0
+    # Who is gone has no more than the time of grace.
+    assert keys(client.lease(1, seconds=60)) == ["b"]
+    service.clock.advance(GRACE_SECONDS + 1)
+    until(lambda: service.store.segments(frontier.pk)[0].books.expired == 1, "it comes back")
 
 
 @on_rocks

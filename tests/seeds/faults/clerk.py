@@ -43,13 +43,24 @@ def reported(*, number: int) -> dict[str, Any]:
 QUESTIONS = {each.__name__: each for each in (frontier, change, reported)}
 
 
+def answer(question: str, arguments: dict[str, Any]) -> Any:
+    """Asked once more of a database that has dropped its connections since the last question."""
+    from django.db import InterfaceError, OperationalError, connection
+
+    try:
+        return QUESTIONS[question](**arguments)
+    except (InterfaceError, OperationalError):
+        connection.close()
+        return QUESTIONS[question](**arguments)
+
+
 def main() -> None:
     import django
 
     django.setup()
     for line in sys.stdin:
         question, arguments = json.loads(line)
-        sys.stdout.write(json.dumps(QUESTIONS[question](**arguments)) + "\n")
+        sys.stdout.write(json.dumps(answer(question, arguments)) + "\n")
         sys.stdout.flush()
 
 

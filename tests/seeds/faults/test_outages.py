@@ -149,14 +149,21 @@ def test_several_services_on_postgresql_and_one_is_killed_again_and_again(
 
 
 @pytest.mark.long("killed there, and a service alone stands still in its transactions")
-@pytest.mark.parametrize("name", ["lease", "finish"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "seeds.daemon.before_lease",
+        "seeds.lease.before_write",
+        "seeds.lease.after_write",
+        "seeds.finish.before_write",
+    ],
+)
 def test_one_of_several_services_on_postgresql_stands_still_with_its_locks(
-    tmp_path: Path, measured: Measured, name: str
+    tmp_path: Path, measured: Measured, point: str
 ) -> None:
-    """What it was about to lease goes to nobody, whose call another one has answered meanwhile:
-    it comes back when its lease is over, and a minute later, since a service stood still."""
-    point = f"seeds.{name}.before_write"
-    with crawl_of_several(tmp_path, measured, lease_seconds=20) as (crawl, running):
+    """Another one answers its call meanwhile. Leases of an hour: what one of them left to nobody
+    would not come back."""
+    with crawl_of_several(tmp_path, measured) as (crawl, running):
         crawl.yard.start("frozen", FAILPOINTS=f"{point}=stop:12@5")
         crawl.yard.until(lambda: point in crawl.yard.frozen_at("frozen"), "it stands still")
         crawl.yard.until(lambda: not crawl.yard.frozen_at("frozen"), "it wakes")

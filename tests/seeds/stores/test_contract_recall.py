@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from apps.seeds.daemon.refusals import Refused
 from apps.seeds.engine.seeds import Outcome
 from apps.seeds.stores.base import Finish, SeedStore
 from tests.seeds.stores.calls import FRONTIER, NOW, TODAY, add, finish, keys, lease
@@ -23,6 +26,25 @@ def test_a_lease_is_recalled_by_the_name_of_its_call(store: SeedStore) -> None:
     assert store.recall(FRONTIER, owner="w1", call="c1") == taken
     for frontier, owner, call in ((2, "w1", "c1"), (FRONTIER, "w2", "c1"), (FRONTIER, "w1", "c2")):
         assert store.recall(frontier, owner=owner, call=call) is None
+
+
+def test_a_lease_that_is_asked_for_again_is_the_same(store: SeedStore) -> None:
+    add(store, "a", "b", "c")
+    taken = store.lease(FRONTIER, owner="w1", limit=2, seconds=60, now=NOW, call="c1")
+    again = store.lease(FRONTIER, owner="w1", limit=2, seconds=60, now=NOW, call="c1", again=True)
+    assert again == taken
+    other = store.lease(FRONTIER, owner="w1", limit=2, seconds=60, now=NOW, call="c2", again=True)
+    assert keys(other) == ["c"]
+
+
+def test_a_call_that_is_anothers_by_now_takes_nothing(store: SeedStore) -> None:
+    def check() -> None:
+        raise Refused("ask_again", "somebody else has answered")
+
+    add(store, "a")
+    with pytest.raises(Refused):
+        store.lease(FRONTIER, owner="w1", limit=1, seconds=60, now=NOW, call="c1", check=check)
+    assert named(store, "c2") == ["a"]
 
 
 def test_only_what_is_still_leased_is_recalled(store: SeedStore) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 import pytest
 
-from apps.seeds.engine.errors import StoreUnavailable, WrongLease
+from apps.seeds.engine.errors import CallInWork, StoreUnavailable, WrongLease
 from apps.seeds.engine.seeds import DEFAULT_SEGMENT, Outcome
-from apps.seeds.stores.base import Finish
+from apps.seeds.stores.base import Finish, Lease
 from apps.seeds.stores.postgres import PostgresStore
 from tests.plugins import needs
 from tests.seeds.stores.calls import (
@@ -221,6 +223,76 @@ def test_a_schema_of_a_newer_version_is_refused(postgres_url: str) -> None:
         connection.execute("UPDATE crawlyard_seeds.store SET version = 99")
     with pytest.raises(StoreUnavailable, match="version 99, this program reads 2"):
         PostgresStore(postgres_url)
+
+
+class Standstill:
+    """A lease that stands still in the middle of its transaction, in a thread of its own."""
+
+    def __init__(self, store: PostgresStore, call: str) -> None:
+        self._is_in, self._goes_on = threading.Event(), threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+        self.lease = self._pool.submit(lease_of, store, call, check=self._stand)
+        assert self._is_in.wait(20)
+
+    def _stand(self) -> None:
+        self._is_in.set()
+        self._goes_on.wait()
+
+    def __enter__(self) -> Standstill:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wake()
+        self._pool.shutdown()
+
+    def wake(self) -> None:
+        self._goes_on.set()
+
+
+def lease_of(store: PostgresStore, call: str, **more: Any) -> Lease:
+    return store.lease(FRONTIER, owner="w1", limit=2, seconds=60, now=NOW, call=call, **more)
+
+
+@pytest.mark.covers("S3.15", "S3.16")
+def test_a_call_in_which_another_one_stands_still_gets_the_lease_of_that_one(
+    postgres_url: str,
+) -> None:
+    with opened(postgres_url, 2) as (first, second):
+        add(first, "a", "b", "c", "d", active_at=NOW)
+        with Standstill(first, "c1") as still:
+            with pytest.raises(CallInWork):
+                lease_of(second, "c1", again=True)
+            # Nobody else has to wait.
+            assert keys(lease_of(second, "c2")) == ["a", "b"]
+            still.wake()
+            taken = still.lease.result(20)
+        assert keys(taken) == ["c", "d"]
+        assert lease_of(second, "c1", again=True) == taken
+        assert books(second, TODAY).leased == 4
+
+
+@pytest.mark.covers("S3.15", "S3.16")
+def test_who_stands_still_in_a_call_for_long_has_leased_nothing(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.seeds.stores.postgres.leasing.STILL_SECONDS", 0.2)
+    with opened(postgres_url, 2) as (first, second):
+        add(first, "a", "b", "c", "d", active_at=NOW)
+        with Standstill(first, "c1") as still:
+            deadline = time.monotonic() + 20
+            while True:
+                try:
+                    taken = lease_of(second, "c1", again=True)
+                    break
+                except CallInWork:
+                    assert time.monotonic() < deadline
+                    time.sleep(0.02)
+            still.wake()
+            with pytest.raises(StoreUnavailable):
+                still.lease.result(20)
+        assert keys(taken) == ["a", "b"]
+        told = books(second, TODAY)
+        assert (told.leased, told.pending) == (2, 2)
 
 
 def test_a_store_of_the_version_before_is_taken_over(postgres_url: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from apps.seeds.engine.errors import WrongLease
+from apps.seeds.engine.errors import CallInWork, WrongLease
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import Outcome, State, after
 from apps.seeds.stores.base import Books, Finish, Finished, Lease, refusal
@@ -14,9 +14,22 @@ from apps.seeds.stores.postgres.database import Database, move, next_turns, one
 from apps.seeds.stores.postgres.tables import Cursor, Row
 from yardkit.protocol import LeasedSeed
 
+# Calls that are being answered, among advisory locks; the second number is the call's.
+_CALLS = 0x5EED5
+# A transaction of which the server has heard nothing for so long is nobody's.
+STILL_SECONDS = 5.0
+
 # So many leases are taken back in one transaction.
 _EXPIRE = 10
 
+# ClientRead: it waits for the process, and not the process for it.
+_PART = """
+SELECT pg_terminate_backend(a.pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+    AND l.classid::bigint = %(kind)s AND l.objid::bigint = %(number)s AND a.datid = l.database
+    AND a.datname = current_database() AND a.wait_event = 'ClientRead'
+    AND a.xact_start < clock_timestamp() - make_interval(secs => %(still)s)
+"""
 _SEGMENTS = """
 SELECT segment FROM books WHERE frontier = %s AND segment <= %s
 GROUP BY segment HAVING sum(pending) > 0 ORDER BY segment
@@ -88,10 +101,36 @@ ORDER BY generation LIMIT %s FOR UPDATE SKIP LOCKED
 """
 
 
+def begin(cursor: Cursor, frontier: int, owner: str, call: str) -> int:
+    """The number of a new lease. This call is in nobody else's hands until the transaction ends.
+
+    Raises ``CallInWork``. Nobody waits here: a process that stands still may do so for long.
+    """
+    cursor.execute(
+        "SELECT nextval('generations'), %s OR pg_try_advisory_xact_lock(%s, %s)",
+        [not call, _CALLS, _number(frontier, owner, call)],
+    )
+    generation, is_mine = one(cursor)
+    if not is_mine:
+        raise CallInWork("another service is answering this call; ask again")
+    return int(generation)
+
+
+def part_from(cursor: Cursor, frontier: int, owner: str, call: str) -> None:
+    """End the connection of who has stood still in this call: it has leased nothing then."""
+    number = _number(frontier, owner, call) % 2**32
+    cursor.execute(_PART, {"kind": _CALLS, "number": number, "still": STILL_SECONDS})
+
+
+def _number(frontier: int, owner: str, call: str) -> int:
+    return int.from_bytes(key_hash(f"{frontier} {owner} {call}")[:4], signed=True)
+
+
 def lease(
     database: Database,
     cursor: Cursor,
     frontier: int,
+    generation: int,
     owner: str,
     limit: int,
     deadline: int,
@@ -99,8 +138,6 @@ def lease(
     call: str,
 ) -> Lease:
     """Up to ``limit`` seeds that are due and that nobody else is taking."""
-    cursor.execute("SELECT nextval('generations')")
-    generation = one(cursor)[0]
     cursor.execute(_SEGMENTS, [frontier, now])
     seeds: list[LeasedSeed] = []
     hashes: dict[int, bytes] = {}

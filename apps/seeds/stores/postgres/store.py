@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from apps.seeds.engine.errors import CallInWork
 from apps.seeds.engine.filters import FilterSettings
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import ResolvedSeed, State
@@ -72,17 +73,36 @@ class PostgresStore:
         return self._database.run("add", work, places) if seeds else []
 
     def lease(
-        self, frontier: int, *, owner: str, limit: int, seconds: float, now: int, call: str = ""
+        self,
+        frontier: int,
+        *,
+        owner: str,
+        limit: int,
+        seconds: float,
+        now: int,
+        call: str = "",
+        again: bool = False,
+        check: Callable[[], None] = lambda: None,
     ) -> Lease:
         self._guard.lease(owner, limit, seconds)
         self._guard.time(now)
         deadline = now + round(seconds * 1000)
-        return self._database.run(
-            "lease",
-            lambda cursor: leasing.lease(
-                self._database, cursor, frontier, owner, limit, deadline, now, call
-            ),
-        )
+
+        def work(cursor: Cursor) -> Lease:
+            generation = leasing.begin(cursor, frontier, owner, call)
+            check()
+            found = leasing.recall(cursor, frontier, owner, call) if again else None
+            return found or leasing.lease(
+                self._database, cursor, frontier, generation, owner, limit, deadline, now, call
+            )
+
+        try:
+            return self._database.run("lease", work)
+        except CallInWork:
+            self._database.run(
+                "part", lambda cursor: leasing.part_from(cursor, frontier, owner, call)
+            )
+            raise
 
     def recall(self, frontier: int, *, owner: str, call: str) -> Lease | None:
         return self._database.run(

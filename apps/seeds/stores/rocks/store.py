@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -70,11 +70,24 @@ class RocksStore:
             return adding.add(self._kernel, change, frontier, seeds, now)
 
     def lease(
-        self, frontier: int, *, owner: str, limit: int, seconds: float, now: int, call: str = ""
+        self,
+        frontier: int,
+        *,
+        owner: str,
+        limit: int,
+        seconds: float,
+        now: int,
+        call: str = "",
+        again: bool = False,
+        check: Callable[[], None] = lambda: None,
     ) -> Lease:
         self._kernel.guard.lease(owner, limit, seconds)
         with self._kernel.change("lease") as change:
             self._kernel.guard.time(now)
+            check()
+            found = leasing.recall(self._kernel, frontier, owner, call) if again else None
+            if found is not None:
+                return found
             deadline = now + round(seconds * 1000)
             return leasing.lease(self._kernel, change, frontier, owner, limit, deadline, now, call)
 
