@@ -22,6 +22,8 @@ from yardkit.protocol.seeds import KnownSeed
 # What a compressed one may become.
 MAX_PLAIN_BYTES: Final = 4 * 1024 * 1024 * 1024
 MAX_LINE_BYTES: Final = 512 * 1024
+# Millions of them with nothing in them would keep a process busy for minutes.
+MAX_MEMBERS: Final = 20_000
 _PIECE: Final = 64 * 1024
 _SPOOLED: Final = 1024 * 1024
 JSON_LINES: Final = "application/x-ndjson"
@@ -73,14 +75,14 @@ class Lines:
 
     def _unpacked(self) -> Iterator[bytes]:
         unpack = zlib.decompressobj(wbits=31)
-        written = 0
+        written = members = 0
         is_open = False
         for piece in self._pieces():
             while piece:
                 try:
                     plain = unpack.decompress(piece, _PIECE)
                 except zlib.error as error:
-                    raise ParseError(_("Not gzip: %(error)s") % {"error": error}) from None
+                    raise _not_gzip(error) from None
                 written += len(plain)
                 if written > MAX_PLAIN_BYTES:
                     raise BodyTooLarge
@@ -88,13 +90,21 @@ class Lines:
                 is_open, piece = True, unpack.unconsumed_tail
                 if unpack.eof:
                     # Files of gzip may follow one another.
+                    members += 1
+                    if members > MAX_MEMBERS:
+                        raise _not_gzip(
+                            _("it has more than %(count)d parts") % {"count": MAX_MEMBERS}
+                        )
                     is_open, piece = False, unpack.unused_data
                     unpack = zlib.decompressobj(wbits=31)
         if is_open:
             yield unpack.flush()
             if not unpack.eof:
-                text = _("it ends too early")
-                raise ParseError(_("Not gzip: %(error)s") % {"error": text})
+                raise _not_gzip(_("it ends too early"))
+
+
+def _not_gzip(error: object) -> ParseError:
+    return ParseError(_("Not gzip: %(error)s") % {"error": error})
 
 
 def _lines(pieces: Iterator[bytes]) -> Iterator[bytes | None]:

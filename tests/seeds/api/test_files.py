@@ -178,6 +178,13 @@ def test_what_is_not_compressed_as_it_says(
     assert (answer.status_code, answer.json()["code"]) == (400, "parse_error")
 
 
+def test_parts_without_end_are_refused(service: Service, caller: Caller) -> None:
+    packed = gzip.compress(b"", mtime=0) * (lines.MAX_MEMBERS + 1)
+    answer = caller.raw("import", packed, NDJSON, Content_Encoding="gzip")
+    assert (answer.status_code, answer.json()["code"]) == (400, "parse_error")
+    assert "more than 20000 parts" in answer.json()["detail"]
+
+
 def test_a_bomb_is_not_unpacked(
     service: Service, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
