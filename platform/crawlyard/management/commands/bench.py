@@ -21,6 +21,10 @@ from crawlyard.benches import (
 )
 from crawlyard.benches.measuring import BenchFailed
 
+BENCHES = (
+    *("download", "heartbeats", "dispatch", "routing", "router", "seeds", "requests", "harvest"),
+    *("api", "logs"),
+)
 # What is multiplied when nobody says by how much: cost per unit must not grow with it.
 GROWTH = (1, 3, 10)
 
@@ -34,27 +38,16 @@ class Command(BaseCommand):
         """What to measure and how big."""
         parser.add_argument(
             "name",
-            choices=(
-                "download",
-                "heartbeats",
-                "dispatch",
-                "routing",
-                "router",
-                "seeds",
-                "requests",
-                "harvest",
-                "api",
-                "logs",
-            ),
+            choices=BENCHES,
         )
         parser.add_argument("--json", action="store_true", help="one JSON object")
         parser.add_argument(
             "--scale",
             type=int,
-            help="multiply the pages (1), or agents, routed items, seeds, requests or lines (1, 3"
-            " and 10 in turn)",
+            help="multiply the pages, agents, items, seeds, requests, records, rows or lines (1, 3"
+            " and 10 in turn); dispatch: the requests a second (1)",
         )
-        parser.add_argument("--pages", type=int, default=3000, help="download: pages of the site")
+        parser.add_argument("--pages", type=int, default=3000, help="download: at scale 1")
         parser.add_argument(
             "--no-peer", action="store_true", help="all but heartbeats and dispatch: ours alone"
         )
@@ -154,7 +147,7 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
         return dispatch.run(
             policies=options["policies"],
             sizes=options["sizes"],
-            rate=options["rate"],
+            rate=options["rate"] * (scale or 1),
             seconds=seconds or dispatch.SECONDS,
             polite=options["polite"],
         )
@@ -207,7 +200,11 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
             scales=[scale] if scale else GROWTH,
             servers=options["engines"] == "configured",
         )
-    return download.run(pages=options["pages"] * (scale or 1), peer=not options["no_peer"])
+    return download.run(
+        pages=options["pages"],
+        scales=[scale] if scale else GROWTH,
+        peer=not options["no_peer"],
+    )
 
 
 def _lines(side: dict[str, Any]) -> list[str]:
