@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from crawlyard.management.commands.bench import BENCHES
 from tests.e2e.daemon_processes import Daemons
 from tests.plugins import needs
+from tools.charts import figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(180)]
 LONG = pytest.mark.long("the benches of routing, seeds and heartbeats")
@@ -47,6 +49,7 @@ def test_dispatch_counts_every_request_and_what_it_cost(bench: Any) -> None:
     for case in cases:
         assert (case["runs"], case["agents"], case["requests"]) == (10, 10, 3000)
         assert case["all_cpu_us_per_request"] >= case["cpu_us_per_request"] > 0
+        assert case["peak_rss_mb"] > 0
         assert case["center_ms"]["p99"] >= case["center_ms"]["p50"] >= case["inside_ms"]["p50"] > 0
     growth = {"runs": 1.0, "agents": 1.0}
     assert result["ours"]["growth"] == {"random": growth, "chained": growth}
@@ -66,7 +69,7 @@ def test_routing_answers_as_its_peer_does(bench: Any) -> None:
 
 @LONG
 def test_download_tells_what_the_center_adds(bench: Any) -> None:
-    result = bench("download", "--pages", "60", "--no-peer")
+    result = bench("download", "--pages", "30", "--scale", "2", "--no-peer")
     ours = result["ours"]
     assert ours["pages"] == 60
     assert 0 < ours["inside_center_ms"]["p50"] < ours["center_ms"]["p50"]
@@ -74,6 +77,7 @@ def test_download_tells_what_the_center_adds(bench: Any) -> None:
     assert set(ours["cpu_us_per_page"]) == workers
     assert result["peer"] is None
     assert result["limit_ratio"] == round(ours["center_ms"]["p50"] / 10, 3)
+    assert result["growth"] == {"steps": [ours], "cpu_ratio": 1.0, "rss_ratio": 1.0}
 
 
 def test_seeds_are_counted(bench: Any) -> None:
@@ -160,8 +164,18 @@ def test_lists_are_asked_for_and_their_rows_stay(bench: Any) -> None:
     assert {one["of"] for one in first["ours"]["answers"]} == {"runs", "requests", "lines"}
     assert first["ours"]["slowest_p95_ms"] == max(one["p95_ms"] for one in first["ours"]["answers"])
     assert first["limit"] == {"p95_ms": 300, "queries": 12}
+    assert first["ours"]["most_queries"] <= 12
+    (step,) = first["growth"]["steps"]
+    assert min(step[f"{of}_cpu_ms"] for of in ("runs", "requests", "lines")) > 0
+    assert first["growth"]["cpu_ratio"] == {"embedded": 1.0}
     again = bench("api", *small)
     assert again["rows"] == first["rows"]
+
+
+def test_the_charts_show_every_bench() -> None:
+    shown = figures()
+    for chart in ("ratio", "growth"):
+        assert {row["bench"] for row in shown[chart]} == set(BENCHES)
 
 
 def test_lists_say_what_they_need(tmp_path: Path) -> None:

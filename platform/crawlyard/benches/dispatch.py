@@ -196,6 +196,7 @@ class _Round:
     passages: tap.Passages
     dispatch_us: float
     all_us: float
+    rss_mb: float
 
 
 class _Watch:
@@ -233,7 +234,7 @@ class _Watch:
             "all_cpu_us_per_request": min(one.all_us for one in rounds),
             "center_ms": tap.percentiles([ms for one in passages for ms in one.total]),
             "inside_ms": tap.percentiles([ms for one in passages for ms in one.inside]),
-            "rss_mb": round(self._usage().rss_mb),
+            "peak_rss_mb": round(max(one.rss_mb for one in rounds)),
         }
 
     def _round(self, what: str) -> _Round:
@@ -250,7 +251,8 @@ class _Watch:
         cpu = after.cpu_seconds - before.cpu_seconds
         main = after.main_seconds - before.main_seconds
         each = 1e6 / passages.requests
-        return _Round(passages, round(each * (cpu - main), 1), round(each * cpu, 1))
+        dispatch_us, all_us = round(each * (cpu - main), 1), round(each * cpu, 1)
+        return _Round(passages, dispatch_us, all_us, after.rss_mb)
 
     def _beat(self) -> None:
         """Every agent once; they count as alive for longer than a load takes."""

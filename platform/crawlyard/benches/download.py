@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -41,19 +41,23 @@ LIMIT_SECONDS = 300.0
 LIMIT_CENTER_MS = 10.0
 
 
-def run(*, pages: int, peer: bool) -> dict[str, Any]:
-    """Crawl ``pages`` pages with both; the JSON object of the result.
+def run(*, pages: int, scales: Sequence[int], peer: bool) -> dict[str, Any]:
+    """Crawl ``pages`` pages times each of ``scales``, the first with both; the JSON object.
 
     Raises:
         BenchFailed: one of the two did not fetch every page exactly once.
     """
     before = conditions()
-    with _site(pages) as url:
-        ours = _ours(url, pages)
-        theirs = _peer(url, pages) if peer else None
+    steps, theirs = [], None
+    for number, scale in enumerate(scales):
+        with _site(pages * scale) as url:
+            steps.append(_ours(url, pages * scale))
+            if peer and not number:
+                theirs = _peer(url, pages * scale)
+    ours, last = steps[0], steps[-1]
     result: dict[str, Any] = {
         "bench": "download",
-        "pages": pages,
+        "pages": ours["pages"],
         "page_bytes": 8192,
         "links_per_page": 21,
         "concurrency": CONCURRENCY,
@@ -63,11 +67,21 @@ def run(*, pages: int, peer: bool) -> dict[str, Any]:
         "ratio": None,
         "limit": {"center_ms_p50": LIMIT_CENTER_MS},
         "limit_ratio": round(ours["center_ms"]["p50"] / LIMIT_CENTER_MS, 3),
+        "growth": {
+            "steps": steps,
+            "cpu_ratio": round(_cpu_us(last) / _cpu_us(ours), 2),
+            "rss_ratio": round(last["peak_rss_mb"] / ours["peak_rss_mb"], 2),
+        },
     }
     if theirs is not None:
         ratio = ours["pages_per_second"] / theirs["pages_per_second"]
         result["ratio"] = round(ratio, 2)
     return result
+
+
+def _cpu_us(step: dict[str, Any]) -> float:
+    """Of all that work on a page."""
+    return float(sum(step["cpu_us_per_page"].values()))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from crawlyard.benches.measuring import BenchFailed
 GROWTH = (1, 3, 10)
 # What runs each, and the arguments it takes.
 BENCHES: dict[str, tuple[Callable[..., dict[str, Any]], tuple[str, ...]]] = {
-    "download": (download.run, ("pages", "peer")),
+    "download": (download.run, ("pages", "scales", "peer")),
     "heartbeats": (heartbeats.run, ("agents", "seconds")),
     "dispatch": (dispatch.run, ("policies", "sizes", "rate", "seconds", "polite")),
     "routing": (routing.run, ("sizes", "items", "scales", "peer")),
@@ -51,8 +51,8 @@ class Command(BaseCommand):
         parser.add_argument(
             "--scale",
             type=int,
-            help="multiply the pages (1), or agents, routed items, seeds, requests or lines (1, 3"
-            " and 10 in turn)",
+            help="multiply the pages, agents, items, seeds, requests, records, rows or lines (1, 3"
+            " and 10 in turn); dispatch: the requests a second (1)",
         )
         parser.add_argument(
             "--no-peer", action="store_true", help="all but heartbeats and dispatch: ours alone"
@@ -103,7 +103,7 @@ class Command(BaseCommand):
 
 
 def _add_sizes(parser: CommandParser) -> None:
-    parser.add_argument("--pages", type=int, default=3000, help="download: pages of the site")
+    parser.add_argument("--pages", type=int, default=3000, help="download: at scale 1")
     parser.add_argument("--agents", type=int, default=1000, help="heartbeats: at scale 1")
     parser.add_argument(
         "--sizes",
@@ -157,7 +157,7 @@ def _run(options: dict[str, Any]) -> dict[str, Any]:
         **options,
         "scales": scales,
         "agents": [options["agents"] * scale for scale in scales],
-        "pages": options["pages"] * (options["scale"] or 1),
+        "rate": options["rate"] * (options["scale"] or 1),
         "peer": not options["no_peer"],
         "servers": options["engines"] == "configured",
     }
