@@ -13,7 +13,7 @@ from tests.e2e.cluster import Cluster
 from tests.e2e.counting_site import CountingSite, tree
 from tests.e2e.rabbit_node import RabbitNode
 from tests.plugins.measured import Measured
-from tests.yardkit.broker_proxy import Proxy
+from tests.yardkit.broker_proxy import WAYS, Proxy, before, break_lines
 
 pytestmark = [pytest.mark.services, pytest.mark.fault, pytest.mark.timeout(150)]
 
@@ -21,8 +21,9 @@ WINDOW = 10
 CUTS = 3
 # Longer than an agent may be silent, and shorter than a connection may be.
 BLACKHOLE_SECONDS = 12.0
-# So long on their way, and so many bytes a second: far away, and at the other end of the world.
-SLOW = [(0.05, 100_000.0), (0.15, 20_000.0)]
+# So long on their way, and so many bytes a second: far away, at the other end of the world, and by
+# way of a satellite.
+SLOW = [(0.05, 100_000.0), (0.15, 20_000.0), (0.3, 20_000.0)]
 
 
 @pytest.fixture
@@ -102,6 +103,33 @@ def test_slow_links_cost_time_and_no_page(
     seconds = time.monotonic() - began
     told = f"{delay_seconds * 1000:g} ms each way: {len(expected.all)} pages in {seconds:.0f} s"
     measured(**end["figures"], note=told)
+    assert end["books"]["failed"] == 0
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.long("its connections to the database are ended")
+@pytest.mark.covers("S1.46")
+@pytest.mark.parametrize("setting", ["BROKER_URL", "DATABASE_URL"])
+@pytest.mark.parametrize("how", WAYS)
+def test_statistics_behind_a_broken_link_count_everything_once(
+    cluster: Cluster, setting: str, how: str, measured: Measured
+) -> None:
+    cluster.agents(1)
+    url = cluster.daemons.environment[setting]
+    with before(url) as proxy, CountingSite(tree(400)) as site:
+        cluster.restart("statistics", **{setting: proxy.address(url)})
+        # So that the run outlasts the break.
+        expected = reference(site, delay_seconds=0.5)
+        run = cluster.crawl(site.url)
+        cluster.until(lambda: cluster.look(run)["books"]["success"] > 10, "some pages")
+        break_lines([proxy], how, BLACKHOLE_SECONDS)
+        counted, began = cluster.look(run)["books"]["success"], time.monotonic()
+        cluster.until(lambda: cluster.look(run)["books"]["success"] > counted, "it counts")
+        back_s = time.monotonic() - began
+        end = check_complete(cluster, run, site, expected)
+        assert cluster.daemons.processes["statistics"].poll() is None
+        cluster.restart("statistics")
+    measured(**end["figures"], back_s=back_s)
     assert end["books"]["failed"] == 0
 
 

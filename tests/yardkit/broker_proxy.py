@@ -9,6 +9,7 @@ import struct
 import threading
 import time
 from collections import deque
+from collections.abc import Collection
 from typing import Self
 from urllib.parse import urlsplit, urlunsplit
 
@@ -16,6 +17,10 @@ _READ_BYTES = 65536
 # A slow line carries small pieces, and holds so many of them on their way in each direction.
 _PIECE_BYTES = 4096
 _PIECES = 64
+# Those that break are cut again and again, so far from each other.
+_CUT_EVERY_SECONDS = 0.2
+# How a line breaks.
+WAYS = ("reset", "refused", "blackhole")
 
 
 class Proxy:
@@ -189,3 +194,26 @@ class Proxy:
             self._on_way.pop(peer, None)
             self._free_at.pop(peer, None)
             peer.close()
+
+
+def break_lines(proxies: Collection[Proxy], how: str, seconds: float) -> None:
+    """For so long, in one of ``WAYS``; then all of them are whole again."""
+    until = time.monotonic() + seconds
+    for proxy in proxies:
+        if how == "refused":
+            proxy.shut()
+        proxy.freeze(frozen=how == "blackhole")
+    while time.monotonic() < until:
+        for proxy in proxies if how == "reset" else ():
+            proxy.cut()
+        time.sleep(_CUT_EVERY_SECONDS)
+    for proxy in proxies:
+        proxy.freeze(frozen=False)
+        proxy.open()
+
+
+def before(url: str) -> Proxy:
+    """One that forwards to the server at this address."""
+    parts = urlsplit(url)
+    usual = {"amqp": 5672, "postgresql": 5432, "redis": 6379}
+    return Proxy(parts.hostname or "127.0.0.1", parts.port or usual[parts.scheme])

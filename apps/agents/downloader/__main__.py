@@ -25,8 +25,8 @@ from yardkit.stop import die_with_parent_if_told, stop_event
 
 logger = logging.getLogger("apps.agents.downloader")
 
-# Short, so that a stop during the attempt is still within its 5 s.
-CONNECT_SECONDS: Final = 3.0
+# An agent may be far away: a connection takes six round trips. A stop does not wait for it.
+CONNECT_SECONDS: Final = 10.0
 # What is not finished by then is left: unacknowledged, it comes again.
 STOP_LIMIT_SECONDS: Final = 4.5
 CLOSE_SECONDS: Final = 1.0

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
+import signal
 
 import pytest
 
 from tests.e2e.daemon_processes import ROOT
 from tests.plugins.kafka_cluster import KafkaCluster
 from tests.plugins.measured import Measured
-from tests.routing.faults.yard import FULL, ITEMS, Yard, is_frozen, item, values
+from tests.routing.faults.yard import (
+    FULL,
+    IN_HAND,
+    ITEMS,
+    Traffic,
+    Yard,
+    is_frozen,
+    item,
+    values,
+)
 
 pytestmark = [pytest.mark.fault, pytest.mark.services, pytest.mark.timeout(300)]
 
@@ -65,6 +75,17 @@ def test_killed_between_rabbitmq_and_redis(yard: Yard, point: str, measured: Mea
 def test_killed_between_kafka_and_redis(
     yard: Yard, kafka_cluster: KafkaCluster, point: str, measured: Measured
 ) -> None:
+    traffic = of_kafka(yard, kafka_cluster)
+    traffic.until_killed(traffic.start("first", FAILPOINTS=f"{point}=kill@{POINTS[point]}"))
+    name, back_s = traffic.restart(ITEMS)
+    traffic.until_settled(ITEMS)
+    repeats = traffic.check(ITEMS, measured=measured, back_s=back_s)
+    assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
+    traffic.stop(name)
+
+
+def of_kafka(yard: Yard, kafka_cluster: KafkaCluster) -> Traffic:
+    """A project whose items stand in a topic."""
     topic = kafka_cluster.make_topic("faults")
     settings = {
         "bootstrap.servers": kafka_cluster.servers,
@@ -79,12 +100,7 @@ def test_killed_between_kafka_and_redis(
     }
     traffic = yard.project(inbound)
     kafka_cluster.produce(topic, [item(number) for number in range(ITEMS)])
-    traffic.until_killed(traffic.start("first", FAILPOINTS=f"{point}=kill@{POINTS[point]}"))
-    name, back_s = traffic.restart(ITEMS)
-    traffic.until_settled(ITEMS)
-    repeats = traffic.check(ITEMS, measured=measured, back_s=back_s)
-    assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
-    traffic.stop(name)
+    return traffic
 
 
 def test_killed_while_it_claims_what_the_web_took_in(yard: Yard, measured: Measured) -> None:
@@ -141,3 +157,27 @@ def test_frozen_at_a_failpoint_it_costs_no_item(yard: Yard, point: str, measured
     for name in (frozen, other):
         traffic.stop(name)
     assert yard.broker.depth(traffic.queue).ready == 0
+
+
+@pytest.mark.kafka
+@pytest.mark.long("frozen where it reads RabbitMQ, and killed where it reads Kafka")
+@pytest.mark.parametrize("point", POINTS)
+def test_frozen_while_it_reads_kafka_it_costs_no_item(
+    yard: Yard, kafka_cluster: KafkaCluster, point: str, measured: Measured
+) -> None:
+    """For longer than the session of its group: another one is given what it read."""
+    traffic = of_kafka(yard, kafka_cluster)
+    frozen = traffic.start("frozen", FAILPOINTS=f"{point}=stop:12@1")
+    process = yard.daemons.processes[frozen]
+    yard.until(lambda: is_frozen(process.pid), "it freezes")
+    other, back_s = traffic.restart(ITEMS, "other")
+    yard.until(lambda: not is_frozen(process.pid), "it wakes")
+    traffic.until_settled(ITEMS, LEASES_SECONDS)
+    # It, and whoever takes over, may each have had their hands full.
+    repeats = traffic.check(ITEMS, most_twice=2 * IN_HAND, measured=measured, back_s=back_s)
+    assert yard.ask("repeats", slug=traffic.slug, names=traffic.sent_again()) == repeats
+    # The group may still be sharing itself out, which holds up the library's end: then it leaves
+    # after 4 s, and says so by its status.
+    for name in (frozen, other):
+        assert yard.daemons.stop(name, signal.SIGTERM)[0] in (0, 1), yard.logs()
+    assert traffic.settled(ITEMS)
