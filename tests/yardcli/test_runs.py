@@ -25,10 +25,17 @@ SECONDS = 60.0
 
 
 def started(*words: Any, **more: Any) -> subprocess.Popen[str]:
-    """The command in a process of its own, as people start it."""
+    """The command in a process of its own, as people start it.
+
+    Tests that run in the background of a shell ignore Ctrl-C, and so would what they start.
+    """
     environment = os.environ | {"PYTHONPATH": str(ROOT / "platform")}
     argv = [sys.executable, "-m", "yardcli.main", *map(str, words)]
-    return subprocess.Popen(argv, env=environment, text=True, **more)
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(argv, env=environment, text=True, **more)
+    finally:
+        signal.signal(signal.SIGINT, ignored)
 
 
 def move(run: Run, state: str) -> None:

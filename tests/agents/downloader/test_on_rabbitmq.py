@@ -12,7 +12,6 @@ from tests.agents.downloader.test_agent import (  # noqa: F401 - collected here 
     test_answers_to_a_run_that_is_gone_are_dropped_at_once,
     test_commands_are_taken_a_few_at_a_time,
     test_exit_finishes_what_is_held,
-    test_it_registers_and_says_that_it_is_alive,
     test_release,
     test_stop_gives_back_what_is_not_answered,
 )
@@ -32,6 +31,9 @@ from tests.agents.downloader.test_downloads import (  # noqa: F401 - and these
     test_download,
     test_large_bodies_are_compressed,
     test_old_commands_are_dropped,
+)
+from tests.agents.downloader.test_heartbeats import (  # noqa: F401 - and this one
+    test_it_registers_and_says_that_it_is_alive,
 )
 from tests.agents.downloader.test_reports import (  # noqa: F401 - and these
     center,
