@@ -98,7 +98,7 @@ def _host_config(api: APIClient, spec: RunSpec, *, network: str, has_init: bool)
         cap_drop=["ALL"],
         security_opt=["no-new-privileges:true"],
         read_only=True,
-        tmpfs={"/tmp": f"rw,nosuid,nodev,size={TMP_BYTES}"},  # noqa: S108
+        tmpfs={"/tmp": f"rw,nosuid,nodev,size={TMP_BYTES}"},  # noqa: S108 - its own
         mounts=[folder, *volumes],
         restart_policy={"Name": "no"},
         init=True if has_init else None,
