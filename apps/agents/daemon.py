@@ -64,6 +64,7 @@ from yardkit.protocol import (
     Release,
     decode,
 )
+from yardkit.timers import Timers
 from yardkit.tokens import verify_run_token
 
 logger = logging.getLogger(__name__)
@@ -133,7 +134,7 @@ class CenterDaemon:
         self.tallies = Tallies(broker=broker, name=name, boot=boot, clock=clock)
         self.hosts = HostKeeping(gate=self.gate, center=name, clock=clock)
         self._pending: dict[str, tuple[float, Delivery]] = {}
-        self._due: dict[str, float] = {}
+        self._timers = Timers(lambda: self.clock.monotonic())
         self._stamps: dict[int, tuple[int, int]] = {}
         self._unstorable: set[str] = set()
         self._subscriptions: list[Subscription] = []
@@ -236,9 +237,7 @@ class CenterDaemon:
         connection.close()
 
     def _when_due(self, name: str, every: float, action: Callable[[], None]) -> None:
-        now = self.clock.monotonic()
-        if now >= self._due.get(name, 0.0):
-            self._due[name] = now + every
+        if self._timers.due(name, every):
             action()
 
     # --- messages -------------------------------------------------------------------------------

@@ -31,6 +31,7 @@ from apps.runtime.models import WorkerLease
 from apps.runtime.services import hold_lease, lease_worker, release_lease, renew_lease
 from yardkit import failpoints
 from yardkit.clock import Clock
+from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class MonitorDaemon:
         self._renew_at = 0.0
         self._look_at = 0.0
         self._standing_by = False
-        self._due: dict[str, float] = {}
+        self._timers = Timers(lambda: self._clock.monotonic())
         self._failing: set[str] = set()
         self._platform = Rulebook()
         self._projects: dict[int, Rulebook] = {}
@@ -140,7 +141,7 @@ class MonitorDaemon:
             record_gauges({(SAMPLED, None, ""): 1.0}, now=now)
         self._lead_on()
         for chore in _chores.values():
-            if self._is_due(chore.name, chore.every_seconds):
+            if self._timers.due(chore.name, chore.every_seconds):
                 self._try(chore.name, chore.work, now)
                 self._lead_on()
         failpoints.hit("alerts.before_evaluating")
@@ -150,7 +151,7 @@ class MonitorDaemon:
         self._events.finish(rules, now=now, hold=self._hold)
         self._lead_on()
         self._evaluator.evaluate(rules, now=now, hold=self._hold)
-        if self._is_due("prune", PRUNE_SECONDS):
+        if self._timers.due("prune", PRUNE_SECONDS):
             prune_seen(now=now)
             prune_lasting(now=now)
             prune_incidents(now=now)
@@ -184,13 +185,6 @@ class MonitorDaemon:
             self._failing.add(name)
         else:
             self._failing.discard(name)
-
-    def _is_due(self, name: str, every: float) -> bool:
-        now = self._clock.monotonic()
-        due = now >= self._due.get(name, 0.0)
-        if due:
-            self._due[name] = now + every
-        return due
 
     # --- the lease -----------------------------------------------------------------------------
 

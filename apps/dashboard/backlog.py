@@ -9,10 +9,10 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 from apps.queuestats.texts import TITLES
-from apps.runtime.engine.asking import Asker
 from apps.runtime.services import shared_broker
 from yardkit import topology
 from yardkit.broker import Broker, BrokerError, Unroutable
+from yardkit.questions import Question
 
 # A page waits this long for the broker and no longer.
 PAGE_SECONDS: Final = 0.8
@@ -59,7 +59,7 @@ class BacklogReader:
     """Asks in a thread of its own, one question at a time."""
 
     def __init__(self) -> None:
-        self._asker = Asker(_ask, fresh_seconds=FRESH_SECONDS, name="backlog")
+        self._asker = Question(_ask, fresh_seconds=FRESH_SECONDS, name="backlog")
 
     def read(self, timeout: float = PAGE_SECONDS) -> Backlog:
         """The backlog, at most 2 s old; after ``timeout`` seconds without one, the problem.

@@ -12,9 +12,10 @@ from apps.joblogs.services import log_store, prune_lines, retention, store_lines
 from apps.joblogs.stores.base import StoreUnavailable
 from apps.joblogs.stores.opening import BadAddress
 from yardkit import failpoints, topology
+from yardkit.backoff import back_off
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
 from yardkit.clock import Clock
-from yardkit.daemon import CannotStart, back_off
+from yardkit.daemon import CannotStart
 from yardkit.protocol import LogBatch, ProtocolError, decode
 
 logger = logging.getLogger(__name__)

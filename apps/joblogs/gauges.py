@@ -11,9 +11,9 @@ from apps.joblogs.models import ErrorGroup
 from apps.joblogs.services import log_store
 from apps.joblogs.states import GroupState
 from apps.joblogs.stores.base import StoreUnavailable, Usage
-from apps.runtime.engine.asking import Asker
 from yardkit import metrics
 from yardkit.metrics import Reading
+from yardkit.questions import Question
 
 # What is kept changes slowly, and a store on another server may hang.
 FRESH_SECONDS: Final = 30.0
@@ -24,7 +24,7 @@ def _usages() -> list[Usage]:
     return log_store().usages()
 
 
-_asker: Asker[list[Usage]] = Asker(_usages, fresh_seconds=FRESH_SECONDS, name="log usage")
+_asker: Question[list[Usage]] = Question(_usages, fresh_seconds=FRESH_SECONDS, name="log usage")
 
 
 def _up() -> float:

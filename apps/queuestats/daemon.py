@@ -35,6 +35,7 @@ from yardkit.protocol import (
     Samples,
     decode,
 )
+from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class StatisticsDaemon:
     def __init__(self, *, broker: Broker, clock: Clock) -> None:
         self.broker = broker
         self.clock = clock
-        self._due: dict[str, float] = {}
+        self._timers = Timers(lambda: self.clock.monotonic())
         self._subscriptions: list[Subscription] = []
         self._relay_fails = False
         # Up to this second it is noted that somebody listened; 0 while nobody does.
@@ -74,11 +75,11 @@ class StatisticsDaemon:
         stored = self._store(self._statistics.take(BATCH, timeout=POLL_SECONDS))
         stored += store_dead_letters(subscription=self._dead)
         self._listen()
-        if self._is_due("relay", RELAY_SECONDS):
+        if self._timers.due("relay", RELAY_SECONDS):
             stored += self._relay()
-        if self._is_due("close", CLOSE_SECONDS):
+        if self._timers.due("close", CLOSE_SECONDS):
             stored += close_books(now=self.clock.now())
-        if self._is_due("prune", PRUNE_SECONDS):
+        if self._timers.due("prune", PRUNE_SECONDS):
             prune(now=self.clock.now())
             prune_samples(now=self.clock.now())
             prune_series(now=self.clock.now())
@@ -104,13 +105,6 @@ class StatisticsDaemon:
     def _close(self) -> None:
         while self._subscriptions:
             self._subscriptions.pop().close()
-
-    def _is_due(self, name: str, every: float) -> bool:
-        now = self.clock.monotonic()
-        due = now >= self._due.get(name, 0.0)
-        if due:
-            self._due[name] = now + every
-        return due
 
     def _listen(self) -> None:
         """Note the seconds in which a report could arrive: without them nothing is no zero."""

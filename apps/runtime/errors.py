@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from django.db import InterfaceError, OperationalError
+from django.db import DatabaseError, InterfaceError, OperationalError
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy as _
 
 Text = str | Promise
 # What a query raises when its server does not answer, or has just gone.
 DATABASE_AWAY: Final = (OperationalError, InterfaceError)
+# Whatever a query may raise: ``InterfaceError`` is no ``DatabaseError``.
+DATABASE_ERRORS: Final = (DatabaseError, InterfaceError)
 
 
 class RuntimeRefusal(Exception):

@@ -14,10 +14,10 @@ from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from apps.runtime.engine.probes import Probes
 from apps.runtime.queries import unapplied_migrations
 from apps.runtime.services import shared_broker
 from yardkit.broker import BrokerError
+from yardkit.questions import Answer, Question, read_all
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,8 @@ def healthz(request: HttpRequest) -> JsonResponse:
 @require_safe
 def readyz(request: HttpRequest) -> JsonResponse:
     """200 when database, broker and cache answer and the disk has room; 503 and what is amiss."""
-    problems = _probes.ask(ANSWER_SECONDS)
+    answers = read_all(_checks, ANSWER_SECONDS)
+    problems = {name: _problem(name, answer) for name, answer in answers.items()}
     ready = not any(problems.values())
     return JsonResponse(
         {
@@ -49,6 +50,17 @@ def readyz(request: HttpRequest) -> JsonResponse:
         status=200 if ready else 503,
         headers={} if ready else {"Retry-After": "5"},
     )
+
+
+def _problem(name: str, answer: Answer[str | None]) -> str | None:
+    """Return what is wrong, fit for strangers' eyes; None: nothing."""
+    if isinstance(answer.error, TimeoutError):
+        return "no answer in time"
+    if answer.error is not None:
+        # A defect of the check means "not ready", and is no error of the caller.
+        logger.error("the readiness check of the %s failed", name, exc_info=answer.error)
+        return "the check itself failed"
+    return answer.value
 
 
 def _database() -> str | None:
@@ -89,4 +101,12 @@ def _away(store: str, error: Exception) -> str:
     return "no connection"
 
 
-_probes = Probes({"database": _database, "broker": _broker, "cache": _cache, "disk": _disk})
+_checks: dict[str, Question[str | None]] = {
+    name: Question(check, name=f"readyz-{name}")
+    for name, check in (
+        ("database", _database),
+        ("broker", _broker),
+        ("cache", _cache),
+        ("disk", _disk),
+    )
+}

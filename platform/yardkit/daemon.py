@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from yardkit import failpoints
+from yardkit.backoff import back_off
 from yardkit.broker.base import BadBrokerURL, BrokerError
 from yardkit.env import EnvError
 from yardkit.heartbeat import Beat, read_beat, write_beat
 from yardkit.life import Life
-from yardkit.spread import spread
 from yardkit.stop import Stop
 
 logger = logging.getLogger(__name__)
@@ -124,12 +124,6 @@ def report_status(options: Options) -> int:
     if found.state == "stopped" or stale:
         return _say(f"{options.name}: not running (was {facts})", EXIT_NOT_RUNNING)
     return _say(f"{options.name}: {facts}", EXIT_OK)
-
-
-def back_off(failures: int, first: float, longest: float) -> float:
-    """Seconds to wait after so many failures in a row: doubling, with jitter of a half."""
-    whole = min(longest, first * 2.0 ** min(failures - 1, 30))
-    return spread(whole, 0.5, 1.0)
 
 
 def _say(line: str, status: int) -> int:

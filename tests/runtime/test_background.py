@@ -1,4 +1,4 @@
-"""The background worker and the probes: threads that must never hold anybody up."""
+"""The background worker of a process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import time
 import pytest
 
 from apps.runtime.engine.background import BackgroundWorker
-from apps.runtime.engine.probes import FAILED, NO_ANSWER, Probes
 from tests.runtime.processes import PATIENCE_SECONDS, wait_for
 
 
@@ -103,32 +102,3 @@ def test_a_fork_starts_with_a_thread_of_its_own() -> None:
     worker.stop(PATIENCE_SECONDS)
     os.close(reader)
     os.close(writer)
-
-
-def test_probes_tell_each_store_apart() -> None:
-    probes = Probes({"good": lambda: None, "bad": lambda: "out of order"})
-    assert probes.ask(PATIENCE_SECONDS) == {"good": None, "bad": "out of order"}
-
-
-def test_a_hanging_probe_costs_its_time_and_is_asked_once() -> None:
-    release = threading.Event()
-    asked: list[int] = []
-
-    def hang() -> None:
-        asked.append(1)
-        release.wait(PATIENCE_SECONDS)
-
-    probes = Probes({"good": lambda: None, "hung": hang})
-    for _ in range(3):
-        assert probes.ask(0.05)["hung"] == NO_ANSWER
-    assert len(asked) == 1
-    release.set()
-    wait_for(lambda: probes.ask(1.0)["hung"] is None, "it has come back")
-
-
-def test_a_probe_with_a_bug_is_not_ready_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    def broken() -> str:
-        raise LookupError("a bug")
-
-    assert Probes({"broken": broken}).ask(PATIENCE_SECONDS) == {"broken": FAILED}
-    assert "a bug" in caplog.text

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from apps.agents.models import Agent
-from apps.runtime.engine.asking import Asker
 from apps.runtime.models import Daemon
 from apps.runtime.services import close_shared_broker, register_daemon, shared_broker
 from apps.runtime.services import depths as module
 from apps.runtime.services.depths import broker_answers, broker_readings
 from yardkit import queues, topology
 from yardkit.broker import BrokerUnavailable, Outgoing, traffic
+from yardkit.questions import Question
 from yardkit.queues import QueueReading, QueueRegistry
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_asker", Asker(module._ask, fresh_seconds=-1, name="depths"))
+    monkeypatch.setattr(module, "_asker", Question(module._ask, fresh_seconds=-1, name="depths"))
 
 
 @pytest.fixture(params=["sqlite", pytest.param("rabbitmq", marks=pytest.mark.services)])

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from yardkit.backoff import back_off
 from yardkit.broker.base import BadBrokerURL
-from yardkit.daemon import CannotStart, Options, back_off, run
+from yardkit.daemon import CannotStart, Options, run
 from yardkit.env import EnvError
 from yardkit.heartbeat import Beat, read_beat, write_beat
 from yardkit.stop import Stop

@@ -15,9 +15,10 @@ from typing import Final
 from apps.agents.downloader.agent import Agent
 from apps.agents.downloader.options import AgentOptions, Identity, read_options
 from yardkit import failpoints
+from yardkit.backoff import back_off
 from yardkit.bridge import in_daemon_thread
 from yardkit.broker import BadBrokerURL, Broker, BrokerError, connect
-from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, EXIT_OK, back_off
+from yardkit.daemon import EXIT_BAD_SETTING, EXIT_FAILED, EXIT_OK
 from yardkit.env import Env, EnvError
 from yardkit.life import FEED_SECONDS, Life
 from yardkit.log_lines import OneLineFormatter

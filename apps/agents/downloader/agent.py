@@ -19,6 +19,7 @@ from apps.agents.downloader.slots import Slots
 from apps.agents.downloader.store import AllocationStore
 from apps.agents.downloader.vitals import Counters, Vitals
 from yardkit import failpoints, topology
+from yardkit.backoff import back_off
 from yardkit.bridge import in_daemon_thread
 from yardkit.broker import (
     Broker,
@@ -28,7 +29,6 @@ from yardkit.broker import (
     Outgoing,
 )
 from yardkit.clock import Clock, SystemClock
-from yardkit.daemon import back_off
 from yardkit.protocol import (
     AllocateDownloader,
     DownloadCommand,

@@ -13,9 +13,9 @@ from apps.agents.downloader.commands import Work
 from apps.agents.downloader.options import AgentOptions
 from apps.agents.downloader.vitals import Counters
 from yardkit import failpoints
+from yardkit.backoff import back_off
 from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
 from yardkit.broker.aio import publish
-from yardkit.daemon import back_off
 from yardkit.fetching import Fetched
 from yardkit.protocol import DownloadResult, DownloadResults, encode
 

@@ -24,7 +24,7 @@ from apps.requeststore.engine.errors import RequestStoreError
 from apps.requeststore.queues.base import RequestQueue
 from apps.requeststore.sinks.base import Sink
 from yardkit import failpoints
-from yardkit.daemon import back_off
+from yardkit.backoff import back_off
 
 logger = logging.getLogger(__name__)
 

@@ -32,6 +32,7 @@ from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY
 from yardkit.broker import Broker
 from yardkit.clock import Clock
+from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ class FetcherDaemon:
         self._slots: dict[Key, int] = {}
         self._networks: dict[int, tuple[str, ...]] = {}
         self._slugs: dict[int, str] = {}
-        self._due: dict[str, float] = {}
+        self._timers = Timers(lambda: self._clock.monotonic())
         self._database_away = ""
         self._busy_at = 0.0
 
@@ -180,14 +181,14 @@ class FetcherDaemon:
             for bound in self._yard.bizzes()
             if bound.settings.enabled and self._is_wanted(bound)
         }
-        if self._is_due("look", LOOK_SECONDS) or wanted.keys() - self._plans.keys():
+        if self._timers.due("look", LOOK_SECONDS) or wanted.keys() - self._plans.keys():
             self._read_networks({project for project, _name in wanted})
             self._read_rules()
         for key in self._plans.keys() - wanted.keys():
             self._drop(key)
         for key, bound in wanted.items():
             self._serve(key, bound)
-        if self._slots and self._is_due("slots", SLOT_SECONDS):
+        if self._slots and self._timers.due("slots", SLOT_SECONDS):
             keep_slots(self._slots.values())
 
     def _is_wanted(self, bound: BoundBiz) -> bool:
@@ -254,13 +255,6 @@ class FetcherDaemon:
         assert self._tools is not None  # noqa: S101 - setup comes first
         hosts, rules = self._tools.hosts, host_rules()
         self._loop.call(lambda: setattr(hosts, "rules", rules))
-
-    def _is_due(self, name: str, every: float) -> bool:
-        at = self._clock.monotonic()
-        due = at >= self._due.get(name, 0.0)
-        if due:
-            self._due[name] = at + every
-        return due
 
     def _now(self) -> int:
         return int(self._clock.time() * 1000)

@@ -22,7 +22,7 @@ from apps.routing.daemon.working import Work
 from apps.routing.daemon.yard import Environment, Yard
 from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY
-from yardkit.broker.backoff import Backoff
+from yardkit.backoff import Backoff
 from yardkit.clock import Clock
 from yardkit.stop import Stop
 

@@ -42,7 +42,7 @@ from apps.routing.services import (
 from apps.routing.states import ItemState
 from apps.runtime.errors import DATABASE_AWAY
 from yardkit import failpoints
-from yardkit.broker.backoff import Backoff
+from yardkit.backoff import Backoff
 from yardkit.clock import Clock
 from yardkit.errors import first_line
 

@@ -10,12 +10,12 @@ from typing import Final
 
 from django.conf import settings
 
-from apps.runtime.engine.asking import Asker
 from apps.runtime.queries import live_daemons
 from apps.runtime.services.broker import shared_broker
 from yardkit import topology
 from yardkit.broker import Broker, BrokerError, Unroutable
 from yardkit.broker.base import DEAD_QUEUE
+from yardkit.questions import Question
 from yardkit.queues import QueueReading
 
 # One answer serves everybody for this long.
@@ -147,4 +147,4 @@ def _depth(broker: Broker, name: str) -> _Depth | None:
     return _Depth(depth.ready, depth.unacked if depth.unacked >= 0 else None, depth.consumers)
 
 
-_asker: Asker[dict[str, _Depth]] = Asker(_ask, fresh_seconds=FRESH_SECONDS, name="depths")
+_asker: Question[dict[str, _Depth]] = Question(_ask, fresh_seconds=FRESH_SECONDS, name="depths")

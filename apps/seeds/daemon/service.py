@@ -39,6 +39,7 @@ from yardkit.protocol import (
     AnyMessage,
     ManageSeeds,
 )
+from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +106,7 @@ class SeedDaemon:
         # Calls that need no seeds do not wait behind what goes through a whole segment.
         self._aside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
         self._beside: SimpleQueue[tuple[Delivery, AnyMessage] | None] = SimpleQueue()
-        self._due: dict[str, float] = {}
+        self._timers = Timers(lambda: self.clock.monotonic())
         # When no call was left, and when the leases were looked after, on the clock of the machine.
         self._caught_up_at = self._watched_at = time.monotonic()
         self._is_cut_off = False
@@ -161,7 +162,7 @@ class SeedDaemon:
             self._caught_up_at = time.monotonic()
         if not self._with_threads:
             self._work_inline()
-        if self._shared and self._is_due("shared", SHARED_SECONDS):
+        if self._shared and self._timers.due("shared", SHARED_SECONDS):
             self.parking.wake_all()
         self._calls.serve_parked()
         if deliveries:
@@ -294,7 +295,7 @@ class SeedDaemon:
 
     def _work_inline(self) -> None:
         for name, work, seconds in self._duties():
-            if self._is_due(name, seconds):
+            if self._timers.due(name, seconds):
                 self._upkeep.attempt(name, work)
 
     def _duties(self) -> list[tuple[str, Callable[[], None], float]]:
@@ -350,13 +351,6 @@ class SeedDaemon:
         except StoreUnavailable as error:
             self._note_failure(store, error)
             return False
-
-    def _is_due(self, name: str, every: float) -> bool:
-        at = self.clock.monotonic()
-        due = at >= self._due.get(name, 0.0)
-        if due:
-            self._due[name] = at + every
-        return due
 
     def _now(self) -> int:
         return int(self.clock.time() * 1000)

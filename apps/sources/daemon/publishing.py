@@ -13,8 +13,8 @@ from typing import Final
 
 from apps.sources.engine.errors import Interrupted
 from apps.sources.engine.progress import Why
+from yardkit.backoff import Backoff
 from yardkit.broker import Broker
-from yardkit.broker.backoff import Backoff
 from yardkit.broker.base import BrokerClosed, BrokerError, MessageRefused, Outgoing, QueueSpec
 from yardkit.errors import first_line
 

@@ -25,7 +25,7 @@ from apps.sources.models import Credential
 from apps.sources.services.holding import LEASE_SECONDS, Held, release
 from apps.sources.services.progress import Begun, begin, finish, move, plan, why_now
 from apps.sources.services.queues import claim_queue
-from yardkit.broker.backoff import Backoff
+from yardkit.backoff import Backoff
 from yardkit.broker.base import Outgoing
 from yardkit.clock import Clock
 

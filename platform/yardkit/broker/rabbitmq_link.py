@@ -14,7 +14,7 @@ from pika.exceptions import (
     ProbableAuthenticationError,
 )
 
-from yardkit.broker.backoff import Backoff
+from yardkit.backoff import Backoff
 from yardkit.broker.rabbitmq_connection import Connection
 from yardkit.broker.rabbitmq_loop import Loop
 from yardkit.broker.rabbitmq_url import Address

@@ -18,8 +18,8 @@ import pika
 from pika.channel import Channel
 from pika.exceptions import ChannelClosed
 
+from yardkit.backoff import Backoff
 from yardkit.broker import traffic
-from yardkit.broker.backoff import Backoff
 from yardkit.broker.base import (
     DEAD_QUEUE,
     BrokerClosed,

@@ -13,13 +13,13 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
-from yardkit.broker.backoff import Backoff
+from yardkit.backoff import Backoff
 from yardkit.broker.base import BrokerClosed, BrokerError, BrokerUnavailable
 from yardkit.broker.declared import Declared
 from yardkit.broker.sqlite_connection import FileConnection
 from yardkit.broker.sqlite_operations import Again, Batch, Call, Operation, Publish
 from yardkit.broker.sqlite_subscription import SqliteSubscription
-from yardkit.spread import spread
+from yardkit.jitter import jitter
 
 logger = logging.getLogger(__name__)
 
@@ -301,5 +301,5 @@ class Worker:
         if now >= self._next_sweep:
             more = connection.sweep(self.subscriptions)
             # Spread, so that not all processes look in the same moment.
-            pause = 0.0 if more else spread(_SWEEP_SECONDS, 0.8, 1.2)
+            pause = 0.0 if more else jitter(_SWEEP_SECONDS, 0.8, 1.2)
             self._next_sweep = now + pause

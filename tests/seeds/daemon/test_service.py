@@ -174,7 +174,7 @@ def test_a_clock_that_is_set_forward_takes_no_lease_from_anybody(
     # One look at the leases, and another.
     for _ in range(2):
         service.clock.advance(EXPIRE_SECONDS)
-        until(lambda: service.daemon._due["expiry"] > service.clock.monotonic(), "a look")
+        until(lambda: service.daemon._timers.left("expiry") > 0, "a look")
     assert {one.code for one in client.finish(ended(lease)).answers} == {"finished"}
     (segment,) = service.store.segments(frontier.pk)
     measured(of=1, lost=segment.books.expired)

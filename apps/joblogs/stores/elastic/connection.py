@@ -15,8 +15,8 @@ from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedPr
 
 from apps.joblogs.stores.base import StoreUnavailable
 from apps.joblogs.stores.elastic.address import Address
+from yardkit.jitter import jitter
 from yardkit.log_lines import one_line
-from yardkit.spread import spread
 
 # It tells of each request, and of each failure with a traceback; ours are raised.
 logging.getLogger("elastic_transport").setLevel(logging.ERROR)
@@ -142,7 +142,7 @@ class Connection:
         for attempt in range(TRIES):
             if attempt:
                 pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**attempt)
-                time.sleep(spread(pause, 0.5, 1.0))
+                time.sleep(jitter(pause, 0.5, 1.0))
             for places in _pieces(operations, left):
                 for place, result in zip(
                     places, self._send([operations[place] for place in places]), strict=True

@@ -13,7 +13,7 @@ from apps.joblogs.stores.base import StoreUnavailable
 from apps.joblogs.stores.elastic.connection import CONFLICT, OK, Answer, Connection, Operation
 from apps.joblogs.stores.elastic.ledger import Ledger
 from apps.joblogs.stores.elastic.naming import Names
-from yardkit.spread import spread
+from yardkit.jitter import jitter
 
 # Two that write the same stream in turns; more than a few lost races mean something else.
 TRIES: Final = 30
@@ -70,7 +70,7 @@ class Ledgers:
         left = list(known)
         for attempt in range(TRIES):
             if attempt:
-                time.sleep(spread(PAUSE_SECONDS * min(attempt, 10), 0.2, 1.0))
+                time.sleep(jitter(PAUSE_SECONDS * min(attempt, 10), 0.2, 1.0))
                 self._read_again(known, left, make)
             changed = [name for name in left if name in known and change(known[name].ledger)]
             results = self._connection.bulk([self._operation(known[name]) for name in changed])

@@ -33,7 +33,7 @@ from apps.routing.engine.inbounds.kafka_settings import (
     hide_secrets,
     is_installed,
 )
-from yardkit.broker.backoff import Backoff
+from yardkit.backoff import Backoff
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, TopicPartition

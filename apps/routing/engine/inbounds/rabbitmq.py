@@ -19,7 +19,7 @@ from apps.routing.engine.inbounds.base import (
     Taken,
 )
 from apps.routing.engine.inbounds.urls import has_placeholder, without_secrets
-from yardkit.broker.backoff import Backoff
+from yardkit.backoff import Backoff
 from yardkit.broker.base import (
     BadBrokerURL,
     Broker,

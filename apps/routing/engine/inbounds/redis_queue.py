@@ -32,7 +32,7 @@ from apps.routing.engine.inbounds.base import (
     Taken,
 )
 from apps.routing.engine.inbounds.urls import url_problem, without_secrets
-from yardkit.broker.backoff import Backoff
+from yardkit.backoff import Backoff
 
 DEFAULT_LEASE_SECONDS: Final = 30.0
 _LEAST_LEASE_SECONDS: Final = 5.0

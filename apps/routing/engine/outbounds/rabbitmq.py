@@ -35,6 +35,7 @@ from apps.routing.engine.outbounds.parameters import (
     url_of,
 )
 from apps.routing.engine.rules import Outbound as Rule
+from yardkit.backoff import Backoff
 from yardkit.broker import (
     BadBrokerURL,
     BrokerClosed,
@@ -45,7 +46,6 @@ from yardkit.broker import (
     QueueSpec,
     Unroutable,
 )
-from yardkit.broker.backoff import Backoff
 from yardkit.broker.rabbitmq_control import Request, count, declare_queue
 from yardkit.broker.rabbitmq_core import Core
 from yardkit.broker.rabbitmq_publisher import Batch as Publication

@@ -20,8 +20,8 @@ import msgspec
 from apps.sources.engine.clients.base import BadAnswer
 from apps.sources.engine.errors import ApiFailed
 from apps.sources.engine.pacing import Pacer
+from yardkit.backoff import back_off
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
-from yardkit.spread import spread
 
 if TYPE_CHECKING:
     from yardkit.fetching import Fetched
@@ -46,7 +46,7 @@ class Patience:
 
     def after(self, failures: int) -> float:
         """The pause after so many failures in a row, with jitter of a half."""
-        return spread(min(self.longest, self.first * 2.0 ** min(failures - 1, 30)), 0.5, 1.0)
+        return back_off(failures, self.first, self.longest)
 
 
 class Unauthorized(Exception):
