@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crawlyard.management.commands.bench import BENCHES
+from crawlyard.settings.paths import ROOT
 from tests.e2e.daemon_processes import Daemons
 from tests.plugins import needs
+from tools.benches.command import BENCHES
 from tools.charts import figures
 
 pytestmark = [pytest.mark.bench, pytest.mark.timeout(180)]
@@ -181,3 +186,26 @@ def test_the_charts_show_every_bench() -> None:
 def test_lists_say_what_they_need(tmp_path: Path) -> None:
     done = Daemons(tmp_path).manage("bench", "api", "--engines", "configured", status=1)
     assert "DATABASE_URL must be postgres" in done.stderr
+
+
+def test_an_installation_without_a_checkout_says_where_the_benches_are(tmp_path: Path) -> None:
+    program = (
+        "import sys; from crawlyard.management.commands.bench import Command;"
+        "Command().run_from_argv(['manage.py', 'bench', 'download'])"
+    )
+    # As from a wheel: the packages without the checkout around them.
+    installed = tmp_path / "site"
+    installed.mkdir()
+    for name in ("crawlyard", "yardkit"):
+        (installed / name).symlink_to(ROOT / "platform" / name)
+    path = os.pathsep.join([str(installed), sysconfig.get_path("purelib")])
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", program],
+        env={"PYTHONPATH": path, "HOME": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "from a checkout" in done.stderr

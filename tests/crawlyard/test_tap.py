@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlyard.benches.tap import TappedBroker, percentiles, read
+from tools.benches.tap import TappedBroker, percentiles, read
 from yardkit import topology
 from yardkit.broker import Broker, Outgoing, Subscription, connect
 from yardkit.protocol import DownloadBatch, DownloadCommand, RequestItem, encode, encode_request

@@ -1,6 +1,6 @@
 """The site that is crawled: 8 KB pages with 21 links each, from memory, by a process of its own.
 
-``python -m crawlyard.benches.pages PAGES`` prints its port and serves until its input closes.
+``python -m tools.benches.pages PAGES`` prints its port and serves until its input closes.
 """
 
 from __future__ import annotations

@@ -15,8 +15,11 @@ from django.conf import settings
 from django.core.management import call_command
 from django.utils import timezone
 
-from crawlyard.benches import tap
-from crawlyard.benches.measuring import (
+from crawlyard.demo import job as demo_job
+from crawlyard.supervisor import Supervisor, Unit
+from crawlyard.units import box
+from tools.benches import tap
+from tools.benches.measuring import (
     PYTHON_PATH,
     BenchFailed,
     Usage,
@@ -27,9 +30,6 @@ from crawlyard.benches.measuring import (
     module,
     usage,
 )
-from crawlyard.demo import job as demo_job
-from crawlyard.supervisor import Supervisor, Unit
-from crawlyard.units import box
 from yardkit.stop import Stop
 
 AGENTS = 2
@@ -86,7 +86,7 @@ def _cpu_us(step: dict[str, Any]) -> float:
 
 @contextmanager
 def _site(pages: int) -> Iterator[str]:
-    with helper(module("crawlyard.benches.pages", str(pages))) as process:
+    with helper(module("tools.benches.pages", str(pages))) as process:
         yield f"http://127.0.0.1:{int(line_of(process))}/p/0.html"
 
 
@@ -119,7 +119,7 @@ def _tapped(unit: Unit) -> Unit:
     """The center is measured from outside: when each request comes, and when it leaves."""
     if unit.name != "center":
         return unit
-    argv = module("crawlyard.benches.center", str(_tap_file()))
+    argv = module("tools.benches.center", str(_tap_file()))
     return replace(unit, argv=argv, environment=PYTHON_PATH)
 
 
@@ -185,7 +185,7 @@ def _usage(supervisor: Supervisor) -> dict[str, Usage]:
 
 def _peer(url: str, pages: int) -> dict[str, Any]:
     done = subprocess.run(
-        module("crawlyard.benches.scrapy_peer", url, str(CONCURRENCY)),
+        module("tools.benches.scrapy_peer", url, str(CONCURRENCY)),
         env=environment(),
         capture_output=True,
         text=True,

@@ -1,6 +1,6 @@
 """Who prepares the ledger of the bench and reads its books, in a process with settings of its own.
 
-``python -m crawlyard.benches.router_clerk`` reads one ``Yard`` as a line of JSON, makes tables and
+``python -m tools.benches.router_clerk`` reads one ``Yard`` as a line of JSON, makes tables and
 rules, and says so. For each further line it answers with the books: "look" counts only, "audit"
 compares them with the rows. It ends with its input.
 """

@@ -15,8 +15,10 @@ from django.db.models import Count, Min, Q
 from django.utils import timezone
 
 from apps.agents.models import Agent
-from crawlyard.benches.beats import PREFIX
-from crawlyard.benches.measuring import (
+from crawlyard.supervisor import Supervisor, Unit
+from crawlyard.units import manage
+from tools.benches.beats import PREFIX
+from tools.benches.measuring import (
     BenchFailed,
     Usage,
     conditions,
@@ -25,8 +27,6 @@ from crawlyard.benches.measuring import (
     module,
     usage,
 )
-from crawlyard.supervisor import Supervisor, Unit
-from crawlyard.units import manage
 from yardkit import topology
 from yardkit.stop import Stop
 
@@ -104,7 +104,7 @@ def _measure(agents: int, seconds: float) -> dict[str, Any]:
     with Stop() as stop:
         supervisor.start()
         try:
-            with helper(module("crawlyard.benches.beats", str(agents))) as publisher:
+            with helper(module("tools.benches.beats", str(agents))) as publisher:
                 assert publisher.stdin is not None  # noqa: S101 - helper() asks for a pipe
                 publisher.stdin.write(settings.BROKER_URL + "\n")
                 publisher.stdin.flush()

@@ -20,9 +20,9 @@ from typing import Any, Final
 import msgspec
 from django.conf import settings
 
-from crawlyard.benches.logs_clerk import Task
-from crawlyard.benches.measuring import BenchFailed, conditions, helper, line_of, module
-from crawlyard.benches.router_stores import own_database
+from tools.benches.logs_clerk import Task
+from tools.benches.measuring import BenchFailed, conditions, helper, line_of, module
+from tools.benches.router_stores import own_database
 
 LINES: Final = 200_000
 AIM: Final = 10_000
@@ -82,7 +82,7 @@ def _growth(steps: Sequence[Mapping[str, Any]], store: str) -> float:
 def _measure(kind: str, lines: int, *, peer: bool) -> dict[str, Any]:
     with _installation(kind) as (environment, beside):
         task = Task(lines=lines, peer=beside if peer else "")
-        with helper(module("crawlyard.benches.logs_clerk"), environment) as clerk:
+        with helper(module("tools.benches.logs_clerk"), environment) as clerk:
             assert clerk.stdin is not None  # noqa: S101 - helper() asks for a pipe
             clerk.stdin.write(msgspec.json.encode(task).decode() + "\n")
             clerk.stdin.flush()

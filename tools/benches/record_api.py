@@ -1,6 +1,6 @@
 """A record API as Octoparse offers it, on this machine: a fixed latency and a limit of requests.
 
-``python -m crawlyard.benches.record_api TOTAL LATENCY LIMIT`` writes its address and serves until
+``python -m tools.benches.record_api TOTAL LATENCY LIMIT`` writes its address and serves until
 its input closes. ``GET /stats`` says what it was asked.
 """
 

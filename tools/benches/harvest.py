@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from crawlyard.benches import record_api
-from crawlyard.benches.measuring import (
+from crawlyard.units import manage
+from tools.benches import record_api
+from tools.benches.measuring import (
     BenchFailed,
     conditions,
     environment,
@@ -29,8 +30,7 @@ from crawlyard.benches.measuring import (
     module,
     usage,
 )
-from crawlyard.benches.router_stores import lend_stores
-from crawlyard.units import manage
+from tools.benches.router_stores import lend_stores
 
 RECORDS: Final = 27_000
 BATCH: Final = 100

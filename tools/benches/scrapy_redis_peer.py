@@ -13,7 +13,7 @@ from typing import Any, Final
 import psutil
 import redis
 
-from crawlyard.benches.measuring import END_SECONDS, BenchFailed
+from tools.benches.measuring import END_SECONDS, BenchFailed
 
 _KEY: Final = "bench:%s"
 _START_SECONDS: Final = 10.0

@@ -20,8 +20,8 @@ import psycopg
 from django.conf import settings
 from psycopg import sql
 
-from crawlyard.benches.api_clerk import Task
-from crawlyard.benches.measuring import BenchFailed, conditions, helper, line_of, module
+from tools.benches.api_clerk import Task
+from tools.benches.measuring import BenchFailed, conditions, helper, line_of, module
 
 ROWS: Final = 100_000
 CALLS: Final = 20
@@ -121,7 +121,7 @@ def _growth(steps: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _measure(task: Task, environment: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    argv = module("crawlyard.benches.api_clerk")
+    argv = module("tools.benches.api_clerk")
     with helper(argv, environment) as clerk:
         assert clerk.stdin is not None  # noqa: S101 - helper() asks for a pipe
         clerk.stdin.write(msgspec.json.encode(task).decode() + "\n")

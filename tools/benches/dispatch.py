@@ -20,10 +20,11 @@ from apps.agents.services import allocate, store_heartbeats
 from apps.jobs.models import Job, Run
 from apps.jobs.states import RunState
 from apps.projects.models import Project
-from crawlyard.benches import tap
-from crawlyard.benches.batches import Plan, PlannedRun
-from crawlyard.benches.beats import PREFIX, agent_id, heartbeat
-from crawlyard.benches.measuring import (
+from crawlyard.supervisor import Supervisor, Unit
+from tools.benches import tap
+from tools.benches.batches import Plan, PlannedRun
+from tools.benches.beats import PREFIX, agent_id, heartbeat
+from tools.benches.measuring import (
     PYTHON_PATH,
     BenchFailed,
     Usage,
@@ -33,7 +34,6 @@ from crawlyard.benches.measuring import (
     module,
     usage,
 )
-from crawlyard.supervisor import Supervisor, Unit
 from yardkit import topology
 from yardkit.broker import Broker, connect
 from yardkit.protocol import Allocate, DownloaderSettings, Heartbeat, Policy, decode
@@ -171,14 +171,14 @@ def _measure(case: Case, load: Load, broker: Broker) -> dict[str, Any]:
     lines: list[str] = []
     unit = Unit(
         "center",
-        module("crawlyard.benches.center", str(file)),
+        module("tools.benches.center", str(file)),
         PYTHON_PATH | (UNLIMITED if load.polite else {}),
     )
     supervisor = Supervisor([unit], lambda name, line: lines.append(line))
     with Stop() as stop:
         supervisor.start()
         try:
-            with helper(module("crawlyard.benches.batches")) as runs:
+            with helper(module("tools.benches.batches")) as runs:
                 _say(runs, msgspec.json.encode(plan).decode())
                 figures = _Watch(supervisor, stop, broker, runs, agents, file).measure()
         except BenchFailed as failure:

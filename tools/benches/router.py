@@ -22,9 +22,11 @@ import msgspec
 import psutil
 import redis
 
-from crawlyard.benches import router_clerk as clerk
-from crawlyard.benches import router_peer as peers
-from crawlyard.benches.measuring import (
+from crawlyard.supervisor import Supervisor, Unit
+from crawlyard.units import manage
+from tools.benches import router_clerk as clerk
+from tools.benches import router_peer as peers
+from tools.benches.measuring import (
     END_SECONDS,
     PYTHON_PATH,
     BenchFailed,
@@ -35,10 +37,8 @@ from crawlyard.benches.measuring import (
     module,
     usage,
 )
-from crawlyard.benches.router_stores import Stores, lend_stores
-from crawlyard.benches.rules import UNROUTED, make_items, make_rules
-from crawlyard.supervisor import Supervisor, Unit
-from crawlyard.units import manage
+from tools.benches.router_stores import Stores, lend_stores
+from tools.benches.rules import UNROUTED, make_items, make_rules
 from yardkit.broker import Broker, Outgoing, QueueSpec, connect
 from yardkit.stop import Stop
 
@@ -172,7 +172,7 @@ class _Ours:
         self._broker = connect(self._stores.broker_url, name="crawlyard bench")
         self._broker.declare(QueueSpec(self._yard.queue))
         self._redis = redis.Redis.from_url(self._stores.redis_url)
-        self._helper = helper(module("crawlyard.benches.router_clerk"), self._stores.environment)
+        self._helper = helper(module("tools.benches.router_clerk"), self._stores.environment)
         self._clerk = self._helper.__enter__()
         self._ask(msgspec.json.encode(self._yard).decode())
         return self
@@ -301,7 +301,7 @@ class _Peer:
     def measure(self, items: int) -> dict[str, Any]:
         """Load its queue, then let it work."""
         subprocess.run(
-            module("crawlyard.benches.router_peer", self._queue),
+            module("tools.benches.router_peer", self._queue),
             env=self._environment,
             input="".join(json.dumps(item) + "\n" for item in _items(items)),
             text=True,

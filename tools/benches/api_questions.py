@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from apps.jobs.models import Job
-from crawlyard.benches.api_rows import (
+from tools.benches.api_rows import (
     DAYS,
     JOBS_A_PROJECT,
     LINES_A_RUN,

@@ -1,6 +1,6 @@
 """The peer: a Celery worker with one process, and a task that does nothing with an item.
 
-``python -m crawlyard.benches.router_peer QUEUE`` reads items, one a line of JSON, and sends a task
+``python -m tools.benches.router_peer QUEUE`` reads items, one a line of JSON, and sends a task
 for each; the worker is Celery's own command, with this module's ``app``. Everything is as Celery
 has it by itself, but for what a worker does beside its tasks: it keeps no results, and neither
 listens to nor talks with other workers, all of which would only cost it time.
@@ -31,7 +31,7 @@ def worker(queue: str) -> list[str]:
     quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel=ERROR")
     pool = ("--pool=prefork", "--concurrency=1", f"--queues={queue}")
     return [
-        *(sys.executable, "-m", "celery", "--app=crawlyard.benches.router_peer", "worker"),
+        *(sys.executable, "-m", "celery", "--app=tools.benches.router_peer", "worker"),
         *pool,
         *quiet,
     ]

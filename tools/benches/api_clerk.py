@@ -1,6 +1,6 @@
 """One installation of the bench of the lists, in a process with settings of its own.
 
-``python -m crawlyard.benches.api_clerk`` reads one ``Task`` as a line of JSON, adds the rows that
+``python -m tools.benches.api_clerk`` reads one ``Task`` as a line of JSON, adds the rows that
 are missing, asks every question and answers with one line of figures for each size. What it has
 added stays, so that the next start only asks.
 """
@@ -25,7 +25,7 @@ from django.conf import settings
 if TYPE_CHECKING:
     from django.test import Client
 
-    from crawlyard.benches.api_questions import Question
+    from tools.benches.api_questions import Question
 
 WARM: Final = 2
 USER: Final = "bench"
@@ -56,8 +56,8 @@ def measure(task: Task) -> Any:
     from apps.jobs.models import Run
     from apps.requeststore.services.scaling import decide_scale
     from apps.requeststore.services.yard import shared_yard
-    from crawlyard.benches import api_rows
-    from crawlyard.benches.api_questions import questions
+    from tools.benches import api_rows
+    from tools.benches.api_questions import questions
     from yardkit.collecting import spare_the_collector
 
     call_command("migrate", verbosity=0, interactive=False)
@@ -113,7 +113,7 @@ def _clients(project: Any) -> dict[tuple[str, bool], tuple[Client, dict[str, str
     from apps.access.models import User
     from apps.access.services import create_token, set_role
     from apps.access.states import Role
-    from crawlyard.benches.api_questions import EVERYBODY, MEMBER
+    from tools.benches.api_questions import EVERYBODY, MEMBER
 
     found: dict[tuple[str, bool], tuple[Client, dict[str, str]]] = {}
     for who in (EVERYBODY, MEMBER):

@@ -1,6 +1,6 @@
 """Simulated runs: requests to the center at an even rate, by a process of its own.
 
-``python -m crawlyard.benches.batches`` reads one ``Plan`` as a line of JSON from its input. For
+``python -m tools.benches.batches`` reads one ``Plan`` as a line of JSON from its input. For
 each further line, "warm" or "go", it sends one batch for every run or the load itself, and answers
 with the number of requests sent and by how many seconds it fell behind at worst. It ends with its
 input.

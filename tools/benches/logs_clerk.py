@@ -1,6 +1,6 @@
 """One installation of the bench of logs, in a process with settings of its own.
 
-``python -m crawlyard.benches.logs_clerk`` reads one ``Task`` as a line of JSON, makes tables, a
+``python -m tools.benches.logs_clerk`` reads one ``Task`` as a line of JSON, makes tables, a
 project and runs, stores lines from messages as the ingester does, and answers with one line of
 figures. Between two portions the peer writes what the first has stored.
 """
@@ -22,7 +22,7 @@ import django
 import msgspec
 
 if TYPE_CHECKING:
-    from crawlyard.benches.logs_peer import Peer
+    from tools.benches.logs_peer import Peer
 
 RUNS: Final = 20
 # As the ingester takes them.
@@ -79,7 +79,7 @@ def main() -> None:
 def measure(task: Task) -> dict[str, Any]:
     """Portion by portion: ours, then the peer with the same rows."""
     from apps.joblogs.services import close_log_store, log_store, store_lines
-    from crawlyard.benches.logs_peer import open_peer
+    from tools.benches.logs_peer import open_peer
     from yardkit.collecting import spare_the_collector
     from yardkit.protocol import LogBatch, decode
 

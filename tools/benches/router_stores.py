@@ -15,7 +15,7 @@ import redis
 from django.conf import settings
 from psycopg import sql
 
-from crawlyard.benches.measuring import BenchFailed
+from tools.benches.measuring import BenchFailed
 
 _NEEDED = (
     ("DATABASE_URL", ("postgres://", "postgresql://")),

@@ -18,9 +18,9 @@ from typing import Any, Final
 import msgspec
 from django.conf import settings
 
-from crawlyard.benches.measuring import BenchFailed, conditions, helper, line_of, module
-from crawlyard.benches.requests_clerk import Task
-from crawlyard.benches.router_stores import own_database, own_keys
+from tools.benches.measuring import BenchFailed, conditions, helper, line_of, module
+from tools.benches.requests_clerk import Task
+from tools.benches.router_stores import own_database, own_keys
 
 REQUESTS: Final = 200_000
 BATCH: Final = 1000
@@ -90,7 +90,7 @@ def _growth(steps: Sequence[Mapping[str, Any]], store: str) -> float:
 def _measure(kind: str, store: str, requests: int, naive: int) -> dict[str, Any]:
     task = Task(requests=requests, naive=naive, batch=BATCH, bytes=BYTES)
     with _installation(kind, store) as environment:
-        argv = module("crawlyard.benches.requests_clerk")
+        argv = module("tools.benches.requests_clerk")
         with helper(argv, environment) as clerk:
             assert clerk.stdin is not None  # noqa: S101 - helper() asks for a pipe
             clerk.stdin.write(msgspec.json.encode(task).decode() + "\n")

@@ -24,8 +24,8 @@ from apps.seeds.engine.rules import FrontierRules
 from apps.seeds.engine.seeds import Outcome, ResolvedSeed, Seed
 from apps.seeds.stores.base import Finish, SeedStore
 from apps.seeds.stores.opening import open_store
-from crawlyard.benches.measuring import BenchFailed, conditions, usage
-from crawlyard.benches.scrapy_redis_peer import Peer, scrapy_redis
+from tools.benches.measuring import BenchFailed, conditions, usage
+from tools.benches.scrapy_redis_peer import Peer, scrapy_redis
 
 SEEDS: Final = 1_000_000
 NEW_SHARE: Final = 0.4

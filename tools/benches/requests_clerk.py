@@ -1,6 +1,6 @@
 """One installation of the bench of requests, in a process with settings of its own.
 
-``python -m crawlyard.benches.requests_clerk`` reads one ``Task`` as a line of JSON, makes tables, a
+``python -m tools.benches.requests_clerk`` reads one ``Task`` as a line of JSON, makes tables, a
 project and its bizzes, sends requests through its ``Yard``, answers with one line of figures and
 takes away what it has stored. Everything goes the way it goes in service: ids with a lease,
 entities checked, shards, stories, rates.

@@ -1,6 +1,6 @@
 """Simulated agents: one heartbeat each 5 s, evenly spread, by a process of its own.
 
-``python -m crawlyard.benches.beats AGENTS`` reads the broker's URL from its input, says "beating",
+``python -m tools.benches.beats AGENTS`` reads the broker's URL from its input, says "beating",
 and beats until its input closes. Its last line says how many heartbeats were confirmed, how many
 were not, and by how much it fell behind at worst.
 """

@@ -20,8 +20,8 @@ from apps.routing.engine.selecting import (
     compile_selector,
     forget_shapes,
 )
-from crawlyard.benches.measuring import BenchFailed, conditions
-from crawlyard.benches.rules import SEED_SELECTORS, complete_items, make_items, make_rules
+from tools.benches.measuring import BenchFailed, conditions
+from tools.benches.rules import SEED_SELECTORS, complete_items, make_items, make_rules
 
 Rules = Sequence[tuple[str, Sequence[str]]]
 Items = Sequence[Mapping[str, Any]]

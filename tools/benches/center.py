@@ -1,6 +1,6 @@
 """A center as ``manage.py run_center`` starts it, whose traffic is written down.
 
-``python -m crawlyard.benches.center FILE [ARGUMENTS OF run_center]``
+``python -m tools.benches.center FILE [ARGUMENTS OF run_center]``
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "crawlyard.settings.daemon"
 django.setup()
 
 from apps.agents.management.commands import run_center  # noqa: E402 - Django comes first
-from crawlyard.benches.tap import TappedBroker  # noqa: E402
+from tools.benches.tap import TappedBroker  # noqa: E402
 from yardkit.broker import Broker  # noqa: E402
 from yardkit.daemon import Daemon  # noqa: E402
 

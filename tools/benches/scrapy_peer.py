@@ -1,6 +1,6 @@
 """The peer: Scrapy on the same site with the same number of open requests.
 
-``python -m crawlyard.benches.scrapy_peer URL CONCURRENCY`` prints one JSON object.
+``python -m tools.benches.scrapy_peer URL CONCURRENCY`` prints one JSON object.
 """
 
 from __future__ import annotations

@@ -1,0 +1,176 @@
+"""manage.py bench NAME: one measurement beside its peer or its limit, in one run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from tools.benches import (
+    api,
+    dispatch,
+    download,
+    harvest,
+    heartbeats,
+    logs,
+    requests,
+    router,
+    routing,
+    seeds,
+)
+from tools.benches.measuring import BenchFailed
+
+# What is multiplied when nobody says by how much: cost per unit must not grow with it.
+GROWTH = (1, 3, 10)
+# What runs each, and the arguments it takes.
+BENCHES: dict[str, tuple[Callable[..., dict[str, Any]], tuple[str, ...]]] = {
+    "download": (download.run, ("pages", "scales", "peer")),
+    "heartbeats": (heartbeats.run, ("agents", "seconds")),
+    "dispatch": (dispatch.run, ("policies", "sizes", "rate", "seconds", "polite")),
+    "routing": (routing.run, ("sizes", "items", "scales", "peer")),
+    "router": (router.run, ("items", "scales", "peer")),
+    "seeds": (seeds.run, ("seeds", "scales", "store", "peer")),
+    "requests": (requests.run, ("requests", "scales", "store", "peer", "servers")),
+    "harvest": (harvest.run, ("records", "scales", "servers")),
+    "api": (api.run, ("rows", "scales", "servers", "calls", "fresh")),
+    "logs": (logs.run, ("lines", "scales", "peer", "servers")),
+}
+
+
+class Command(BaseCommand):
+    """Figures for people, or one JSON object with --json."""
+
+    help = "Measure; figures count only as ratios within one run."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """What to measure and how big."""
+        parser.add_argument("name", choices=BENCHES)
+        parser.add_argument("--json", action="store_true", help="one JSON object")
+        parser.add_argument(
+            "--scale",
+            type=int,
+            help="multiply the pages, agents, items, seeds, requests, records, rows or lines (1, 3"
+            " and 10 in turn); dispatch: the requests a second (1)",
+        )
+        parser.add_argument(
+            "--no-peer", action="store_true", help="all but heartbeats and dispatch: ours alone"
+        )
+        parser.add_argument(
+            "--engines",
+            choices=("embedded", "configured"),
+            default="embedded",
+            help="configured: the stores that DATABASE_URL, BROKER_URL and REDIS_URL name",
+        )
+        parser.add_argument(
+            "--store",
+            default="",
+            help="seeds: address of an empty store (RocksDB of its own); requests: of one more"
+            " node, such as mongodb://...",
+        )
+        _add_sizes(parser)
+        _add_dispatch(parser)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Measure and print."""
+        numbers = (
+            *("scale", "pages", "agents", "seconds", "rate", "items", "seeds", "requests"),
+            *("records", "rows", "calls", "lines"),
+        )
+        if any(options[one] is not None and options[one] <= 0 for one in numbers):
+            raise CommandError("sizes must be above 0", returncode=2)
+        if any(size < 1 for size in options["sizes"]):
+            raise CommandError("--sizes must be above 0", returncode=2)
+        try:
+            result = _run(options)
+        except BenchFailed as failure:
+            raise CommandError(str(failure), returncode=1) from failure
+        if options["json"]:
+            self.stdout.write(json.dumps(result))
+            return
+        self._print(result)
+
+    def _print(self, result: dict[str, Any]) -> None:
+        for side in ("ours", "peer", "growth"):
+            if result.get(side):
+                for line in _lines(result[side]):
+                    self.stdout.write(f"{side:>6}: {line}")
+        if result["ratio"] is not None:
+            self.stdout.write(f" ratio: {result['ratio']} times what the peer does in a second")
+        if result["limit_ratio"] is not None:
+            self.stdout.write(f" limit: {result['limit']}, used {result['limit_ratio']} of it")
+
+
+def _add_sizes(parser: CommandParser) -> None:
+    parser.add_argument("--pages", type=int, default=3000, help="download: at scale 1")
+    parser.add_argument("--agents", type=int, default=1000, help="heartbeats: at scale 1")
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="+",
+        default=[10, 100, 1000],
+        help="dispatch: how many runs, and how many agents a run; routing: outbounds",
+    )
+    parser.add_argument(
+        "--items", type=int, default=routing.ITEMS, help="routing, router: items at scale 1"
+    )
+    parser.add_argument("--seeds", type=int, default=seeds.SEEDS, help="seeds: adds at scale 1")
+    parser.add_argument(
+        "--requests", type=int, default=requests.REQUESTS, help="requests: at scale 1"
+    )
+    parser.add_argument("--lines", type=int, default=logs.LINES, help="logs: at scale 1")
+    parser.add_argument("--records", type=int, default=harvest.RECORDS, help="harvest: at scale 1")
+    parser.add_argument("--rows", type=int, default=api.ROWS, help="api: of a list at scale 1")
+    parser.add_argument(
+        "--calls", type=int, default=api.CALLS, help="api: how often each list is asked for"
+    )
+    parser.add_argument(
+        "--fresh", action="store_true", help="api: without the rows of the last time"
+    )
+
+
+def _add_dispatch(parser: CommandParser) -> None:
+    parser.add_argument(
+        "--seconds", type=float, help="heartbeats, dispatch: how long to look at each size"
+    )
+    parser.add_argument(
+        "--rate", type=int, default=2000, help="dispatch: requests a second of all runs"
+    )
+    parser.add_argument(
+        "--policies",
+        nargs="+",
+        choices=dispatch.POLICIES,
+        default=list(dispatch.POLICIES),
+        help="dispatch: how the runs' agents are chosen",
+    )
+    parser.add_argument(
+        "--polite",
+        action="store_true",
+        help="dispatch: to hosts that must be spared, without any limit",
+    )
+
+
+def _run(options: dict[str, Any]) -> dict[str, Any]:
+    scales = [options["scale"]] if options["scale"] else GROWTH
+    values = {
+        **options,
+        "scales": scales,
+        "agents": [options["agents"] * scale for scale in scales],
+        "rate": options["rate"] * (options["scale"] or 1),
+        "peer": not options["no_peer"],
+        "servers": options["engines"] == "configured",
+    }
+    run, names = BENCHES[options["name"]]
+    # None: as the bench itself has it.
+    return run(**{name: values[name] for name in names if values[name] is not None})
+
+
+def _lines(side: dict[str, Any]) -> list[str]:
+    """One line for the figures, and one for each item of a list among them."""
+    plain = {name: value for name, value in side.items() if not isinstance(value, list)}
+    lines = [", ".join(f"{name} {value}" for name, value in plain.items())]
+    for value in side.values():
+        if isinstance(value, list):
+            lines += [", ".join(f"{name} {one[name]}" for name in one) for one in value]
+    return lines
