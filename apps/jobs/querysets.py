@@ -98,6 +98,15 @@ class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         rows = self.filter(state=RunState.QUEUED, waits_for=None, created_at__lt=since)
         return rows.exclude(not_before__gt=since).order_by("pk")
 
+    def lock_free(self) -> Self:
+        """Lock the rows that no other transaction has locked, and leave out the others.
+
+        SQLite has one writer at a time and no row locks.
+        """
+        if connections[self.db].features.has_select_for_update_skip_locked:
+            return self.select_for_update(skip_locked=True, of=("self",))
+        return self
+
     def on_host(self, host: str) -> Self:
         """What ``host`` must have a process for."""
         return self.filter(host=host, state__in=ON_A_HOST)

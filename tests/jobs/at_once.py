@@ -5,13 +5,14 @@ SQLite has one writer at a time, so nothing happens at the same moment there.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from apps.jobs.errors import JobRunning, JobsError, MoveRefused
 from apps.jobs.models import Run
@@ -20,6 +21,7 @@ from apps.jobs.services import (
     add_link,
     finish_run,
     pause_run,
+    place_runs,
     restart_here,
     restart_run,
     resume_run,
@@ -27,7 +29,8 @@ from apps.jobs.services import (
     stop_run,
 )
 from apps.jobs.states import RunState
-from tests.jobs.factories import NOW, make_job, make_run
+from tests.jobs.factories import NOW, make_host, make_job, make_run
+from tests.runtime.processes import wait_for
 from yardkit.protocol import LifecycleAnswer, RunAction
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -175,6 +178,51 @@ def test_a_start_that_replaces_a_run_and_the_end_of_that_run_do_not_block_each_o
         assert ended
         assert isinstance(started, Run)
         assert run.job.runs.active().exists()
+
+
+def test_a_heartbeat_does_not_wait_for_a_pass_over_a_long_queue() -> None:
+    for name in ("host-1", "host-2"):
+        make_host(name, capacity=50)
+    unfit = make_job(host_labels={"gpu": "yes"})
+    runs = [make_run(job=unfit if number % 2 else None) for number in range(40)]
+    placing = threading.Thread(target=_place, daemon=True)
+    with transaction.atomic():
+        # The pass comes to a stop in the middle: it cannot note why this run waits.
+        Run.objects.select_for_update().get(pk=runs[21].pk)
+        placing.start()
+        with _other_connection() as cursor:
+            wait_for(lambda: _blocked(cursor), "a pass that waits")
+            cursor.execute("SET lock_timeout = '2s'")
+            cursor.execute("UPDATE jobs_host SET beat_at = beat_at")
+            assert cursor.rowcount == 2
+        assert Run.objects.exclude(host="").exists()
+    placing.join(60)
+    assert Run.objects.exclude(host="").count() == 20
+
+
+def _place() -> None:
+    try:
+        place_runs(now=NOW)
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def _other_connection() -> Iterator[Any]:
+    other = connection.copy()
+    try:
+        with other.cursor() as cursor:
+            yield cursor
+    finally:
+        other.close()
+
+
+def _blocked(cursor: Any) -> bool:
+    cursor.execute(
+        "SELECT 1 FROM pg_locks JOIN pg_stat_activity USING (pid)"
+        " WHERE NOT granted AND datname = current_database()"
+    )
+    return cursor.fetchone() is not None
 
 
 def test_ends_with_followers_and_a_start_that_replaces_do_not_block_each_other() -> None:

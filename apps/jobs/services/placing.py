@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Count, Exists, OuterRef, Q, Subquery
+from django.db.models import Count, Exists, OuterRef, Q, QuerySet, Subquery
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext as _
 
@@ -72,18 +72,19 @@ class Explanation:
 
 
 def place_runs(*, now: datetime, placer: str = "") -> int:
-    """Give waiting runs to hosts, by priority and then age; returns how many were given away.
+    """Assign waiting runs to hosts by priority, then age; return how many were assigned.
 
-    ``placer`` looks for its own runs right afterwards and needs no wake-up. What was given to a
-    host that has died or was switched off before it picked it up is taken back first.
+    Runs whose host died or was switched off before it claimed them are taken back first.
+    ``placer`` is the calling host: it claims right afterwards and gets no wake-up.
+
+    A pass holds no lock between two runs: over a long queue it takes seconds, and the hosts'
+    heartbeats update the same rows.
     """
     if not Run.objects.filter(state=RunState.QUEUED).exists():
         return 0
-    with transaction.atomic():
-        # Of two who place at once the second one waits here, and then sees what the first did.
-        hosts = _facts(list(Host.objects.select_for_update().order_by("name")), now)
-        _take_back(hosts)
-        return _place(hosts, now, placer)
+    hosts = _facts(Host.objects.order_by("name"), now)
+    _take_back(hosts)
+    return _place(hosts, now, placer)
 
 
 def _take_back(hosts: dict[str, HostFacts]) -> None:
@@ -99,29 +100,29 @@ def _take_back(hosts: dict[str, HostFacts]) -> None:
 
 
 def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
-    placed = told = 0
+    placed = explained = 0
     woken: dict[str, int] = {}
-    # Hosts only fill up in a pass: what none of them takes once, none takes later in it.
+    # Hosts only fill up in a pass: what all of them refuse once, all refuse for the rest of it.
     refused: dict[_Key, str] = {}
     hopeless: set[int] = set()
     _tell_early(now)
     for run in _candidates(hosts, hopeless, now):
         wanted = _wanted_by(run)
         key = _key(wanted)
-        host = None if key in refused else choose(list(hosts.values()), wanted, _limits())
-        if host is not None:
-            if _give(run, host.name, now):
-                hosts[host.name] = replace(host, taken=host.taken + 1)
-                woken.setdefault(host.name, run.pk)
-                placed += 1
-            if placed == MOST_PLACED:
-                break
-            continue
         if key not in refused:
+            host = _assign(run, wanted, hosts, now)
+            if host is None:
+                continue
+            if host:
+                woken.setdefault(host, run.pk)
+                placed += 1
+                if placed == MOST_PLACED:
+                    break
+                continue
             refused[key] = _text(hosts.values(), wanted)
         hopeless.add(run.job_id)
-        if refused[key] != run.waiting_reason and told < MOST_REASONS:
-            told += 1
+        if refused[key] != run.waiting_reason and explained < MOST_REASONS:
+            explained += 1
             _tell_reason(run, refused[key])
     for name, pk in woken.items():
         if name != placer:
@@ -131,6 +132,31 @@ def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
                 ttl_seconds=WAKE_UP_TTL_SECONDS,
             )
     return placed
+
+
+def _assign(run: Run, wanted: Wanted, hosts: dict[str, HostFacts], now: datetime) -> str | None:
+    """Assign the run to the best host and return the host's name, "" if no host takes it.
+
+    None: another process changes the run just now, or has. ``hosts`` is updated with what was read
+    again under the lock.
+    """
+    while host := choose(list(hosts.values()), wanted, _limits()):
+        with transaction.atomic():
+            waiting = Run.objects.filter(pk=run.pk, state=RunState.QUEUED, host="").lock_free()
+            if waiting.first() is None:
+                return None
+            # Other placers of this host wait here, and then count the run that is assigned now.
+            locked = Host.objects.select_for_update(no_key=True).filter(name=host.name)
+            current = _facts(locked, now).get(host.name)
+            if current is None:
+                del hosts[host.name]
+            elif refusals(current, wanted, _limits()):
+                hosts[host.name] = current
+            else:
+                waiting.update(host=host.name, placed_at=now, waiting_reason="")
+                hosts[host.name] = replace(current, taken=current.taken + 1)
+                return host.name
+    return ""
 
 
 def _candidates(hosts: dict[str, HostFacts], hopeless: set[int], now: datetime) -> Iterator[Run]:
@@ -157,11 +183,6 @@ def _key(wanted: Wanted) -> _Key:
 
 def _queued() -> Any:
     return Run.objects.waiting().select_related("job")
-
-
-def _give(run: Run, host: str, now: datetime) -> bool:
-    free = Run.objects.filter(pk=run.pk, state=RunState.QUEUED, host="")
-    return bool(free.update(host=host, placed_at=now, waiting_reason=""))
 
 
 def _tell_reason(run: Run, reason: str) -> None:
@@ -206,10 +227,12 @@ def _too_early(run: Run, ahead: int | None, now: datetime) -> str:
 # --- what is known ----------------------------------------------------------------------------
 
 
-def _facts(hosts: Sequence[Host], now: datetime) -> dict[str, HostFacts]:
+def _facts(rows: QuerySet[Host], now: datetime) -> dict[str, HostFacts]:
+    # The hosts before their runs: rows that are locked here count what was committed before.
+    hosts = list(rows)
     counted = (
         Run.objects.active()
-        .exclude(host="")
+        .filter(host__in=[host.name for host in hosts])
         .order_by()
         .values_list("host")
         .annotate(number=Count("pk"))
@@ -265,7 +288,7 @@ def explain_run_placement(*, run: Run, now: datetime) -> Explanation:
 
 
 def _explain(wanted: Wanted, now: datetime) -> Explanation:
-    hosts = _facts(list(Host.objects.order_by("name")), now)
+    hosts = _facts(Host.objects.order_by("name"), now)
     chosen = choose(list(hosts.values()), wanted, _limits())
     verdicts = [
         Verdict(

@@ -6,7 +6,7 @@ import secrets
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.utils.translation import gettext as _
 
 from apps.access.models import User
@@ -77,9 +77,7 @@ def start_run(
 @transaction.atomic
 def claim_runs(*, host: str, limit: int, now: datetime) -> list[Run]:
     """Take up to ``limit`` of the runs that were placed on ``host``."""
-    waiting = Run.objects.waiting().filter(host=host).select_related("job__project")
-    if connection.features.has_select_for_update_skip_locked:
-        waiting = waiting.select_for_update(skip_locked=True, of=("self",))
+    waiting = Run.objects.waiting().filter(host=host).select_related("job__project").lock_free()
     claimed = []
     for run in waiting[:limit]:
         boot = secrets.token_hex(4)
