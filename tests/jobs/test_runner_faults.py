@@ -259,6 +259,47 @@ def test_a_run_of_a_runner_that_now_has_another_name_is_taken_over(
     successor.teardown()
 
 
+def test_an_adopted_run_is_judged_by_the_folder_it_writes_to(
+    broker: Broker, tmp_path: Path, spiders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.jobs.daemon.timing.WATCH_EVERY_SECONDS", 0.1)
+    (spiders / "ends.py").write_text(
+        "import os, pathlib, time\n"
+        "folder = pathlib.Path(os.environ['CRAWLYARD_RUN_DIR'])\n"
+        "while not (folder / 'go').exists(): time.sleep(0.05)\n"
+        "(folder / 'exit.json').write_text('{\"state\": \"exited\"}')\n"
+        "os._exit(0)\n"
+    )
+    frozen = make_runner(broker, tmp_path / "one")
+    frozen.setup()
+    run = running(frozen, "ends")
+    Run.objects.update(watched_at=timezone.now() - timedelta(seconds=60))
+    adopter = make_runner(broker, tmp_path / "two", host="host-2")
+    adopter.setup()
+    adopter.step()
+    adopter.watcher.reap_at = 0.0
+    until(adopter, run, lambda: run.host == "host-2")
+    (tmp_path / "one" / "runs" / str(run.pk) / "go").touch()
+    until(adopter, run, lambda: not run.is_active)
+    assert (run.state, run.reason) == (RunState.EXITED, "")
+    reap(frozen)
+    adopter.teardown()
+
+
+def test_a_pid_of_another_machine_adopts_nothing(
+    runner: RunnerDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("apps.jobs.daemon.timing.WATCH_EVERY_SECONDS", 0.1)
+    mine = psutil.Process()
+    elsewhere = make_run(
+        state=RunState.RUNNING, host="far", pid=mine.pid, process_started=mine.create_time()
+    )
+    Run.objects.update(watched_at=timezone.now() - timedelta(seconds=60))
+    runner.step()
+    runner.watcher.reap_at = 0.0
+    until(runner, elsewhere, lambda: elsewhere.state == RunState.LOST)
+
+
 def test_what_a_run_has_started_ends_with_it(runner: RunnerDaemon, tmp_path: Path) -> None:
     run = start("family")
     until(runner, run, lambda: not run.is_active)

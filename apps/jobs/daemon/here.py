@@ -65,11 +65,11 @@ class Here:
     def add(self, run: Run, handle: Handle) -> None:
         """It runs here: watch it, and ship what it writes."""
         self.handles[run.pk] = handle
-        self.follow(run.pk, handle.boot)
+        self.follow(run.pk, handle.boot, handle.folder)
 
-    def follow(self, run: int, boot: str) -> None:
+    def follow(self, run: int, boot: str, folder: Path) -> None:
         """Ship the log of one execution from its beginning."""
-        source = self.runner.log(run=run, boot=boot, folder=self.folder_of(run))
+        source = self.runner.log(run=run, boot=boot, folder=folder)
         self.shipper.follow(run=run, boot=boot, source=source)
 
     def close_account(self, run: int, boot: str) -> None:

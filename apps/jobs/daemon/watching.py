@@ -21,7 +21,7 @@ from apps.jobs.services import (
     remind_runs,
     watch_runs,
 )
-from apps.jobs.states import FINAL, RunState
+from apps.jobs.states import FINAL, HostKind, RunState
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Watcher:
         current = {(run.pk, run.boot) for run in ours}
         for run, boot in here.shipper.unfinished():
             if (run, boot) not in current:
-                here.follow(run, boot)
+                here.follow(run, boot, here.folder_of(run))
                 here.shipper.finish(run=run)
         for each in ours:
             self._reconcile(each)
@@ -75,8 +75,12 @@ class Watcher:
         here = self._here
         now = here.now()
         stale = Run.objects.stale(now=now, lease_seconds=WATCH_LEASE_SECONDS)
+        in_container = here.runner.kind == HostKind.DOCKER
         for run in stale.select_related("job__project"):
-            # The runner it belonged to had another name, on this very machine.
+            if bool(run.image_digest) != in_container:
+                continue
+            # The runner it belonged to had another name, on this very machine. A pid proves
+            # nothing: it may be that of another machine.
             handle = self._find(run)
             if handle is not None and adopt_run(run=run, host=here.host, now=now):
                 self._take_over(run, handle)
@@ -125,17 +129,18 @@ class Watcher:
         else:
             here.runner.sweep(run=run.pk, boot=run.boot)
             here.close_account(run.pk, run.boot)
-            here.follow(run.pk, run.boot)
+            here.follow(run.pk, run.boot, folder)
             here.shipper.finish(run=run.pk)
             self._note(run, _("its end was found by the runner of %(host)s"))
             self._ender.finish(run, here.runner.ended(run=run.pk, boot=run.boot, folder=folder))
 
     def _find(self, run: Run) -> Handle | None:
+        ours = run.host == self._here.host
         return self._here.runner.find(
             run=run.pk,
             boot=run.boot,
             folder=self._here.folder_of(run.pk),
-            pid=run.pid or 0,
+            pid=(run.pid or 0) if ours else 0,
             started=run.process_started or 0.0,
         )
 

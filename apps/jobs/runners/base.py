@@ -97,6 +97,10 @@ class Handle(Protocol):
         """Which execution of the run."""
 
     @property
+    def folder(self) -> Path:
+        """The folder it writes to; of an adopted run a folder of the runner that started it."""
+
+    @property
     def pid(self) -> int | None:
         """The process id on this host, where the run is a local process."""
 

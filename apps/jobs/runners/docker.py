@@ -19,6 +19,7 @@ from docker.errors import APIError, NotFound
 from apps.jobs.runners.base import CannotRun, Exit, Handle, RunSpec
 from apps.jobs.runners.containers import (
     BOOT_LABEL,
+    FOLDER,
     HOST_LABEL,
     INSTALLATION_LABEL,
     RUN_LABEL,
@@ -163,7 +164,7 @@ class DockerRunner:
         facts = self._engine.inspect(container_name(run, boot)) if boot else None
         if facts is None or _status(facts) == "created":
             return None
-        return self._handle(run, boot, folder, facts)
+        return self._handle(run, boot, _folder_of(facts) or folder, facts)
 
     # --- ending ---------------------------------------------------------------------------------
 
@@ -298,6 +299,12 @@ def _ours(handle: Handle) -> ContainerHandle:
     if not isinstance(handle, ContainerHandle):
         raise TypeError(f"{handle!r} is no container")
     return handle
+
+
+def _folder_of(facts: dict[str, Any]) -> Path | None:
+    """The host's folder that the container was made with, where this process can see it."""
+    sources = [Path(m["Source"]) for m in facts.get("Mounts", []) if m["Destination"] == FOLDER]
+    return next((source for source in sources if source.is_dir()), None)
 
 
 def _status(facts: dict[str, Any]) -> str:

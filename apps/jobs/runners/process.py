@@ -156,7 +156,8 @@ class ProcessRunner:
             ]
         if not leaders:
             return None
-        return ProcessHandle(run, boot, folder, min(leaders, key=_started))
+        leader = min(leaders, key=_started)
+        return ProcessHandle(run, boot, _folder_of(leader) or folder, leader)
 
     def poll(self, handle: Handle) -> Exit | None:
         """None while it runs; else how it ended, in its own words where it left any."""
@@ -267,6 +268,15 @@ def _runs(process: psutil.Process) -> bool:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
+
+
+def _folder_of(process: psutil.Process) -> Path | None:
+    """The folder that the run was started with, by a runner of whatever data folder."""
+    try:
+        folder = process.environ().get(RUN_DIR)
+    except (psutil.Error, OSError):
+        return None
+    return Path(folder) if folder else None
 
 
 def _leads_session(process: psutil.Process) -> bool:
