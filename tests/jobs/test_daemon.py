@@ -145,4 +145,8 @@ def test_what_a_run_wrote_about_its_end_is_believed(tmp_path: Path) -> None:
     assert read_exit(tmp_path, 2).reason == "no page"
     (tmp_path / "exit.json").write_text("{half")
     (tmp_path / "log.txt").write_text("one\nlast words\n")
-    assert read_exit(tmp_path, -11).reason == "killed by signal 11: last words"
+    assert read_exit(tmp_path, -11).reason == "killed by signal 11 (SIGSEGV): last words"
+    killed = "exit status 137, killed by signal 9 (SIGKILL): last words"
+    assert read_exit(tmp_path, 137).reason == killed
+    assert read_exit(tmp_path, 3).reason == "exit status 3: last words"
+    assert read_exit(tmp_path, 255).reason == "exit status 255: last words"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 from pathlib import Path
 from typing import Any, Final
@@ -32,12 +33,22 @@ def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -
     """
     told = _read_exit_file(folder / EXIT_FILE)
     state, reason = str(told.get("state", "")), str(told.get("reason", ""))
-    if not reason and code not in (0, None):
-        died = f"killed by signal {-code}" if code and code < 0 else f"exit status {code}"
+    if not reason and code:
+        died = _cause(code)
         if last_line is None:
             last_line = log_tail(folder).strip().rpartition("\n")[2]
         reason = f"{died}: {last_line}" if last_line else died
     return Exit(code=code, state=state, reason=storable(reason))
+
+
+def _cause(code: int) -> str:
+    """``killed by signal 9 (SIGKILL)`` for -9; a shell and Docker report the same as 137."""
+    killed_by = -code if code < 0 else code - 128
+    try:
+        killed = f"killed by signal {killed_by} ({signal.Signals(killed_by).name})"
+    except ValueError:
+        return f"exit status {code}"
+    return killed if code < 0 else f"exit status {code}, {killed}"
 
 
 def _read_exit_file(path: Path) -> dict[str, Any]:
