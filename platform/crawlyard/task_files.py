@@ -22,6 +22,8 @@ from kombu.utils.json import dumps
 NAME: Final = "files"
 
 _ending = threading.Event()
+_turn = threading.Lock()
+_last_moment = 0
 
 
 def hand_out_no_more() -> None:
@@ -31,6 +33,14 @@ def hand_out_no_more() -> None:
     process ends takes the task with it.
     """
     _ending.set()
+
+
+def _next_moment() -> int:
+    """Nanoseconds since 1970, in this process greater with each call."""
+    global _last_moment
+    with _turn:
+        _last_moment = max(_last_moment + 1, time.time_ns())
+        return _last_moment
 
 
 class Channel(filesystem.Channel):
@@ -43,8 +53,9 @@ class Channel(filesystem.Channel):
 
     # Kombu calls the second argument "message" in one class and "payload" in the next.
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
-        # The order in which names sort is that of the queue, as with kombu's.
-        name = f"{round(time.monotonic() * 1000)}_{uuid.uuid4()}.{queue}.msg"
+        # Names sort in the order of the queue. Kombu's own have milliseconds since the machine was
+        # started: two tasks of one millisecond change places, and those of before a restart come last.
+        name = f"{_next_moment()}_{uuid.uuid4()}.{queue}.msg"
         path = Path(self.data_folder_out, name)
         part = path.with_name(f"{name}.part")
         try:

@@ -55,6 +55,14 @@ def test_a_reader_beside_a_writer_finds_whole_messages(
     assert list((tmp_path / "queue").iterdir()) == []
 
 
+def test_tasks_come_in_the_order_in_which_they_were_put(connection: Connection) -> None:
+    with connection.SimpleQueue("ordered") as queue:
+        for number in range(MESSAGES):
+            queue.put(number)
+        found = [queue.get(timeout=30).payload for _ in range(MESSAGES)]
+    assert found == list(range(MESSAGES))
+
+
 def test_what_cannot_be_written_is_said_and_leaves_nothing(
     connection: Connection, tmp_path: Path
 ) -> None:
