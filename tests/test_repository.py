@@ -133,7 +133,9 @@ def test_machine_check_is_silent_when_all_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shell", "name"),
     [
+        ("bash", ".ci/debian"),
         ("bash", ".ci/run"),
+        ("bash", ".ci/services"),
         ("sh", "tools/install.sh"),
         ("sh", "tools/check-machine.sh"),
     ],
