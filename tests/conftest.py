@@ -17,6 +17,9 @@ gc.disable()
 
 # Processes that tests start write as they would from a plain shell: a lost flush must show here.
 os.environ.pop("PYTHONUNBUFFERED", None)
+# Some images switch the cache of compiled modules off: each process would compile all it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Several processes share few cores: that a value was drawn slowly says nothing of its strategy.
 settings.register_profile("shared machine", suppress_health_check=[HealthCheck.too_slow])
