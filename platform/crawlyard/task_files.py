@@ -54,7 +54,7 @@ class Channel(filesystem.Channel):
     # Kombu calls the second argument "message" in one class and "payload" in the next.
     def _put(self, queue: str, payload: Any, **kwargs: Any) -> None:  # type: ignore[override]
         # Names sort in the order of the queue. Kombu's own have milliseconds since the machine was
-        # started: two tasks of one millisecond change places, and those of before a restart come last.
+        # started: tasks of one millisecond change places, and those of before a restart come last.
         name = f"{_next_moment()}_{uuid.uuid4()}.{queue}.msg"
         path = Path(self.data_folder_out, name)
         part = path.with_name(f"{name}.part")
