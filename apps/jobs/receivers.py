@@ -1,4 +1,4 @@
-"""What goes with a row that is deleted, whoever deletes it."""
+"""Handlers of the signals of this app and of projects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from django.db import transaction
 from django.db.models.signals import post_delete
 from django.dispatch import receiver
 
-from apps.jobs.models import Schedule
+from apps.jobs.events import run_ended
+from apps.jobs.models import Run, Schedule
+from apps.jobs.services.following import follow_up
 from apps.projects.events import project_deleted, project_restored
 from apps.projects.models import Project
 
@@ -23,6 +25,12 @@ def schedule_was_deleted(sender: object, instance: Schedule, **kwargs: Any) -> N
     task_id = instance.periodic_task_id
     if task_id is not None:
         transaction.on_commit(lambda: forget_wake_up(task_id), robust=True)
+
+
+@receiver(run_ended, dispatch_uid="jobs.follow_up")
+def run_has_ended(sender: object, run: Run, now: datetime, **kwargs: Any) -> None:
+    """Queue its retry, or the runs of the jobs that follow it."""
+    follow_up(run, now=now)
 
 
 @receiver(project_deleted, dispatch_uid="jobs.project_deleted")

@@ -30,11 +30,11 @@ from apps.jobs.services.runs import (
     reap_lost_runs,
     reap_when_steady,
     start_run,
-    stop_run,
     time_out_run,
     watch_runs,
 )
 from apps.jobs.services.schedules import sync_schedule
+from apps.jobs.services.stops import stop_run
 from apps.jobs.services.together import (
     Refusal,
     Tally,

@@ -1,4 +1,4 @@
-"""What the end of a run brings with it, in the transaction of its last move."""
+"""What follows the end of a run, in the transaction of its last move: a retry, or other jobs."""
 
 from __future__ import annotations
 

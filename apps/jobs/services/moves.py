@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from apps.jobs.events import run_ended
 from apps.jobs.models import Run, RunMove
-from apps.jobs.services.following import follow_up
 from apps.jobs.services.telling import tell
 from apps.jobs.states import FINAL, MOVES, RunState
 from apps.seeds.services.resources import give_back_of_run
@@ -38,7 +38,7 @@ def move(
     if to in FINAL:
         # A run that was killed could not do it itself.
         give_back_of_run(run=run.pk, now=now)
-        follow_up(run, now=now)
+        run_ended.send(sender=Run, run=run, now=now)
     return True
 
 

@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from apps.access.models import User
 from apps.jobs.errors import JobRunning, MoveRefused, RunNotActive, TooManyWaiting
 from apps.jobs.models import Job, Run
+from apps.jobs.services.stops import stop_run
 from apps.jobs.states import OverlapPolicy, RunState
 
 # So many runs of a job may wait behind each other.
@@ -55,9 +56,6 @@ def _active(job: Job) -> list[Run]:
 
 
 def _replace(job: Job, now: datetime, actor: User | None, reason: str) -> Run | None:
-    # Not at the top: each move of a run brings its followers, and those come here.
-    from apps.jobs.services.runs import stop_run
-
     _lock_active(job)
     # Read anew: one that ended while we waited for its row may have left a retry.
     active = _active(job)

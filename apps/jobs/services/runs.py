@@ -11,13 +11,13 @@ from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.jobs.errors import JobDeleted, JobDisabled, MoveRefused, RunNotActive
+from apps.jobs.errors import JobDeleted, JobDisabled
 from apps.jobs.models import Job, Run, RunMove
 from apps.jobs.services.asking import ask
 from apps.jobs.services.moves import move
 from apps.jobs.services.overlapping import make_way
 from apps.jobs.services.queueing import queue_run
-from apps.jobs.states import FINAL, ON_A_HOST, Ask, RunState, Trigger
+from apps.jobs.states import ON_A_HOST, Ask, RunState, Trigger
 from apps.runtime.services import steady_for
 from yardkit import failpoints
 
@@ -107,54 +107,6 @@ def mark_running(
         container=container,
         started_at=now,
         watched_at=now,
-    )
-
-
-@transaction.atomic
-def stop_run(*, run: Run, now: datetime, actor: User | None, reason: str = "") -> None:
-    """Ask a run to exit; one that nobody has taken yet is cancelled at once.
-
-    A run that is stopping in order to be started again is then not started again.
-
-    Raises:
-        RunNotActive: it has already ended.
-        MoveRefused: it is already stopping.
-    """
-    name = actor.get_username() if actor else ""
-    run.refresh_from_db(from_queryset=Run.objects.select_for_update())
-    before = run.state
-    if run.state in FINAL:
-        raise RunNotActive(_("Run %(id)s has already ended.") % {"id": run.pk})
-    if run.state == RunState.QUEUED:
-        why = reason or _("stopped by a person")
-        # The host it was meant for has never had it.
-        stopped = move(run, RunState.CANCELLED, now=now, actor=name, reason=why, host="")
-    elif run.state == RunState.STOPPING:
-        stopped = bool(
-            Run.objects.filter(pk=run.pk, restart_wanted=True).update(
-                restart_wanted=False, reason=reason
-            )
-        )
-        run.restart_wanted = False
-    else:
-        stopped = move(
-            run, RunState.STOPPING, now=now, actor=name, reason=reason, freeze_wanted=False
-        )
-    if not stopped:
-        raise MoveRefused(_("Run %(id)s is already stopping.") % {"id": run.pk})
-    if run.state == RunState.STOPPING:
-        if not reason and run.reason:
-            # Why it was where it was is not why it ends.
-            Run.objects.filter(pk=run.pk).update(reason="")
-            run.reason = ""
-        ask(run, Ask.EXIT, now=now, asked_by=name)
-    record(
-        actor=actor,
-        action="jobs.stop_run",
-        obj=run,
-        project=run.job.project,
-        before={"state": before},
-        after={"state": run.state},
     )
 
 

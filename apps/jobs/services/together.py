@@ -17,7 +17,7 @@ from apps.jobs.services.lifecycle import (
     resume_run,
     thaw_run,
 )
-from apps.jobs.services.runs import stop_run
+from apps.jobs.services.stops import stop_run
 from apps.jobs.states import Ask
 
 DO: Final[dict[Ask, Callable[..., Any]]] = {
