@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.db import InterfaceError
 
 from apps.projects.engine.building import BuiltImage
 from apps.projects.engine.building.control import Control
@@ -35,6 +36,7 @@ from apps.projects.tasks import build, sweep_builds
 from tests.access.factories import make_user
 from tests.plugins.measured import Measured
 from tests.projects.building import NOW, READING, make_build
+from tests.runtime.processes import wait_for
 from yardkit import topology
 
 pytestmark = pytest.mark.django_db
@@ -266,6 +268,29 @@ def test_the_tasks_bear_what_they_do_not_know(sent: list[tuple[str, dict[str, An
     assert "housekeeping: projects.sweep_builds" in settings.CELERY_BEAT_SCHEDULE
 
 
+@pytest.mark.parametrize("error", [InterfaceError("closed"), RuntimeError("unforeseen")])
+@pytest.mark.django_db(transaction=True)
+def test_a_failing_beat_is_repeated(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    monkeypatch.setattr("apps.projects.services.building.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("apps.projects.services.building.BEAT_SECONDS", 0.0)
+    errors = [error]
+
+    def fails_once() -> datetime:
+        if errors:
+            raise errors.pop()
+        return LATER
+
+    monkeypatch.setattr("apps.projects.services.building.database_now", fails_once)
+    row = claimed()
+    beat = _Beat(row, Control(limit_seconds=60))
+    beat.start()
+    try:
+        wait_for(lambda: Build.objects.get(pk=row.pk).beat_at == LATER, "the next beat")
+    finally:
+        beat.stop()
+    assert errors == []
+
+
 @pytest.mark.fault
 def test_leases_are_judged_by_the_databases_clock_whatever_the_worker_s_own_says(
     monkeypatch: pytest.MonkeyPatch, sent: list[tuple[str, dict[str, Any]]], measured: Measured
@@ -276,7 +301,7 @@ def test_leases_are_judged_by_the_databases_clock_whatever_the_worker_s_own_says
     monkeypatch.setattr("django.utils.timezone.now", lambda: LATER + timedelta(days=1))
     row = claimed()
     beat = _Beat(row, Control(limit_seconds=60))
-    beat._look(due=0.0)
+    beat._look()
     row.refresh_from_db()
     assert row.beat_at == LATER
     sweep_builds()

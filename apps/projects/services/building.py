@@ -7,13 +7,12 @@ import logging
 import re
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
+from django.db import connection, transaction
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
@@ -47,10 +46,14 @@ from apps.projects.services.builds import BUILD_TASK
 from apps.projects.services.connection import git_remote
 from apps.projects.states import BuildState, BuildStep
 from apps.runtime.deferring import defer
+from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.services import database_now, enqueue, shared_broker
 from yardkit import failpoints, topology
 from yardkit.broker import BrokerError, Outgoing
+from yardkit.guard import keep_running
+from yardkit.outage import Outage
 from yardkit.protocol import LogBatch, encode
+from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +162,7 @@ class _Work:
             with transaction.atomic():
                 for batch in rest:
                     enqueue(key=topology.LOGS.name, body=batch)
-        except DatabaseError:
+        except DATABASE_ERRORS:
             lines = sum(len(batch.lines) for batch in rest)
             logger.exception("build %s: %d lines of its log are lost", self.build.pk, lines)
 
@@ -174,7 +177,7 @@ class _Work:
             return self._lost()
         except Refused as refused:
             return self._end(BuildState.FAILED, text_of(refused))
-        except DatabaseError:
+        except DATABASE_ERRORS:
             # Nothing can be written down now: the sweep will find it.
             logger.exception("build %s: the database is away", self.build.pk)
             return self._lost()
@@ -231,37 +234,43 @@ class _Beat(threading.Thread):
         self._build = build
         self._control = control
         self._ended = threading.Event()
+        self._timers = Timers()
+        self._outage = Outage(logger, f"heartbeat of build {build.pk}")
 
     def run(self) -> None:
-        """Until ``stop()``."""
-        due = time.monotonic() + BEAT_SECONDS
+        """Beat until ``stop()``, whatever fails meanwhile: a silent worker loses its build."""
         try:
-            while not self._ended.wait(LOOK_SECONDS):
-                try:
-                    due = self._look(due)
-                except DatabaseError as error:
-                    # It may come back before the lease is over; else the sweep has the word.
-                    logger.warning("build %s: no beat: %s", self._build.pk, error)
-                    connection.close()
+            keep_running(self.name, self._beat, self._ended)
         finally:
             connection.close()
+
+    def _beat(self) -> None:
+        while not self._ended.wait(LOOK_SECONDS):
+            try:
+                self._look()
+            except DATABASE_ERRORS as error:
+                # If the database stays away for longer than the lease, the sweep ends the build.
+                self._outage.failed(error)
+                self._timers.hasten("beat")
+                connection.close()
+            else:
+                self._outage.recovered()
 
     def stop(self) -> None:
         """Wait for its end."""
         self._ended.set()
         self.join(10.0)
 
-    def _look(self, due: float) -> float:
+    def _look(self) -> None:
         state = state_of_build(build=self._build)
         if state is None:
             self._control.stop(Why.GIVEN_UP)
         elif state == BuildState.CANCELLING:
             self._control.stop(Why.CANCELLED)
-        if time.monotonic() < due:
-            return due
-        if not beat_build(build=self._build, now=database_now()):
+        if self._timers.due("beat", BEAT_SECONDS) and not beat_build(
+            build=self._build, now=database_now()
+        ):
             self._control.stop(Why.GIVEN_UP)
-        return time.monotonic() + BEAT_SECONDS
 
 
 def send_lines(batch: LogBatch) -> bool:
