@@ -312,7 +312,7 @@ def test_a_runner_gives_and_takes_them(
                 job=run.job, state=RunState.RUNNING, boot="b5", host="elsewhere", created_at=NOW
             )
             made.open(active.pk, "b5", TOPIC)
-            daemon.watcher._tidied = float("-inf")
+            daemon.here.timers.hasten("tidy")
             daemon.watcher.tidy()
             assert made.made() == {(active.pk, "b5")}
         finally:

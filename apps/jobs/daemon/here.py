@@ -16,6 +16,7 @@ from apps.jobs.runners.base import Handle, Runner, RunnerAway
 from apps.jobs.runners.log_shipping import LogShipper
 from apps.runtime.services import database_now
 from yardkit.clock import Clock
+from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,10 @@ class Here:
     unrecorded: dict[int, Run] = field(default_factory=dict)
     problem: str = ""
     _database_ahead: timedelta = timedelta()
+    timers: Timers = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.timers = Timers(self.clock.monotonic)
 
     def forget(self) -> None:
         """Begin anew: the rows and the engine say what is here."""

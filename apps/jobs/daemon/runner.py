@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError
 
 from apps.jobs.daemon import timing
 from apps.jobs.daemon.ending import Ender
@@ -22,6 +21,7 @@ from apps.jobs.runners.base import Handle, Runner
 from apps.jobs.runners.ending import Endings
 from apps.jobs.runners.factory import make_runner
 from apps.jobs.runners.log_shipping import LogShipper
+from apps.runtime.errors import DATABASE_ERRORS
 from yardkit import topology
 from yardkit.broker import Broker, Subscription
 from yardkit.clock import Clock
@@ -137,7 +137,7 @@ class RunnerDaemon:
             with here.engine_may_be_away():
                 self.starter.start_claimed()
         here.shipper.step()
-        if here.clock.monotonic() - self.watcher.watched >= timing.WATCH_EVERY_SECONDS:
+        if here.timers.due("watch", timing.WATCH_EVERY_SECONDS):
             self._watch()
         return bool(ended or here.handles or here.claimed)
 
@@ -184,7 +184,7 @@ class RunnerDaemon:
         )
         try:
             self.ender.collect(leaving=True)
-        except (DatabaseError, InterfaceError) as error:
+        except DATABASE_ERRORS as error:
             logger.warning("how the runs ended is written down at the next start: %s", error)
 
     def _close(self) -> None:

@@ -24,15 +24,12 @@ class Starter:
         self._here = here
         self._ender = ender
         self._capacity = capacity
-        self._placed = 0.0
 
     def place(self, *, woken: bool) -> None:
         """Give waiting runs to hosts: when something has happened, and now and then."""
-        monotonic = self._here.clock.monotonic()
-        if not woken and monotonic - self._placed < timing.PLACE_EVERY_SECONDS:
+        if not (self._here.timers.due("place", timing.PLACE_EVERY_SECONDS) or woken):
             return
         place_runs(now=self._here.now(), placer=self._here.host)
-        self._placed = monotonic
         failpoints.hit("jobs.placed")
 
     def claim(self) -> None:

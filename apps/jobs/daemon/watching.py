@@ -34,7 +34,6 @@ class Watcher:
         self._ender = ender
         self.watched = 0.0
         self.reap_at = 0.0
-        self._tidied = 0.0
 
     def take_stock(self) -> None:
         """At the start: ship what is left of old logs, and find what should run here."""
@@ -89,8 +88,7 @@ class Watcher:
     def tidy(self) -> None:
         """Now and then: remove what has ended long ago, end what nobody wants (seed S1.14)."""
         here = self._here
-        monotonic = here.clock.monotonic()
-        if monotonic - self._tidied < timing.TIDY_EVERY_SECONDS:
+        if not here.timers.due("tidy", timing.TIDY_EVERY_SECONDS):
             return
         known = dict(Run.objects.on_host(here.host).values_list("pk", "boot"))
         gone = here.runner.tidy(now=here.clock.now(), known=known)
@@ -100,7 +98,6 @@ class Watcher:
         gone = remove_old_folders(here, days=settings.LOG_DAYS)
         if gone:
             logger.info("the folders of %d old runs removed", gone)
-        self._tidied = monotonic
 
     def _close_accounts(self) -> None:
         """Those of runs whose runner was gone when they ended, of this host and of any other."""

@@ -27,7 +27,8 @@ from apps.jobs.runners.log_sources import (
     Resumable,
 )
 from yardkit import topology
-from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
+from yardkit.broker import Broker, BrokerError, Outgoing, Unroutable
+from yardkit.outage import Outage
 from yardkit.protocol import LogBatch, LogRecord, encode
 
 logger = logging.getLogger(__name__)
@@ -111,6 +112,9 @@ class LogShipper:
         self._broker = broker
         self._notes = notes
         self._followed: dict[tuple[int, str], _Followed] = {}
+        self._outage = Outage(
+            logger, "shipping of logs", first=RETRY_SECONDS, longest=RETRY_SECONDS
+        )
         self._retry_at = 0.0
         if notes is not None:
             notes.mkdir(parents=True, exist_ok=True)
@@ -261,6 +265,7 @@ class LogShipper:
                 settled = True
                 error = message.confirmed.exception()
                 if error is None:
+                    self._outage.recovered()
                     one.waiting.remove(message)
                 else:
                     message.confirmed = None
@@ -288,9 +293,7 @@ class LogShipper:
             logger.warning("how far run %s is shipped cannot be written down: %s", one.run, error)
 
     def _failed(self, error: BaseException) -> None:
-        self._retry_at = time.monotonic() + RETRY_SECONDS
-        if isinstance(error, BrokerClosed) or not isinstance(error, BrokerError):
-            logger.warning("log lines wait: %s", error)
+        self._retry_at = time.monotonic() + self._outage.failed(error)
         if isinstance(error, Unroutable):
             # Somebody has deleted the queue.
             with contextlib.suppress(BrokerError):
