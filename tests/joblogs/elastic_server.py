@@ -80,17 +80,22 @@ def lend_url() -> Iterator[str]:
         try:
             yield with_prefix(REAL_URL, prefix)
         finally:
-            _forget(with_prefix(REAL_URL, prefix), prefix)
+            clear(with_prefix(REAL_URL, prefix), prefix)
 
 
-def _forget(url: str, prefix: str) -> None:
+def clear(url: str, prefix: str) -> None:
+    """Delete what a store has made, also when its setup failed halfway."""
     from apps.joblogs.stores.elastic.address import read_address
     from apps.joblogs.stores.elastic.connection import Connection
 
     connection = Connection(read_address(url))
     names = connection.ask(lambda client: client.indices.get(index=f"{prefix}-*"))
-    connection.ask(lambda client: client.indices.delete(index=list(names)))
-    templates = [f"{prefix}-lines", f"{prefix}-streams"]
-    connection.ask(lambda client: client.indices.delete_index_template(name=templates))
-    connection.ask(lambda client: client.ilm.delete_lifecycle(name=prefix))
+    if names:
+        connection.ask(lambda client: client.indices.delete(index=list(names)))
+    for template in (f"{prefix}-lines", f"{prefix}-streams"):
+        connection.ask(
+            lambda client, name=template: client.indices.delete_index_template(name=name),
+            missing={},
+        )
+    connection.ask(lambda client: client.ilm.delete_lifecycle(name=prefix), missing={})
     connection.close()

@@ -39,6 +39,7 @@ class Index:
     visible: dict[str, Doc] = field(default_factory=dict)
     seq_no: int = -1
     dirty_since: float | None = None
+    write_block: bool = False
 
     def refresh(self) -> None:
         """Let searches see what is there."""
@@ -54,6 +55,8 @@ class Index:
 
     def put(self, kind: str, identity: str, source: Document, given: Document) -> Document:
         """``create`` or ``index``; what became of it, as an item of a bulk answer says it."""
+        if self.write_block:
+            return self._blocked(identity)
         here = self.docs.get(identity)
         problem = self._conflict(here, given)
         if kind == "create" and here is not None:
@@ -71,6 +74,8 @@ class Index:
 
     def delete(self, identity: str, given: Document) -> Document:
         """The same for ``delete``."""
+        if self.write_block:
+            return self._blocked(identity)
         here = self.docs.get(identity)
         problem = self._conflict(here, given)
         if problem:
@@ -101,6 +106,11 @@ class Index:
     def _done(self, identity: str, status: int, more: Document) -> Document:
         versions = {"_seq_no": self.seq_no, "_primary_term": TERM}
         return self._item(identity, status) | more | versions
+
+    def _blocked(self, identity: str) -> Document:
+        reason = f"index [{self.name}] blocked by: [FORBIDDEN/8/index write (api)];"
+        error = error_body(403, "cluster_block_exception", reason)["error"]
+        return self._item(identity, 403) | {"error": error}
 
     def _failed(self, status: int, kind: str, identity: str, reason: str) -> Document:
         error = error_body(status, kind, f"[{identity}]: version conflict, {reason}")["error"]

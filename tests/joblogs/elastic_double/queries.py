@@ -12,6 +12,7 @@ from tests.joblogs.elastic_double.mappings import Mapping, tokens
 
 Test = Callable[[Doc], bool]
 MOST_TERMS = 65_536
+MOST_EFFORT = 100_000
 _EXACT = {"keyword", "long", "integer", "boolean"}
 _NUMBERS = {"long", "integer"}
 
@@ -152,12 +153,42 @@ def _wildcard(name: str, body: Document, mapping: Mapping) -> Test:
             parts.append(re.escape(next(pattern, "\\")))
         else:
             parts.append({"*": ".*", "?": "."}.get(character) or re.escape(character))
+    check_effort(body["value"])
     # Upper and lower case are alike in ASCII alone.
     flags = re.DOTALL
     if body.get("case_insensitive"):
         parts = [re.sub("[a-zA-Z]", _either, part) for part in parts]
     expression = re.compile("".join(parts), flags)
     return lambda doc: any(expression.fullmatch(one) for one in _values(doc, name))
+
+
+def check_effort(pattern: str) -> None:
+    """Refuse what makes too large an automaton, counted as Lucene does when it determinizes."""
+    tokens = re.findall(r"\\.|.", pattern, re.DOTALL)
+    characters = {token for token in tokens if token != "*"} | {""}
+
+    def reached(places: set[int]) -> frozenset[int]:
+        for place in sorted(places):
+            while place < len(tokens) and tokens[place] == "*":
+                places.add(place := place + 1)
+        return frozenset(places)
+
+    seen = {reached({0})}
+    left, effort = list(seen), 0
+    while left:
+        places = left.pop()
+        effort += len(places)
+        if effort >= MOST_EFFORT:
+            reason = f"Determinizing automaton with {len(tokens)} states would need more effort"
+            raise Refusal(500, "too_complex_to_determinize_exception", reason)
+        for character in characters:
+            inside = {place for place in places if place < len(tokens)}
+            stay = {place for place in inside if tokens[place] == "*"}
+            step = {place + 1 for place in inside if tokens[place] in (character, "?")}
+            state = reached(stay | step)
+            if state not in seen:
+                seen.add(state)
+                left.append(state)
 
 
 def _either(found: re.Match[str]) -> str:

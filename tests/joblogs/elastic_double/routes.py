@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -76,8 +77,22 @@ class Requests:
             only(one["actions"], _ACTIONS.get(phase, set()), phase)
             if not re.fullmatch(r"\d+(ms|d)", one["min_age"]):
                 raise Refusal(400, "illegal_argument_exception", f"min_age of {phase}")
+        _check_order(given["policy"]["phases"])
         self.policies[found[1]] = given["policy"]
         return 200, {"acknowledged": True}
+
+    def _delete_policy(self, found: re.Match[str], _options: Document, _body: bytes) -> Answer:
+        if self.policies.pop(found[1], None) is None:
+            raise Refusal(404, "resource_not_found_exception", f"no policy [{found[1]}]")
+        return 200, {"acknowledged": True}
+
+    def _delete_template(self, found: re.Match[str], _options: Document, _body: bytes) -> Answer:
+        if self.indexes.templates.pop(found[1], None) is None:
+            raise Refusal(404, "index_template_missing_exception", f"no template [{found[1]}]")
+        return 200, {"acknowledged": True}
+
+    def _get(self, found: re.Match[str], options: Document, _body: bytes) -> Answer:
+        return 200, {one.name: {} for one in self.indexes.named(found[1], options)}
 
     def _template(self, found: re.Match[str], _options: Document, body: bytes) -> Answer:
         self.indexes.templates[found[1]] = read_template(_read(body))
@@ -108,9 +123,27 @@ class Requests:
 
     def _stats(self, found: re.Match[str], options: Document, _body: bytes) -> Answer:
         indexes = self.indexes.named(found[1], options)
-        docs = {one.name: {"docs": {"count": len(one.docs), "deleted": 0}} for one in indexes}
+        # Documents that no refresh has made visible are not counted.
+        docs = {one.name: {"docs": {"count": len(one.searched()), "deleted": 0}} for one in indexes}
         shown = {name: {"primaries": one, "total": one} for name, one in docs.items()}
         return 200, {"_shards": {"total": len(docs)}, "_all": {}, "indices": shown}
+
+    def _block(self, found: re.Match[str], _options: Document, _body: bytes) -> Answer:
+        for index in self.indexes.named(found[1], {}):
+            index.write_block = True
+        return 200, {"acknowledged": True, "shards_acknowledged": True, "indices": []}
+
+    def _settings(self, found: re.Match[str], options: Document, _body: bytes) -> Answer:
+        indexes = self.indexes.named(found[1], options)
+        blocked = {"settings": {"index.blocks.write": "true"}}
+        return 200, {one.name: blocked for one in indexes if one.write_block}
+
+    def _change_settings(self, found: re.Match[str], options: Document, body: bytes) -> Answer:
+        if _read(body) != {"index.blocks.write": None}:
+            raise Unsupported(f"settings: {body!r}")
+        for index in self.indexes.named(found[1], options):
+            index.write_block = False
+        return 200, {"acknowledged": True}
 
     def _mget(self, found: re.Match[str], _options: Document, body: bytes) -> Answer:
         given = _read(body)
@@ -168,6 +201,18 @@ class Requests:
         return self.indexes.get_or_create(name).put(kind, identity, source, meta)
 
 
+def _check_order(phases: Document) -> None:
+    """Refuse a phase that would begin before an earlier one, whose ages are days."""
+    ages = [(name, phases[name]["min_age"]) for name in ("warm", "delete") if name in phases]
+    for (earlier, least), (later, age) in pairwise(ages):
+        if int(age.removesuffix("d")) < int(least.removesuffix("d")):
+            reason = (
+                f"Your policy is configured to run the {later} phase (min_age: {age}) before the"
+                f" {earlier} phase (min_age: {least})."
+            )
+            raise Refusal(400, "illegal_argument_exception", reason)
+
+
 def _read(body: bytes) -> Any:
     try:
         return json.loads(body or b"{}")
@@ -181,7 +226,9 @@ _Handler = Callable[[Requests, re.Match[str], Document, bytes], Answer]
 _ROUTES: list[tuple[str, set[str], set[str], _Handler]] = [
     ("/", {"GET"}, set(), Requests._info),
     (r"/_ilm/policy/([^/]+)", {"PUT"}, set(), Requests._policy),
+    (r"/_ilm/policy/([^/]+)", {"DELETE"}, set(), Requests._delete_policy),
     (r"/_index_template/([^/]+)", {"PUT"}, set(), Requests._template),
+    (r"/_index_template/([^/]+)", {"DELETE"}, set(), Requests._delete_template),
     ("/_bulk", {"PUT", "POST"}, set(), Requests._bulk),
     (f"{_NAME}/_mget", {"POST", "GET"}, {"realtime"}, Requests._mget),
     (
@@ -192,7 +239,16 @@ _ROUTES: list[tuple[str, set[str], set[str], _Handler]] = [
     ),
     (f"{_NAME}/_refresh", {"POST", "GET"}, _MISSING, Requests._refresh),
     (f"{_NAME}/_stats/docs", {"GET"}, set(), Requests._stats),
+    (f"{_NAME}/_block/write", {"PUT"}, set(), Requests._block),
+    (
+        f"{_NAME}/_settings/index.blocks.write",
+        {"GET"},
+        _MISSING | {"flat_settings"},
+        Requests._settings,
+    ),
+    (f"{_NAME}/_settings", {"PUT"}, {"ignore_unavailable"}, Requests._change_settings),
     (_NAME, {"PUT"}, set(), Requests._index),
     (_NAME, {"HEAD"}, set(), Requests._exists),
+    (_NAME, {"GET"}, set(), Requests._get),
     (_NAME, {"DELETE"}, {"ignore_unavailable"}, Requests._delete),
 ]

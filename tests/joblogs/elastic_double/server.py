@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from tests.joblogs.elastic_double.answers import Document, error_body
 from tests.joblogs.elastic_double.faults import Faults
 from tests.joblogs.elastic_double.routes import Requests
 
 MOST_BODY_BYTES = 100 * 1024 * 1024
+_COMPATIBLE = re.compile(r"compatible-with=(\d+)")
 
 
 class ElasticDouble:
     """One server; what it holds survives ``stop`` and ``start``."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: int = 9) -> None:
+        # It refuses clients of a later version.
+        self.version = version
         self.faults = Faults()
         self.requests = Requests(self.faults)
         # (method, path with its query) of each request.
@@ -52,6 +57,14 @@ class ElasticDouble:
     def asked(self, part: str) -> int:
         """How many requests had this in their path."""
         return sum(part in path for _method, path in self.log)
+
+
+def _other_version(asked: str, version: int) -> Document:
+    reason = "Invalid media-type value on headers [Accept, Content-Type]"
+    body = error_body(400, "media_type_header_exception", reason)
+    said = f"Accept version must be either version {version} or {version - 1}, but found {asked}."
+    body["error"]["caused_by"] = {"type": "status_exception", "reason": said}
+    return body
 
 
 class _Server(ThreadingHTTPServer):
@@ -97,6 +110,10 @@ class _Handler(BaseHTTPRequestHandler):
         double.log.append((self.command, self.path))
         if length > MOST_BODY_BYTES:
             self._send(413, None)
+            return
+        asked = _COMPATIBLE.search(self.headers.get("Accept", ""))
+        if asked is not None and int(asked[1]) > double.version:
+            self._send(400, _other_version(asked[1], double.version))
             return
         refused = double.faults.refused(self.path)
         if refused is not None:

@@ -48,5 +48,5 @@ def seqs(lines: Iterable[StoredLine]) -> list[int]:
 
 def found(store: LogStore, text: str = "", **conditions: object) -> list[int]:
     """Seqs of what a search finds, the newest first."""
-    search = Search(projects=None, text=text, **conditions)  # type: ignore[arg-type]
+    search = Search(text=text, **({"projects": None} | conditions))  # type: ignore[arg-type]
     return seqs(store.search(search, limit=1000).lines)

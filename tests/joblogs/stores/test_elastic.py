@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,6 +158,52 @@ def test_who_is_not_let_in_waits_and_says_so(
     double.faults.refuse("/_bulk", status, "security_exception", "missing credentials")
     with pytest.raises(StoreUnavailable, match="does not let us in"):
         store.write([batch(TEN)], now=LONG_AGO)
+
+
+@with_library
+def test_a_client_too_new_for_the_server_is_named() -> None:
+    import elasticsearch
+
+    if elasticsearch.__version__[0] < 9:
+        pytest.skip("the installed client is of version 8, which every server supports")
+    double = ElasticDouble(version=8)
+    store = open_log_store(double.url)
+    with pytest.raises(StoreUnavailable, match=r"pip install 'elasticsearch>=8,<9'"):
+        store.setup()
+    store.close()
+    double.stop()
+
+
+# --- what a server refuses to search for ----------------------------------------------------------
+
+
+@with_library
+@pytest.mark.parametrize("length", [200, 314, 315, 400])
+def test_long_repetitive_text_is_found(store: LogStore, length: int) -> None:
+    texts = ["a" * 314, "a" * 399 + "b", "b" + "A" * 400]
+    store.write([batch(line(n, text) for n, text in enumerate(texts, 1))], now=LONG_AGO)
+    expected = [n for n, text in enumerate(texts, 1) if "a" * length in text.lower()]
+    contains = "a" * length
+    assert seqs(store.page("run:7", after=BEGINNING, limit=9, contains=contains)) == expected
+    assert found(store, contains=contains) == expected[::-1]
+
+
+@with_library
+def test_the_double_refuses_what_makes_too_large_an_automaton(store: LogStore) -> None:
+    from tests.joblogs.elastic_double.answers import Refusal
+    from tests.joblogs.elastic_double.queries import check_effort
+
+    check_effort("*" + "a" * 300 + "*")
+    check_effort("*" + "abcdefghij" * 60 + "*")
+    with pytest.raises(Refusal, match="Determinizing automaton"):
+        check_effort("*" + "a" * 330 + "*")
+
+
+@with_library
+def test_more_projects_than_one_query_takes(store: LogStore) -> None:
+    store.write([batch(TEN, project=140_000)], now=LONG_AGO)
+    assert found(store, projects=set(range(1, 140_001))) == list(range(10, 0, -1))
+    assert found(store, projects=set(range(1, 140_000))) == []
 
 
 # --- a server that is away ------------------------------------------------------------------------
@@ -327,6 +374,81 @@ def test_several_may_set_up_at_the_same_time(double: ElasticDouble) -> None:
     assert failed == []
     policy = double.requests.policies["crawlyard-logs"]
     assert policy["phases"]["delete"] == {"min_age": "90d", "actions": {"delete": {}}}
+
+
+@with_library
+@pytest.mark.parametrize("keep_days", [1, 2, 3])
+def test_few_days_can_be_kept(double: ElasticDouble, keep_days: int) -> None:
+    store = open_log_store(f"{double.url}/?keep_days={keep_days}")
+    store.setup()
+    phases = double.requests.policies["crawlyard-logs"]["phases"]
+    assert phases["delete"]["min_age"] == f"{keep_days}d"
+    store.close()
+
+
+@with_library
+def test_a_line_acknowledged_while_its_day_is_dropped_is_kept(
+    store: LogStore, double: ElasticDouble
+) -> None:
+    """The writer meets the block of the day, and waits until the day is gone or kept."""
+    store.write([batch([line(1)])], now=LONG_AGO)
+    store.delete(project=1, job=5, before=LONG_AGO + DAY, limit=9)
+    failpoints.configure({"FAILPOINTS": "joblogs.elastic.counted=sleep:0.5@1"})
+    pruning = threading.Thread(target=store.prune, kwargs={"now": LONG_AGO + 20 * DAY})
+    pruning.start()
+    while not double.asked("_block/write") or double.asked("_stats") < 2:
+        time.sleep(0.01)
+    assert store.write([batch([line(2)])], now=LONG_AGO) == 1
+    pruning.join()
+    assert all_of(store) == [2]
+
+
+@with_library
+@pytest.mark.fault
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_write_block_left_behind_is_lifted_by_the_next_prune(
+    store: LogStore, double: ElasticDouble, lines: int
+) -> None:
+    store.write([batch([line(1)])], now=LONG_AGO)
+    store.delete(project=1, job=5, before=LONG_AGO + DAY, limit=9)
+    failpoints.configure({"FAILPOINTS": "joblogs.elastic.counted=raise@1"})
+    with pytest.raises(FailpointError):
+        store.prune(now=LONG_AGO + 20 * DAY)
+    failpoints.configure({})
+    index = double.requests.indexes.found["crawlyard-logs-lines-2026.11.20"]
+    assert index.write_block
+    if lines:
+        index.write_block = False
+        store.write([batch([line(2)])], now=LONG_AGO)
+        index.write_block = True
+    store.prune(now=LONG_AGO + 20 * DAY)
+    assert _days(double) == ["2026.11.20"] * lines
+    assert store.write([batch([line(3)])], now=LONG_AGO) == 1
+    assert all_of(store) == [2, 3][1 - lines :]
+
+
+@with_library
+def test_an_empty_day_is_kept_where_the_user_may_not_block_writes(
+    store: LogStore, double: ElasticDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.write([batch([line(1)])], now=LONG_AGO)
+    store.delete(project=1, job=5, before=LONG_AGO + DAY, limit=9)
+    double.faults.refuse("_block/write", 403, "security_exception", "unauthorized")
+    store.prune(now=LONG_AGO + 20 * DAY)
+    assert _days(double) == ["2026.11.20"]
+    assert "privilege manage" in caplog.text
+
+
+@with_library
+def test_a_setup_that_fails_halfway_leaves_nothing_behind(double: ElasticDouble) -> None:
+    store = open_log_store(elastic_server.with_prefix(double.url, "half"))
+    double.faults.refuse("_index_template/half-streams", 400, "illegal_argument_exception")
+    with pytest.raises(StoreUnavailable, match="illegal_argument_exception"):
+        store.setup()
+    assert list(double.requests.policies) == ["half"]
+    elastic_server.clear(elastic_server.with_prefix(double.url, "half"), "half")
+    assert (double.requests.policies, double.requests.indexes.templates) == ({}, {})
+    store.close()
 
 
 @with_library

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-from elasticsearch import ApiError, Elasticsearch, TransportError, UnsupportedProductError
+from elasticsearch import (
+    ApiError,
+    AuthorizationException,
+    Elasticsearch,
+    TransportError,
+    UnsupportedProductError,
+    __versionstr__,
+)
 
 from apps.joblogs.stores.base import StoreUnavailable
 from apps.joblogs.stores.elastic.address import Address
@@ -34,8 +42,11 @@ LONGEST_PAUSE_SECONDS: Final = 2.0
 OK: Final = range(200, 300)
 CONFLICT: Final = 409
 NOT_FOUND: Final = 404
+BLOCKED: Final = 403
 TOO_LARGE: Final = 413
 _TEXT: Final = 300
+_WRITE_BLOCK: Final = "index.blocks.write"
+_OTHER_VERSION: Final = re.compile(r"Accept version must be either version (\d+) or")
 # What it may be able to do in a moment: no room in a queue, no disk, a shard that moves.
 _FOR_NOW: Final = frozenset({403, 408, 429, 500, 502, 503, 504})
 # A second or third try within a call helps with these alone.
@@ -135,6 +146,44 @@ class Connection:
             )
         )
 
+    def counts(self, indexes: str) -> dict[str, int]:
+        """Return the number of documents of each index, without those not refreshed yet."""
+        answer: Answer = self.ask(
+            lambda client: client.indices.stats(index=indexes, metric="docs"), missing={}
+        )
+        found = answer.get("indices", {})
+        return {name: one["primaries"]["docs"]["count"] for name, one in found.items()}
+
+    def write_blocked(self, indexes: str) -> set[str]:
+        """Return the indexes that refuse writes by a setting."""
+        answer: Answer = self.ask(
+            lambda client: client.indices.get_settings(
+                index=indexes, name=_WRITE_BLOCK, flat_settings=True, ignore_unavailable=True
+            )
+        )
+        return {name for name, one in answer.items() if one["settings"].get(_WRITE_BLOCK) == "true"}
+
+    def block_writes(self, index: str) -> bool:
+        """Refuse writes to an index; running ones have ended when this returns.
+
+        False: the user lacks the privilege ``manage``.
+        """
+        try:
+            self.ask(lambda client: client.indices.add_block(index=index, block="write"))
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, AuthorizationException):
+                return False
+            raise
+        return True
+
+    def unblock_writes(self, index: str) -> None:
+        """Take writes again."""
+        self.ask(
+            lambda client: client.indices.put_settings(
+                index=index, settings={_WRITE_BLOCK: None}, ignore_unavailable=True
+            )
+        )
+
     def bulk(self, operations: Sequence[Operation]) -> list[Result]:
         """What became of each, in their order; tried again while the server is short of room."""
         results: list[Result | None] = [None] * len(operations)
@@ -148,7 +197,7 @@ class Connection:
                     places, self._send([operations[place] for place in places]), strict=True
                 ):
                     results[place] = result
-            left = [place for place in left if _is_brief(results[place])]
+            left = [place for place in left if _is_brief(operations[place], results[place])]
             if not left:
                 break
         found = [result for result in results if result is not None]
@@ -183,6 +232,11 @@ class Connection:
             said = f"does not answer: {text}"
         elif isinstance(error, UnsupportedProductError):
             said = "is none: something else answers there"
+        elif older := _OTHER_VERSION.search(str(error)):
+            said = (
+                f"is of version {older[1]}, which the installed client {__versionstr__} does not"
+                f" support: pip install 'elasticsearch>={older[1]},<{int(older[1]) + 1}'"
+            )
         elif error.status_code in (401, 403):
             said = f"does not let us in: {text}"
         else:
@@ -225,8 +279,14 @@ def _pieces(operations: Sequence[Operation], places: Sequence[int]) -> list[list
     return pieces
 
 
-def _is_brief(result: Result | None) -> bool:
-    return result is None or result.status in _BRIEF
+def _is_brief(operation: Operation, result: Result | None) -> bool:
+    """Return whether the operation may succeed in a moment."""
+    if result is None or result.status in _BRIEF:
+        return True
+    # The index is being dropped: blocked for writes, or deleted and not created again yet.
+    if result.status == NOT_FOUND:
+        return "create" in operation.head
+    return result.status == BLOCKED and result.error.startswith("cluster_block_exception")
 
 
 def _result(item: Answer) -> Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,6 +17,9 @@ from apps.joblogs.stores.elastic.connection import OK, Answer, Connection, Opera
 from apps.joblogs.stores.elastic.ledger import Ledger, day_of
 from apps.joblogs.stores.elastic.ledgers import Known, Ledgers
 from apps.joblogs.stores.elastic.naming import Names
+from yardkit import failpoints
+
+logger = logging.getLogger(__name__)
 
 # Deleted at once; what is on its way is noted before, and counted after.
 PORTION: Final = 5000
@@ -159,25 +163,38 @@ class Forgetting:
     # --- what holds nothing ---------------------------------------------------------------------
 
     def _drop_empty_days(self, now: datetime) -> set[str]:
-        """Delete indexes of past days without lines; which days are left."""
-        stats: Answer = self._connection.ask(
-            lambda client: client.indices.stats(index=self._names.lines, metric="docs")
-        )
+        """Delete indexes of past days without lines; return the days that are left."""
         left: set[str] = set()
         young = day_of(now - YOUNG)
-        for index, one in stats.get("indices", {}).items():
+        blocked = self._connection.write_blocked(self._names.lines)
+        for index, count in self._connection.counts(self._names.lines).items():
             day = self._names.day_of(index)
-            # Lines may be on their way to an old day if they were noted when it was young.
-            if day >= young or one["primaries"]["docs"]["count"] or self._is_awaited(day):
+            # Blocked: a process was ended between the block and what had to follow.
+            # Awaited: lines are on their way to an old day if they were noted when it was young.
+            keep = day >= young or (index not in blocked and (count or self._is_awaited(day)))
+            if keep or not self._drop_if_empty(index):
                 left.add(day)
-                continue
-            self._drop(index)
         return left
 
-    def _drop(self, index: str) -> None:
+    def _drop_if_empty(self, index: str) -> bool:
+        """Delete an index unless it has lines. A write block keeps lines out until then.
+
+        Writers that meet the block try again, and create the index again if it was deleted.
+        """
+        if not self._connection.block_writes(index):
+            logger.warning("%s is empty and kept: deleting it needs the privilege manage", index)
+            return False
+        # Without a refresh, the count leaves out what was written in the last second.
+        self._connection.refresh(index)
+        count = self._connection.counts(index).get(index)
+        failpoints.hit("joblogs.elastic.counted")
+        if count:
+            self._connection.unblock_writes(index)
+            return False
         self._connection.ask(
             lambda client: client.indices.delete(index=index, ignore_unavailable=True)
         )
+        return True
 
     def _is_awaited(self, day: str) -> bool:
         self._connection.refresh(self._names.ledgers)

@@ -27,6 +27,8 @@ from apps.joblogs.stores.elastic.connection import Connection
 REFRESH: Final = "1s"
 # Above what the server brings along itself.
 PRIORITY: Final = 300
+# Days of this age are no longer written to.
+WARM_DAYS: Final = 2
 
 LINE_FIELDS: Final[dict[str, Field]] = {
     # For people and their tools; ours sort and compare by microseconds.
@@ -110,11 +112,14 @@ def set_up(connection: Connection, names: Names) -> None:
 
 
 def policy(address: Address) -> dict[str, Any]:
-    """Days that are being written first come back first after a restart; old ones may go."""
+    """Recover recent days first after a restart, and delete days older than ``keep_days``."""
     phases: dict[str, Any] = {
-        "hot": {"min_age": "0ms", "actions": {"set_priority": {"priority": 100}}},
-        "warm": {"min_age": "2d", "actions": {"set_priority": {"priority": 50}}},
+        "hot": {"min_age": "0ms", "actions": {"set_priority": {"priority": 100}}}
     }
+    # The server refuses a policy that deletes before its earlier phases have begun.
+    if not address.keep_days or address.keep_days > WARM_DAYS:
+        warm = {"set_priority": {"priority": 50}}
+        phases["warm"] = {"min_age": f"{WARM_DAYS}d", "actions": warm}
     if address.keep_days:
         phases["delete"] = {"min_age": f"{address.keep_days}d", "actions": {"delete": {}}}
     return {"phases": phases}

@@ -20,6 +20,7 @@ from apps.joblogs.stores.elastic.naming import Names
 MOST_HITS: Final = 10_000
 # A search of people's words may find lines that then do not match; so many are looked at at once.
 LOOKED_AT: Final = 500
+MOST_PATTERN: Final = 200
 
 
 class Reading:
@@ -166,8 +167,9 @@ class Reading:
 def containing(text: str) -> Any:
     """Lines with this in them, case aside, and perhaps some more: the server knows of case in
     ASCII alone, so any character may stand where it might differ. The caller looks again.
+    Only the beginning is used: the server refuses repetitive patterns of more than 314 characters.
     """
-    pattern = "".join(_pattern(character) for character in as_stored(text))
+    pattern = "".join(_pattern(character) for character in as_stored(text)[:MOST_PATTERN])
     return Q("wildcard", text={"value": f"*{pattern}*", "case_insensitive": True})
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -27,6 +29,8 @@ LONGEST_CURSOR: Final = 500
 MOST_BEGUN: Final = 1000
 # Each shard names so many groups, so that those it has few of are counted all the same.
 LEAST_GROUPS: Final = 1000
+# Values that a server takes in one ``terms`` query.
+MOST_TERMS: Final = 65_536
 
 
 # What the server has a type for; it refuses all else as if it were broken.
@@ -107,7 +111,7 @@ def _query(search: Search) -> Query | None:
     if search.projects is not None:
         if not search.projects:
             return None
-        query = query.filter("terms", project=sorted(search.projects))
+        query = query.filter(_of_projects(sorted(search.projects)))
     exact = {"stream": search.stream, "job": search.job, "fingerprint": search.fingerprint}
     for name, value in exact.items():
         if value not in (None, ""):
@@ -126,6 +130,11 @@ def _query(search: Search) -> Query | None:
     if search.contains:
         query = query.filter(containing(search.contains))
     return query
+
+
+def _of_projects(projects: Sequence[int]) -> Any:
+    parts = range(0, len(projects), MOST_TERMS)
+    return reduce(or_, (Q("terms", project=projects[at : at + MOST_TERMS]) for at in parts))
 
 
 def _words(phrase: Phrase) -> Any:
