@@ -22,10 +22,10 @@ from apps.requeststore.queues import redis_list
 from apps.requeststore.queues.base import QueueStats
 from apps.requeststore.queues.opening import open_queue, redis_key
 from apps.requeststore.queues.redis_list import RedisListQueue
-from apps.requeststore.queues.redis_server import RedisServer, shared_server
 from tests.plugins.measured import Measured
 from tests.requeststore.queue_fixtures import PATIENCE_SECONDS, entries, of, take, wait_until
 from tests.requeststore.redis_own import LossyLine, OwnRedis
+from yardkit.redis_server import RedisServer, shared_server
 
 pytestmark = pytest.mark.services
 
@@ -56,7 +56,7 @@ def make(server: RedisServer, key: str, **options: Any) -> RedisListQueue:
 
 def die(queue: RedisListQueue, server: RedisServer) -> None:
     """As if its process were gone: nobody renews the lease."""
-    server.let_go(queue)
+    server.let_go(queue._list)
 
 
 @pytest.mark.covers("S4.19")
@@ -118,16 +118,16 @@ def test_what_a_dead_consumer_had_is_rescued_in_its_order(
     alive.requeue(again)
     assert of(take(alive, 11)) == entries(11, 2)
     alive.close()
-    assert client.exists(f"{key}:taken:{alive._consumer}") == 0
+    assert client.exists(f"{key}:taken:{alive._list.consumer}") == 0
 
 
 def test_one_that_is_busy_keeps_its_lease(server: RedisServer, key: str) -> None:
     busy, other = make(server, key), make(server, key)
     busy.push(entries(3))
     taken = take(busy, 3)
-    ends = server.client.zscore(f"{key}:consumers", busy._consumer)
+    ends = server.client.zscore(f"{key}:consumers", busy._list.consumer)
     wait_until(
-        lambda: server.client.zscore(f"{key}:consumers", busy._consumer) > ends + 500,
+        lambda: server.client.zscore(f"{key}:consumers", busy._list.consumer) > ends + 500,
         "the lease is renewed without any take",
     )
     assert other.rescue() == 0
@@ -189,7 +189,7 @@ def test_a_lost_answer_loses_no_entry(redis_url: str, key: str) -> None:
         queue.close()
         assert make(server, key).stats() == QueueStats(4, 0, queue.stats().memory_bytes)
         queue.close()
-        server.detach(queue)
+        server.detach(queue._list)
 
 
 def test_a_dead_letter_that_has_to_wait_keeps_nobody_else_waiting(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from apps.requeststore.engine.errors import BadSetting
 from apps.requeststore.queues.base import RequestQueue
 from apps.requeststore.queues.broker_queue import BrokerQueue
 from apps.requeststore.queues.burying import BuryInBroker
@@ -41,14 +42,18 @@ def open_queue(
     if redis_url:
         # Only here: its client takes a while to load, and many have no Redis.
         from apps.requeststore.queues.redis_list import RedisListQueue
-        from apps.requeststore.queues.redis_server import shared_server
+        from yardkit.redis_server import shared_server
 
         bury = None
         if broker is not None:
             of_project = _OF_PROJECT.match(name)
             bury = BuryInBroker(broker, project_id=int(of_project[1]) if of_project else None)
+        try:
+            server = shared_server(redis_url)
+        except ValueError as error:
+            raise BadSetting(f"REDIS_URL: {error}") from None
         return RedisListQueue(
-            shared_server(redis_url),
+            server,
             redis_key(redis_prefix, name),
             consumer=consumer or "process",
             bury=bury,

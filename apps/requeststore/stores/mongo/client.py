@@ -29,8 +29,8 @@ from pymongo.uri_parser import parse_uri
 from pymongo.write_concern import WriteConcern
 
 from apps.requeststore.engine.errors import BadSetting, StoreUnavailable, TooLarge
-from apps.requeststore.engine.masking import masked, without_secrets
 from apps.requeststore.stores.base import Shard
+from yardkit.masking import masked, without_secrets
 
 Document = dict[str, Any]
 

@@ -18,7 +18,7 @@ from apps.routing.engine.inbounds.base import (
     Parameter,
     Taken,
 )
-from apps.routing.engine.inbounds.urls import has_placeholder, without_secrets
+from apps.routing.engine.inbounds.urls import has_placeholder
 from yardkit.backoff import Backoff
 from yardkit.broker.base import (
     BadBrokerURL,
@@ -33,6 +33,7 @@ from yardkit.broker.base import (
 from yardkit.broker.factory import connect
 from yardkit.broker.rabbitmq_messages import Tag
 from yardkit.broker.rabbitmq_url import parse_rabbitmq_url
+from yardkit.masking import without_secrets
 
 logger = logging.getLogger(__name__)
 

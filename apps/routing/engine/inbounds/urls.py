@@ -1,14 +1,13 @@
-"""URLs in parameters: what is wrong with one, said without its password."""
+"""Checks of URLs in the parameters of inbounds. No text shows a password."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 # {redis_url} and the like are filled in from outside, when the rules go into force (seed S2.14).
 _PLACEHOLDER: Final = re.compile(r"\{[A-Za-z_]\w*\}")
-_HIDDEN: Final = "****"
 
 
 def has_placeholder(value: object) -> bool:
@@ -33,29 +32,3 @@ def url_problem(url: str, schemes: tuple[str, ...]) -> str:
     if parts.scheme != "unix" and not parts.hostname:
         return "the URL names no host"
     return ""
-
-
-def masked(url: str) -> str:
-    """The URL with **** for its password and for passwords among its options."""
-    try:
-        parts = urlsplit(url)
-        password = parts.password
-    except ValueError:
-        return _HIDDEN
-    if password:
-        user, _at, host = parts.netloc.rpartition("@")
-        parts = parts._replace(netloc=f"{user.partition(':')[0]}:{_HIDDEN}@{host}")
-    query = re.sub(r"(?i)(password|secret|token)=[^&]*", rf"\1={_HIDDEN}", parts.query)
-    return parts._replace(query=query).geturl()
-
-
-def without_secrets(text: str, url: str) -> str:
-    """``text`` of some library, which may quote the URL or its password."""
-    text = text.replace(url, masked(url))
-    try:
-        password = urlsplit(url).password
-    except ValueError:
-        return text
-    for secret in filter(None, {password, unquote(password or "")}):
-        text = text.replace(secret, _HIDDEN)
-    return text

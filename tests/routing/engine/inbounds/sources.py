@@ -126,6 +126,7 @@ class RedisSource(_Proxied):
 
     def __init__(self, url: str, proxy: Proxy) -> None:
         self.proxy = proxy
+        self.url = url
         self.client = redis.Redis.from_url(url)
         self.key = f"items-{secrets.token_hex(4)}"
         self.init: dict[str, Any] = {"url": _through(proxy, url), "key": self.key}
@@ -139,8 +140,8 @@ class RedisSource(_Proxied):
             self.client.lpush(self.key, value)
 
     def left(self) -> int:
-        keys = [self.key, *self.client.scan_iter(f"{self.key}:taken:*", count=1000)]
-        return sum(self.client.llen(key) for key in keys)  # type: ignore[misc, arg-type]
+        taken = self.client.scan_iter(f"{self.key}:taken:*", count=1000)
+        return self.client.llen(self.key) + sum(self.client.hlen(key) for key in taken)  # type: ignore[operator, misc]
 
     def close(self) -> None:
         self.client.close()

@@ -1,18 +1,23 @@
-"""What only a Redis list has: lists of one's own, leases, and replies that get lost."""
+"""Inbound of a Redis list: taken items, leases, and lost replies."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import redis
 
-from apps.routing.engine.inbounds import redis_scripts as scripts
 from apps.routing.engine.inbounds.base import BadInit, Context
 from apps.routing.engine.inbounds.redis_queue import RedisListInbound
+from tests.requeststore.redis_own import OwnRedis
 from tests.routing.engine.inbounds.sources import Maker, RedisSource, take, wait_for
 from tests.yardkit.broker_proxy import Proxy
+from yardkit.redis_list import ReliableList
+from yardkit.redis_server import RedisServer
 
 pytestmark = pytest.mark.services
 
@@ -33,20 +38,31 @@ def maker(source: RedisSource, tmp_path: Path) -> Iterator[Maker]:
     made.close()
 
 
-def own_list(source: RedisSource) -> str:
+def taken_key(source: RedisSource) -> str:
     [key] = source.client.scan_iter(f"{source.key}:taken:*", count=1000)
     return key.decode()  # type: ignore[no-any-return]
+
+
+def taken_by(source: RedisSource) -> list[bytes]:
+    """What the one consumer holds, in the order it was taken; each with the digit of its level."""
+    own = source.client.hgetall(taken_key(source))
+    return [own[number] for number in sorted(own, key=int)]  # type: ignore[index, arg-type]
+
+
+def rescue(source: RedisSource) -> None:
+    """As another consumer does."""
+    server = RedisServer(source.url)
+    other = ReliableList(server, source.key, consumer="other", most_taken=1)
+    other.rescue()
+    other.close()
 
 
 def lose_lease(source: RedisSource) -> None:
     """As if the consumer had been frozen for long, and another one had looked."""
     key = f"{source.key}:consumers"
-    with source.client.pipeline(transaction=True) as pipe:
-        for name in source.client.zrange(key, 0, -1):
-            pipe.zadd(key, {name: 0})
-        prefix = f"{source.key}:taken:"
-        pipe.eval(scripts.RECLAIM, 3, source.key, key, f"{prefix}x", prefix, 10**12, 1000)
-        pipe.execute()
+    for name in source.client.zrange(key, 0, -1):  # type: ignore[union-attr]
+        source.client.zadd(key, {name: 0})
+    rescue(source)
 
 
 @pytest.mark.covers("S2.32")
@@ -56,13 +72,13 @@ def test_producers_push_left_and_real_time_items_right(maker: Maker, source: Red
     assert [each.raw for each in take(maker.make(), 3)] == [b"real time", b"1", b"2"]
 
 
-def test_what_is_taken_is_in_a_list_of_its_own(maker: Maker, source: RedisSource) -> None:
+def test_taken_items_are_in_a_hash_of_the_consumer(maker: Maker, source: RedisSource) -> None:
     source.put([b"1", b"2"])
     inbound = maker.make()
     taken = take(inbound, 2)
-    assert source.client.lrange(own_list(source), 0, -1) == [b"2", b"1"]
+    assert taken_by(source) == [b"01", b"02"]
     inbound.ack([taken[0].handle])
-    assert source.client.lrange(own_list(source), 0, -1) == [b"2"]
+    assert taken_by(source) == [b"02"]
     inbound.close()
     assert source.client.lrange(source.key, 0, -1) == [b"2"]
     assert source.client.keys(f"{source.key}:*") == []
@@ -103,7 +119,7 @@ def test_an_item_whose_reply_was_lost_is_found_again(maker: Maker, source: Redis
     take(inbound, 1, most=1)
     source.proxy.shut()
     # Taken in the moment the connection broke: the server says so, and nobody has heard.
-    source.client.lmove(source.key, own_list(source), "RIGHT", "LEFT")
+    source.client.hset(taken_key(source), "99", b"0" + source.client.rpop(source.key))  # type: ignore[operator]
     wait_for(lambda: inbound.take(1, 0.1) == [] and inbound.problem != "", "the loss")
     assert inbound.problem.startswith("Redis: ")
     source.proxy.open()
@@ -122,8 +138,50 @@ def test_an_ack_without_a_server_is_made_good(maker: Maker, source: RedisSource)
     source.proxy.open()
     wait_for(lambda: inbound.take(1, 0.1) == [] and inbound.problem == "", "the server")
     # One of the equal ones is still out.
-    assert source.client.lrange(own_list(source), 0, -1) == [b"same"]
+    assert taken_by(source) == [b"0same"]
     assert inbound.late == 0
+
+
+def test_an_ack_on_its_way_is_not_redelivered(tmp_path: Path) -> None:
+    server = OwnRedis(tmp_path)
+    with Proxy("127.0.0.1", server.port) as proxy:
+        source = RedisSource(server.url, proxy)
+        maker = Maker(source, tmp_path)
+        try:
+            wait_for(lambda: answers(source), "the server")
+            source.put([b"1", b"2"])
+            inbound = maker.make()
+            taken = take(inbound, 1, most=1)
+            proxy.shut()
+            wait_for(lambda: inbound.take(1, 0.1) == [] and inbound.problem != "", "the loss")
+            proxy.open()
+            # The server answers reads and holds writes back: the ack does not arrive for a while.
+            source.client.execute_command("CLIENT", "PAUSE", "1500", "WRITE")  # type: ignore[no-untyped-call]
+            ack = threading.Thread(target=inbound.ack, args=([taken[0].handle],))
+            ack.start()
+            assert [item.raw for item in take(inbound, 1)] == [b"2"]
+            ack.join()
+            assert inbound.take(1, 0.3) == []
+            assert inbound.late == 0
+        finally:
+            maker.close()
+            source.close()
+            server.kill()
+
+
+def answers(source: RedisSource) -> bool:
+    with contextlib.suppress(redis.RedisError):
+        return bool(source.client.ping())
+    return False
+
+
+def test_items_taken_by_an_earlier_version_come_again(maker: Maker, source: RedisSource) -> None:
+    # It kept them in a list, the oldest on the right.
+    source.client.lpush(f"{source.key}:taken:old:1", "1", "2")
+    source.client.zadd(f"{source.key}:consumers", {"old:1": 0})
+    source.put([b"3"])
+    rescue(source)
+    assert [each.raw for each in take(maker.make(), 3)] == [b"1", b"2", b"3"]
 
 
 def test_a_key_of_another_kind_is_a_problem_and_no_crash(maker: Maker, source: RedisSource) -> None:

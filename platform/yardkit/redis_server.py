@@ -1,13 +1,12 @@
-"""A Redis server as the queues of one process share it: connections, and the renewal of leases."""
+"""Connection of one process to a Redis server, and the thread that renews its consumers' leases."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 import redis
@@ -15,27 +14,28 @@ from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.retry import Retry
 
-from apps.requeststore.engine.errors import BadSetting, StoreUnavailable
-from apps.requeststore.engine.masking import masked, without_secrets
+from yardkit.masking import masked, without_secrets
 
 logger = logging.getLogger(__name__)
 
-# The library's own limit is 5 s, too, and would end a wait of as many: none may be longer than
-# ``WAIT_SECONDS`` at a time.
+# A blocking command must end well before the socket's timeout, hence ``WAIT_SECONDS``.
 SOCKET_SECONDS: Final = 5.0
 WAIT_SECONDS: Final = 2.0
 LEASE_SECONDS: Final = 30.0
 
 
 class Leaseholder(Protocol):
-    """What has a lease to renew."""
+    """A consumer whose lease is renewed in the background."""
 
     def renew(self) -> None:
-        """Say that its consumer lives; raises ``redis.RedisError``."""
+        """Renew the lease once. Raises ``redis.RedisError``."""
 
 
 class RedisServer:
-    """See above. ``client`` answers bytes; its commands raise ``redis.RedisError``, at once."""
+    """Connection pool and lease keeper of one URL. Thread-safe.
+
+    ``client`` returns bytes and never repeats a command by itself: it raises ``redis.RedisError``.
+    """
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class RedisServer:
         lease_seconds: float = LEASE_SECONDS,
         socket_seconds: float = SOCKET_SECONDS,
     ) -> None:
-        """Connects at the first command. Raises ``BadSetting``."""
+        """Connects at the first command. Raises ``ValueError``, which shows no password."""
         self._url = url
         self.lease_seconds = lease_seconds
         try:
             options: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call]  # redis-py
         except ValueError as error:
-            raise BadSetting(f"REDIS_URL: {without_secrets(str(error), url)}") from None
-        # Whatever the URL says: the library would send a push again whose answer was lost.
+            raise ValueError(without_secrets(str(error), url)) from None
+        # Whatever the URL says: the library would repeat a push whose reply was lost.
         options.update(
             socket_timeout=socket_seconds,
             socket_connect_timeout=socket_seconds,
@@ -70,36 +70,27 @@ class RedisServer:
 
     @property
     def address(self) -> str:
-        """Without its password."""
+        """The URL without its password."""
         return masked(self._url)
 
-    @contextlib.contextmanager
-    def errors(self) -> Iterator[None]:
-        """Turns what the library raises into ``StoreUnavailable``."""
-        try:
-            yield
-        except (redis.RedisError, OSError) as error:
-            raise self.unavailable(error) from error
-
-    def unavailable(self, error: BaseException) -> StoreUnavailable:
-        """What to raise for ``error``; shows no password."""
-        text = without_secrets(str(error) or type(error).__name__, self._url)
-        return StoreUnavailable(f"Redis at {self.address}: {text}")
+    def text(self, error: BaseException) -> str:
+        """Return what ``error`` says, without the password."""
+        return without_secrets(str(error) or type(error).__name__, self._url)
 
     def attach(self, user: Leaseholder) -> None:
-        """It uses the connections until ``detach``."""
+        """Keep the connections open for ``user`` until ``detach``."""
         with self._state:
             self._users.add(user)
 
     def detach(self, user: Leaseholder) -> None:
-        """The last one closes the connections; the next command would open new ones."""
+        """Close the connections after the last user; a later command would open new ones."""
         with self._state:
             self._users.discard(user)
             if not self._users:
                 self.client.connection_pool.disconnect()
 
     def keep(self, holder: Leaseholder) -> None:
-        """Renew its lease three times in each, until it is gone or let go."""
+        """Renew the holder's lease three times in its length, until ``let_go``."""
         with self._state:
             self._holders.add(holder)
             if self._keeper is None:
@@ -109,14 +100,14 @@ class RedisServer:
                 self._keeper.start()
 
     def let_go(self, holder: Leaseholder) -> None:
-        """It needs no lease any more."""
+        """Stop renewing the holder's lease."""
         with self._state:
             self._holders.discard(holder)
             if not self._holders:
                 self._end()
 
     def renew_all(self) -> None:
-        """A server that is away is no reason to end: the leases are renewed when it is back."""
+        """Renew every lease; an unreachable server is tried again at the next renewal."""
         with self._state:
             holders = list(self._holders)
         for holder in holders:
@@ -133,7 +124,7 @@ class RedisServer:
 
 
 class _Keeping:
-    """The loop of the thread; it does not hold the server, which may be forgotten meanwhile."""
+    """Loop of the renewing thread. Holds the server weakly, so that it can be collected."""
 
     def __init__(self, server: RedisServer, ended: threading.Event, seconds: float) -> None:
         self._server = weakref.ref(server)
@@ -149,13 +140,13 @@ class _Keeping:
             del server
 
 
-# By process, too: a child must not use its parent's connections, or wait for a thread of his.
+# By process, too: a forked child must not use its parent's connections and has not its threads.
 _servers: weakref.WeakValueDictionary[tuple[int, str], RedisServer] = weakref.WeakValueDictionary()
 _opening = threading.Lock()
 
 
 def shared_server(url: str) -> RedisServer:
-    """The one of this process for ``url``, for as long as a queue holds it."""
+    """Return the server of this process for ``url``, made at first use. Raises ``ValueError``."""
     with _opening:
         server = _servers.get((os.getpid(), url))
         if server is None:
