@@ -95,13 +95,26 @@ image: $(VENV)/.installed ## The image of every process: make image BASE_IMAGE=p
 
 # --- check ---------------------------------------------------------------------------------
 
-# All of them are shared by processes, file by file; see tests/plugins/groups.py. More than a small
-# machine has cores: most of the time of the long ones is spent on waiting for others.
-PROCESSES ?= 5
-SHARED    := -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
+# They are shared by processes, file by file; see tests/plugins/groups.py and tiers.py.
+CORES := $(shell nproc 2>/dev/null || echo 2)
+# Those of the quick tier compute; those with daemons, browsers and servers mostly wait for others.
+QUICK := -n $(or $(PROCESSES),$(shell echo $$(($(CORES) + 1)))) --dist loadgroup --no-loadscope-reorder
+ALL   := -n $(or $(PROCESSES),$(shell echo $$(($(CORES) * 2 + 1)))) --dist loadgroup --no-loadscope-reorder
 .PHONY: test
-test: $(VENV)/.installed-test ## Run the tests: make test ARGS="tests/jobs -x"
-	@$(BIN)/python -m pytest $(or $(ARGS),$(SHARED))
+test: $(VENV)/.installed-test ## The quick tests, 5 minutes; some of all: make test ARGS="tests/jobs -x"
+	@$(BIN)/python -m pytest $(or $(ARGS),--tier quick $(QUICK))
+
+.PHONY: test-all
+test-all: $(VENV)/.installed-test ## All tests: also whole installations, browsers, containers, outages
+	@$(BIN)/python -m pytest $(or $(ARGS),$(ALL))
+
+.PHONY: test-debian13
+test-debian13: ## As root: the README's two commands in an empty Debian 13 (make test-debian-sid: unstable)
+	@bash .ci/debian trixie
+
+.PHONY: test-debian-sid
+test-debian-sid:
+	@bash .ci/debian sid
 
 .PHONY: test-mongodb
 test-mongodb: $(VENV)/.installed-test $(VENV)/.installed-bench ## The tests and the bench of MongoDB on a real one: REQUESTS_URL=mongodb://... make test-mongodb
@@ -118,19 +131,19 @@ test-api: $(VENV)/.installed-test ## More than 20,000 REST calls made up from th
 
 .PHONY: test-faults
 test-faults: $(VENV)/.installed-test ## The tests of faults at their full size, an hour; one that was cut off goes on
-	@CRAWLYARD_FAULTS=full $(BIN)/python -m pytest -m fault $(or $(ARGS),$(SHARED) --resume)
+	@CRAWLYARD_FAULTS=full $(BIN)/python -m pytest -m fault $(or $(ARGS),$(ALL) --resume)
 
 .PHONY: test-fuzz
-test-fuzz: $(VENV)/.installed-test ## Made-up values and properties at their full size: ten times what `make test` tries
+test-fuzz: $(VENV)/.installed-test ## Made-up values and properties at their full size: ten times what `make test-all` tries
 	@CRAWLYARD_FUZZ=full $(BIN)/python -m pytest -m fuzz $(ARGS)
 
 .PHONY: test-long
-test-long: $(VENV)/.installed-test ## Long tests that `make test` leaves to shorter ones
+test-long: $(VENV)/.installed-test ## Long tests that `make test-all` leaves to shorter ones
 	@CRAWLYARD_LONG=full $(BIN)/python -m pytest -m long $(ARGS)
 
-.PHONY: test-all
-test-all: $(VENV)/.installed-test ## All tests at their full size, hours: what `make test` tries in part or leaves out as well
-	@CRAWLYARD_FAULTS=full CRAWLYARD_FUZZ=full CRAWLYARD_LONG=full $(BIN)/python -m pytest $(or $(ARGS),$(SHARED))
+.PHONY: test-full
+test-full: $(VENV)/.installed-test ## All tests at their full size, hours: what `make test-all` tries in part or leaves out as well
+	@CRAWLYARD_FAULTS=full CRAWLYARD_FUZZ=full CRAWLYARD_LONG=full $(BIN)/python -m pytest $(or $(ARGS),$(ALL))
 
 .PHONY: lint
 lint: $(VENV)/.installed-test $(VENV)/.installed-lint lint-code lint-types lint-imports ## ruff, mypy, import order

@@ -29,6 +29,7 @@ pytest_plugins = [
     "tests.plugins.covers",
     "tests.plugins.needs",
     "tests.plugins.sparing",
+    "tests.plugins.tiers",
     "tests.plugins.measured",
     "tests.plugins.groups",
     "tests.plugins.migrated",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,19 +25,27 @@ PLUGINS = (
     "tests.plugins.covers",
     "tests.plugins.needs",
     "tests.plugins.sparing",
+    "tests.plugins.tiers",
 )
 NOTHING_LISTENS = "127.0.0.1:1"
 
 
-def run_pytest(folder: Path, source: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(
+    folder: Path, source: str, *options: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run one test file under the project's own plugins and nothing else of the project."""
     (folder / "test_sample.py").write_text(source, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     plugins = [f"-p{name}" for name in PLUGINS]
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-ra", *plugins, str(folder)],
+        [sys.executable, "-m", "pytest", "-ra", *plugins, *options, str(folder)],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **environment},
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=60,
@@ -85,6 +94,39 @@ def test_twins_are_skipped_where_the_others_are_sure_to_run(
     assert result.returncode == pytest.ExitCode.OK
     # The mark is not known to the small project, which warns of it.
     assert f" {passed}, 1 warning in " in result.stdout
+
+
+TIERS = """
+import pytest
+@pytest.mark.docker
+def test_engine(): pass
+@pytest.mark.slow("starts a cluster")
+def test_cluster(): pass
+@pytest.mark.quick
+@pytest.mark.browser
+def test_kept(): pass
+def test_plain(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--tier", "quick"], {"test_kept", "test_plain"}),
+        (["--tier", "rest"], {"test_engine", "test_cluster"}),
+        ([], {"test_kept", "test_plain", "test_engine", "test_cluster"}),
+    ],
+    ids=["quick", "rest", "all"],
+)
+def test_each_test_is_in_one_tier(tmp_path: Path, options: list[str], found: set[str]) -> None:
+    result = run_pytest(tmp_path, TIERS, "--collect-only", "-q", *options)
+    assert set(re.findall(r"::(test_\w+)", result.stdout)) == found
+
+
+def test_a_slow_test_must_say_what_it_costs(tmp_path: Path) -> None:
+    result = run_pytest(tmp_path, TIERS.replace('"starts a cluster"', ""))
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "test_cluster: slow() says what the test costs" in result.stderr
 
 
 LATE = """

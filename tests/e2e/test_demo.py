@@ -63,6 +63,7 @@ def check_books(report: dict[str, Any]) -> None:
     assert report["total"] == report["success"] + report["failed"]
 
 
+@pytest.mark.quick
 @pytest.mark.covers("S1.20", "S1.23", "S1.34", "S1.35")
 def test_every_page_is_fetched_once_by_both_agents_and_the_books_balance(
     start: StartDemo, engines: Engines

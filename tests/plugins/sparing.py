@@ -1,4 +1,4 @@
-"""How much of the long tests runs: a part by ``make test``, all of it by ``make test-all``.
+"""How much of the long tests runs: a part by ``make test-all``, all of it by ``make test-full``.
 
 Three sizes are asked for by the environment, each with ``full``:
 
