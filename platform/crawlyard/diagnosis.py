@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import msgspec
 import redis
@@ -29,7 +29,6 @@ from apps.jobs.runners.factory import DOCKER, make_runner, runner_kind
 from apps.requeststore.engine.biz import DEFAULT_NODE
 from apps.requeststore.engine.checking import read_book
 from apps.requeststore.engine.errors import RequestStoreError
-from apps.requeststore.engine.masking import masked as masked_address
 from apps.requeststore.services.kind import KIND as BIZZES
 from apps.requeststore.stores.opening import open_node
 from apps.routing.placeholders import placeholders, problems
@@ -43,6 +42,7 @@ from apps.sources.queries import KIND as SOURCES
 from yardkit.broker import BrokerError, connect
 from yardkit.env import EnvError
 from yardkit.errors import first_line
+from yardkit.masking import masked
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,6 @@ class Finding:
     ok: bool
     detail: str
     how: str = ""
-
-
-def masked(url: str) -> str:
-    """The URL with its password hidden: safe to show."""
-    parts = urlsplit(url)
-    if not parts.password:
-        return url
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
 
 
 def diagnose() -> list[Finding]:
@@ -189,7 +180,7 @@ def _requests(name: str) -> Finding:
     """A storage node of requests; ``default`` is REQUESTS_URL, the others are in REQUESTS_NODES."""
     url = settings.REQUESTS_NODES[name]
     setting = "REQUESTS_URL" if name == DEFAULT_NODE else f"REQUESTS_NODES {name}"
-    shown = masked_address(url)
+    shown = masked(url)
     try:
         node = open_node(name, url)
         with closing(node):
@@ -203,7 +194,7 @@ def _requests(name: str) -> Finding:
 
 def _logs() -> Finding:
     url = settings.LOGS_URL
-    shown = masked_address(url)
+    shown = masked(url)
     how = "sqlite:///folder, postgresql://user:password@host:5432/name or http://host:9200"
     try:
         store = open_log_store(url)
