@@ -65,6 +65,7 @@ SECRETS = {"projects/{pk}/webhook/reveal", "me/password"}
 ELSEWHERE = {
     "bizzes/{pk}/rebalance": "tests/requeststore",
     "frontiers/{pk}/add": "tests/seeds/api",
+    "frontiers/{pk}/drop-segment": "tests/seeds/api",
     "frontiers/{pk}/extend": "tests/seeds/api",
     "frontiers/{pk}/finish": "tests/seeds/api",
     "frontiers/{pk}/forget": "tests/seeds/api",
@@ -74,6 +75,7 @@ ELSEWHERE = {
     "frontiers/{pk}/import": "tests/seeds/api",
     "frontiers/{pk}/lease": "tests/seeds/api",
     "frontiers/{pk}/reopen": "tests/seeds/api",
+    "frontiers/{pk}/reopen-failed": "tests/seeds/api",
     "projects/{pk}/images/refresh": "tests/projects",
     "sample-pages": "tests/requeststore",
 }
@@ -225,7 +227,6 @@ BODIES: dict[str, Callable[[World], Any]] = {
         "data": {"sources": {}},
     },
     "frontiers": lambda world: {"project": world.project.pk, "name": "fresh"},
-    "frontiers/{pk}/drop-segment": lambda world: {"segment": "2026-03-01T00:00:00Z"},
     "frontiers/{pk}/wipe": lambda world: {
         "confirm": Frontier.objects.get(project=world.project).name
     },

@@ -19,7 +19,7 @@ from rest_framework.views import set_rollback
 
 from apps.access.api.errors import RETRY_AFTER_SECONDS, error_body
 from apps.access.models import User
-from apps.seeds.engine.errors import BadSeed, BadSetting
+from apps.seeds.engine.errors import BadSeed, BadSetting, UnknownSegment
 from apps.seeds.models import Frontier
 from apps.seeds.services import client_of
 from yardkit.seeds import CallRefused, SeedClient, SeedServiceAway
@@ -84,6 +84,8 @@ def answer_to(error: Exception) -> Response | None:
         if http_status == status.HTTP_503_SERVICE_UNAVAILABLE:
             pause = pause or RETRY_AFTER_SECONDS
         return _answer(error.code, str(error), http_status, pause)
+    if isinstance(error, UnknownSegment):
+        return _answer(error.code, str(error), status_of(error.code), 0)
     if isinstance(error, BadSeed | BadSetting):
         return _answer(error.code, str(error), 400, 0)
     return None

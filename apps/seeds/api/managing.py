@@ -25,6 +25,7 @@ from apps.seeds.api.serializers import (
 )
 from apps.seeds.api.shapes import checked_key
 from apps.seeds.models import Frontier, Operation
+from apps.seeds.services.managing import segment_at
 from apps.seeds.states import OperationKind
 
 
@@ -52,16 +53,21 @@ class ManagingMixin:
         """Have the failed seeds of a segment crawled again, in the segment of now or `target`."""
         frontier = self.get_object()
         values = checked(ReopenFailedSerializer, request.data)
-        arguments = {"source": values["segment"], "target": values["target"]}
+        source = segment_at(frontier, values["segment"])
+        arguments = {"source": source, "target": values["target"]}
         return _begun(self.person, frontier, OperationKind.REOPEN_FAILED, arguments)
 
     @extend_schema(request=DropSegmentSerializer, responses={202: OperationSerializer})
     @action(detail=True, methods=["post"], url_path="drop-segment")
     @idempotent
     def drop_segment(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Take a whole segment away; its keys are new again."""
+        """Delete a whole segment, named by its beginning or any time in it; its keys are new again.
+
+        404 `unknown_segment`: the frontier has no such segment.
+        """
         frontier = self.get_object()
         values = checked(DropSegmentSerializer, request.data)
+        values["segment"] = segment_at(frontier, values["segment"])
         return _begun(self.person, frontier, OperationKind.DROP, values)
 
     @extend_schema(request=WipeSerializer, responses={202: OperationSerializer})

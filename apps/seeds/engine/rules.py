@@ -24,7 +24,7 @@ from apps.seeds.engine.seeds import (
     check_ext,
     check_text,
 )
-from apps.seeds.engine.segments import DEFAULT, SegmentResolver, segment_resolver
+from apps.seeds.engine.segments import DEFAULT, SegmentResolver, segment_resolver, time_text
 
 
 def _by_day() -> SegmentResolver:
@@ -122,7 +122,7 @@ class FrontierRules:
         try:
             segment = self.segments(active_at)
         except Exception as error:  # noqa: BLE001 - plug-ins of others
-            text = f"no segment for {active_at}: {type(error).__name__}: {error}"
+            text = f"no segment for {time_text(active_at)}: {type(error).__name__}: {error}"
             raise BadSeed("bad_segment", text) from None
         if not isinstance(segment, int) or not DEFAULT_SEGMENT <= segment < LAST_TIME:
             raise BadSeed("bad_segment", f"{segment!r} is no beginning of a segment")

@@ -36,6 +36,21 @@ def time_zone(name: str) -> ZoneInfo:
         raise BadSetting(f"there is no time zone {name!r}") from None
 
 
+def segment_text(segment: int) -> str:
+    """Return the beginning of a segment (ms since 1970) in UTC, such as ``2026-11-21T16:00:00Z``.
+
+    ``default`` for the segment of seeds without a time.
+    """
+    return "default" if segment == DEFAULT_SEGMENT else time_text(segment)
+
+
+def time_text(ms: int) -> str:
+    """Return a time in ms since 1970 as ISO 8601 in UTC, without milliseconds where they are 0."""
+    moment = datetime.fromtimestamp(ms // 1000, UTC).replace(microsecond=ms % 1000 * 1000)
+    parts = "milliseconds" if ms % 1000 else "seconds"
+    return moment.isoformat(timespec=parts).replace("+00:00", "Z")
+
+
 def segment_resolver(name: str, zone: ZoneInfo) -> SegmentResolver:
     """The resolver called ``name``, by the clocks of ``zone``.
 

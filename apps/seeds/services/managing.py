@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from apps.seeds.engine.errors import UnknownSegment
+from apps.seeds.engine.segments import segment_text
 from apps.seeds.models import Frontier
 from apps.seeds.services.calling import client_of, manager_of
 from apps.seeds.stores.base import Books, Reopened, ReopenedSlice, Segment
@@ -50,6 +52,22 @@ def show_segments(frontier: Frontier, *, timeout: float | None = None) -> list[S
     """All segments as they are now; pages read ``SegmentReport`` instead."""
     segments: list[Segment] = manage(frontier, ShowSegments(), timeout=timeout)
     return segments
+
+
+def segment_at(frontier: Frontier, time: int) -> int:
+    """Return the segment that begins at ``time``, or else the one that contains it; both in ms.
+
+    Raises:
+        UnknownSegment: the frontier has neither.
+        BadSetting: the frontier's rules cannot be loaded.
+    """
+    known = {one.segment for one in show_segments(frontier)}
+    if time in known:
+        return time
+    segment = frontier.rules().segments(time)
+    if segment not in known:
+        raise UnknownSegment(f"there is no segment {segment_text(segment)}")
+    return segment
 
 
 def find_seed(frontier: Frontier, segment: int, key: str) -> KnownSeed | None:

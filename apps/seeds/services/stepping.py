@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 
 from apps.seeds.engine.errors import BadSetting, SeedInUse, UnknownSegment
 from apps.seeds.engine.seeds import LAST_TIME
+from apps.seeds.engine.segments import segment_text
 from apps.seeds.errors import BadArguments
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.services.managing import SLICE, manage, show_segments
@@ -274,7 +275,7 @@ def _books(operation: Operation, segment: int) -> Books:
     for one in _segments(operation):
         if one.segment == segment:
             return one.books
-    raise Refused(_("There is no segment %(segment)d.") % {"segment": segment})
+    raise Refused(_("There is no segment %(segment)s.") % {"segment": segment_text(segment)})
 
 
 def _seeds(books: Books) -> int:

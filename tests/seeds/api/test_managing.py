@@ -61,7 +61,9 @@ def test_failed_seeds_are_crawled_again(service: Service, caller: Caller) -> Non
     end(caller, "failure", 1)
     end(caller)
 
-    begun = caller.ask("reopen-failed", {"segment": DAY, "target": "2026-03-02"}, 202)
+    body = {"segment": DAY, "target": "2026-03-02"}
+    begun = caller.ask("reopen-failed", body, 202, Idempotency_Key="once")
+    assert caller.ask("reopen-failed", body, 202, Idempotency_Key="once") == begun
     assert (begun["kind"], begun["state"], begun["project"]) == (
         "reopen_failed",
         "waiting",
@@ -88,6 +90,23 @@ def test_a_segment_is_dropped_and_all_of_them(
     work(caller.ask("wipe", {"confirm": frontier.name}, 202))
     assert caller.show("stats?live=1")["results"] == []
     assert caller.ask("add", "x")["new"] == 1
+
+
+def test_a_segment_is_named_by_any_time_in_it_and_must_be_there(
+    service: Service, caller: Caller
+) -> None:
+    caller.ask("add", [{"data": "x", "active_at": DAY}, {"data": "y", "active_at": NEXT_DAY}])
+    for action in ("drop-segment", "reopen-failed"):
+        missing = caller.ask(action, {"segment": "2026-02-27T12:00:00Z"}, 404)
+        assert missing["code"] == "unknown_segment"
+        assert missing["detail"] == "there is no segment 2026-02-27T00:00:00Z"
+    assert not Operation.objects.exists()
+    noon = {"segment": "2026-03-01T13:37:00Z"}
+    begun = caller.ask("drop-segment", noon, 202, Idempotency_Key="once")
+    assert begun["arguments"]["segment"] == DAY
+    work(begun)
+    assert caller.ask("drop-segment", noon, 202, Idempotency_Key="once") == begun
+    assert [each["segment"] for each in caller.show("stats?live=1")["results"]] == [NEXT_DAY]
 
 
 @pytest.mark.covers("S3.3")

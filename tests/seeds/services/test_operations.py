@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 
 from apps.access.models import AuditRecord
+from apps.seeds.engine.segments import segment_text
 from apps.seeds.errors import BadArguments, OperationEnded, OperationRunning
 from apps.seeds.models import Frontier, Operation
 from apps.seeds.services import (
@@ -79,7 +80,8 @@ def test_a_segment_is_dropped(frontier: Frontier) -> None:
     assert (done.state, done.done, done.total) == (OperationState.DONE, 5, 5)
     assert show_segments(frontier) == []
     again = run(start_operation(frontier, OperationKind.DROP, {"segment": segment}))
-    assert (again.state, again.error) == (OperationState.FAILED, f"There is no segment {segment}.")
+    text = f"There is no segment {segment_text(segment)}."
+    assert (again.state, again.error) == (OperationState.FAILED, text)
 
 
 def test_a_frontier_is_wiped_segment_by_segment(frontier: Frontier) -> None:

@@ -10,6 +10,7 @@ from psycopg import sql
 from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed, UnknownSegment
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import FINAL, TIMELESS_DUE, State
+from apps.seeds.engine.segments import segment_text
 from apps.seeds.stores.base import BOOKS_FIELDS, Books
 from apps.seeds.stores.postgres.adding import Row, insert
 from apps.seeds.stores.postgres.database import Database, move, next_turns
@@ -53,7 +54,7 @@ def known(cursor: Cursor, frontier: int, segment: int) -> Books:
     """The books of a segment. Raises ``UnknownSegment``."""
     books = all_books(cursor, frontier).get(segment)
     if books is None:
-        raise UnknownSegment(f"there is no segment {segment}")
+        raise UnknownSegment(f"there is no segment {segment_text(segment)}")
     return books
 
 
@@ -65,7 +66,7 @@ def _find(cursor: Cursor, frontier: int, segment: int, key: str) -> tuple[bytes,
     )
     row = cursor.fetchone()
     if row is None:
-        raise UnknownSeed(f"segment {segment} has no key {key[:200]}")
+        raise UnknownSeed(f"segment {segment_text(segment)} has no key {key[:200]}")
     return one, row[0]
 
 

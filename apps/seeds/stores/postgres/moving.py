@@ -10,6 +10,7 @@ from psycopg import sql
 from apps.seeds.engine.errors import SeedInUse
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import State
+from apps.seeds.engine.segments import segment_text
 from apps.seeds.stores.base import (
     MAX_PAGE_BYTES,
     Added,
@@ -165,7 +166,7 @@ def move(
     rows = [Whole(*row) for row in cursor.fetchall()]
     leased = books.leased or sum(row.state == State.RUNNING for row in rows)
     if leased:
-        raise SeedInUse(f"{leased} seeds of segment {segment} are leased")
+        raise SeedInUse(f"{leased} seeds of segment {segment_text(segment)} are leased")
     if not rows:
         return _close(database, cursor, frontier, segment, target, regroup, ready)
     coming, kept = _regrouped(rows, segment, regroup)

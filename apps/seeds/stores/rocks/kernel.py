@@ -23,6 +23,7 @@ from rocksdict import (
 
 from apps.seeds.engine.errors import StoreInUse, StoreUnavailable, UnknownSegment, WrongLease
 from apps.seeds.engine.seeds import State
+from apps.seeds.engine.segments import segment_text
 from apps.seeds.stores.base import Books, Guard
 from apps.seeds.stores.rocks.layout import (
     PLACE,
@@ -159,7 +160,7 @@ class Kernel:
         """Raises ``UnknownSegment``."""
         ledger = self.ledgers.get(frontier, {}).get(segment)
         if ledger is None:
-            raise UnknownSegment(f"there is no segment {segment}")
+            raise UnknownSegment(f"there is no segment {segment_text(segment)}")
         return ledger
 
     def held(self, frontier: int, generation: int, owner: str) -> Grant:

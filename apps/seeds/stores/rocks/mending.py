@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from apps.seeds.engine.errors import SeedInUse, SeedNotFinal, UnknownSeed
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.seeds import FINAL, TIMELESS_DUE, State
+from apps.seeds.engine.segments import segment_text
 from apps.seeds.stores.base import Books
 from apps.seeds.stores.rocks.adding import SEED_BYTES, Row, insert, known_since
 from apps.seeds.stores.rocks.kernel import Change, Kernel, move, next_states
@@ -28,7 +29,7 @@ def find(kernel: Kernel, frontier: int, segment: int, key: str) -> tuple[bytes, 
     if segment in kernel.ledgers.get(frontier, {}):
         raw = kernel.get([b"s" + place(frontier, segment) + one])[0]
     if raw is None:
-        raise UnknownSeed(f"segment {segment} has no key {key[:200]}")
+        raise UnknownSeed(f"segment {segment_text(segment)} has no key {key[:200]}")
     return one, read_status(raw)
 
 

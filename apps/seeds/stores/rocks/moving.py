@@ -10,6 +10,7 @@ from apps.seeds.engine.errors import SeedInUse
 from apps.seeds.engine.keys import key_hash
 from apps.seeds.engine.rules import NewPlace
 from apps.seeds.engine.seeds import PENDING
+from apps.seeds.engine.segments import segment_text
 from apps.seeds.stores.base import (
     MAX_PAGE_BYTES,
     Added,
@@ -150,7 +151,7 @@ def move(
     """A slice of a segment goes to another frontier."""
     books = kernel.known(frontier, segment).books
     if books.leased:
-        raise SeedInUse(f"{books.leased} seeds of segment {segment} are leased")
+        raise SeedInUse(f"{books.leased} seeds of segment {segment_text(segment)} are leased")
     where = place(frontier, segment)
     entries = next_states(kernel, where, after, limit)
     if not entries:
