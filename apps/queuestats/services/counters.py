@@ -18,7 +18,7 @@ from apps.queuestats.queries.books import BY_AGENT, sum_of
 from apps.queuestats.services.growth import GROWING, Grown, count_growth
 from apps.queuestats.services.refusing import Refused
 from apps.queuestats.services.upserting import Upsert
-from apps.runtime.services import emit
+from apps.runtime.services import emit, in_short_transaction
 from yardkit import failpoints
 from yardkit.errors import first_line
 from yardkit.protocol import CenterCounters, RunCounters
@@ -70,7 +70,7 @@ def store_counters(*, messages: Sequence[Report], now: datetime) -> list[Refused
         DatabaseError: the database is away; nothing is written.
     """
     try:
-        return _store(messages, now)
+        return in_short_transaction(lambda: _store(messages, now))
     except OperationalError:
         raise
     except (DatabaseError, ValueError, OverflowError) as error:
@@ -84,7 +84,6 @@ def store_counters(*, messages: Sequence[Report], now: datetime) -> list[Refused
     ]
 
 
-@transaction.atomic
 def _store(messages: Sequence[Report], now: datetime) -> list[Refused]:
     facts = run_facts(message.run for message in messages)
     refused: list[Refused] = []
@@ -142,7 +141,7 @@ def _write_runs(
 ) -> tuple[dict[str, list[RunCounter]], list[Grown]]:
     """Every execution of these runs by owner, and what they have done since they last reported.
 
-    Three statements, however many runs; two more where a report is the first of its execution.
+    Four statements, however many runs; one more where a report is the first of its execution.
     """
     if not messages:
         return {}, []
@@ -180,29 +179,30 @@ def _write_runs(
 def _locked(
     messages: Mapping[tuple[int, str], RunCounters], facts: Mapping[int, RunFacts], now: datetime
 ) -> dict[tuple[str, str], RunCounter]:
-    """The rows of all who report, locked until the commit, always in the same order."""
-    owners = {f"run:{run}" for run, _boot in messages}
-    locked = RunCounter.objects.select_for_update().filter(owner__in=owners).order_by("pk")
-    rows = {(row.owner, row.boot): row for row in locked}
-    new = [key for key in sorted(messages) if (f"run:{key[0]}", key[1]) not in rows]
-    if new:
-        # Somebody else may write the first report of it at the same moment.
-        RunCounter.objects.bulk_create(
-            (
-                RunCounter(
-                    owner=f"run:{run}",
-                    boot=boot,
-                    project_id=facts[run].project,
-                    seq=-1,
-                    updated_at=now,
-                )
-                for run, boot in new
-            ),
-            ignore_conflicts=True,
-            batch_size=500,
-        )
-        rows = {(row.owner, row.boot): row for row in locked.all()}
-    return rows
+    """Return every execution's row of these runs, locked until the commit.
+
+    New rows are inserted before any is locked, both in the order of the key: a writer that locks
+    known rows first and then waits for another's insert ends in a deadlock.
+    """
+    rows = RunCounter.objects.filter(owner__in={f"run:{run}" for run, _boot in messages})
+    known = set(rows.values_list("owner", "boot"))
+    RunCounter.objects.bulk_create(
+        (
+            RunCounter(
+                owner=f"run:{run}",
+                boot=boot,
+                project_id=facts[run].project,
+                seq=-1,
+                updated_at=now,
+            )
+            for run, boot in sorted(messages, key=lambda key: (f"run:{key[0]}", key[1]))
+            if (f"run:{run}", boot) not in known
+        ),
+        ignore_conflicts=True,
+        batch_size=500,
+    )
+    locked = rows.select_for_update().order_by("owner", "boot")
+    return {(row.owner, row.boot): row for row in locked}
 
 
 def _write_centers(messages: Mapping[tuple[int, str], CenterCounters], now: datetime) -> None:

@@ -17,6 +17,7 @@ from apps.queuestats.queries.series import HEARD, KEPT_SECONDS, SeriesKey
 from apps.queuestats.services.adding import Reading, add
 from apps.queuestats.services.refusing import Refused
 from apps.queuestats.services.upserting import Upsert
+from apps.runtime.services import in_short_transaction
 from yardkit import failpoints
 from yardkit.errors import first_line
 from yardkit.protocol import SampleKind, SampleNote, Samples
@@ -60,7 +61,7 @@ def store_samples(*, messages: Sequence[Samples], now: datetime) -> list[Refused
     if not good:
         return refused
     try:
-        _store(good, now)
+        in_short_transaction(lambda: _store(good, now))
     except OperationalError:
         raise
     except (DatabaseError, ValueError, OverflowError) as error:
@@ -151,7 +152,6 @@ def _note_fault(note: SampleNote) -> str:
     return ""
 
 
-@transaction.atomic
 def _store(messages: Sequence[Samples], now: datetime) -> None:
     senders = _senders(messages, now)
     readings: list[Reading] = []
@@ -188,20 +188,23 @@ def _store(messages: Sequence[Samples], now: datetime) -> None:
 def _senders(
     messages: Sequence[Samples], now: datetime
 ) -> dict[str, tuple[SampleSender, Heard, Skew]]:
-    """The rows of all who report, locked until the commit, always in the same order."""
+    """Return the rows of the reports' senders, locked until the commit.
+
+    New rows are inserted before any is locked, both in the order of the key: a writer that locks
+    known rows first and then waits for another's insert ends in a deadlock.
+    """
     names = {message.boot: message.sender for message in messages}
-    locked = SampleSender.objects.select_for_update().filter(boot__in=names).order_by("pk")
-    rows = {row.boot: row for row in locked}
-    if len(rows) < len(names):
-        SampleSender.objects.bulk_create(
-            (
-                SampleSender(sender=names[boot], boot=boot, heard_at=now)
-                for boot in sorted(names.keys() - rows.keys())
-            ),
-            ignore_conflicts=True,
-        )
-        rows = {row.boot: row for row in locked.all()}
+    rows = SampleSender.objects.filter(boot__in=names)
+    known = set(rows.values_list("boot", flat=True))
+    SampleSender.objects.bulk_create(
+        (
+            SampleSender(sender=names[boot], boot=boot, heard_at=now)
+            for boot in sorted(names.keys() - known)
+        ),
+        ignore_conflicts=True,
+    )
+    locked = {row.boot: row for row in rows.select_for_update().order_by("boot")}
     return {
         boot: (row, Heard(row.seq, set(row.missing)), Skew(row.skew_base, row.skew_steady))
-        for boot, row in rows.items()
+        for boot, row in locked.items()
     }

@@ -15,8 +15,9 @@ from apps.routing.engine.steps import MOST, StepKind, cut, read_steps, step, wri
 from apps.routing.models import RoutedItem
 from apps.routing.queries import Entry, entries
 from apps.routing.querysets import RoutedItemQuerySet
-from apps.routing.services.writing import in_short_transaction, locked
+from apps.routing.services.writing import locked
 from apps.routing.states import ACTIVE, ItemState
+from apps.runtime.services import in_short_transaction
 from yardkit import failpoints
 
 _LOOKED_AT: Final = ("state", "attempts", "due_at", "changed_at", "step_count")

@@ -15,15 +15,9 @@ from apps.routing.errors import ItemMoveRefused
 from apps.routing.models import NAME_CHARACTERS, RoutedItem
 from apps.routing.queries import Counted, Entry
 from apps.routing.services.statements import Changed, update_items
-from apps.routing.services.writing import (
-    Key,
-    file_values,
-    in_short_transaction,
-    item_text,
-    locked,
-    tally,
-)
+from apps.routing.services.writing import Key, file_values, item_text, locked, tally
 from apps.routing.states import FINAL, ItemState, may_move
+from apps.runtime.services import in_short_transaction
 from yardkit import failpoints
 
 

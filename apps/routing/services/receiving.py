@@ -19,15 +19,9 @@ from apps.routing.engine.uuids import new_task_uuids
 from apps.routing.models import NAME_CHARACTERS, RoutedItem
 from apps.routing.queries import Counted, Entry, entries
 from apps.routing.services.statements import Inserted, Name, insert_items
-from apps.routing.services.writing import (
-    Key,
-    file_values,
-    in_short_transaction,
-    item_text,
-    locked,
-    tally,
-)
+from apps.routing.services.writing import Key, file_values, item_text, locked, tally
 from apps.routing.states import ItemState
+from apps.runtime.services import in_short_transaction
 from yardkit import failpoints
 
 

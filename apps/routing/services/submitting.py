@@ -24,9 +24,10 @@ from apps.routing.placeholders import placeholders
 from apps.routing.queries import Counted, Entry, find_items, known_of
 from apps.routing.services.moving import Move, Note, move_items, note_items
 from apps.routing.services.receiving import Arrival, receive_items
-from apps.routing.services.writing import Key, in_short_transaction, tally
+from apps.routing.services.writing import Key, tally
 from apps.routing.states import ItemState
 from apps.routing.texts import ITEMS, told
+from apps.runtime.services import in_short_transaction
 
 # A router may move an item while its result comes in; so often it is looked at again.
 _TRIES = 5

@@ -16,7 +16,8 @@ from django.db.models import QuerySet
 from apps.routing.engine.fingerprints import joined
 from apps.routing.models import RoutedItem, Tally, ValuePage
 from apps.routing.queries import Counted
-from apps.routing.services.writing import Key, in_short_transaction, locked, tally
+from apps.routing.services.writing import Key, locked, tally
+from apps.runtime.services import in_short_transaction
 
 # Below this a fold is not worth its writes.
 FEWEST_TALLIES: Final = 200

@@ -13,7 +13,8 @@ from apps.routing.models import NAME_CHARACTERS
 from apps.routing.queries import Counted
 from apps.routing.services.moving import Move, Moved, Note, move_items, note_items
 from apps.routing.services.receiving import Arrival, Receipt, receive_items
-from apps.routing.services.writing import Key, in_short_transaction, tally
+from apps.routing.services.writing import Key, tally
+from apps.runtime.services import in_short_transaction
 
 
 class Brought(msgspec.Struct, frozen=True, kw_only=True):

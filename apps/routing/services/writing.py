@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
-from django.db import OperationalError, connection, transaction
+from django.db import connection
 from django.db.models import QuerySet
 
 from apps.routing.engine.fingerprints import fingerprints
 from apps.routing.queries import Entry
 from apps.routing.services.statements import Added, Page, insert_page, insert_tallies
 
-T = TypeVar("T")
 Rows = TypeVar("Rows", bound=QuerySet[Any, Any])
 # Project, inbound, outbound, what is counted.
 Key = tuple[int, str, str, str]
 
-# How often a batch is tried again that had to give way to another one's locks.
-_TRIES: Final = 4
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -61,16 +58,3 @@ def locked(rows: Rows, *, skip: bool = False) -> Rows:
     if connection.features.has_select_for_update_skip_locked:
         return rows.select_for_update(skip_locked=skip)
     return rows
-
-
-def in_short_transaction(work: Callable[[], T]) -> T:
-    """``work`` in a transaction; again when it had to give way to another's locks."""
-    for left in reversed(range(_TRIES)):
-        try:
-            with transaction.atomic():
-                return work()
-        except OperationalError as error:
-            crossed = getattr(error.__cause__, "sqlstate", "") == "40P01"
-            if not (crossed and left) or connection.in_atomic_block:
-                raise
-    raise AssertionError("unreachable")

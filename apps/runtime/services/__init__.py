@@ -35,6 +35,7 @@ from apps.runtime.services.outbox import (
 )
 from apps.runtime.services.processed import claim_message
 from apps.runtime.services.relay import relay_outbox, stop_relay, wake_relay
+from apps.runtime.services.transactions import in_short_transaction
 
 __all__ = [
     "DatabaseHighWater",
@@ -51,6 +52,7 @@ __all__ = [
     "forget_daemon",
     "free_daemon_name",
     "hold_lease",
+    "in_short_transaction",
     "is_live",
     "lease_worker",
     "live_daemons",

@@ -46,7 +46,7 @@ def end_leases(*, slug: str) -> int:
     from django.utils import timezone
 
     from apps.routing.models import RoutedItem
-    from apps.routing.services.writing import in_short_transaction
+    from apps.runtime.services import in_short_transaction
 
     rows = RoutedItem.objects.filter(project=_project(slug), state="received")
     # Routers move the same rows meanwhile, in an order of their own.
