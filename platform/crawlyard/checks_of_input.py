@@ -1,16 +1,23 @@
-"""What ``manage.py check_input`` can check, by kind."""
+"""The guards that ``manage.py check_input`` can ask, by kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from yardkit.addresses import check_address
+from django.conf import settings
+
+from apps.projects.engine.addresses import check_clone_url
+from apps.projects.engine.refs import check_tag
+from apps.projects.engine.refusals import Refused
+from apps.projects.reasons import text_of
+from apps.routing.engine.selecting import SelectorError, compile_selector
+from yardkit.addresses import check_address, resolve_name
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Whether an input is accepted, why not, and where in it the fault is (0-based)."""
+    """Whether an input is accepted, why not, and the index of its first wrong character."""
 
     accepted: bool
     reason: str = ""
@@ -22,4 +29,33 @@ def _address(value: str) -> Answer:
     return Answer(accepted=verdict.accepted, reason=verdict.reason)
 
 
-KINDS: dict[str, Callable[[str], Answer]] = {"addresses": _address}
+def _tag(value: str) -> Answer:
+    try:
+        check_tag(value)
+    except Refused as error:
+        return Answer(accepted=False, reason=text_of(error))
+    return Answer(accepted=True)
+
+
+def _clone_url(value: str) -> Answer:
+    try:
+        check_clone_url(value, allowed_networks=settings.GIT_ALLOWED_NETWORKS, resolve=resolve_name)
+    except Refused as error:
+        return Answer(accepted=False, reason=text_of(error))
+    return Answer(accepted=True)
+
+
+def _selector(value: str) -> Answer:
+    try:
+        compile_selector(value)
+    except SelectorError as error:
+        return Answer(accepted=False, reason=error.text, position=error.offset)
+    return Answer(accepted=True)
+
+
+KINDS: dict[str, Callable[[str], Answer]] = {
+    "addresses": _address,
+    "clone_urls": _clone_url,
+    "selectors": _selector,
+    "tags": _tag,
+}

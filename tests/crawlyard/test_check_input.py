@@ -11,14 +11,19 @@ import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
 
-CORPUS = json.loads(Path("tests/data/corpus/addresses.json").read_text(encoding="utf-8"))
+FOLDER = Path("tests/data/corpus")
+CORPUS, GIT, EXPRESSIONS = (
+    json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
+    for name in ("addresses", "git", "expressions")
+)
+GOOD_TAG, GOOD_URL = "prod/news/1.2", "https://8.8.8.8/team/spiders.git"
 
 
-def ask(tmp_path: Path, inputs: object) -> list[dict[str, Any]]:
+def ask(tmp_path: Path, inputs: object, kind: str = "addresses") -> list[dict[str, Any]]:
     file = tmp_path / "inputs.json"
     file.write_text(json.dumps(inputs))
     out = io.StringIO()
-    call_command("check_input", "addresses", str(file), "--json", stdout=out)
+    call_command("check_input", kind, str(file), "--json", stdout=out)
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -39,6 +44,28 @@ def test_a_name_that_cannot_be_resolved_is_refused_as_such(tmp_path: Path) -> No
     (row,) = ask(tmp_path, ["no-such-host.invalid"])
     assert not row["accepted"]
     assert "resolve" in row["reason"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused", "accepted"),
+    [
+        ("tags", GIT["refused_tags"], [GOOD_TAG]),
+        ("clone_urls", GIT["refused_clone_urls"], [GOOD_URL]),
+        ("selectors", EXPRESSIONS["escape"] + EXPRESSIONS["exhaust"], EXPRESSIONS["good"]),
+    ],
+)
+def test_each_kind_refuses_its_corpus_and_accepts_what_is_good(
+    tmp_path: Path, kind: str, refused: list[str], accepted: list[str]
+) -> None:
+    rows = ask(tmp_path, [*refused, *accepted], kind)
+    assert [row["input"] for row in rows] == [*refused, *accepted]
+    assert [row["accepted"] for row in rows] == [False] * len(refused) + [True] * len(accepted)
+    assert all(row["reason"] for row in rows[: len(refused)])
+
+
+def test_the_place_in_a_selector_is_said(tmp_path: Path) -> None:
+    (row,) = ask(tmp_path, ["省份 == '广东' and a.b"], "selectors")
+    assert (row["accepted"], row["position"]) == (False, 16)
 
 
 @pytest.mark.parametrize(

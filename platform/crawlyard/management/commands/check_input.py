@@ -1,4 +1,4 @@
-"""manage.py check_input KIND FILE.json: what the guards say to each input of a list."""
+"""manage.py check_input KIND FILE.json: whether the guards accept each input of a list."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from crawlyard.checks_of_input import KINDS
 class Command(BaseCommand):
     """One answer an input, in order; JSON lines with --json."""
 
-    help = "Ask a guard about each input of a JSON list."
+    help = "Check each string of a JSON list: addresses, clone URLs, selectors or tags."
 
     def add_arguments(self, parser: CommandParser) -> None:
         """The guard and the file."""
