@@ -87,13 +87,18 @@ def message(
 
 
 def taken(outbound: Outbound, item: Mapping[str, Any]) -> Item:
-    """What the message has of the item: the named keys of its top level that are there.
+    """Return the keys of the item that its message carries: those named that the item has.
 
-    Without a list it has all, but not ``task_result``: how an earlier attempt has ended is nothing
-    that a spider should hand back as its own result.
+    Without a list all of them, except what the last result says of an earlier attempt: its
+    ``task_result``, and the ``task_params`` of its message. A spider that returned these as its own
+    would report an old ``group_retry_times``, and its result would be ignored as stale.
     """
     if outbound.task_params is None:
-        return {key: value for key, value in item.items() if key != TASK_RESULT}
+        params = {key: value for key, value in item.items() if key != TASK_RESULT}
+        sent = params.get(TASK_PARAMS)
+        if isinstance(sent, Mapping) and sent.get("submitter") == SUBMITTER:
+            del params[TASK_PARAMS]
+        return params
     return {key: item[key] for key in outbound.task_params if key in item}
 
 

@@ -91,6 +91,23 @@ def test_without_a_list_all_is_taken_but_the_last_result() -> None:
     assert sent(everything, item) == ITEM | CONSTANTS | BUILT
 
 
+def test_the_parameters_of_an_earlier_attempt_are_not_sent_on() -> None:
+    everything = replace(CAPTCHA, task_params=None)
+    log = {"task_result": 2001, "http_code": 500, "task_params": sent(everything)}
+    after = after_result(ITEM, log, uuid="0190-uuid", outbound="o", counters=Counters(2, 1, 3))
+    again = message(
+        everything, after, uuid="0190-uuid", counters=Counters(2, 2, 4), submit_time=NOW
+    )
+    assert again == ITEM | {"http_code": 500} | CONSTANTS | BUILT | {
+        "retry_times": 2,
+        "group_retry_times": 4,
+    }
+    # A spider that logs ``task_params`` where there is one, and else all it was given.
+    assert told({"task_params": again.get("task_params", again)}, "group_retry_times") == 4
+    own: Item = {"task_params": {"province": "GD"}}
+    assert sent(everything, own)["task_params"] == {"province": "GD"}
+
+
 @pytest.mark.covers("S2.28")
 def test_no_item_and_no_constant_can_say_what_the_hub_says() -> None:
     forged: Item = dict.fromkeys(BUILT_IN, "forged")
