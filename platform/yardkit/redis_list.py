@@ -32,6 +32,8 @@ from yardkit.redis_server import WAIT_SECONDS, RedisServer
 _MOST_AT_ONCE: Final = 1000
 # A consumer's name stays known so long after its lease: a frozen process may wake and take again.
 _KNOWN_MILLISECONDS: Final = 24 * 3600 * 1000
+# The least wait for another thread that is just taking: without it a full list looks empty.
+_SHARE_SECONDS: Final = 0.1
 REDIS_ERRORS: Final = (redis.RedisError, OSError)
 
 
@@ -193,7 +195,7 @@ class ReliableList:
     # --- taking ---------------------------------------------------------------------------------
 
     def _take(self, most: int, wait: float) -> list[TakenValue]:
-        if not self._taking.acquire(timeout=max(wait, 1.0)):
+        if not self._taking.acquire(timeout=max(wait, _SHARE_SECONDS)):
             return []
         try:
             if self._closed.is_set():

@@ -32,8 +32,10 @@ class InLine:
     def __init__(self, rule: rules.Inbound, inbound: Inbound) -> None:
         self.rule = rule
         self.inbound = inbound
-        # Batches of it that are worked on; guarded by the yard's lock.
+        # Batches of it that are worked on, and when the last of them began (monotonic seconds).
+        # Both are guarded by the lock of the polling.
         self.in_work = 0
+        self.begun_at = 0.0
         self.depth: int | None = None
         self.findings: tuple[tuple[str, str], ...] = ()
         self.problem = ""

@@ -26,7 +26,7 @@ from apps.routing.engine import rules
 from apps.routing.engine.failures import FailureFile, FailureFileError
 from apps.routing.engine.inbounds import registry as inbounds
 from apps.routing.engine.inbounds.base import BadInit, Context
-from apps.routing.engine.inbounds.polling import Polling
+from apps.routing.engine.inbounds.polling import Key, Polling
 from apps.routing.engine.life import Life
 from apps.routing.engine.outbounds import registry as outbounds
 from apps.routing.engine.outbounds.base import Settings
@@ -43,9 +43,6 @@ BATCH: Final = 500
 # An inbound without items is asked again after so long at most.
 LONGEST_REST_SECONDS: Final = 0.25
 _CLOSERS: Final = 16
-
-# The name of an inbound, with its project.
-Key = tuple[int, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +108,6 @@ class Yard:
         # Versions that were replaced and are still worked by.
         self._leaving: list[Running] = []
         self._polling: Polling = Polling({})
-        self._keys: dict[str, Key] = {}
 
     # --- who works --------------------------------------------------------------------------------
 
@@ -137,27 +133,29 @@ class Yard:
         """The inbound to take from now, held for the caller until ``done``; None: all rest."""
         with self._lock:
             now = self._clock.monotonic()
-            for _ in range(len(self._keys)):
-                name = self._polling.turn(now)
-                if name is None:
-                    return None
-                project, inbound = self._keys[name]
-                running = self._current[project]
-                line = running.lines[inbound]
-                # The rule that runs now says how many, not the one it was made by.
-                if line.in_work < max(1, running.track.entrances[inbound].rule.threads):
-                    line.in_work += 1
-                    running.users += 1
-                    return running, line
-                self._polling.found(name, 0, now)
-            return None
+            key = self._polling.turn(now, self._busy_since)
+            if key is None:
+                return None
+            running = self._current[key[0]]
+            line = running.lines[key[1]]
+            line.in_work += 1
+            line.begun_at = now
+            running.users += 1
+            return running, line
+
+    def _busy_since(self, key: Key) -> float | None:
+        running = self._current[key[0]]
+        line = running.lines[key[1]]
+        # The rule that runs now says how many, not the one it was made by.
+        is_busy = line.in_work >= max(1, running.track.entrances[key[1]].rule.threads)
+        return line.begun_at if is_busy else None
 
     def found(self, running: Running, line: InLine, count: int) -> None:
         """What the turn has brought: nothing lets the inbound rest a little."""
         with self._lock:
-            name = _text(running.project, line.rule.name)
-            if self._current.get(running.project) is running and name in self._keys:
-                self._polling.found(name, count, self._clock.monotonic())
+            key = running.project, line.rule.name
+            if self._current.get(running.project) is running and line.rule.name in running.lines:
+                self._polling.found(key, count, self._clock.monotonic())
 
     def done(self, running: Running, line: InLine) -> None:
         """The turn is over."""
@@ -304,14 +302,10 @@ class Yard:
     # --- with the lock held -----------------------------------------------------------------------
 
     def _poll_anew(self) -> None:
-        self._keys = {
-            _text(project, name): (project, name)
+        weights = {
+            (project, name): running.track.entrances[name].rule.weight
             for project, running in self._current.items()
             for name in running.lines
-        }
-        weights = {
-            text: self._current[project].track.entrances[name].rule.weight
-            for text, (project, name) in self._keys.items()
         }
         self._polling = Polling(weights, longest_rest=LONGEST_REST_SECONDS)
 
@@ -362,10 +356,6 @@ def _close_one(part: _Closable) -> None:
         part.close()
     except Exception:  # somebody else's class may raise anything; the others are closed too
         logger.exception("%s cannot be closed", type(part).__name__)
-
-
-def _text(project: int, name: str) -> str:
-    return f"{project}:{name}"
 
 
 def _problem(what: str, name: str, error: Exception) -> Problem:

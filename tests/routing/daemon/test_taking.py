@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import secrets
+import threading
+import time
 from collections import Counter
 from datetime import timedelta
 
 import pytest
+import redis
 from django.utils import timezone
 
 from apps.configcenter.services import activate
@@ -84,6 +88,58 @@ def test_inbounds_are_asked_by_their_weights(router: Router) -> None:
         router.daemon.yard.done(*turn)
         asked[turn[1].rule.name] += 1
     assert asked == {"heavy": 6, "usual": 2}
+
+
+@pytest.mark.services
+@pytest.mark.covers("S2.17")
+@pytest.mark.parametrize(("threads", "workers"), [(8, 4), (1, 2)])
+def test_full_inbounds_are_read_in_the_ratio_of_their_weights(
+    router: Router, redis_url: str, threads: int, workers: int
+) -> None:
+    lists = {name: f"{name}-{secrets.token_hex(4)}" for name in ("heavy", "light")}
+    weights = {"heavy": 50, "light": 10}
+    inbounds = [
+        inbound(
+            "",
+            name=name,
+            weight=weights[name],
+            threads=threads,
+            **{
+                "class": "redis_queue.RedisListInbound",
+                "init": {"url": redis_url, "key": lists[name]},
+            },
+        )
+        for name in weights
+    ]
+    client = redis.Redis.from_url(redis_url)
+    for key in lists.values():
+        client.lpush(key, *(str(number) for number in range(2000)))
+    router.use(inbounds, [outbound("o", "True")])
+    yard = router.daemon.yard
+    read: Counter[str] = Counter()
+
+    def work() -> None:
+        while read.total() < 1200:
+            turn = yard.turn()
+            if turn is None:
+                time.sleep(0.001)
+                continue
+            running, line = turn
+            taken = line.inbound.take(10, 0)
+            time.sleep(0.005)
+            line.inbound.ack([each.handle for each in taken])
+            read[line.rule.name] += len(taken)
+            yard.found(running, line, len(taken))
+            yard.done(running, line)
+
+    threads_of_work = [threading.Thread(target=work) for _ in range(workers)]
+    for thread in threads_of_work:
+        thread.start()
+    for thread in threads_of_work:
+        thread.join()
+    router.daemon.teardown()
+    client.delete(*lists.values())
+    assert read["heavy"] == pytest.approx(5 * read["light"], rel=0.1)
 
 
 def test_what_an_inbound_finds_is_reported(router: Router) -> None:

@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 NOT_INSTALLED: Final = "the extra is not installed: pip install 'crawlyard[kafka]'"
 # The longest single wait inside the library: a close is noticed after it.
 _SLICE_SECONDS: Final = 0.5
+# The least wait for another worker that is just reading: without it a full topic looks empty.
+_SHARE_SECONDS: Final = 0.1
 _PROBE_SECONDS: Final = 0.5
 _ASK_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 5.0
@@ -147,7 +149,7 @@ class KafkaInbound:
 
     def take(self, most: int, timeout: float) -> list[Taken]:
         deadline = time.monotonic() + timeout
-        if not self._polling.acquire(timeout=timeout):
+        if not self._polling.acquire(timeout=max(timeout, _SHARE_SECONDS)):
             return []
         try:
             while True:

@@ -1,18 +1,25 @@
-"""Whose turn it is: several inbounds share the polls by their weights (seed S2.17).
+"""Weighted polling: several inbounds share the polls by their weights (seed S2.17).
 
-Smooth weighted round robin: every candidate gains its weight, the richest is polled and pays what
-all of them have gained. So 5, 1, 1 gives a a b a c a a and never five in a row. One that had
-nothing rests a little, longer each time, and the others share its part; its credit waits for it.
+Smooth weighted round robin: every candidate gains its weight, the one with the most credit is
+polled and pays what all of them have gained. So 5, 1, 1 gives a a b a c a a and never five in a
+row. An inbound that had no items rests a little, longer each time, and the others share its part;
+its credit is kept. One whose turn it is and which has all its threads at work makes the other
+inbounds of its project wait, or they would get more than their share; only for ``HOLD_SECONDS``
+though, so that one slow batch does not stop them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+# An inbound: the project's id, and its name.
+Key = tuple[int, str]
+
 FIRST_REST_SECONDS: Final = 0.01
 LONGEST_REST_SECONDS: Final = 0.5
+HOLD_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -24,35 +31,49 @@ class _Entry:
 
 
 class Polling:
-    """Says which inbound is polled next. Times are of a clock that never goes back, in seconds."""
+    """Choose the inbound to poll next. Times are monotonic, in seconds. Not thread-safe."""
 
     def __init__(
         self,
-        weights: Mapping[str, int],
+        weights: Mapping[Key, int],
         *,
         first_rest: float = FIRST_REST_SECONDS,
         longest_rest: float = LONGEST_REST_SECONDS,
     ) -> None:
-        """A weight below 1 counts as 1: whoever is there has a turn now and then."""
-        self._entries = {name: _Entry(max(1, weight)) for name, weight in weights.items()}
+        """A weight below 1 counts as 1: every inbound is polled now and then."""
+        self._entries = {key: _Entry(max(1, weight)) for key, weight in weights.items()}
         self._first_rest = first_rest
         self._longest_rest = longest_rest
 
-    def turn(self, now: float) -> str | None:
-        """The inbound to poll now; None while all of them rest."""
-        ready = [(name, each) for name, each in self._entries.items() if each.rests_until <= now]
-        if not ready:
-            return None
-        for _name, entry in ready:
-            entry.credit += entry.weight
-        # Of equals the first in the order of the rule set.
-        name, chosen = max(ready, key=lambda pair: pair[1].credit)
-        chosen.credit -= sum(entry.weight for _name, entry in ready)
-        return name
+    def turn(
+        self, now: float, busy_since: Callable[[Key], float | None] = lambda key: None
+    ) -> Key | None:
+        """Return the inbound to poll now; None while all of them rest or have to wait.
 
-    def found(self, name: str, count: int, now: float) -> None:
-        """The poll of ``name`` gave ``count`` items; none of them lets it rest."""
-        entry = self._entries[name]
+        Args:
+            busy_since: when the last free thread of an inbound was taken; None while one is free.
+        """
+        ready = {key: entry for key, entry in self._entries.items() if entry.rests_until <= now}
+        while ready:
+            # Of equals the first in the order of the rule set.
+            chosen = max(ready, key=lambda key: ready[key].credit + ready[key].weight)
+            since = busy_since(chosen)
+            if since is None:
+                for entry in ready.values():
+                    entry.credit += entry.weight
+                ready[chosen].credit -= sum(entry.weight for entry in ready.values())
+                return chosen
+            held = now < since + HOLD_SECONDS
+            ready = {
+                key: entry
+                for key, entry in ready.items()
+                if key != chosen and not (held and key[0] == chosen[0])
+            }
+        return None
+
+    def found(self, key: Key, count: int, now: float) -> None:
+        """Note that a poll returned ``count`` items; after 0 the inbound rests."""
+        entry = self._entries[key]
         if count:
             entry.rest = entry.rests_until = 0.0
             return
@@ -60,7 +81,7 @@ class Polling:
         entry.rests_until = now + entry.rest
 
     def wait(self, now: float) -> float:
-        """Seconds until somebody can be polled: 0 when somebody can."""
+        """Return the seconds until an inbound that rests may be polled; 0 when any may be now."""
         if not self._entries:
             return self._longest_rest
         return max(0.0, min(entry.rests_until for entry in self._entries.values()) - now)

@@ -6,17 +6,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.routing.engine.inbounds.polling import LONGEST_REST_SECONDS, Polling
+from apps.routing.engine.inbounds import polling as module
+from apps.routing.engine.inbounds.polling import HOLD_SECONDS, LONGEST_REST_SECONDS, Key
 
 WEIGHTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 100), min_size=1)
+
+
+class Polling(module.Polling):
+    """Of one project's inbounds, by their names alone."""
+
+    def __init__(self, weights: dict[str, int], **options: float) -> None:
+        super().__init__({(0, name): weight for name, weight in weights.items()}, **options)
+
+    def name(self, now: float) -> str | None:
+        key = self.turn(now)
+        return None if key is None else key[1]
+
+    def gave(self, name: str, count: int, now: float) -> None:
+        self.found((0, name), count, now)
 
 
 def turns(polling: Polling, count: int, now: float = 0.0) -> str:
     found = []
     for _ in range(count):
-        name = polling.turn(now)
+        name = polling.name(now)
         assert name is not None
-        polling.found(name, 1, now)
+        polling.gave(name, 1, now)
         found.append(name)
     return "".join(found)
 
@@ -45,10 +60,10 @@ def test_empty_ones_leave_their_share_to_the_others(
     counts = dict.fromkeys(weights, 0)
     now = 0.0
     while sum(counts[name] for name in full) < count and full:
-        name = polling.turn(now)
+        name = polling.name(now)
         assert name is not None
         counts[name] += 1
-        polling.found(name, name not in empty, now)
+        polling.gave(name, name not in empty, now)
         now += 0.001
     for name, weight in full.items():
         share = count * weight / sum(full.values())
@@ -69,28 +84,54 @@ def test_the_same_is_polled_in_the_same_order_each_time(weights: dict[str, int])
 def test_all_rest_until_the_first_wakes() -> None:
     polling = Polling({"a": 1, "b": 1}, first_rest=1.0, longest_rest=3.0)
     for now in (0.0, 0.25):
-        name = polling.turn(now)
+        name = polling.name(now)
         assert name is not None
-        polling.found(name, 0, now)
-    assert polling.turn(0.5) is None
+        polling.gave(name, 0, now)
+    assert polling.name(0.5) is None
     assert polling.wait(0.5) == 0.5
-    assert polling.turn(1.0) == "a"
-    polling.found("a", 0, 1.0)
+    assert polling.name(1.0) == "a"
+    polling.gave("a", 0, 1.0)
     assert polling.wait(1.25) == 0.0
-    assert polling.turn(1.25) == "b"
-    polling.found("b", 5, 1.25)
-    assert polling.turn(1.25) == "b"
-    polling.found("a", 0, 3.0)
-    polling.found("a", 0, 3.0)
-    polling.found("b", 0, 3.0)
+    assert polling.name(1.25) == "b"
+    polling.gave("b", 5, 1.25)
+    assert polling.name(1.25) == "b"
+    polling.gave("a", 0, 3.0)
+    polling.gave("a", 0, 3.0)
+    polling.gave("b", 0, 3.0)
     assert polling.wait(3.0) == 1.0
 
 
 def test_none_at_all_is_no_busy_loop() -> None:
     polling = Polling({})
-    assert polling.turn(0.0) is None
+    assert polling.name(0.0) is None
     assert polling.wait(0.0) == LONGEST_REST_SECONDS
 
 
 def test_a_weight_of_nothing_still_has_a_turn() -> None:
     assert "b" in turns(Polling({"a": 10, "b": 0}), 30)
+
+
+@pytest.mark.covers("S2.17")
+@pytest.mark.parametrize("seconds", [0.01, 0.3])
+def test_an_inbound_with_all_threads_at_work_keeps_its_share(seconds: float) -> None:
+    polling = module.Polling({(0, "heavy"): 50, (0, "light"): 10})
+    busy: dict[Key, float] = {}
+    counts = {"heavy": 0, "light": 0}
+    # Two workers, one thread for each inbound, and batches that all take as long.
+    for step in range(1000):
+        now = step * seconds / 2
+        for key in [key for key, since in busy.items() if now >= since + seconds]:
+            del busy[key]
+        if (turn := polling.turn(now, busy.get)) is not None:
+            busy[turn] = now
+            counts[turn[1]] += 1
+    assert counts["heavy"] == pytest.approx(5 * counts["light"], abs=5)
+
+
+def test_a_slow_batch_holds_others_back_for_a_moment_and_no_other_project() -> None:
+    polling = module.Polling({(0, "slow"): 50, (0, "quick"): 10, (1, "other"): 1})
+    assert polling.turn(0.0) == (0, "slow")
+    busy = {(0, "slow"): 0.0}.get
+    assert {polling.turn(0.5, busy) for _ in range(10)} == {(1, "other")}
+    late = {polling.turn(HOLD_SECONDS, busy) for _ in range(20)}
+    assert late == {(0, "quick"), (1, "other")}
