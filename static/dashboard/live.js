@@ -7,6 +7,7 @@
   const POLL_MS = 3000;
   const LOGGED_OUT_MS = 30000;
   const RATE_WINDOW_MS = 10000;
+  const STEADY_MS = 15000;
 
   /* Connects, reconnects and, while there is no connection, calls `poll` every few seconds.
      `poll` is also called once after each connect: what happened before is not sent again. */
@@ -15,6 +16,9 @@
       this.root = root;
       this.handlers = handlers;
       this.label = root.querySelector("[data-connection]");
+      // What is shown has come to its end: the label no longer says that it is live.
+      const ended = new MutationObserver(() => this.kind && this.say(this.kind));
+      ended.observe(root, { attributeFilter: ["data-ended"] });
       this.attempt = 0;
       this.up = false;
       this.asking = false;
@@ -70,7 +74,8 @@
       }
     }
 
-    say(kind) {
+    say(what) {
+      const kind = what === "live" && "ended" in this.root.dataset ? "ended" : what;
       this.kind = kind;
       this.label.dataset.kind = kind;
       const word = kind[0].toUpperCase() + kind.slice(1);
@@ -144,6 +149,20 @@
 
   const rateText = (rate) => (rate === null ? "–" : rate.toFixed(rate < 10 ? 1 : 0));
 
+  const totals = new Map();
+
+  /* Whether a run may still find many more requests: a share of a total that grows says nothing. */
+  function isOpen(figures) {
+    if (figures.final) return false;
+    const now = performance.now();
+    const known = totals.get(figures.run);
+    if (known === undefined || known.total !== figures.total) {
+      totals.set(figures.run, { total: figures.total, at: now });
+      return true;
+    }
+    return now - known.at < STEADY_MS;
+  }
+
   /* Write the figures of one run into the elements that ask for them. */
   function write(element, figures) {
     for (const target of element.querySelectorAll("[data-counter]")) {
@@ -157,16 +176,19 @@
     const part = (value) => (total > 0 ? (100 * value) / total : 0);
     const success = part(figures.success);
     const failed = part(figures.failed);
+    const open = isOpen(figures);
     for (const bar of element.querySelectorAll("[data-bar]")) {
+      bar.toggleAttribute("data-open", open);
       bar.querySelector("[data-part=success]").setAttribute("width", success);
       const second = bar.querySelector("[data-part=failed]");
       second.setAttribute("x", success);
       second.setAttribute("width", failed);
       bar.setAttribute("aria-valuemax", total);
-      bar.setAttribute("aria-valuenow", figures.success + figures.failed);
+      if (open) bar.removeAttribute("aria-valuenow");
+      else bar.setAttribute("aria-valuenow", figures.success + figures.failed);
     }
     for (const target of element.querySelectorAll("[data-percent]")) {
-      target.textContent = Math.round(success + failed) + " %";
+      target.textContent = open ? "" : Math.floor(success + failed) + " %";
     }
   }
 

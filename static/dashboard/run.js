@@ -101,7 +101,8 @@
   }
 
   function sayEnded() {
-    if (connection.up) connection.say(ended() ? "ended" : "live");
+    if (!ended()) return;
+    for (const one of [root, ...document.querySelectorAll("[data-log]")]) one.dataset.ended = "";
   }
 
   function tick() {
@@ -142,5 +143,6 @@
     },
   });
   setInterval(tick, 1000);
+  sayEnded();
   lookAgain();
 })();

@@ -198,7 +198,7 @@ def test_lines_come_by_themselves_and_do_no_harm(
 ) -> None:
     run = site.runs[0]
     page = open_log(context, site, run, problems)
-    expect(page.locator("[data-empty]")).to_have_text("Nothing has been written yet.")
+    expect(page.locator("[data-empty]")).to_have_text("Nothing has been written.")
     title = page.title()
     site.write(run, "INFO first", "WARNING second", "ERROR third", "plain", *HOSTILE)
     expect(page.locator(".cy-log-line")).to_have_count(4 + len(HOSTILE))

@@ -154,7 +154,10 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     """The groups of links this person may follow; the admin theme calls it."""
     groups = linked_pages(request)
     _tell_incidents(request, groups)
-    _mark_here(request.path, [item for group in groups for item in group["items"]])
+    match = request.resolver_match
+    on_run = match is not None and match.view_name == "dashboard:run"
+    path = reverse("admin:jobs_run_changelist") if on_run else request.path
+    _mark_here(path, [item for group in groups for item in group["items"]])
     return groups
 
 
