@@ -76,6 +76,40 @@ TONES: Final[dict[RunState, str]] = {
 }
 
 
+class RunOutcome(TextChoices):
+    """How a run ended, as people are shown it: by its state and by its failed requests."""
+
+    SUCCEEDED = "succeeded", _("succeeded")
+    FINISHED_WITH_ERRORS = "finished_with_errors", _("finished with errors")
+    FAILED = "failed", _("failed")
+    LOST = "lost", _("lost")
+    CANCELLED = "cancelled", _("cancelled")
+
+
+# The colours of states and of outcomes.
+STATUS_TONES: Final[dict[str, str]] = {
+    **TONES,
+    RunOutcome.SUCCEEDED: "success",
+    RunOutcome.FINISHED_WITH_ERRORS: "warning",
+}
+
+
+def outcome_of(
+    state: str, *, total: int | None, failed: int | None, allowed_percent: float
+) -> RunOutcome | None:
+    """Return the outcome of a run in ``state``; None while it is active.
+
+    ``total`` and ``failed`` are its requests, None where the run did not report them.
+    """
+    if state not in FINAL:
+        return None
+    if state != S.EXITED:
+        return RunOutcome(state)
+    if failed and 100 * failed > allowed_percent * max(total or 0, failed):
+        return RunOutcome.FINISHED_WITH_ERRORS
+    return RunOutcome.SUCCEEDED
+
+
 def may_move(from_state: str, to_state: RunState) -> bool:
     """Whether a run in ``from_state`` may enter ``to_state``."""
     return from_state in MOVES[to_state]

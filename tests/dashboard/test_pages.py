@@ -271,6 +271,39 @@ def test_a_run_that_has_not_reported() -> None:
     assert "No agent has been allocated to this run yet." in text
 
 
+def test_an_ended_run_is_spoken_of_as_one() -> None:
+    run = make_run(state=RunState.FAILED)
+    page = logged_in(make_superuser()).get(f"/runs/{run.pk}")
+    text = text_of(page)
+    assert "The run reported nothing." in text
+    assert "No agent was allocated to this run." in text
+    assert "No request failed." in text
+    # Its bar is a share of all there was.
+    assert "data-open" not in page.content.decode()
+
+
+def test_the_bar_of_an_active_run_shows_no_share_of_a_total_that_grows() -> None:
+    run = played_run(None, total=20, success=19, queued=1)
+    html = logged_in(make_superuser()).get(f"/runs/{run.pk}").content.decode()
+    assert "data-bar data-open" in html
+    assert "aria-valuenow" not in html
+    assert "95 %" not in html
+
+
+def test_what_the_job_sets_instead_of_the_spider_is_named() -> None:
+    client = logged_in(make_superuser())
+    run = make_run(job=make_job(speed=0.5, timeout_retries=3))
+    text = text_of(client.get(f"/runs/{run.pk}"))
+    assert "set by the job speed 0.5, request_timeout_retries 3" in text
+    assert "set by the job" not in text_of(client.get(f"/runs/{make_run().pk}"))
+
+
+def test_the_sidebar_marks_runs_on_the_page_of_a_run() -> None:
+    page = logged_in(make_superuser()).get(f"/runs/{make_run().pk}")
+    items = [item for group in page.context["sidebar_navigation"] for item in group["items"]]
+    assert [item["title"] for item in items if item["active"]] == ["Runs"]
+
+
 def test_an_active_run_has_a_stop_button_for_operators_alone() -> None:
     run = played_run(None, total=1, in_flight=1)
     stop = f'action="/admin/jobs/run/{run.pk}/stop"'

@@ -75,7 +75,7 @@ def test_only_what_is_allowed_is_offered(
 
 @pytest.mark.covers("S3.20")
 def test_the_pace_shown_is_the_one_the_run_goes_by() -> None:
-    run = make_run(state=S.RUNNING)
+    run = make_run(job=make_job(concurrency=100, speed=1.0), state=S.RUNNING)
     command = tune_run(run=run, concurrency=7, now=timezone.now(), actor=make_user(username="ann"))
     html = page(run)
     assert 'name="concurrency" min="1" max="10000" value="100"' in html

@@ -58,6 +58,7 @@ def form(project: Project, **fields: Any) -> dict[str, Any]:
         "follow_redirects": "on",
         "max_redirects": "10",
         "switch_retries": "3",
+        "max_failed_percent": "0",
         "impersonate": "chrome",
         "use_cookies": "on",
         "cut": "",
@@ -180,6 +181,14 @@ def test_a_disabled_job_is_not_started_and_says_why(project: Project) -> None:
     assert response.headers["Location"] == f"{LIST}{job.pk}/change/"
     assert said(response) == ["Job asleep is disabled."]
     assert not Run.objects.exists()
+
+
+def test_a_start_that_is_refused_links_the_active_run(project: Project) -> None:
+    job = make_job(project=project, name="books", overlap="skip")
+    active = make_run(job=job, state=RunState.RUNNING)
+    client = member(project, Role.OPERATOR)
+    page = client.post(reverse("admin:jobs_job_start", args=[job.pk]), follow=True)
+    assert f'href="/runs/{active.pk}">Open run {active.pk}</a>' in page.content.decode()
 
 
 def test_the_bulk_action_reports_counts_and_reasons(project: Project) -> None:

@@ -37,7 +37,7 @@ def test_an_editor_makes_changes_and_deletes_a_job(project: Project) -> None:
     assert made.status_code == 201, made.content
     pk = made.json()["id"]
     assert made.json()["arguments"] == {"start": "https://a.org/"}
-    assert made.json()["concurrency"] == 100
+    assert made.json()["concurrency"] is None
     changed = api.patch(f"jobs/{pk}", {"speed": 2, "enabled": False})
     assert (changed.json()["speed"], changed.json()["enabled"]) == (2.0, False)
     assert api.delete(f"jobs/{pk}").status_code == 204

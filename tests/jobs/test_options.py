@@ -332,9 +332,10 @@ def test_everything_a_job_says_reaches_its_run() -> None:
 @pytest.mark.django_db
 def test_what_a_job_leaves_open_is_the_spiders_own() -> None:
     read = read_run(environment_of(make_job()))
-    assert read.settings == {"concurrency": 100, "speed": 1.0}
-    own = SpiderSettings(request_timeout_seconds=99, download_retries=1)
-    assert own.changed(read.settings, origin="x").request_timeout_seconds == 99
+    assert read.settings == {}
+    assert read.downloader.concurrency == 100
+    own = SpiderSettings(speed=2, concurrency=7, request_timeout_seconds=99, download_retries=1)
+    assert own.changed(read.settings, origin="x") == own
 
 
 def environment_of(job: Job) -> dict[str, str]:

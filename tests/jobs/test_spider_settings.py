@@ -21,6 +21,8 @@ def test_a_job_that_is_fed_from_outside_ends_by_being_empty(fed: bool, patience:
 
 def test_what_a_job_leaves_open_is_the_spiders_own() -> None:
     own = SpiderSettings(
+        speed=2,
+        concurrency=7,
         fed_from_outside=True,
         empty_seconds=90,
         download_retries=2,
@@ -28,5 +30,6 @@ def test_what_a_job_leaves_open_is_the_spiders_own() -> None:
         publish_retries=9,
     )
     settings = own.changed(make_job().spider_settings(), origin="CRAWLYARD_SETTINGS")
+    assert (settings.speed, settings.concurrency) == (2, 7)
     assert (settings.patience_seconds, settings.download_retries) == (90.0, 2)
     assert (settings.no_answer_seconds, settings.publish_retries) == (7.0, 9)

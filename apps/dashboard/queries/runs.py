@@ -117,6 +117,12 @@ class RunView:
         return pace
 
     @property
+    def overrides(self) -> str:
+        """Settings of the job that replace the spider class's: ``speed 2, concurrency 7``."""
+        settings = self.run.job.spider_settings()
+        return ", ".join(f"{name} {value:g}" for name, value in settings.items())
+
+    @property
     def waits_for_answer(self) -> bool:
         """Something was asked a moment ago: the page looks again when it counts as unanswered."""
         return any(one.standing == "asked" for one in self.commands)

@@ -14,7 +14,7 @@ from django.utils.translation import gettext as _
 from apps.alerts.models import Incident
 from apps.alerts.services.texts import sentence
 from apps.alerts.states import Severity
-from apps.jobs.states import TONES, RunState
+from apps.jobs.states import STATUS_TONES
 
 register = template.Library()
 _SEVERITY_TONES = {
@@ -78,9 +78,9 @@ def ago(moment: datetime | None) -> str:
 
 
 @register.filter
-def tone(state: str) -> str:
-    """The colour of a run's state."""
-    return TONES[RunState(state)]
+def tone(status: str) -> str:
+    """Return the colour of a run's state or outcome."""
+    return STATUS_TONES[status]
 
 
 @register.filter

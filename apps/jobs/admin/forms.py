@@ -171,6 +171,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "cpu_limit",
             "memory_limit_bytes",
             "max_run_seconds",
+            "max_failed_percent",
             "retry_rules",
         ]
         widgets: ClassVar = {"notes": UnfoldAdminTextareaWidget(attrs={"rows": 3})}

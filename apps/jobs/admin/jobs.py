@@ -31,9 +31,10 @@ from apps.jobs.admin.job_filters import ImageFilter, TagFilter
 from apps.jobs.admin.job_import import import_page
 from apps.jobs.admin.links import JobLinkInline
 from apps.jobs.arguments import parse_arguments
+from apps.jobs.errors import JobRunning
 from apps.jobs.models import Job, Run
 from apps.jobs.queries import schedule_facts
-from apps.jobs.states import TONES, OverlapPolicy, RunState
+from apps.jobs.states import STATUS_TONES, OverlapPolicy, RunState, outcome_of
 from apps.projects.models import Project
 
 LATEST_RUNS = 8
@@ -83,6 +84,7 @@ FIELDSETS = (
             "fields": (
                 ("cpu_limit", "memory_limit_bytes"),
                 ("max_run_seconds", "priority"),
+                "max_failed_percent",
                 "host_labels",
             ),
         },
@@ -160,6 +162,8 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             .annotate(
                 newest_run=Subquery(newest.values("pk")[:1]),
                 newest_state=Subquery(newest.values("state")[:1]),
+                newest_total=Subquery(newest.values("requests_total")[:1]),
+                newest_failed=Subquery(newest.values("requests_failed")[:1]),
                 next_at=F("schedule__next_at"),
             )
         )
@@ -228,10 +232,19 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         address = reverse("dashboard:run", args=[job.newest_run])
         return format_html('<a href="{}">#{}</a>', address, job.newest_run)
 
-    @display(description=_("last state"), ordering="newest_state", label=TONES)
+    @display(description=_("last state"), ordering="newest_state", label=STATUS_TONES)
     def last_state(self, job: Any) -> tuple[str, Any] | None:
-        """The newest run's state, coloured."""
-        return job.newest_state and (job.newest_state, RunState(job.newest_state).label)
+        """The newest run's outcome or state, coloured."""
+        if job.newest_state is None:
+            return None
+        outcome = outcome_of(
+            job.newest_state,
+            total=job.newest_total,
+            failed=job.newest_failed,
+            allowed_percent=job.max_failed_percent,
+        )
+        status = outcome or RunState(job.newest_state)
+        return status, status.label
 
     @display(description=_("start"))
     def start_button(self, job: Job) -> SafeString | str:
@@ -291,6 +304,14 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
                 request, gettext("Arguments: %(problem)s") % {"problem": error.messages[0]}
             )
             return here
+        except JobRunning as error:
+            address = reverse("dashboard:run", args=[error.run])
+            label = gettext("Open run %(run)d") % {"run": error.run}
+            messages.error(
+                request,
+                format_html('{} <a class="underline" href="{}">{}</a>', error.text, address, label),
+            )
+            return here
         except DomainError as error:
             messages.error(request, error.text)
             return here
@@ -344,7 +365,6 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             extra["next_run"] = job.next_at if job.enabled else None
             extra["schedule"] = schedule_facts(job, now=timezone.now())
             extra["placement"] = services.explain_placement(job=job, now=timezone.now())
-            extra["run_tones"] = TONES
             extra["preview"] = f"{reverse('admin:agents_agent_preview')}?job={job.pk}"
             extra["may_start"] = job.project_id in projects_of(request, Role.OPERATOR)
             extra["may_clone"] = job.project_id in projects_of(request, Role.EDITOR)

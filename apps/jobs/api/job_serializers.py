@@ -129,6 +129,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
             "cpu_limit",
             "memory_limit_bytes",
             "max_run_seconds",
+            "max_failed_percent",
             "host_labels",
             "retry_rules",
             "speed",

@@ -11,7 +11,7 @@ from rest_framework import serializers
 from apps.jobs.api.job_fields import FiniteField
 from apps.jobs.arguments import check_arguments
 from apps.jobs.models import MAX_CONCURRENCY, MAX_SPEED, Run, RunCommand, RunMove
-from apps.jobs.states import Ask, OverlapPolicy
+from apps.jobs.states import Ask, OverlapPolicy, RunOutcome
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {}})
@@ -47,6 +47,12 @@ class RunSerializer(serializers.ModelSerializer[Run]):
     active = serializers.BooleanField(
         source="is_active", read_only=True, help_text=_("Not in a final state.")
     )
+    outcome = serializers.ChoiceField(
+        choices=RunOutcome.choices,
+        read_only=True,
+        allow_null=True,
+        help_text=_("How it ended; null while it is active."),
+    )
     arguments = ArgumentsField(read_only=True)
     planned_at = serializers.DateTimeField(
         source="plan.planned_at",
@@ -65,6 +71,7 @@ class RunSerializer(serializers.ModelSerializer[Run]):
             "job_name",
             "state",
             "active",
+            "outcome",
             "reason",
             "arguments",
             "trigger",
@@ -85,6 +92,8 @@ class RunSerializer(serializers.ModelSerializer[Run]):
             "restarts",
             "frozen",
             "exit_code",
+            "requests_total",
+            "requests_failed",
             "created_at",
             "placed_at",
             "started_at",

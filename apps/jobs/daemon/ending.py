@@ -67,7 +67,15 @@ class Ender:
                 return
         state, reason = self._verdict(run, result, leaving)
         now = self._here.now()
-        if finish_run(run=run, state=state, reason=reason, now=now, exit_code=result.code):
+        if finish_run(
+            run=run,
+            state=state,
+            reason=reason,
+            now=now,
+            exit_code=result.code,
+            total=result.total,
+            failed=result.failed,
+        ):
             logger.info("run %s %s%s", run.pk, state.value, f": {reason}" if reason else "")
 
     def fail(self, run: Run, reason: str) -> None:

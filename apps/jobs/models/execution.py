@@ -102,6 +102,14 @@ class ExecutionOptions(models.Model):
         validators=[MinValueValidator(1), MaxValueValidator(366 * 86400)],
         help_text=_("seconds; a run that lasts longer is stopped and has failed"),
     )
+    max_failed_percent = models.FloatField(
+        _("allowed failed requests"),
+        default=0.0,
+        validators=[MinValueValidator(0.0), MaxValueValidator(100.0), validate_finite],
+        help_text=_(
+            "Percent of a run's requests. A run with more is shown as finished with errors."
+        ),
+    )
     retry_rules = models.JSONField(
         _("retry rules"),
         default=list,

@@ -42,8 +42,12 @@ from yardkit.protocol import DownloaderSettings
 
 MAX_SPEED: Final = 1_000_000.0
 MAX_CONCURRENCY: Final = 10_000
+# Most downloads at once of one downloader whose job leaves the window to the spider.
+USUAL_CONCURRENCY: Final = 100
 # The spider's names for what a job may leave to the spider.
 SPIDER_SETTINGS: Final = {
+    "concurrency": "concurrency",
+    "speed": "speed",
     "request_timeout_seconds": "request_timeout_seconds",
     "request_timeout_retries": "timeout_retries",
     "download_retries": "download_retries",
@@ -80,15 +84,23 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
     )
     speed = models.FloatField(
         _("speed"),
-        default=1.0,
+        null=True,
+        blank=True,
         validators=[MinValueValidator(0.0), MaxValueValidator(MAX_SPEED), validate_finite],
-        help_text=_("requests a second; 0 is unlimited, 0.1 is one every ten seconds"),
+        help_text=_(
+            "Requests per second; 0 is unlimited, 0.1 is one every ten seconds. "
+            "Leave empty to use the spider's own setting (1 unless it sets one)."
+        ),
     )
     concurrency = models.PositiveIntegerField(
         _("window"),
-        default=100,
+        null=True,
+        blank=True,
         validators=[MinValueValidator(1), MaxValueValidator(MAX_CONCURRENCY)],
-        help_text=_("how many requests may be without an answer at once"),
+        help_text=_(
+            "Requests that may be unanswered at once. "
+            "Leave empty to use the spider's own setting (100 unless it sets one)."
+        ),
     )
     enabled = models.BooleanField(_("enabled"), default=True)
     tags = models.JSONField(
@@ -162,13 +174,13 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         """What the agents are told to do for a run of this job; the center adds the cookies."""
         return msgspec.structs.replace(
             self.download_options(),
-            concurrency=self.concurrency,
+            concurrency=self.concurrency or USUAL_CONCURRENCY,
             allowed_networks=list(self.project.allowed_networks),
         )
 
     def spider_settings(self) -> dict[str, Any]:
         """Changes to the spider's own settings; what the job leaves open is not among them."""
-        settings: dict[str, Any] = {"concurrency": self.concurrency, "speed": self.speed}
+        settings: dict[str, Any] = {}
         for name, ours in SPIDER_SETTINGS.items():
             value = getattr(self, ours)
             if value is not None:

@@ -8,7 +8,16 @@ from django.utils.translation import gettext_lazy as _
 
 from apps.jobs.models.job import Job
 from apps.jobs.querysets import RunQuerySet
-from apps.jobs.states import ACTIVE, FINAL, Ask, RunState, Trigger, allowed_actions
+from apps.jobs.states import (
+    ACTIVE,
+    FINAL,
+    Ask,
+    RunOutcome,
+    RunState,
+    Trigger,
+    allowed_actions,
+    outcome_of,
+)
 from apps.projects.models import Image
 
 
@@ -73,6 +82,9 @@ class Run(models.Model):
     process_started = models.FloatField(null=True, blank=True)
     watched_at = models.DateTimeField(null=True, blank=True)
     exit_code = models.IntegerField(_("exit code"), null=True, blank=True)
+    # As the run reported them at its end; null where it reported none.
+    requests_total = models.PositiveBigIntegerField(_("requests"), null=True, blank=True)
+    requests_failed = models.PositiveBigIntegerField(_("failed requests"), null=True, blank=True)
     created_at = models.DateTimeField(_("created at"))
     started_at = models.DateTimeField(_("started at"), null=True, blank=True)
     ended_at = models.DateTimeField(_("ended at"), null=True, blank=True)
@@ -156,6 +168,21 @@ class Run(models.Model):
             freeze_wanted=self.freeze_wanted,
             frozen=self.frozen,
         )
+
+    @property
+    def outcome(self) -> RunOutcome | None:
+        """How it ended, by the job's limit on failed requests; None while it is active."""
+        return outcome_of(
+            self.state,
+            total=self.requests_total,
+            failed=self.requests_failed,
+            allowed_percent=self.job.max_failed_percent,
+        )
+
+    @property
+    def status(self) -> RunOutcome | RunState:
+        """What pages show: the outcome of an ended run, the state of an active one."""
+        return self.outcome or RunState(self.state)
 
     @property
     def is_active(self) -> bool:

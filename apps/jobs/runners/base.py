@@ -78,11 +78,19 @@ class RunSpec:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a run ended. ``code`` is None when nobody could see it."""
+    """How a run ended.
+
+    Attributes:
+        code: exit status, negative for a signal; None when no process saw it.
+        total: its requests, where it reported them.
+        failed: its requests that failed, where it reported them.
+    """
 
     code: int | None
     state: str = ""
     reason: str = ""
+    total: int | None = None
+    failed: int | None = None
 
 
 class Handle(Protocol):

@@ -38,7 +38,19 @@ def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -
         if last_line is None:
             last_line = log_tail(folder).strip().rpartition("\n")[2]
         reason = f"{died}: {last_line}" if last_line else died
-    return Exit(code=code, state=state, reason=storable(reason))
+    return Exit(
+        code=code,
+        state=state,
+        reason=storable(reason),
+        total=_count(told.get("total")),
+        failed=_count(told.get("failed")),
+    )
+
+
+def _count(value: object) -> int | None:
+    """A count that the database can hold, else None."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if whole and 0 <= value < 2**63 else None
 
 
 def _cause(code: int) -> str:

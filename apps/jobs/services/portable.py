@@ -62,6 +62,7 @@ FIELDS: Final = (
     "cpu_limit",
     "memory_limit_bytes",
     "max_run_seconds",
+    "max_failed_percent",
     "retry_rules",
 )
 

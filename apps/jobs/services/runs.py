@@ -112,9 +112,19 @@ def mark_running(
 
 @transaction.atomic
 def finish_run(
-    *, run: Run, state: RunState, reason: str, now: datetime, exit_code: int | None = None
+    *,
+    run: Run,
+    state: RunState,
+    reason: str,
+    now: datetime,
+    exit_code: int | None = None,
+    total: int | None = None,
+    failed: int | None = None,
 ) -> bool:
-    """Put a run into a final state. False when it was there already: a repeat is harmless."""
+    """Move a run into a final state. False when it was there already: a repeat is harmless.
+
+    ``total`` and ``failed`` are its requests, where the run reported them.
+    """
     return move(
         run,
         state,
@@ -122,6 +132,8 @@ def finish_run(
         actor=run.host,
         reason=reason,
         exit_code=exit_code,
+        requests_total=total,
+        requests_failed=failed,
         pid=None,
         frozen=False,
         freeze_wanted=False,

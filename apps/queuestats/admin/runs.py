@@ -33,7 +33,7 @@ from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.jobs.models import Job, Run
 from apps.jobs.services import act_on_run, act_on_runs, tune_run
-from apps.jobs.states import STOPPABLE, TONES, Ask, RunState
+from apps.jobs.states import STATUS_TONES, STOPPABLE, Ask, RunState
 from apps.queuestats.queries import books_of
 
 _N = TypeVar("_N", int, float)
@@ -203,10 +203,10 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         """The project of the job."""
         return str(run.job.project)
 
-    @display(description=_("state"), ordering="state", label=TONES)
+    @display(description=_("state"), ordering="state", label=STATUS_TONES)
     def state_label(self, run: Run) -> tuple[str, str]:
-        """The state, coloured."""
-        return run.state, run.get_state_display()
+        """The outcome or state, coloured."""
+        return run.status, str(run.status.label)
 
     @display(description=_("Left"))
     def left(self, run: Any) -> str:

@@ -32,7 +32,17 @@ Wait = Annotated[bool, typer.Option("--wait", "-w", help="Until it has ended.")]
 Patience = Annotated[
     float | None, typer.Option("--timeout", min=0, help="Wait so many seconds at most.")
 ]
-RUN = ("id", "job_name", "state", "reason", "host", "created_at", "started_at", "ended_at")
+RUN = (
+    "id",
+    "job_name",
+    "state",
+    "outcome",
+    "reason",
+    "host",
+    "created_at",
+    "started_at",
+    "ended_at",
+)
 
 
 @commands.command("list")

@@ -42,7 +42,17 @@ def list_(
     profile: Profile = None,
 ) -> None:
     """Runs, newest first."""
-    names = ("id", "job_name", "state", "trigger", "host", "started_at", "ended_at", "reason")
+    names = (
+        "id",
+        "job_name",
+        "state",
+        "outcome",
+        "trigger",
+        "host",
+        "started_at",
+        "ended_at",
+        "reason",
+    )
     client = api()
     rows_shown(
         "runs",
