@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from apps.joblogs.services import log_store, prune_lines, retention, store_lines
 from apps.joblogs.stores.base import StoreUnavailable
 from apps.joblogs.stores.opening import BadAddress
+from apps.runtime.errors import DATABASE_ERRORS
 from yardkit import failpoints, topology
-from yardkit.backoff import back_off
 from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
 from yardkit.clock import Clock
 from yardkit.daemon import CannotStart
+from yardkit.errors import first_line
+from yardkit.guard import settle
+from yardkit.outage import Outage
 from yardkit.protocol import LogBatch, ProtocolError, decode
+from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -27,17 +30,8 @@ PRUNE_SECONDS: Final = 600.0
 # While the log store is away: pauses between two tries, which grow.
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 10.0
-MOST_REASON: Final = 300
-
-
-@dataclass(slots=True)
-class _Outage:
-    """The log store is away. Times are of the monotonic clock."""
-
-    reason: str
-    began_at: float
-    failures: int = 0
-    again_at: float = 0.0
+# After these the batch goes back to its queue; any other error costs the message that causes it.
+_OUTAGES: Final = (StoreUnavailable, BrokerError, *DATABASE_ERRORS)
 
 
 class LogDaemon:
@@ -54,9 +48,11 @@ class LogDaemon:
         self.broker = broker
         self.clock = clock
         self._once = once
-        self._prune_at = 0.0
         self._subscription: Subscription | None = None
-        self._outage: _Outage | None = None
+        self._timers = Timers(lambda: self.clock.monotonic())
+        self._outage = Outage(
+            logger, "log store", first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS
+        )
 
     def setup(self) -> None:
         """Subscribe to the queue of logs. Raises ``CannotStart`` for a store that cannot be."""
@@ -74,28 +70,24 @@ class LogDaemon:
 
     def step(self) -> bool:
         """True when anything was stored or deleted, or waits for the store."""
-        outage = self._outage
-        if outage is not None and self.clock.monotonic() < outage.again_at:
+        if self._outage.lasting and self._timers.left("retry"):
             time.sleep(POLL_SECONDS)
             return True
         try:
-            stored = self._work(outage)
+            worked = self._work()
         except StoreUnavailable as error:
             if self._once:
                 raise
             self._wait(error)
             return True
-        if outage is not None:
-            seconds = self.clock.monotonic() - outage.began_at
-            logger.info("the log store takes lines again, after %.0f s", seconds)
-            self._outage = None
-        return stored
+        self._outage.recovered()
+        return worked
 
     def teardown(self) -> None:
         """Store what has come, and let go of the queue; what is not acknowledged goes back."""
         subscription = self._subscription
         try:
-            if subscription is not None and self._outage is None:
+            if subscription is not None and not self._outage.lasting:
                 for deliveries in drain(subscription, limit=BATCH):
                     self._store(subscription, deliveries)
         except (StoreUnavailable, BrokerError) as error:
@@ -110,80 +102,93 @@ class LogDaemon:
 
     def detail(self) -> Mapping[str, Any]:
         """For the row of this process: whether the log store is away, and why."""
-        outage = self._outage
-        return {"away": {"log store": outage.reason} if outage is not None else {}}
+        return {"away": {"log store": self._outage.error} if self._outage.lasting else {}}
 
     def _subscribe(self) -> Subscription:
         if self._subscription is None:
             self._subscription = self.broker.subscribe(topology.LOGS.name, prefetch=2 * BATCH)
         return self._subscription
 
-    def _work(self, outage: _Outage | None) -> bool:
-        if outage is not None:
+    def _work(self) -> bool:
+        if self._outage.lasting:
             log_store().check()
         subscription = self._subscribe()
         # After an outage one message is the probe: what can be read may not yet be written.
-        deliveries = subscription.take(BATCH if outage is None else 1, timeout=POLL_SECONDS)
+        most = 1 if self._outage.lasting else BATCH
+        deliveries = subscription.take(most, timeout=POLL_SECONDS)
         stored = self._store(subscription, deliveries)
         return self._prune() > 0 or stored > 0
 
     def _wait(self, error: StoreUnavailable) -> None:
-        """The store is away, or still is."""
-        now, reason = self.clock.monotonic(), str(error)[:MOST_REASON]
-        if self._outage is None:
-            logger.warning("log lines wait in the queue until the log store is back: %s", reason)
-            self._outage = _Outage(reason, began_at=now)
-        self._outage.reason = reason
-        self._outage.failures += 1
-        self._outage.again_at = now + back_off(
-            self._outage.failures, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
-        )
+        self._timers.postpone("retry", self._outage.failed(error))
         # What is handed out and not acknowledged for long makes a broker close the channel; and
         # another ingester may reach the store.
         self._let_go()
 
     def _prune(self) -> int:
-        if self.clock.monotonic() < self._prune_at:
+        if self._timers.left("prune"):
             return 0
         pruned = prune_lines(now=self.clock.now())
         if pruned:
             logger.info("deleted %d log lines", pruned)
         # Else there may be more, and the next step goes on.
         if pruned < retention.MOST:
-            self._prune_at = self.clock.monotonic() + PRUNE_SECONDS
+            self._timers.postpone("prune", PRUNE_SECONDS)
         return pruned
 
     def _store(self, subscription: Subscription, deliveries: list[Delivery]) -> int:
-        try:
-            return self._store_taken(subscription, deliveries)
-        except BaseException:
-            # Taken and not settled, they would count against the prefetch for ever.
-            subscription.requeue(deliveries)
-            raise
+        """Store and settle these; return the number of messages with log lines."""
+        settled: set[int] = set()
 
-    def _store_taken(self, subscription: Subscription, deliveries: list[Delivery]) -> int:
-        accepted: list[tuple[Delivery, LogBatch]] = []
-        for delivery in deliveries:
-            try:
-                message = decode(delivery.body)
-            except ProtocolError as error:
-                self._refuse(subscription, delivery, str(error))
-                continue
-            if isinstance(message, LogBatch):
-                accepted.append((delivery, message))
-            else:
-                self._refuse(subscription, delivery, f"{type(message).__name__} has no log lines")
-        if accepted:
-            batches = [message for _, message in accepted]
-            refused = store_lines(batches=batches, now=self.clock.now())
-            failpoints.hit("joblogs.before_ack")
-            reasons = {id(one.batch): one.reason for one in refused}
-            for delivery, message in accepted:
-                if id(message) in reasons:
-                    self._refuse(subscription, delivery, reasons[id(message)])
-            subscription.ack([d for d, message in accepted if id(message) not in reasons])
+        def work(part: Sequence[tuple[Delivery, LogBatch]]) -> None:
+            self._store_part(subscription, part)
+            settled.update(id(delivery) for delivery, _message in part)
+
+        def reject(delivery: Delivery, reason: str) -> None:
+            self._reject(subscription, delivery, reason)
+            settled.add(id(delivery))
+
+        try:
+            accepted = list(_readable(deliveries, reject))
+            settle(
+                accepted,
+                work,
+                lambda pair, error: reject(pair[0], f"{type(error).__name__}: {first_line(error)}"),
+                passing=_OUTAGES,
+            )
+        except BaseException:
+            # Taken and not settled, they would count against the prefetch until the end.
+            subscription.requeue([one for one in deliveries if id(one) not in settled])
+            raise
         return len(accepted)
 
-    def _refuse(self, subscription: Subscription, delivery: Delivery, reason: str) -> None:
+    def _store_part(
+        self, subscription: Subscription, part: Sequence[tuple[Delivery, LogBatch]]
+    ) -> None:
+        refused = store_lines(batches=[message for _, message in part], now=self.clock.now())
+        failpoints.hit("joblogs.before_ack")
+        reasons = {id(one.batch): one.reason for one in refused}
+        for delivery, message in part:
+            if id(message) in reasons:
+                self._reject(subscription, delivery, reasons[id(message)])
+        subscription.ack([one for one, message in part if id(message) not in reasons])
+
+    def _reject(self, subscription: Subscription, delivery: Delivery, reason: str) -> None:
         logger.warning("refused a message of %s: %s", delivery.queue, reason)
         subscription.dead_letter(delivery, reason)
+
+
+def _readable(
+    deliveries: Sequence[Delivery], reject: Callable[[Delivery, str], None]
+) -> Iterator[tuple[Delivery, LogBatch]]:
+    """Yield the messages that have log lines, and reject the others."""
+    for delivery in deliveries:
+        try:
+            message = decode(delivery.body)
+        except ProtocolError as error:
+            reject(delivery, str(error))
+            continue
+        if isinstance(message, LogBatch):
+            yield delivery, message
+        else:
+            reject(delivery, f"{type(message).__name__} has no log lines")

@@ -8,6 +8,7 @@ from typing import Generic, Self
 from django.db.models import Count, Q
 
 from apps.access.querysets import M_co, VisibleQuerySet
+from apps.runtime.querysets import LeasedQuerySet
 from apps.seeds.states import ResourceState
 
 
@@ -42,14 +43,16 @@ class ResourcePoolQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         )
 
 
-class ResourceQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """What pools hand out."""
+class ResourceQuerySet(VisibleQuerySet[M_co], LeasedQuerySet[M_co], Generic[M_co]):
+    """Resources, each leased by one caller at a time; ``lease`` is the fencing token."""
 
     project_path = "pool__project"
+    lease_generation = "lease"
+    lease_owner = "leased_by"
 
     def overdue(self, now: datetime) -> Self:
         """Leased, and not given back in time."""
-        return self.filter(state=ResourceState.LEASED, leased_until__lte=now)
+        return self.filter(state=ResourceState.LEASED).expired(now)
 
     def cooling(self, now: datetime) -> Self:
         """Free, and not to be had yet."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 from django.db import DatabaseError
 
 from apps.joblogs.daemon import BATCH, LogDaemon
+from apps.joblogs.services import storing
 from apps.jobs.models import Run
 from apps.jobs.runners.log_shipping import LogShipper
 from apps.jobs.runners.log_sources import FileLog
@@ -22,8 +24,7 @@ from tests.outages import tables_away
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Outgoing
 from yardkit.clock import SystemClock
-from yardkit.failpoints import FailpointError
-from yardkit.protocol import AnyMessage, RunQueued, encode
+from yardkit.protocol import AnyMessage, LogBatch, RunQueued, encode
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -109,10 +110,25 @@ def test_a_defect_between_taking_and_acknowledging_loses_nothing(
 ) -> None:
     failpoints.configure({"FAILPOINTS": f"{point}=raise@1"})
     send(broker, batch(run.stream, range(1, 8)))
-    with pytest.raises(FailpointError):
-        until(daemon, lambda: False)
     until(daemon, lambda: settled(broker))
     assert seqs(run.stream) == list(range(1, 8))
+
+
+def test_a_message_that_always_breaks_the_store_costs_only_itself(
+    daemon: LogDaemon, broker: Broker, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def store(*, batches: Sequence[LogBatch], now: datetime) -> list[storing.Refused]:
+        if any(line.seq == 3 for one in batches for line in one.lines):
+            raise RuntimeError("a defect")
+        return storing.store_lines(batches=batches, now=now)
+
+    monkeypatch.setattr("apps.joblogs.daemon.store_lines", store)
+    send(broker, *(batch(run.stream, [seq]) for seq in range(1, 6)))
+    until(daemon, lambda: settled(broker))
+    assert seqs(run.stream) == [1, 2, 4, 5]
+    dead = subscribe_dead_letters(broker)
+    until(daemon, lambda: store_dead_letters(dead, timeout=0.1) > 0)
+    assert DeadLetter.objects.get().reason == "RuntimeError: a defect"
 
 
 def test_rubbish_becomes_dead_letters_with_reasons_and_the_rest_is_stored(

@@ -105,8 +105,8 @@ def test_lines_wait_in_the_queue_and_are_all_there_when_it_is_back(
     until(daemon, lambda: settled(broker))
     assert seqs(run) == list(range(1, COUNT + 1))
     assert daemon.detail() == {"away": {}}
-    assert said(caplog, "log lines wait in the queue") == 1
-    assert said(caplog, "takes lines again") == 1
+    assert said(caplog, "log store fails and is retried") == 1
+    assert said(caplog, "log store works again") == 1
     assert subscribe_dead_letters(broker).take(1, timeout=0.1) == []
 
 
@@ -155,7 +155,7 @@ def test_a_store_that_is_read_but_not_written_is_said_to_be_away_once(
     until(daemon, lambda: settled(broker))
     assert seqs(run) == list(range(1, COUNT + 1))
     assert said(caplog, reason) == 1
-    assert said(caplog, "takes lines again") == 1
+    assert said(caplog, "log store works again") == 1
     close_log_store()
     double.stop()
 

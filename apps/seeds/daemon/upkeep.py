@@ -11,6 +11,7 @@ from django.db import connections
 
 from apps.runtime.errors import DATABASE_AWAY
 from apps.seeds.engine.errors import SeedError
+from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ class Upkeep:
     def __init__(self) -> None:
         self.stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._troubles: set[str] = set()
+        self._outages: dict[str, Outage] = {}
 
     @property
     def started(self) -> bool:
@@ -49,19 +50,18 @@ class Upkeep:
 
     def attempt(self, name: str, work: Callable[[], None]) -> None:
         """One turn."""
+        outage = self._outages.setdefault(name, Outage(logger, f"seed service, {name}"))
         try:
             work()
         except (*DATABASE_AWAY, SeedError) as error:
             connections.close_all()
-            if name not in self._troubles:
-                logger.warning("seed service, %s: %s", name, error)
-            self._troubles.add(name)
+            outage.failed(error)
         except Exception:
             # One turn fails; the next one comes, and the other threads go on.
             connections.close_all()
             logger.exception("seed service, %s", name)
         else:
-            self._troubles.discard(name)
+            outage.recovered()
 
     def _run(self, name: str, work: Callable[[], None], seconds: float) -> None:
         try:

@@ -10,7 +10,7 @@ import logging
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from django.db import IntegrityError, transaction
 from django.db.models import F, Min, Q, QuerySet
@@ -122,21 +122,21 @@ def _lease(
     resource = chosen.select_for_update(skip_locked=True).first()
     if resource is None:
         return None
-    fields: dict[str, Any] = {
-        "state": ResourceState.LEASED,
-        "lease": resource.lease + 1,
-        "lease_key": key,
-        "leased_by": owner,
-        "leased_until": until,
-        "last_used_at": now,
-        "used_count": F("used_count") + 1,
-    }
-    # Where no row can be locked, the number is what keeps a second one away.
-    mine = free.filter(pk=resource.pk, lease=resource.lease)
-    if not mine.update(**fields):
+    # Where no row can be locked, the lease number keeps a second caller away.
+    lease_number = free.claim(
+        resource.pk,
+        resource.lease,
+        owner=owner,
+        until=until,
+        state=ResourceState.LEASED,
+        lease_key=key,
+        last_used_at=now,
+        used_count=F("used_count") + 1,
+    )
+    if lease_number is None:
         return None
     logger.info("resource %s of pool %s is leased by %s", resource.name, pool.name, owner)
-    resource.state, resource.lease = ResourceState.LEASED, resource.lease + 1
+    resource.state, resource.lease = ResourceState.LEASED, lease_number
     resource.leased_by, resource.leased_until, resource.last_used_at = owner, until, now
     return _leased(resource)
 

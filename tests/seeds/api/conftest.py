@@ -49,6 +49,7 @@ class Service:
         self.daemon.setup()
         self.daemon.frontiers.look = lambda: None  # type: ignore[method-assign]
         self.daemon.reporting.turn = lambda store: None  # type: ignore[method-assign]
+        self.daemon._timers.postpone("resources", 3600.0)
         self._thread.start()
 
     def stop(self) -> None:

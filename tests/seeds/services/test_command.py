@@ -160,7 +160,7 @@ def test_single_seeds_are_reopened_and_forgotten(
         "the seed has not ended, it is pending or leased (seed_not_final)",
     )
     status, text, _ = refused("forget", "news", "default", "c")
-    assert (status, text) == (2, "segment 0 has no key c (unknown_key)")
+    assert (status, text) == (2, "segment default has no key c (unknown_key)")
     status, text, _ = refused("forget", "news", "someday", "c")
     assert (status, "'someday' is no time" in text) == (2, True)
 

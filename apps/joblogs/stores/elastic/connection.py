@@ -23,7 +23,7 @@ from elasticsearch import (
 
 from apps.joblogs.stores.base import StoreUnavailable
 from apps.joblogs.stores.elastic.address import Address
-from yardkit.jitter import jitter
+from yardkit.backoff import back_off
 from yardkit.log_lines import one_line
 
 # It tells of each request, and of each failure with a traceback; ours are raised.
@@ -37,7 +37,7 @@ BULK_OPERATIONS: Final = 2000
 BULK_BYTES: Final = 4 * 1024 * 1024
 # An operation that the server has no room for now; then the caller's own wait begins.
 TRIES: Final = 6
-FIRST_PAUSE_SECONDS: Final = 0.1
+FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 2.0
 OK: Final = range(200, 300)
 CONFLICT: Final = 409
@@ -190,8 +190,7 @@ class Connection:
         left = list(range(len(operations)))
         for attempt in range(TRIES):
             if attempt:
-                pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**attempt)
-                time.sleep(jitter(pause, 0.5, 1.0))
+                time.sleep(back_off(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
             for places in _pieces(operations, left):
                 for place, result in zip(
                     places, self._send([operations[place] for place in places]), strict=True

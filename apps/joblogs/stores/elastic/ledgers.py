@@ -13,11 +13,12 @@ from apps.joblogs.stores.base import StoreUnavailable
 from apps.joblogs.stores.elastic.connection import CONFLICT, OK, Answer, Connection, Operation
 from apps.joblogs.stores.elastic.ledger import Ledger
 from apps.joblogs.stores.elastic.naming import Names
-from yardkit.jitter import jitter
+from yardkit.backoff import back_off
 
 # Two that write the same stream in turns; more than a few lost races mean something else.
 TRIES: Final = 30
-PAUSE_SECONDS: Final = 0.02
+FIRST_PAUSE_SECONDS: Final = 0.02
+LONGEST_PAUSE_SECONDS: Final = 0.2
 PAGE: Final = 1000
 Group = tuple[int, int, int, int, int]
 
@@ -70,7 +71,7 @@ class Ledgers:
         left = list(known)
         for attempt in range(TRIES):
             if attempt:
-                time.sleep(jitter(PAUSE_SECONDS * min(attempt, 10), 0.2, 1.0))
+                time.sleep(back_off(attempt, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
                 self._read_again(known, left, make)
             changed = [name for name in left if name in known and change(known[name].ledger)]
             results = self._connection.bulk([self._operation(known[name]) for name in changed])

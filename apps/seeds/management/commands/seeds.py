@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
 from django.db.models import Count, Q, Sum
 
 from apps.access.errors import DomainError
 from apps.projects.management.arguments import project_named
+from apps.runtime.errors import DATABASE_ERRORS
 from apps.seeds import services
 from apps.seeds.engine.errors import BadSetting, SeedError, UnknownSegment
 from apps.seeds.management import verbs_many
@@ -78,7 +78,7 @@ class Command(verbs_many.ManyVerbs, BaseCommand):
             raise CommandError(f"{error} ({error.code})", returncode=status) from error
         except (BadSetting, SeedError) as error:
             raise CommandError(str(error), returncode=BAD_INPUT) from error
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             line = first_line(error)
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
 
