@@ -92,15 +92,52 @@ def test_the_seeds_files_become_a_version_and_come_back(
 
 
 @pytest.mark.django_db
+def test_warnings_of_included_files_name_file_and_line(project: Project, folder: Path) -> None:
+    included = folder / "config.d" / "sub_config_b.yaml"
+    text = included.read_text("utf-8")
+    line = 1 + text[: text.index("- name: o_b_1")].count("\n")
+    included.write_text(f"{text}    task_params: [task_uuid]\n", "utf-8")
+    said = config("apply", "routing", folder / "main.yaml", "--project", "ic").splitlines()
+    (warning,) = [line for line in said if "'task_uuid'" in line]
+    where = f"config.d/sub_config_b.yaml:{line}: outbound[2]"
+    assert warning.startswith(f"warning: {where}: 'task_uuid' is a key of the router")
+
+
+@pytest.mark.django_db
+def test_a_selector_with_a_misspelled_key_is_warned_of(project: Project, folder: Path) -> None:
+    # The seed's own slip.
+    said = config("apply", "routing", folder / "main.yaml", "--project", "ic")
+    assert "items have no key task_parms by the router; is task_params meant?" in said
+    # A text, and a key that an outbound sends, are no slips.
+    rules = {
+        "version": 1,
+        "needs": 1,
+        "project": "ic",
+        "outbound": [
+            {
+                "name": "o",
+                "class": "redis_queue.RedisListOutbound",
+                "selector": ["a == 'task_parms'", "priorite == 1"],
+                "init": {"url": "redis://r", "key": "k"},
+                "task_params": ["priorite"],
+            }
+        ],
+    }
+    assert [each.text for each in RoutingKind().check(rules)] == []
+
+
+@pytest.mark.django_db
 def test_a_dry_run_says_what_would_change_and_saves_nothing(project: Project, folder: Path) -> None:
     config("apply", "routing", folder / "main.yaml", "--project", "ic")
     change(folder, "retry_limits: 5", "retry_limits: 7")
     change(folder, 'key: "captcha_spider"', 'key: "other"')
     said = config("apply", "routing", folder / "main.yaml", "--project", "ic", "--dry-run")
-    # The seed itself names a key that the router sets, and a port that must be allowed first.
-    warning, port, *lines = said.splitlines()
+    # The seed itself names a key that the router sets, misspells one, and names a port that must
+    # be allowed first.
+    warning, misspelled, port, *lines = said.splitlines()
     assert warning.startswith("warning: ")
     assert "'outbound' is a key of the router" in warning
+    assert "task_parms" in misspelled
     assert port.startswith("warning: ")
     assert "ROUTING_SERVERS" in port
     assert lines == [

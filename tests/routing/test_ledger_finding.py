@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
 
 from apps.access.models import AuditRecord
 from apps.projects.models import Project
@@ -110,6 +112,23 @@ def test_merged_pages_find_the_same(project: Project) -> None:
     assert found(project, "v7") == [entries[107].id, entries[57].id, entries[7].id]
     assert found(other, "v7") == [theirs.id]
     assert merge_pages() == 0
+
+
+def test_a_list_survives_retention_in_the_middle_of_its_search(project: Project) -> None:
+    for _ in range(30):
+        arrive(project)
+    asked = 0
+
+    def deleting(execute: Any, sql: str, *more: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            RoutedItem.objects.all().delete()
+        return execute(sql, *more)
+
+    with connection.execute_wrapper(deleting):
+        assert list(list_items(RoutedItem.objects.all(), since=NOW)) == []
+    assert asked > 2
 
 
 def test_lists_are_narrowed_by_state_way_and_time(project: Project) -> None:

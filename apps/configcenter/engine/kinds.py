@@ -14,7 +14,7 @@ An app registers its kind when it starts::
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -128,6 +128,13 @@ class Kind:
             text = f"a configuration has at most {MAX_BYTES} bytes"
             raise Unreadable([Found(str(path), "too_large", text)])
         return self.read(raw, str(path))
+
+    def places(self, path: Path) -> Mapping[str, str]:
+        """Return where parts of a file's data stand, for kinds whose files include others.
+
+        Keys are places of ``check``, such as ``outbound[3]``, values ``sub/b.yaml:12``.
+        """
+        return {}
 
     def write(self, data: Data) -> str:
         """The text form, which ``read`` reads back."""

@@ -36,6 +36,8 @@ BUILT_IN: Final = (
     "group_retry_times",
     "token_scope",
 )
+# Every key that the router itself puts into items or reads from them.
+KEYS: Final = (*BUILT_IN, TASK_PARAMS, TASK_RESULT)
 # What whoever submits an item may say of it; the others are the hub's own words.
 _SUBMITTED: Final = frozenset({"rt", "priority"})
 _ADDED: Final = frozenset({*BUILT_IN, TASK_RESULT}) - _SUBMITTED

@@ -49,9 +49,10 @@ def _id_at(moment: datetime) -> int:
     low, high = 0, 0 if last is None else int(last[0]) + 1
     while low < high:
         middle = (low + high) // 2
-        found, at = items.filter(id__gte=middle)[:1].get()
-        if at < moment:
-            low = int(found) + 1
+        # None: retention has deleted the last rows since they were read.
+        found = items.filter(id__gte=middle).first()
+        if found is not None and found[1] < moment:
+            low = int(found[0]) + 1
         else:
             high = middle
     return low

@@ -26,6 +26,7 @@ from apps.routing.engine.inbounds import registry as inbounds
 from apps.routing.engine.outbounds import registry as outbounds
 from apps.routing.engine.rules import Problem, RuleSet
 from apps.routing.engine.selecting import SelectorError, compile_selector
+from apps.routing.engine.selecting.misspelled import misspelled
 from apps.routing.engine.servers import refusal
 from apps.routing.texts import told_problem
 
@@ -81,6 +82,18 @@ class RoutingKind(Kind):
         path.stat()
         return _read(path, path.name)
 
+    def places(self, path: Path) -> dict[str, str]:
+        """Return file and line of each entry: ``outbound[3]`` -> ``sub/b.yaml:12``."""
+        rules = read_rules(path, None, class_parameters=_parameters)[0]
+        if rules is None:
+            return {}
+        entries = {"inbound": rules.inbounds, "outbound": rules.outbounds}
+        return {
+            f"{kind}[{number}]": entry.place
+            for kind, placed in entries.items()
+            for number, entry in enumerate(placed)
+        }
+
     def write(self, data: Data) -> str:
         """taskHUB's YAML, which ``read`` reads back."""
         rules, problems = from_data(data)
@@ -95,6 +108,7 @@ def _problems(data: Data) -> Iterator[Problem]:
     yield from placeholders.problems(data)
     if rules is not None:
         yield from problems_of_classes(rules)
+        yield from _misspelled_keys(rules)
         yield from _problems_of_server(rules)
 
 
@@ -105,6 +119,17 @@ def _problems_of_server(rules: RuleSet) -> Iterator[Problem]:
         return
     if text := refusal(server, settings.ROUTING_SERVERS):
         yield Problem("server", "server_not_allowed", text, warning=True)
+
+
+def _misspelled_keys(rules: RuleSet) -> Iterator[Problem]:
+    """A warning: an item may have such a key, but no item has it by the router's doing."""
+    used = {key for outbound in rules.outbounds for key in outbound.task_params or ()}
+    used |= {key for outbound in rules.outbounds for key in outbound.constants}
+    for entry in (*rules.inbounds, *rules.outbounds):
+        for number, key, meant in misspelled(entry.selector, {*messages.KEYS, *used}):
+            text = f"items have no key {key} by the router; is {meant} meant?"
+            place = f"{entry.place}.selector[{number}]"
+            yield Problem(place, "unknown_key", text, warning=True)
 
 
 def problems_of_classes(rules: RuleSet) -> Iterator[Problem]:

@@ -169,6 +169,8 @@ def _unseen(found: re.Match[str]) -> NoReturn:
 
 
 def _unknown(text: str, position: int) -> NoReturn:
+    if text.startswith("...", position):
+        raise SelectorError("sign", "'...' stands for a condition that is to be written", position)
     sign = text[position]
     if sign in _INSTEAD:
         code, words = _INSTEAD[sign]

@@ -90,9 +90,11 @@ class Command(BaseCommand):
         data = _read(kind, options["file"])
         configuration = _configuration(kind.name, project)
         tried = services.try_data(kind_name=kind.name, data=data, configuration=configuration)
+        places = {} if options["file"] == "-" else kind.places(Path(options["file"]))
         for each in tried.problems:
             if each.warning:
-                self.stderr.write(f"warning: {each}")
+                line = places.get(each.place.partition("]")[0] + "]")
+                self.stderr.write(f"warning: {line}: {each}" if line else f"warning: {each}")
         errors = services.errors_of(tried.problems)
         if errors:
             raise CommandError("\n".join(str(each) for each in errors), returncode=BAD_INPUT)

@@ -52,6 +52,7 @@ def test_nothing_of_the_corpus_escapes_or_exhausts(group: str, tmp_path: Path) -
     [
         ("a == __import__('os')", "name", 5),
         ("省份 == '广东' and a.b", "attribute", 16),
+        ("...", "sign", 0),
         # Characters of four bytes and of two.
         ("'😀é' == a and b[1.5]", "subscript", 16),
         ("a ==\n  '广东' and\n  eval('1') == 1", "function", 18),
