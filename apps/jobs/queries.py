@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
+from django.conf import settings
 from django.db.models import Count
+from django.utils.translation import gettext as _
 
 from apps.jobs.engine.cron import next_times, parse_cron, zone_of
+from apps.jobs.engine.spider_files import classes_in, has_module, module_file, modules_in, similar
 from apps.jobs.models import Job, PlannedRun, Run, Schedule
 from apps.jobs.states import ACTIVE, PlanOutcome
 
 # So many of the next times, and of those that did not go as planned, are shown.
 NEXT_TIMES: Final = 5
 EXCEPTIONS: Final = 20
+# Of the spiders that there are, these many are named.
+MOST_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,34 @@ def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
         )
         for pk, job, project, state, networks in rows
     }
+
+
+def spider_error(*, spider: str, image: object, command: Sequence[str]) -> str:
+    """Return why the spider of a job cannot be found; "" where it can, or may.
+
+    Only a run without an image takes its spider from ``SPIDERS_DIR``, and only a process that sees
+    spiders in that folder can tell.
+    """
+    folder = Path(settings.SPIDERS_DIR)
+    modules = modules_in(folder)
+    if image is not None or command or not spider or not modules:
+        return ""
+    module, _separator, name = spider.partition(":")
+    if not has_module(module, [str(folder)]):
+        text = _("SPIDERS_DIR has no module %(name)s.") % {"name": module}
+        return f"{text} {_hint(module, modules)}"
+    file = module_file(module, folder)
+    names = classes_in(file) if file else None
+    if names is None or name in names:
+        return ""
+    text = _("Module %(module)s has no class %(name)s.") % {"module": module, "name": name}
+    return f"{text} {_hint(name, names)}"
+
+
+def _hint(name: str, names: Sequence[str]) -> str:
+    if near := similar(name, names):
+        return _("Did you mean %(names)s?") % {"names": ", ".join(near)}
+    return _("It has: %(names)s.") % {"names": ", ".join(names[:MOST_NAMED])}
 
 
 def run_cookies(run: int) -> dict[str, str]:

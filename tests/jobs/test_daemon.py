@@ -30,12 +30,16 @@ def test_a_module_that_raises_fails_the_run_with_its_reason(runner: RunnerDaemon
 
 
 @pytest.mark.django_db
-def test_an_unknown_spider_fails_the_run_with_one_line(runner: RunnerDaemon) -> None:
-    run = start("nowhere")
+@pytest.mark.parametrize(
+    ("module", "hint"),
+    [("sleep", "did you mean sleeps?"), ("nowhere", "it has: deaf, family, raises, sleeps")],
+)
+def test_an_unknown_spider_fails_the_run_and_names_those_that_are_there(
+    runner: RunnerDaemon, spiders: Path, module: str, hint: str
+) -> None:
+    run = start(module)
     until(runner, run, lambda: run.state == RunState.FAILED)
-    assert run.exit_code == 2
-    assert "nowhere" in run.reason
-    assert "\n" not in run.reason
+    assert run.reason == f"SPIDERS_DIR ({spiders}) has no module '{module}'; {hint}"
 
 
 @pytest.mark.django_db

@@ -19,6 +19,7 @@ from apps.jobs.admin import fields
 from apps.jobs.admin.images import FrontierField, ImageField
 from apps.jobs.errors import JobNameTaken, SecretsUnreadable
 from apps.jobs.models import OPTIONS, Job
+from apps.jobs.queries import spider_error
 from apps.projects.models import Image, Project
 from apps.runtime.fields import CLEAR, SecretInput
 from apps.seeds.models import Frontier
@@ -232,7 +233,19 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             others = Job.objects.filter(project=project, name=name).exclude(pk=self.instance.pk)
             if others.exists():
                 self.add_error("name", str(JobNameTaken.detail))
+        if {"spider", "image", "command"} & set(self.changed_data):
+            self._check_spider()
         return cleaned
+
+    def _check_spider(self) -> None:
+        given = self.cleaned_data
+        error = spider_error(
+            spider=given.get("spider", ""),
+            image=given.get("image"),
+            command=given.get("command") or [],
+        )
+        if error:
+            self.add_error("spider", error)
 
     def _update_errors(self, errors: forms.ValidationError) -> None:
         # Of fields that were refused already nothing more can be said together.

@@ -21,6 +21,7 @@ from typing import Final
 
 import psutil
 
+from apps.jobs.engine.spider_files import has_module, modules_in, similar
 from apps.jobs.runners.base import BOOT, RUN, RUN_DIR, CannotRun, Exit, Handle, RunSpec
 from apps.jobs.runners.first_words import first_words, mark_file, read_status
 from apps.jobs.runners.log_sources import FileLog, LogSource
@@ -101,6 +102,9 @@ class ProcessRunner:
             raise CannotRun(f"there is no program {program!r} on this host")
         if not (spec.command or spec.spider):
             raise CannotRun("the job names neither an image nor a command nor a spider")
+        module = spec.spider.partition(":")[0]
+        if not spec.command and not has_module(module, spec.python_path):
+            raise CannotRun(_no_module(module, Path(spec.python_path[-1])))
         return True
 
     def start(self, spec: RunSpec) -> ProcessHandle:
@@ -220,6 +224,15 @@ def _ours(handle: Handle) -> ProcessHandle:
     if not isinstance(handle, ProcessHandle):
         raise TypeError(f"{handle!r} is no local process")
     return handle
+
+
+def _no_module(module: str, folder: Path) -> str:
+    there = modules_in(folder)
+    near = similar(module, there)
+    hint = (
+        f"did you mean {', '.join(near)}?" if near else f"it has: {', '.join(there) or 'nothing'}"
+    )
+    return f"SPIDERS_DIR ({folder}) has no module {module!r}; {hint}"
 
 
 def _path_of(spec: RunSpec) -> str | None:
