@@ -13,8 +13,8 @@ from django.db.models import Count
 from django.utils.translation import gettext as _
 
 from apps.jobs.engine.cron import next_times, parse_cron, zone_of
-from apps.jobs.engine.spider_files import classes_in, has_module, module_file, modules_in, similar
 from apps.jobs.models import Job, PlannedRun, Run, Schedule
+from apps.jobs.runners.spider_files import classes_in, has_module, module_file, modules_in, similar
 from apps.jobs.states import ACTIVE, PlanOutcome
 
 # So many of the next times, and of those that did not go as planned, are shown.

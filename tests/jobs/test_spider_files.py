@@ -8,8 +8,8 @@ import pytest
 from django.test import override_settings
 
 from apps.access.states import Role
-from apps.jobs.engine.spider_files import classes_in
 from apps.jobs.models import Job
+from apps.jobs.runners.spider_files import classes_in
 from tests.jobs.factories import make_job, make_project
 from tests.jobs.test_admin import LIST, form
 from tests.jobs.test_admin import member as browser

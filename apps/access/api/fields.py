@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from django.db.models import Model, QuerySet
+from django.utils.translation import gettext
 from rest_framework import serializers
 
 from apps.access.querysets import VisibleQuerySet
@@ -14,6 +16,17 @@ if TYPE_CHECKING:
     _Related = serializers.PrimaryKeyRelatedField[Model]
 else:
     _Related = serializers.PrimaryKeyRelatedField
+
+
+class KnownFields:
+    """Mixin of serializers of request bodies: a field that it does not have is refused by name."""
+
+    def to_internal_value(self: Any, data: Any) -> Any:
+        """The values of the fields. Raises ``ValidationError``."""
+        if isinstance(data, Mapping) and (unknown := sorted(set(data) - set(self.fields))):
+            text = gettext("There is no such field.")
+            raise serializers.ValidationError({name: [text] for name in unknown})
+        return super().to_internal_value(data)  # type: ignore[misc]  # of the serializer
 
 
 class VisibleRelatedField(_Related):

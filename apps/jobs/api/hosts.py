@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView, ReadViewSet
+from apps.access.api.fields import KnownFields
 from apps.access.api.idempotency import idempotent
 from apps.access.api.permissions import InsideScopes, RoleInAnyProject
 from apps.jobs.api.filters import RunHostFilter
@@ -64,7 +65,7 @@ class HostSerializer(serializers.ModelSerializer[Host]):
         return dict(host.labels)
 
 
-class HostModeSerializer(serializers.Serializer[Any]):
+class HostModeSerializer(KnownFields, serializers.Serializer[Any]):
     """What a person decides about a host."""
 
     mode = serializers.ChoiceField(choices=HostMode.choices)

@@ -9,7 +9,7 @@ from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from apps.access.api.fields import VisibleRelatedField
+from apps.access.api.fields import KnownFields, VisibleRelatedField
 from apps.access.states import Role
 from apps.jobs.api.job_fields import (
     CommandField,
@@ -41,7 +41,7 @@ from apps.projects.models import Image, Project
 from apps.seeds.models import Frontier
 
 
-class JobSerializer(serializers.ModelSerializer[Job]):
+class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
     """What to run, with what, when, how fast, and how its pages are fetched."""
 
     project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.EDITOR)
@@ -209,7 +209,7 @@ class JobSerializer(serializers.ModelSerializer[Job]):
         return bool(namesakes.exclude(pk=job.pk).exists())
 
 
-class CloneSerializer(serializers.Serializer[Any]):
+class CloneSerializer(KnownFields, serializers.Serializer[Any]):
     """How the clone is called."""
 
     name = serializers.CharField(

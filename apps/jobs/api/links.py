@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from rest_framework import serializers
 
 from apps.access.api.base import WriteViewSet
-from apps.access.api.fields import VisibleRelatedField
+from apps.access.api.fields import KnownFields, VisibleRelatedField
 from apps.access.querysets import VisibleQuerySet
 from apps.access.states import Role
 from apps.jobs import services
@@ -17,7 +17,7 @@ from apps.jobs.models import Job, JobLink
 from apps.jobs.states import Condition
 
 
-class JobLinkSerializer(serializers.ModelSerializer[JobLink]):
+class JobLinkSerializer(KnownFields, serializers.ModelSerializer[JobLink]):
     """After ``after`` has ended as ``condition`` says, ``job`` is run."""
 
     project = serializers.IntegerField(source="job.project_id", read_only=True)

@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ApiView, ReadViewSet
+from apps.access.api.fields import KnownFields
 from apps.jobs.api.filters import PlannedRunFilter
 from apps.jobs.engine.cron import validate_cron, validate_time_zone
 from apps.jobs.models import Job, PlannedRun
@@ -58,7 +59,7 @@ class ScheduleSerializer(serializers.Serializer[Any]):
     )
 
 
-class ScheduleQuestionSerializer(serializers.Serializer[Any]):
+class ScheduleQuestionSerializer(KnownFields, serializers.Serializer[Any]):
     """An expression that somebody thinks about."""
 
     cron = serializers.CharField(max_length=100, default="", allow_blank=True)

@@ -8,6 +8,7 @@ from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from apps.access.api.fields import KnownFields
 from apps.jobs.api.job_fields import FiniteField
 from apps.jobs.arguments import check_arguments
 from apps.jobs.models import MAX_CONCURRENCY, MAX_SPEED, Run, RunCommand, RunMove
@@ -23,7 +24,7 @@ class ArgumentsField(serializers.JSONField):
         return check_arguments(super().to_internal_value(data))
 
 
-class StartSerializer(serializers.Serializer[Any]):
+class StartSerializer(KnownFields, serializers.Serializer[Any]):
     """What a start may change."""
 
     arguments = ArgumentsField(
@@ -111,7 +112,7 @@ class RunMoveSerializer(serializers.ModelSerializer[RunMove]):
         read_only_fields = fields
 
 
-class TuneSerializer(serializers.Serializer[Any]):
+class TuneSerializer(KnownFields, serializers.Serializer[Any]):
     """By what a run shall go on; at least one of both."""
 
     concurrency = serializers.IntegerField(

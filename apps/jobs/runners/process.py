@@ -21,11 +21,11 @@ from typing import Final
 
 import psutil
 
-from apps.jobs.engine.spider_files import has_module, modules_in, similar
 from apps.jobs.runners.base import BOOT, RUN, RUN_DIR, CannotRun, Exit, Handle, RunSpec
 from apps.jobs.runners.first_words import first_words, mark_file, read_status
 from apps.jobs.runners.log_sources import FileLog, LogSource
 from apps.jobs.runners.outputs import EXIT_FILE, LOG_FILE, log_file, read_exit
+from apps.jobs.runners.spider_files import has_module, modules_in, similar
 
 # Of the runner's own environment a run gets these and nothing else.
 INHERITED: Final = (

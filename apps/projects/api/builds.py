@@ -13,7 +13,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from apps.access.api.base import ReadViewSet
-from apps.access.api.fields import VisibleRelatedField
+from apps.access.api.fields import KnownFields, VisibleRelatedField
 from apps.access.api.idempotency import idempotent
 from apps.access.errors import RoleRequired
 from apps.access.services import has_role
@@ -86,14 +86,14 @@ class BuildSerializer(serializers.ModelSerializer[Build]):
         return None if image is None else cast(int, image.pk)
 
 
-class BuildRequestSerializer(serializers.Serializer[Any]):
+class BuildRequestSerializer(KnownFields, serializers.Serializer[Any]):
     """Which tag to build."""
 
     project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.VIEWER)
     tag = serializers.CharField(max_length=MAX_TAG)
 
 
-class RebuildSerializer(serializers.Serializer[Any]):
+class RebuildSerializer(KnownFields, serializers.Serializer[Any]):
     """How to build again."""
 
     no_cache = serializers.BooleanField(

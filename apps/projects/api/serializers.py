@@ -7,6 +7,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 from rest_framework import serializers
 
+from apps.access.api.fields import KnownFields
 from apps.projects.models import DeletedProject, Project, validate_networks
 from apps.projects.models.validators import validate_webhook_secret
 from apps.projects.services.webhook_setup import webhook_address
@@ -15,7 +16,7 @@ from apps.runtime.api import SecretCharField
 MAX_TAG_INPUT = 1000
 
 
-class ProjectSerializer(serializers.ModelSerializer[Project]):
+class ProjectSerializer(KnownFields, serializers.ModelSerializer[Project]):
     """A project. Secrets are taken and never given back; ``*_set`` says whether there is one."""
 
     allowed_networks = serializers.ListField(
@@ -116,7 +117,7 @@ class TagPreviewSerializer(serializers.Serializer[Any]):
     reason = serializers.CharField(help_text=_("why it does not fit"))
 
 
-class TagQuestionSerializer(serializers.Serializer[Any]):
+class TagQuestionSerializer(KnownFields, serializers.Serializer[Any]):
     """A tag to try, by the project's template or another."""
 
     tag = serializers.CharField(
