@@ -176,6 +176,10 @@ coverage-doc: $(VENV)/.installed ## Write docs/coverage.md from the marks of the
 reliability-doc: $(VENV)/.installed ## Write what `make test-faults` has measured into docs/reliability.md
 	@$(BIN)/python -m tools.reliability_doc
 
+.PHONY: reference-doc
+reference-doc: $(VENV)/.installed ## Write docs/settings.md, commands.md, metrics.md and the table of rest.md from the code
+	@$(BIN)/python -m tools.reference_doc
+
 .PHONY: charts
 charts: $(VENV)/.installed ## Draw the charts of docs/performance.md from docs/figures.toml
 	@$(BIN)/python -m tools.charts

@@ -145,7 +145,7 @@ def test_only_who_runs_spiders_may_make_accounts_of_the_broker() -> None:
         if "crawlyard-management" in json.dumps(one)
     }
     assert users == {"runner"}
-    documented = (ROOT / "docs" / "install-cluster.md").read_text(encoding="utf-8")
+    documented = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
     assert f"crawlyard-management --from-file={path.name}" in documented
 
 

@@ -98,7 +98,7 @@ class PreviewQuestionSerializer(serializers.Serializer[Any]):
         allow_null=True,
         help_text=_("null: of the platform, which watches all projects"),
     )
-    rule = serializers.DictField(help_text=_("an entry of rules, see docs/alert-rules.md"))
+    rule = serializers.DictField(help_text=_("an entry of rules, see docs/alerts.md"))
     seconds = serializers.IntegerField(
         min_value=60, max_value=LONGEST, default=DAY, help_text=_("how far back")
     )

@@ -65,10 +65,10 @@ def _add_create(verbs: Any) -> None:
     create = verbs.add_parser("create", help="make a frontier")
     create.add_argument("name", metavar="NAME")
     create.add_argument("--project", metavar="P", default="default", help="short name or id")
-    create.add_argument("--description", default="")
+    create.add_argument("--description", default="", help="remark for people")
     _grouping(create)
     create.add_argument("--max-retry", type=int, metavar="N", help="failures until it has failed")
-    create.add_argument("--lease-seconds", type=int, metavar="S")
+    create.add_argument("--lease-seconds", type=int, metavar="S", help="lease time of seeds")
     create.add_argument("--expected-seeds", type=int, metavar="N", help="of a segment")
 
 

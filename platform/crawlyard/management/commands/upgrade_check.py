@@ -19,7 +19,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Text for people, JSON for programs."""
-        parser.add_argument("--json", action="store_true")
+        parser.add_argument("--json", action="store_true", help="print a JSON list")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """A table; exit status 1 when something is bad."""
