@@ -134,7 +134,6 @@ def _rows(
     *,
     skip: tuple[str, ...] = (),
     only: tuple[str, ...] = (),
-    verb: str = "",
 ) -> Iterator[str]:
     """Yield a table row for each option, argument and verb of a command."""
     from django.core.management.base import BaseCommand
@@ -145,13 +144,14 @@ def _rows(
         if isinstance(action, argparse._SubParsersAction):
             helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
             for name, child in action.choices.items():
-                usage = " ".join([verb, name, *_positionals(child)]).strip()
-                yield f"| `{usage}` | {_sentence(helps.get(name, ''))} |\n"
-                yield from _rows(child, verb=name)
+                usage = " ".join([name, *_positionals(child)])
+                options = ", ".join(_options(child))
+                tail = f". {options}" if options else ""
+                yield f"| `{usage}` | {_sentence(helps.get(name, '') + tail)} |\n"
             continue
         options = [option for option in action.option_strings if option.startswith("--")]
         if not options and not action.option_strings:
-            if verb or not action.help:
+            if not action.help:
                 continue
             name = str(action.metavar or action.dest).upper()
         elif not options or known & set(options):
@@ -161,8 +161,14 @@ def _rows(
             name = options[0] + takes
         if (options and options[0] in skip) or (only and (not options or options[0] not in only)):
             continue
-        prefix = f"{verb} " if verb and options else ""
-        yield f"| `{prefix}{name}` | {_sentence(_help(action))} |\n"
+        yield f"| `{name}` | {_sentence(_help(action))} |\n"
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield the options of a verb with their help texts, for one table cell."""
+    for action in parser._actions:
+        if action.dest != "help" and action.option_strings:
+            yield f"`{action.option_strings[-1]}`: {_help(action)}"
 
 
 def _positionals(parser: argparse.ArgumentParser) -> list[str]:
