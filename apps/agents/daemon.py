@@ -56,6 +56,7 @@ from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
 from yardkit.declaring import declare_shared
 from yardkit.errors import first_line
+from yardkit.outage import Outage
 from yardkit.protocol import (
     Allocate,
     Allocated,
@@ -82,10 +83,9 @@ JOIN_SECONDS: Final = 120.0
 WAIT_FOR_AGENTS_SECONDS: Final = 10.0
 RETRY_PENDING_SECONDS: Final = 0.25
 POLL_SECONDS: Final = 0.05
-# While the database is away nothing that needs it is taken from the queues.
-DATABASE_AWAY_SECONDS: Final = 1.0
 CONFIRM_SECONDS: Final = 2.0
-# The world's doing and not the message's: the same message is worth another try.
+# Agents whose heartbeats cannot be stored are logged once; beyond, some a second time.
+MOST_LOGGED: Final = 1000
 
 
 class CenterThreadDied(RuntimeError):
@@ -138,7 +138,8 @@ class CenterDaemon:
         self._stamps: dict[int, tuple[int, int]] = {}
         self._unstorable: set[str] = set()
         self._subscriptions: list[Subscription] = []
-        self._database_away = False
+        # While it lasts nothing that needs the database is taken from the queues.
+        self._outage = Outage(logger, "the center's work with the database", longest=2.0)
         self._database_at = 0.0
         self._pause = threading.Event()
 
@@ -186,7 +187,9 @@ class CenterDaemon:
             try:
                 worked = self._work()
             except DATABASE_AWAY as error:
-                self._note_outage(error)
+                self._database_at = self.clock.monotonic() + self._outage.failed(error)
+                # A server that restarted leaves a connection that only fails.
+                connection.close()
         self._when_due("report", REPORT_SECONDS, self._report)
         return worked > 0
 
@@ -214,10 +217,9 @@ class CenterDaemon:
             raise CenterThreadDied(str(error)) from error
 
     def _work(self) -> int:
-        if self._database_away:
+        if self._outage.lasting:
             Agent.objects.exists()
-            self._database_away = False
-            logger.info("the database is back")
+            self._outage.recovered()
         worked = self._each(self._register, self._on_register)
         worked += self._each(self._control, self._on_control, timeout=POLL_SECONDS)
         self._when_due("pending", RETRY_PENDING_SECONDS, self._retry_pending)
@@ -227,14 +229,6 @@ class CenterDaemon:
         self._when_due("refresh", REFRESH_SECONDS, self._refresh)
         self._when_due("sweep", SWEEP_SECONDS, self._sweep)
         return worked
-
-    def _note_outage(self, error: Exception) -> None:
-        if not self._database_away:
-            logger.warning("the database is away, messages wait: %s", first_line(error))
-        self._database_away = True
-        self._database_at = self.clock.monotonic() + DATABASE_AWAY_SECONDS
-        # A server that restarted leaves a connection that only fails.
-        connection.close()
 
     def _when_due(self, name: str, every: float, action: Callable[[], None]) -> None:
         if self._timers.due(name, every):
@@ -295,9 +289,12 @@ class CenterDaemon:
     def _on_register(self, delivery: Delivery, message: AnyMessage) -> None:
         if not isinstance(message, Register):
             raise MessageRefused(f"{type(message).__name__} is no registration")
-        agent, serves = register_agent(message=message, now=self.clock.now())
+        # One that started and died while no center ran must not look alive (seed S1.46).
+        age = max(0.0, self.clock.time() - message.sent_at) if message.sent_at else 0.0
+        now = self.clock.now()
+        agent, serves = register_agent(message=message, now=now, age_seconds=age)
         failpoints.hit("center.registered")
-        self.liveness.seen(message.agent)
+        self.liveness.seen(message.agent, age)
         commands = [each for one in serves for each in self._told(one, [agent])]
         self._send(commands, self._register, delivery)
         logger.info("agent %s (%s) registered", message.agent, message.name)
@@ -344,7 +341,7 @@ class CenterDaemon:
             allocation = self._choose(message)
         except AllocationRefused as refusal:
             if isinstance(refusal, NoAgentFree) and self.clock.monotonic() < deadline:
-                self._pending[message.reply_to] = (deadline, delivery)
+                self._postpone(message.reply_to, deadline, delivery)
                 return
             answer = Allocated(run=message.run, agents=[], error=str(refusal))
         else:
@@ -361,6 +358,18 @@ class CenterDaemon:
         # First the answer: the run must know whom to wait for before the first one reports.
         self._send([to_run(message.reply_to, answer), *commands], self._control, delivery)
         logger.info("run %s: agents %s", message.run, ", ".join(answer.agents) or answer.error)
+
+    def _postpone(self, reply_to: str, deadline: float, delivery: Delivery) -> None:
+        """Keep the question of a run until an agent is there, or the deadline.
+
+        A run repeats its question when the broker's confirm is late. Only the latest delivery is
+        kept: an unacknowledged one occupies a place of the prefetch window.
+        """
+        earlier = self._pending.get(reply_to)
+        if earlier is not None:
+            deadline = min(deadline, earlier[0])
+            self._control.ack([earlier[1]])
+        self._pending[reply_to] = (deadline, delivery)
 
     def _told(self, allocation: Allocation, agents: Sequence[Agent]) -> list[Outgoing]:
         told = told_allocation(allocation, agents, self.clock.time())
@@ -403,6 +412,8 @@ class CenterDaemon:
             raise
         for agent in refused.keys() - self._unstorable:
             logger.warning("the heartbeats of agent %s cannot be stored: %s", agent, refused[agent])
+        if len(self._unstorable) >= MOST_LOGGED:
+            self._unstorable.clear()
         self._unstorable |= refused.keys()
 
     def _report(self, *, ending: bool = False) -> None:

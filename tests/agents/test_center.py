@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -25,6 +26,7 @@ from yardkit.protocol import (
     CenterCounters,
     DownloadCommand,
     Heartbeat,
+    Register,
     Release,
     ReleaseDownloader,
     Samples,
@@ -52,6 +54,22 @@ def test_a_run_gets_agents_and_its_requests_reach_them(yard: Yard, run: Run) -> 
         assert isinstance(command, DownloadCommand)
         got += [item.id for item in command.items]
     assert sorted(got) == list(range(20))
+
+
+@pytest.mark.covers("S1.46")
+def test_an_agent_that_registered_long_ago_lives_with_its_first_heartbeat(
+    yard: Yard, run: Run
+) -> None:
+    fields: dict[str, Any] = {"agent": "a", "name": "a", "boot": "1", "total_memory_bytes": 9}
+    late = Register(processors=2, sent_at=time.time() - 83, **fields)
+    yard.send(topology.CENTER_REGISTER.name, late)
+    yard.until(Agent.objects.filter(agent_id="a").exists)
+    assert not yard.center.liveness.is_alive("a")
+    assert timezone.now() - Agent.objects.get(agent_id="a").heartbeat_at > timedelta(seconds=80)
+    beat = Heartbeat(free_memory_bytes=5, cpu_percent=1.0, downloaders=0, qps=0.0, **fields)
+    yard.broker.publish([Outgoing(body=encode(beat), key="", exchange=topology.HEARTBEATS)])
+    yard.until(lambda: yard.center.liveness.is_alive("a"))
+    assert yard.allocate(run).agents == ["a"]
 
 
 @pytest.mark.covers("S1.39")
@@ -266,3 +284,47 @@ def test_after_a_restart_the_dispatch_looks_up_no_run(
             served.add(command.run)
     assert served == {run.pk for run in runs}
     assert asked == []
+
+
+def test_a_repeated_question_leaves_no_delivery_behind(yard: Yard, run: Run) -> None:
+    question = Allocate(
+        run=run.pk, token=sign_run_token(settings.SECRET_KEY, run.pk), reply_to=REPLY
+    )
+    queue = topology.CENTER_CONTROL.name
+    for _ in range(3):
+        yard.send(queue, question)
+    yard.until(lambda: yard.broker.depth(queue).ready == 0)
+    yard.until(lambda: yard.broker.depth(queue).unacked == 1)
+    yard.agent("a")
+    answer = yard.receive(REPLY)
+    assert isinstance(answer, Allocated)
+    assert answer.agents == ["a"]
+    yard.until(lambda: yard.broker.depth(queue).unacked == 0)
+
+
+def test_a_batch_that_breaks_the_dispatch_costs_only_itself(
+    yard: Yard, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = yard.agent("a")
+    yard.allocate(run)
+    assert isinstance(yard.receive(queue), AllocateDownloader)
+    gate = yard.center.gate
+    passes = gate.passes
+
+    def broken(entry: Any, hosts: Any) -> bool:
+        if "broken.test" in hosts:
+            raise RuntimeError("a defect")
+        return passes(entry, hosts)
+
+    monkeypatch.setattr(gate, "passes", broken)
+    for host in ("127.0.0.1", "broken.test", "127.0.0.1"):
+        yard.download(run, host=host)
+    assert yard.refused() == "RuntimeError: a defect"
+    got = 0
+    while got < 40:
+        command = yard.receive(queue)
+        assert isinstance(command, DownloadCommand)
+        got += len(command.items)
+    entry = yard.center.runs.get(run.pk)
+    assert entry is not None
+    assert (entry.counters["received"], entry.counters["dispatched"]) == (40, 40)

@@ -263,8 +263,7 @@ def test_a_gate_that_dies_is_replaced_and_its_runs_try_again(
     def fail(*arguments: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr(engine, "finished", fail)
-    yard.send(REPORTS, DownloadsFinished(run=1, agent="a", hosts=[HostResult(HOST, 1)]))
+    monkeypatch.setattr(engine, "views", fail)
     with pytest.raises(CenterThreadDied, match="a defect"):
         yard.until(lambda: False)
     collect(yard, REPLY, Skipped, 20)
@@ -323,3 +322,34 @@ def test_a_run_the_center_does_not_know_has_nothing_to_get_back(yard: Yard, open
     yard.send(REPORTS, withdraw(open_run))
     yard.until(lambda: yard.broker.depth(REPORTS).ready == 0)
     assert yard.center.runs.get(open_run.pk) is None
+
+
+def test_a_report_and_a_request_that_break_the_engine_cost_only_themselves(
+    yard: Yard, open_run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = yard.center.gate._engine
+    offer, finished = engine.offer, engine.finished
+
+    def broken_offer(view: Any, items: Any, now: float) -> None:
+        if any(item.id == 2 for item in items):
+            raise RuntimeError("a defect of the offer")
+        offer(view, items, now)
+
+    def broken_finished(run: int, results: Any, now: float) -> None:
+        raise RuntimeError("a defect of the report")
+
+    queue = start(yard, open_run, obey_robots=False)
+    monkeypatch.setattr(engine, "offer", broken_offer)
+    yard.download(open_run, host=HOST, count=3)
+    collect(yard, queue, DownloadCommand, 2)
+    (refused,) = collect(yard, REPLY, Refused, 1)
+    assert refused.items == [(2, 1)]
+    assert "RuntimeError: a defect of the offer" in refused.reason
+    assert sums(yard, open_run)["refused"] == 1
+    monkeypatch.setattr(engine, "finished", broken_finished)
+    yard.send(REPORTS, DownloadsFinished(agent="a", run=open_run.pk, hosts=[HostResult(HOST, 2)]))
+    assert yard.refused() == "RuntimeError: a defect of the report"
+    monkeypatch.setattr(engine, "finished", finished)
+    yard.send(REPORTS, DownloadsFinished(agent="a", run=open_run.pk, hosts=[HostResult(HOST, 2)]))
+    yard.until(lambda: engine._hosts[HOST].in_flight == 0)
+    assert yard.center.gate._engine is engine

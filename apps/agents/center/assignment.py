@@ -8,7 +8,7 @@ from random import Random
 from apps.agents.center.runs import RunEntry
 from yardkit import topology
 from yardkit.broker import Outgoing
-from yardkit.protocol import DownloadCommand, RequestItem, Skipped, encode
+from yardkit.protocol import DownloadCommand, RequestItem, Skipped, batches, encode
 
 # A command is one message; small enough that two agents share a burst evenly.
 ITEMS_PER_COMMAND = 50
@@ -69,11 +69,11 @@ def _assign_chained(
 def commands(groups: Groups, now: float, report_to: str = "") -> Iterator[Outgoing]:
     """The groups as messages to the agents; ``now`` is the wall clock, Unix seconds."""
     for (agent, run, reply_to), items in groups.items():
-        for start in range(0, len(items), ITEMS_PER_COMMAND):
+        for batch in batches(items, ITEMS_PER_COMMAND):
             command = DownloadCommand(
                 run=run,
                 reply_to=reply_to,
-                items=items[start : start + ITEMS_PER_COMMAND],
+                items=batch,
                 dispatched_at=now,
                 report_to=report_to,
             )

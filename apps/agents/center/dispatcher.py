@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from operator import attrgetter
 from random import Random
 
 from apps.agents.center.assignment import Groups, assign, commands, skipped
 from apps.agents.center.gate import Gate
-from apps.agents.center.runs import RunEntry, RunTable
+from apps.agents.center.runs import RunTable
 from yardkit import failpoints, topology
-from yardkit.broker import Broker, BrokerClosed, Delivery, Outgoing, Subscription
+from yardkit.broker import (
+    Broker,
+    BrokerClosed,
+    BrokerError,
+    Delivery,
+    Outgoing,
+    Subscription,
+)
 from yardkit.broker.gateway import flaw_of_sender
 from yardkit.broker.outgoing import check_name
 from yardkit.clock import Clock
+from yardkit.errors import first_line
+from yardkit.guard import settle
 from yardkit.protocol import (
+    AnyMessage,
     DownloadBatch,
     ProtocolError,
     RequestItem,
@@ -27,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 TAKE = 200
 _host = attrgetter("host")
+# What a batch of messages changes outside of it, done once all of it could be worked out.
+Effects = list[Callable[[], object]]
 
 
 class Dispatcher:
@@ -59,49 +73,65 @@ class Dispatcher:
             self._subscription.close()
 
     def step(self, timeout: float) -> int:
-        """Take what waits, regroup it per agent, publish it; the number of batches taken."""
+        """Take what waits, regroup it per agent, publish it; return the number of batches taken."""
         assert self._subscription is not None  # noqa: S101 - open() comes first
         deliveries = self._subscription.take(TAKE, timeout=timeout)
-        groups: Groups = {}
-        words: list[Outgoing] = []
-        taken: list[Delivery] = []
-        for delivery in deliveries:
-            batch = self._read(delivery)
-            if batch is not None:
-                taken.append(delivery)
-                self._sort(batch, groups, words)
-        if taken:
-            self._publish(groups, words, taken)
+        settle(deliveries, self._dispatch, self._reject, passing=(BrokerError,))
         return len(deliveries)
 
-    def _read(self, delivery: Delivery) -> DownloadBatch | None:
-        """The batch, or None when it was refused to the dead letters."""
+    def _dispatch(self, deliveries: Sequence[Delivery]) -> None:
+        """Dispatch some batches. Repeatable while it raises: the effects come last."""
+        groups: Groups = {}
+        notices: list[Outgoing] = []
+        effects: Effects = []
+        taken: list[Delivery] = []
+        for delivery in deliveries:
+            batch = self._read(delivery, effects)
+            if batch is not None:
+                taken.append(delivery)
+                self._sort(batch, groups, notices, effects)
+        outgoing = [*notices, *commands(groups, self.clock.time())]
+        failpoints.hit("center.before_dispatch")
+        for effect in effects:
+            effect()
+        if taken:
+            future = self.broker.publish(outgoing)
+            future.add_done_callback(lambda done: self._dispatched(done, taken))
+
+    def _reject(self, delivery: Delivery, error: Exception) -> None:
+        self._refuse(delivery, f"{type(error).__name__}: {first_line(error)}")
+
+    def _read(self, delivery: Delivery, effects: Effects) -> DownloadBatch | None:
+        """Return the batch, or None when it is refused to the dead letters."""
         try:
             message = decode(delivery.body)
         except ProtocolError as error:
-            self._refuse(delivery, str(error))
-            return None
+            flaw = str(error)
+        else:
+            flaw = self._flaw(delivery, message)
+            if not flaw and isinstance(message, DownloadBatch):
+                return message
+        effects.append(partial(self._refuse, delivery, flaw))
+        return None
+
+    def _flaw(self, delivery: Delivery, message: AnyMessage) -> str:
+        """Return why a message cannot be dispatched; "" when it can."""
         if not isinstance(message, DownloadBatch):
-            self._refuse(delivery, f"{type(message).__name__} is no download batch")
-            return None
+            return f"{type(message).__name__} is no download batch"
         try:
             check_name("a queue", message.reply_to)
         except ValueError as error:
-            self._refuse(delivery, f"reply_to: {error}")
-            return None
+            return f"reply_to: {error}"
         flaw = flaw_of_sender(delivery, run=message.run, reply_to=message.reply_to)
         if flaw:
-            self._refuse(delivery, flaw)
-            return None
+            return flaw
         # Checking a signature costs; the same token again is the same answer.
         known = self.runs.get(message.run)
-        if known is not None and known.token == message.token:
-            return message
-        if not verify_run_token(self.secret, message.run, message.token):
-            self._refuse(delivery, f"the token is not that of run {message.run}")
-            return None
-        self.runs.use(message.run).token = message.token
-        return message
+        if known is None or known.token != message.token:
+            if not verify_run_token(self.secret, message.run, message.token):
+                return f"the token is not that of run {message.run}"
+            self.runs.use(message.run).token = message.token
+        return ""
 
     def _refuse(self, delivery: Delivery, reason: str) -> None:
         self.refused += 1
@@ -109,38 +139,31 @@ class Dispatcher:
         assert self._subscription is not None  # noqa: S101 - a delivery came from it
         self._subscription.dead_letter(delivery, reason)
 
-    def _sort(self, batch: DownloadBatch, groups: Groups, words: list[Outgoing]) -> None:
+    def _sort(
+        self, batch: DownloadBatch, groups: Groups, notices: list[Outgoing], effects: Effects
+    ) -> None:
         entry = self.runs.use(batch.run)
-        if self.clock.time() - batch.sent_at > topology.DOWNLOAD_EXPIRES_SECONDS:
-            self.runs.count(entry, received=len(batch.items), expired=len(batch.items))
-            return
+        count = partial(self.runs.count, entry)
         items = batch.items
+        if self.clock.time() - batch.sent_at > topology.DOWNLOAD_EXPIRES_SECONDS:
+            effects.append(partial(count, received=len(items), expired=len(items)))
+            return
         if self.runs.alive(entry) and not self.gate.passes(entry, set(map(_host, items))):
-            items = self._hold(entry, batch)
-        gone = assign(groups, entry, batch.reply_to, items, self._random)
+            polite: list[RequestItem] = []
+            rest: list[RequestItem] = []
+            for item in items:
+                (rest if self.gate.passes(entry, (item.host,)) else polite).append(item)
+            # Counted first: the gate may be quicker than this thread.
+            effects.append(partial(count, received=len(polite), held=len(polite)))
+            effects.append(partial(self.gate.offer, entry, batch.reply_to, polite))
+            items = rest
+        unassigned = assign(groups, entry, batch.reply_to, items, self._random)
         lost = 0
-        for reason, some in gone.items():
+        for reason, some in unassigned.items():
             lost += len(some)
-            words.append(skipped(batch.run, batch.reply_to, reason, some))
-        count = len(items)
-        self.runs.count(entry, received=count, dispatched=count - lost, skipped=lost)
-
-    def _hold(self, entry: RunEntry, batch: DownloadBatch) -> list[RequestItem]:
-        """Hand what needs politeness to the gate; the rest is returned."""
-        polite: list[RequestItem] = []
-        rest: list[RequestItem] = []
-        for item in batch.items:
-            (rest if self.gate.passes(entry, (item.host,)) else polite).append(item)
-        # Counted first: the gate may be quicker than this thread.
-        self.runs.count(entry, received=len(polite), held=len(polite))
-        self.gate.offer(entry, batch.reply_to, polite)
-        return rest
-
-    def _publish(self, groups: Groups, words: list[Outgoing], taken: list[Delivery]) -> None:
-        outgoing = [*words, *commands(groups, self.clock.time())]
-        failpoints.hit("center.before_dispatch")
-        future = self.broker.publish(outgoing)
-        future.add_done_callback(lambda done: self._dispatched(done, taken))
+            notices.append(skipped(batch.run, batch.reply_to, reason, some))
+        number = len(items)
+        effects.append(partial(count, received=number, dispatched=number - lost, skipped=lost))
 
     def _dispatched(self, done: Future[None], taken: list[Delivery]) -> None:
         """Confirmed, or given up: either way the run's own time-out is the net, so ack."""

@@ -24,9 +24,19 @@ from apps.agents.center.politeness.limits import Rules
 from apps.agents.center.politeness.shares import Answer, Ask
 from apps.agents.center.runs import RunEntry, RunTable
 from yardkit import failpoints, topology
-from yardkit.broker import Broker, BrokerClosed, Delivery, Outgoing, Subscription, Unroutable
+from yardkit.broker import (
+    Broker,
+    BrokerClosed,
+    BrokerError,
+    Delivery,
+    Outgoing,
+    Subscription,
+    Unroutable,
+)
 from yardkit.broker.gateway import flaw_of_sender, open_gateway, sender_of
 from yardkit.clock import Clock
+from yardkit.errors import first_line
+from yardkit.guard import settle
 from yardkit.protocol import (
     Dispatched,
     DownloaderType,
@@ -152,7 +162,22 @@ class Gate:
             user_agent=settings.user_agent,
             timeout_seconds=settings.timeout_seconds,
         )
-        self._put(lambda: self._engine.offer(view, items, self.clock.monotonic()))
+        self._put(lambda: self._offer(view, items))
+
+    def _offer(self, view: RunView, items: Sequence[RequestItem]) -> None:
+        now = self.clock.monotonic()
+
+        def offer(item: Sequence[RequestItem]) -> None:
+            self._engine.offer(view, item, now)
+
+        def reject(item: RequestItem, error: Exception) -> None:
+            self._count(view.run, refused=1)
+            reason = f"the center failed on it: {_text(error)}"
+            self.broker.publish(_words((view.run, view.reply_to, reason), [item], _refused))
+
+        # One by one: what the engine has taken of a batch that fails must not be offered twice.
+        for item in items:
+            settle((item,), offer, reject, passing=(BrokerError,))
 
     def drop(self, run: int, keep_reply_to: str = "") -> None:
         """The run has ended, or was started anew and listens at another queue."""
@@ -186,20 +211,32 @@ class Gate:
         deliveries = self._subscription.take(TAKE)
         if len(deliveries) == TAKE:
             self._woken.set()
-        done = [delivery for delivery in deliveries if self._read(delivery)]
+        done: list[Delivery] = []
+
+        def read(deliveries: Sequence[Delivery]) -> None:
+            done.extend(delivery for delivery in deliveries if self._read(delivery))
+
+        # One by one: what a report has changed in the engine must not be changed twice.
+        for delivery in deliveries:
+            settle((delivery,), read, self._reject, passing=(BrokerError,))
+        # Before the engine's step: should that fail, the next engine has no use for them.
+        self._subscription.ack(done)
         self._empty_box()
         now = self.clock.monotonic()
         self._carry_out(self._engine.step(now))
         if now - self._views_at >= 1.0:
             self._views, self._views_at = self._engine.views(now), now
-        self._subscription.ack(done)
         return len(deliveries)
 
     def _empty_box(self) -> None:
         while self._box:
             self._box.popleft()()
 
+    def _reject(self, delivery: Delivery, error: Exception) -> None:
+        self._refuse(delivery, _text(error))
+
     def _read(self, delivery: Delivery) -> bool:
+        """Tell the engine; False when the message was refused to the dead letters."""
         now = self.clock.monotonic()
         try:
             message = decode(delivery.body)
@@ -338,6 +375,10 @@ def _words(
         to_run(reply_to, make(run, reason, ids[start : start + ITEMS_PER_WORD]))
         for start in range(0, len(ids), ITEMS_PER_WORD)
     ]
+
+
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {first_line(error)}"
 
 
 def _withdrawn(run: int, reason: str, items: list[tuple[int, int]]) -> bytes:

@@ -41,10 +41,11 @@ class Liveness:
         self._generation = 0
         self._look_at = math.inf
 
-    def seen(self, agent: str) -> None:
-        """A sign of life that carries no figures (a registration)."""
+    def seen(self, agent: str, age_seconds: float = 0.0) -> None:
+        """Note a sign of life that carries no figures (a registration), of some seconds ago."""
         with self._lock:
-            self._note(agent, self._monotonic())
+            seen = self._monotonic() - age_seconds
+            self._note(agent, max(seen, self._seen.get(agent, seen)))
 
     def restore(
         self, ages: Mapping[str, float], heard: Mapping[str, tuple[str, int]] | None = None

@@ -14,6 +14,7 @@ from apps.agents.center.politeness.shares import (
     SharesUnavailable,
     divided,
 )
+from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class ShareKeeper:
         self._asked = threading.Event()
         self._known: set[str] = set()
         self._centers = 1
-        self._away = False
+        self._outage = Outage(logger, "sharing of hosts with other centers")
 
     def ask(self, asks: list[Ask]) -> None:
         """From the gate's thread; the later ask for a host counts."""
@@ -69,7 +70,7 @@ class ShareKeeper:
     def leave(self) -> None:
         """Give everything back: the center stops."""
         hosts, self._known = sorted(self._known), set()
-        if not hosts or self._away:
+        if not hosts or self._outage.lasting:
             return
         try:
             self._shares.leave(self._center, hosts)
@@ -80,13 +81,9 @@ class ShareKeeper:
         try:
             answers = self._shares.exchange(self._center, asks)
         except SharesUnavailable as error:
-            if not self._away:
-                logger.warning("hosts are shared by halves until the store is back: %s", error)
-            self._away = True
+            self._outage.failed(error)
             return self._alone.exchange(self._center, [divided(ask, self._centers) for ask in asks])
-        if self._away:
-            logger.info("the store of the shares of hosts is back")
-        self._away = False
+        self._outage.recovered()
         self._centers = max(answer.centers for answer in answers.values())
         for ask in asks:
             if ask.wanted > 0 or ask.in_flight > 0:

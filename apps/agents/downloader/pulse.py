@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from apps.agents.downloader.vitals import Vitals
 from yardkit import topology
-from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing
+from yardkit.broker import Broker, BrokerClosed, Outgoing
 from yardkit.broker.aio import publish
+from yardkit.outage import Outage
 from yardkit.protocol import Heartbeat, encode
 
 logger = logging.getLogger(__name__)
@@ -36,8 +37,8 @@ class Pulse:
         await publish(self._broker, [Outgoing(body=body, key=topology.CENTER_REGISTER.name)])
 
     async def keep_beating(self) -> None:
-        """A heartbeat every 5 s; failures are told once, and nothing ends it (seed S1.22)."""
-        failing = False
+        """Send a heartbeat every 5 s; a failing one is logged once, and the next one tried."""
+        outage = Outage(logger, "sending heartbeats")
         while True:
             try:
                 async with asyncio.timeout(CONFIRM_SECONDS):
@@ -45,13 +46,9 @@ class Pulse:
             except BrokerClosed:
                 return
             except Exception as error:  # noqa: BLE001 - nothing may end this loop; logged once
-                if not failing:
-                    logger.warning("heartbeats fail: %s", _why(error))
-                failing = True
+                outage.failed(error)
             else:
-                if failing:
-                    logger.info("heartbeats work again")
-                failing = False
+                outage.recovered()
             await asyncio.sleep(topology.HEARTBEAT_SECONDS)
 
     async def _beat(self) -> None:
@@ -65,9 +62,3 @@ class Pulse:
             mandatory=False,
         )
         await publish(self._broker, [message])
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, TimeoutError):
-        return "no confirmation in time"
-    return str(error) if isinstance(error, BrokerError) else f"{type(error).__name__}: {error}"

@@ -81,6 +81,7 @@ class Vitals:
         self._types = types
         self._seal_key = seal_key
         self._heartbeats = 0
+        self._clock = clock
         self.rate = Rate(clock)
         # psutil compares with the call before: without this one the first heartbeat says 0 %.
         psutil.cpu_percent(interval=None)
@@ -98,6 +99,7 @@ class Vitals:
             version=identity.version,
             types=self._types,
             seal_key=self._seal_key,
+            sent_at=self._clock.time(),
         )
 
     def heartbeat(self, downloaders: int, problems: list[str]) -> Heartbeat:

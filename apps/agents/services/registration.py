@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
@@ -36,12 +36,16 @@ REPORTED: Final = [
 ]
 # An agent's own words, of which a page shows all.
 MAX_PROBLEMS: Final = 20
+# Older registrations are no different; a wrong clock must not overflow a date.
+MAX_AGE_SECONDS: Final = 86_400.0
 MAX_PROBLEM_CHARACTERS: Final = 500
 
 
 @transaction.atomic
-def register_agent(*, message: Register, now: datetime) -> tuple[Agent, list[Allocation]]:
-    """Note that an agent has started.
+def register_agent(
+    *, message: Register, now: datetime, age_seconds: float = 0.0
+) -> tuple[Agent, list[Allocation]]:
+    """Note that an agent has started, ``age_seconds`` ago.
 
     Returns it with the open allocations it must be told of: an agent that was restarted remembers
     nothing of them, and one that is new joins the runs that use every agent (seed S1.36). A
@@ -64,7 +68,7 @@ def register_agent(*, message: Register, now: datetime) -> tuple[Agent, list[All
         "processors": message.processors,
         "total_memory_bytes": message.total_memory_bytes,
         "registered_at": now,
-        "heartbeat_at": now,
+        "heartbeat_at": now - timedelta(seconds=min(age_seconds, MAX_AGE_SECONDS)),
     }
     if agent.boot != message.boot:
         # Of the process before; the new one tells its own with the first heartbeat.

@@ -39,6 +39,8 @@ from yardkit.protocol.codec import (
     version_of,
 )
 from yardkit.protocol.downloads import (
+    MAX_CONTENT_BYTES,
+    MAX_MESSAGE_BYTES,
     Dispatched,
     DownloadBatch,
     DownloadCommand,
@@ -52,6 +54,7 @@ from yardkit.protocol.downloads import (
     RequestItem,
     Skipped,
     Withdraw,
+    batches,
 )
 from yardkit.protocol.resources import (
     LeasedResource,
@@ -108,6 +111,8 @@ from yardkit.protocol.seeds import (
 
 __all__ = [
     "ACCEPTED_VERSIONS",
+    "MAX_CONTENT_BYTES",
+    "MAX_MESSAGE_BYTES",
     "RETRYABLE_FAILURES",
     "VERSION",
     "AddSeeds",
@@ -188,6 +193,7 @@ __all__ = [
     "SeedsRefused",
     "Skipped",
     "Withdraw",
+    "batches",
     "decode",
     "decode_request",
     "encode",

@@ -8,7 +8,10 @@ from yardkit.protocol.base import DownloaderType, Message, Policy
 
 
 class Register(Message, frozen=True, kw_only=True, tag="register"):
-    """An agent has started (seed S1.20, S1.21). Processed whatever its age."""
+    """An agent has started (seed S1.20, S1.21). Processed whatever its age.
+
+    ``sent_at``: Unix seconds; 0.0 of an older agent. An old one does not count as a sign of life.
+    """
 
     agent: str
     name: str
@@ -21,6 +24,7 @@ class Register(Message, frozen=True, kw_only=True, tag="register"):
     types: tuple[DownloaderType, ...] = (DownloaderType.HTTP,)
     # What is secret is sealed for it (``yardkit.sealing``); b"" of an older agent.
     seal_key: bytes = b""
+    sent_at: float = 0.0
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Final
+
 import msgspec
 
 from yardkit.protocol.base import FailureKind, Message
+
+# RabbitMQ 4 refuses longer messages unless it is configured otherwise (``max_message_size``).
+MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
+# Encoded requests, or the body of one result, in one message. MessagePack adds a few bytes to a
+# body; the rest is for URLs, headers and what the other items of a message need.
+MAX_CONTENT_BYTES: Final = 12 * 1024 * 1024
 
 
 class DownloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -25,6 +34,21 @@ class RequestItem(msgspec.Struct, frozen=True, array_like=True):
     host: str
     agent: str
     request: msgspec.Raw
+
+
+def batches(items: Sequence[RequestItem], most: int) -> Iterator[list[RequestItem]]:
+    """Split into lists of at most ``most`` requests that fit into one message each."""
+    batch: list[RequestItem] = []
+    size = 0
+    for item in items:
+        length = len(item.request)
+        if batch and (len(batch) >= most or size + length > MAX_CONTENT_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += length
+    if batch:
+        yield batch
 
 
 class DownloadBatch(Message, frozen=True, kw_only=True, tag="download_batch"):

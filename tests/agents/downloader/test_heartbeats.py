@@ -113,15 +113,15 @@ async def test_heartbeats_outlive_a_broker_that_fails(
     start(broker=unreliable)
     await until(lambda: take(other.heartbeats))
     unreliable.failures = 5
-    await until(lambda: "heartbeats work again" in caplog.text)
+    await until(lambda: "sending heartbeats works again" in caplog.text)
     monkeypatch.setattr(pulse, "CONFIRM_SECONDS", 0.05)
     unreliable.silent = True
-    await until(lambda: "no confirmation in time" in caplog.text)
+    await until(lambda: "TimeoutError" in caplog.text)
     monkeypatch.setattr(pulse, "CONFIRM_SECONDS", 5.0)
     unreliable.silent = False
-    await until(lambda: caplog.text.count("heartbeats work again") == 2)
+    await until(lambda: caplog.text.count("sending heartbeats works again") == 2)
     await until(lambda: take(other.heartbeats))
-    assert caplog.text.count("heartbeats fail") == 2
+    assert caplog.text.count("sending heartbeats fails") == 2
 
 
 @pytest.mark.covers("S1.47")
@@ -132,7 +132,8 @@ async def test_it_registers_as_soon_as_the_broker_takes_it(
     unreliable.failures = 4
     start(broker=unreliable)
     await until(lambda: take(other.registrations))
-    assert caplog.text.count("cannot register: connection lost; again in") == 4
+    # Once for the outage, however often it is tried.
+    assert caplog.text.count("registration of the agent fails") == 1
 
 
 async def test_it_can_be_stopped_while_the_broker_is_away(start: Start, broker: Broker) -> None:
