@@ -7,7 +7,7 @@ import re
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from yardkit.protocol import DownloadRequest
+from yardkit.protocol import MAX_CONTENT_BYTES, DownloadRequest
 from yardspider.links import checked_url
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ class Request:
     it belongs to, if any. Both are the engine's.
 
     Raises:
-        ValueError: the URL is malformed or neither http nor https (the text names it), or
-            method or headers cannot be sent.
+        ValueError: the URL is malformed or neither http nor https (the text names it), method or
+            headers cannot be sent, or the body is too long for a message.
     """
 
     __slots__ = (
@@ -105,6 +105,9 @@ class Request:
         self.seed: SeedTask | None = None
         if not _TOKEN.fullmatch(self.method):
             raise ValueError(f"{method!r} is no HTTP method, in the request for {url!r}")
+        if len(self.body) > MAX_CONTENT_BYTES:
+            size = len(self.body)
+            raise ValueError(f"a body of {size} bytes, at most {MAX_CONTENT_BYTES}: {url[:200]!r}")
 
     def fingerprint(self, owner: str) -> bytes:
         """16 bytes: MD5 of owner, URL, method, body and cookie (seed S1.41)."""

@@ -6,7 +6,16 @@ import hashlib
 
 import pytest
 
-from yardkit.protocol import decode_request, encode_request
+from yardkit.protocol import (
+    MAX_CONTENT_BYTES,
+    MAX_MESSAGE_BYTES,
+    DownloadBatch,
+    RequestItem,
+    batches,
+    decode_request,
+    encode,
+    encode_request,
+)
 from yardspider import Request
 
 
@@ -45,6 +54,7 @@ def test_parts_of_a_fingerprint_do_not_run_together() -> None:
         {"headers": {"X": "a\r\nEvil: 1"}},
         {"headers": {"X Y": "a"}},
         {"headers": {"X": 3}},
+        {"body": b"x" * (MAX_CONTENT_BYTES + 1)},
     ],
 )
 def test_what_cannot_be_sent_is_refused(options: dict[str, object]) -> None:
@@ -64,3 +74,18 @@ def test_what_the_agent_gets() -> None:
     assert (sent.url, sent.method, sent.body) == ("http://Bücher.example/a b", "POST", b"\xc3\xbc")
     assert (sent.headers, sent.timeout_seconds) == ({"X-A": "é"}, 2.5)
     assert request.host == "bücher.example"
+
+
+def test_requests_are_split_into_messages_that_fit() -> None:
+    def item(number: int, size: int) -> RequestItem:
+        raw = encode_request(Request("http://h/", body=b"x" * size).download())
+        return RequestItem(number, 1, "h", "", raw)
+
+    assert [len(batch) for batch in batches([item(n, 0) for n in range(120)], 50)] == [50, 50, 20]
+    large = [item(0, MAX_CONTENT_BYTES), *(item(n, MAX_CONTENT_BYTES // 3) for n in range(1, 8))]
+    split = list(batches(large, 50))
+    assert [one.id for batch in split for one in batch] == list(range(8))
+    for batch in split:
+        message = DownloadBatch(run=1, token="t", reply_to="q", items=batch, sent_at=0.0)
+        assert len(encode(message)) < MAX_MESSAGE_BYTES
+    assert list(batches([], 50)) == []

@@ -19,7 +19,6 @@ from apps.agents.downloader.slots import Slots
 from apps.agents.downloader.store import AllocationStore
 from apps.agents.downloader.vitals import Counters, Vitals
 from yardkit import failpoints, topology
-from yardkit.backoff import back_off
 from yardkit.bridge import in_daemon_thread
 from yardkit.broker import (
     Broker,
@@ -29,6 +28,7 @@ from yardkit.broker import (
     Outgoing,
 )
 from yardkit.clock import Clock, SystemClock
+from yardkit.outage import Outage
 from yardkit.protocol import (
     AllocateDownloader,
     DownloadCommand,
@@ -51,6 +51,8 @@ SWEEP_SECONDS: Final = 1.0
 EXIT_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 1.0
 REGISTER_AGAIN_SECONDS: Final = 2.0
+# Runs without a downloader that are logged once; beyond, some are logged a second time.
+MOST_LOGGED: Final = 1000
 _MISSING: Final = "this agent has no downloader for the run"
 
 
@@ -129,9 +131,9 @@ class Agent:
     async def _work(self) -> None:
         # First what an earlier process had: its requests may wait in the queue (seed S1.49).
         await self._slots.load(self._clock.time())
-        await self._for_ever("declare its queue", self._declare)
-        await self._for_ever("register", self._pulse.register)
-        await self._for_ever("subscribe to its queue", self._subscribe)
+        await self._for_ever("declaration", self._declare)
+        await self._for_ever("registration", self._pulse.register)
+        await self._for_ever("subscription", self._subscribe)
         logger.info(
             "agent %s (%s) serves %s", self.identity.agent, self.identity.name, self._broker.url
         )
@@ -152,22 +154,22 @@ class Agent:
         return self._vitals.heartbeat(len(self.downloaders), self.problems)
 
     async def _for_ever(self, what: str, action: Callable[[], Awaitable[None]]) -> None:
-        failures = 0
+        options = self.options
+        outage = Outage(
+            logger,
+            f"{what} of the agent",
+            first=options.first_delay_seconds,
+            longest=options.longest_delay_seconds,
+        )
         while True:
             try:
                 await action()
             except BrokerClosed:
                 raise
             except BrokerError as error:
-                failures += 1
-                delay = back_off(
-                    failures,
-                    self.options.first_delay_seconds,
-                    self.options.longest_delay_seconds,
-                )
-                logger.warning("cannot %s: %s; again in %.1f s", what, error, delay)
-                await asyncio.sleep(delay)
+                await asyncio.sleep(outage.failed(error))
             else:
+                outage.recovered()
                 return
 
     async def _end(self, stop: asyncio.Event) -> None:
@@ -206,8 +208,12 @@ class Agent:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Release downloaders nobody has used for 600 s (seed S1.26)."""
+        """Release downloaders idle for 600 s (seed S1.26); notify runs of held requests."""
         await self._slots.sweep()
+        for downloader in list(self.downloaders.values()):
+            notices = list(downloader.notices())
+            if notices:
+                self._results.notify(notices, "notices of held requests")
 
     # --- commands -------------------------------------------------------------------------------
 
@@ -272,6 +278,8 @@ class Agent:
     def _note_missing(self, run: int) -> None:
         if run not in self._told_missing:
             logger.warning("run %d: requests, but no downloader", run)
+            if len(self._told_missing) >= MOST_LOGGED:
+                self._told_missing.clear()
             self._told_missing.add(run)
 
     def _on_allocate(self, delivery: Delivery, message: AllocateDownloader) -> None:

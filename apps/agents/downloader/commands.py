@@ -20,6 +20,7 @@ from yardkit.broker.aio import AsyncSubscription
 from yardkit.broker.outgoing import check_name
 from yardkit.fetching import Fetched
 from yardkit.protocol import (
+    MAX_MESSAGE_BYTES,
     AllocateDownloader,
     AnyMessage,
     DownloadCommand,
@@ -33,8 +34,6 @@ logger = logging.getLogger(__name__)
 
 TAKE: Final = 100
 ACK_AGAIN_SECONDS: Final = 0.5
-# 50 requests, each with a body as large as a form with some pictures.
-MAX_COMMAND_BYTES: Final = 32 * 1024 * 1024
 
 
 class Work:
@@ -190,8 +189,8 @@ class CommandQueue:
 
 def read_command(body: bytes) -> AnyMessage:
     """Read a command and check what every kind needs. Raises ``ProtocolError``."""
-    if len(body) > MAX_COMMAND_BYTES:
-        raise ProtocolError(f"{len(body)} bytes; a command has up to {MAX_COMMAND_BYTES}")
+    if len(body) > MAX_MESSAGE_BYTES:
+        raise ProtocolError(f"{len(body)} bytes; a command has up to {MAX_MESSAGE_BYTES}")
     message = decode(body)
     if isinstance(message, DownloadCommand):
         _check_queue("reply_to", message.reply_to)

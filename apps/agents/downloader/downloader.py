@@ -5,26 +5,60 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+
+import msgspec
 
 from apps.agents.downloader.commands import Work
 from apps.agents.downloader.fetchers import Equipment
 from apps.agents.downloader.results import ResultSender, make_result
 from apps.agents.downloader.vitals import Counters, Rate
 from yardkit import failpoints
+from yardkit.broker import Outgoing
 from yardkit.clock import Clock
 from yardkit.cutting import TextFilter
 from yardkit.fetching import Fetched
 from yardkit.protocol import (
+    Dispatched,
     DownloaderSettings,
     DownloadResult,
     FailureKind,
+    Held,
     ProtocolError,
     RequestItem,
     decode_request,
+    encode,
 )
 
 logger = logging.getLogger(__name__)
+
+REDIALLING = "the agent's line is redialled first"
+# A run is told this long before the time it was told before is over.
+_TELL_AGAIN_SECONDS = 15.0
+
+
+class Pending:
+    """A request that waits or is being downloaded. A copy of it only renews it."""
+
+    __slots__ = ("held_attempt", "held_until", "item", "void_at", "work")
+
+    def __init__(self, item: RequestItem, work: Work) -> None:
+        self.item = item
+        self.work = work
+        self.void_at = work.void_at
+        # What the run knows: this attempt is held, until this monotonic time.
+        self.held_attempt = 0
+        self.held_until = 0.0
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.work.reply_to, self.item.id
+
+    def renew(self, item: RequestItem, work: Work) -> None:
+        """Answer the later attempt; the run has given the earlier one up."""
+        if item.attempt > self.item.attempt:
+            self.item = msgspec.structs.replace(self.item, attempt=item.attempt)
+        self.void_at = max(self.void_at, work.void_at)
 
 
 class Downloader:
@@ -52,7 +86,10 @@ class Downloader:
         self._counters = counters
         self._rate = rate
         self._clock = clock
-        self._waiting: deque[tuple[RequestItem, Work]] = deque()
+        self._equipment = equipment
+        self._waiting: deque[Pending] = deque()
+        # By (queue of the answers, id of the request): what waits or is being downloaded.
+        self._pending: dict[tuple[str, int], Pending] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._used_at = clock.monotonic()
         self._released = False
@@ -69,7 +106,19 @@ class Downloader:
     def submit(self, items: Iterable[RequestItem], work: Work) -> None:
         """Download these as places become free."""
         self._used_at = self._clock.monotonic()
-        self._waiting.extend((item, work) for item in items)
+        for item in items:
+            key = (work.reply_to, item.id)
+            pending = self._pending.get(key)
+            if pending is not None:
+                # The delivery of the first one stays unacknowledged until both are answered.
+                pending.renew(item, work)
+                work.report(item.host)
+                work.settle()
+                continue
+            pending = Pending(item, work)
+            if item.id >= 0:  # below are the robots.txt of centers, each with its own numbers
+                self._pending[key] = pending
+            self._waiting.append(pending)
         missing = min(len(self._waiting), self.settings.concurrency - len(self._workers))
         for _ in range(missing):
             task = asyncio.ensure_future(self._download_waiting())
@@ -79,6 +128,8 @@ class Downloader:
     def forget_waiting(self) -> int:
         """Start nothing more; what waits stays unacknowledged. Returns how many that were."""
         count = len(self._waiting)
+        for pending in self._waiting:
+            self._pending.pop(pending.key, None)
         self._waiting.clear()
         return count
 
@@ -92,9 +143,8 @@ class Downloader:
         self._released = True
         discarded = list(self._waiting)
         self._waiting.clear()
-        for item, work in discarded:
-            work.report(item.host)
-            work.settle()
+        for pending in discarded:
+            self._drop(pending)
         self._counters.discarded += len(discarded)
         await self.close()
 
@@ -110,24 +160,60 @@ class Downloader:
             await self._results.room()
             if not self._waiting:
                 return
-            item, work = self._waiting.popleft()
+            pending = self._waiting.popleft()
+            work = pending.work
             # Judged once more: it may have waited long for its place (seed S1.32).
-            if self._clock.time() >= work.void_at:
+            if self._clock.time() >= pending.void_at:
                 self._counters.expired += 1
-                work.report(item.host)
-                work.settle()
+                self._drop(pending)
                 continue
             try:
-                result, fetched = await self._download(item)
+                result, fetched = await self._download(pending.item)
             except asyncio.CancelledError:
                 if self._released:
                     self._counters.discarded += 1
-                    work.report(item.host)
-                    work.settle()
+                    self._drop(pending)
                 raise
-            work.report(item.host, fetched)
+            self._pending.pop(pending.key, None)
+            if pending.item.attempt != result.attempt:
+                result = msgspec.structs.replace(result, attempt=pending.item.attempt)
+            work.report(pending.item.host, fetched)
             self._results.add(work, result)
             self._used_at = self._clock.monotonic()
+
+    def _drop(self, pending: Pending) -> None:
+        """It is not downloaded: its run has given it up."""
+        self._pending.pop(pending.key, None)
+        pending.work.report(pending.item.host)
+        pending.work.settle()
+
+    def notices(self) -> Iterator[Outgoing]:
+        """Yield what the run must know of requests that wait for a redial, or do so no more.
+
+        Without it their time-outs would run meanwhile, and end them before their answers.
+        """
+        seconds = self._equipment.held_seconds(self.settings)
+        now = self._clock.monotonic()
+        by_queue: dict[str, list[tuple[int, int]]] = {}
+        for pending in self._pending.values():
+            attempt = pending.item.attempt
+            if seconds:
+                told = pending.held_attempt == attempt
+                if told and now < pending.held_until - _TELL_AGAIN_SECONDS:
+                    continue
+                pending.held_attempt, pending.held_until = attempt, now + seconds
+            elif pending.held_attempt:
+                pending.held_attempt = 0
+            else:
+                continue
+            by_queue.setdefault(pending.work.reply_to, []).append((pending.item.id, attempt))
+        for reply_to, items in by_queue.items():
+            body = (
+                encode(Held(run=self.run, reason=REDIALLING, wait_seconds=seconds, items=items))
+                if seconds
+                else encode(Dispatched(run=self.run, items=items))
+            )
+            yield Outgoing(body=body, key=reply_to, persistent=False)
 
     async def _download(self, item: RequestItem) -> tuple[DownloadResult, Fetched | None]:
         """The answer for the run, and what the host said."""

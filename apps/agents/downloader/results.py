@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +17,13 @@ from yardkit.backoff import back_off
 from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
 from yardkit.broker.aio import publish
 from yardkit.fetching import Fetched
-from yardkit.protocol import DownloadResult, DownloadResults, encode
+from yardkit.protocol import (
+    MAX_CONTENT_BYTES,
+    DownloadResult,
+    DownloadResults,
+    FailureKind,
+    encode,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +59,7 @@ class ResultSender:
         self._options = options
         self._counters = counters
         self._batches: dict[tuple[str, int], _Batch] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._pending_bytes = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -70,18 +76,24 @@ class ResultSender:
     def add(self, work: Work, result: DownloadResult) -> None:
         """An answer to one request of ``work``, which is settled once the answer is sent."""
         key = (work.reply_to, work.run)
-        batch = self._batches.get(key)
-        if batch is None:
-            batch = self._batches[key] = _Batch()
-            loop = asyncio.get_running_loop()
-            batch.timer = loop.call_later(LINGER_SECONDS, self._flush, key)
+        batch = self._batches.get(key) or self._opened(key)
         size = len(result.body) + _OVERHEAD_BYTES
+        if batch.results and batch.size + size > MAX_BYTES:
+            # A large one travels alone: a message has a limit.
+            self._flush(key)
+            batch = self._opened(key)
         batch.results.append(result)
         batch.works.append(work)
         batch.size += size
         self._grow(size)
         if len(batch.results) >= MAX_RESULTS or batch.size >= MAX_BYTES:
             self._flush(key)
+
+    def _opened(self, key: tuple[str, int]) -> _Batch:
+        batch = self._batches[key] = _Batch()
+        loop = asyncio.get_running_loop()
+        batch.timer = loop.call_later(LINGER_SECONDS, self._flush, key)
+        return batch
 
     def flush(self) -> None:
         """Send whatever is gathered now."""
@@ -139,13 +151,20 @@ class ResultSender:
         )
         return False
 
+    def notify(self, messages: Sequence[Outgoing], what: str) -> None:
+        """Publish in the background; not part of any command."""
+        self._start(self.deliver(messages, what, 0))
+
     def _flush(self, key: tuple[str, int]) -> None:
         batch = self._batches.pop(key, None)
         if batch is None:
             return
         if batch.timer is not None:
             batch.timer.cancel()
-        task = asyncio.ensure_future(self._send(key, batch))
+        self._start(self._send(key, batch))
+
+    def _start(self, action: Coroutine[None, None, object]) -> None:
+        task = asyncio.ensure_future(action)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -181,6 +200,14 @@ async def make_result(request_id: int, attempt: int, fetched: Fetched) -> Downlo
     compressed = len(body) > COMPRESS_ABOVE_BYTES
     if compressed:
         body = await asyncio.to_thread(zlib.compress, body, 1)
+        if len(body) > MAX_CONTENT_BYTES:
+            error = (
+                f"the page has {len(fetched.body)} bytes, compressed {len(body)}; a message to the"
+                f" run holds {MAX_CONTENT_BYTES}: lower the job's largest body"
+            )
+            return DownloadResult(
+                request_id, attempt, fetched.url, 0, [], b"", FailureKind.BAD_CONTENT, error
+            )
     return DownloadResult(
         request_id,
         attempt,

@@ -46,6 +46,7 @@ from yardkit.protocol import (
     RunCounters,
     Skipped,
     Withdraw,
+    batches,
     decode,
     encode,
 )
@@ -213,7 +214,7 @@ class RemoteTransport:
                         run=self.run,
                         token=self._run.token,
                         reply_to=self._answers.name,
-                        items=list(items[begin : begin + BATCH_ITEMS]),
+                        items=batch,
                         sent_at=now,
                     )
                 ),
@@ -221,7 +222,7 @@ class RemoteTransport:
                 ttl_seconds=topology.DOWNLOAD_EXPIRES_SECONDS,
                 persistent=False,
             )
-            for begin in range(0, len(items), BATCH_ITEMS)
+            for batch in batches(items, BATCH_ITEMS)
         ]
 
         def settled(future: Future[None]) -> None:
@@ -243,28 +244,35 @@ class RemoteTransport:
             self._mending = asyncio.create_task(self._mend(failure))
 
     async def _mend(self, failure: BaseException) -> None:
-        """Send again what the broker did not take, until it does or the retries are used up."""
-        for attempt in range(self._settings.publish_retries):
-            if attempt == 0:
-                log.warning("the broker took no message; trying again every second")
+        """Publish failed messages again every second until the broker has confirmed all of them.
+
+        Gives the transport up after ``publish_retries`` failures in a row (seed S1.42).
+        """
+        log.warning("publishing failed, retrying every second: %s", failure)
+        failures = 0
+        while failures < self._settings.publish_retries:
             await asyncio.sleep(_RETRY_SECONDS)
-            # What is older has timed out and been sent anew by the engine.
+            # Older requests have timed out, and the engine has sent them again.
             oldest = time.monotonic() - self._settings.request_timeout_seconds
-            self._failed = [entry for entry in self._failed if entry[0] > oldest]
-            batch = [message for _, messages in self._failed for message in messages]
+            # Sends that fail during the awaits below are added to the new list.
+            batch = [entry for entry in self._failed if entry[0] > oldest]
+            self._failed = []
             try:
                 _check_connected(self._connected())
-                # A queue that somebody deleted is made again; on a live one this changes nothing.
+                # Restores the queue where an operator has deleted it.
                 await in_daemon_thread(self._connected().declare, *topology.SHARED)
-                await self._publish(batch)
+                await self._publish([message for _, messages in batch for message in messages])
             except BrokerError as error:
                 failure = error
+                failures += 1
+                self._failed[:0] = batch
             else:
-                self._failed.clear()
-                log.info("the broker takes messages again")
-                return
+                failures = 0
+                if not self._failed:
+                    log.info("publishing works again")
+                    return
         if self.away:
-            return  # whether that is for too long, ``_watch`` says
+            return  # ``_watch`` decides how long the connection may stay lost
         self._lost = self._given_up(failure)
         self._arrived.set()
 

@@ -81,12 +81,14 @@ class OtherSide:
         dispatched_at: float | None = None,
         report_to: str = "",
         host: str = "host",
+        attempt: int = 1,
+        first: int = 0,
         **request: Any,
     ) -> None:
-        """Ask for pages; the id of each is its place in ``urls``."""
+        """Ask for pages; the id of each is ``first`` and its place in ``urls``."""
         items = [
-            item(number, DownloadRequest(url=url, **request), host)
-            for number, url in enumerate(urls)
+            item(number, DownloadRequest(url=url, **request), host, attempt)
+            for number, url in enumerate(urls, first)
         ]
         self.send(
             DownloadCommand(
@@ -138,8 +140,10 @@ class OtherSide:
         return depth.ready + max(0, depth.unacked)
 
 
-def item(number: int, request: DownloadRequest, host: str = "host") -> RequestItem:
-    return RequestItem(number, 1, host, "", encode_request(request))
+def item(
+    number: int, request: DownloadRequest, host: str = "host", attempt: int = 1
+) -> RequestItem:
+    return RequestItem(number, attempt, host, "", encode_request(request))
 
 
 def take(subscription: Subscription) -> list[AnyMessage]:

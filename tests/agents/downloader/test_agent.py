@@ -342,8 +342,8 @@ async def test_commands_are_taken_a_few_at_a_time(
     start(prefetch=4)
     gate = site.answers["/gate"] = Gate()
     await other.allocate(concurrency=100)
-    for _ in range(10):
-        other.download([site.url("/gate")] * 2)
+    for number in range(10):
+        other.download([site.url("/gate")] * 2, first=2 * number)
     await until(lambda: gate.waiting == 8)
     assert broker.depth(other.commands.name).ready == 6
     gate.opened.set()

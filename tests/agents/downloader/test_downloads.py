@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 import zlib
+from pathlib import Path
 
 import pytest
 
+from apps.agents.downloader.fetchers.options import FetchOptions
+from apps.agents.downloader.fetchers.redial import RedialOptions
+from apps.agents.downloader.results import make_result
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
 from tests.agents.downloader.other_side import (
@@ -18,8 +23,14 @@ from tests.agents.downloader.other_side import (
 from tests.yardkit.web_server import WebServer, page
 from yardkit.broker import Broker
 from yardkit.clock import ManualClock
+from yardkit.fetching import Fetched
 from yardkit.protocol import (
+    MAX_CONTENT_BYTES,
+    MAX_MESSAGE_BYTES,
+    DownloadResults,
     FailureKind,
+    Held,
+    encode,
 )
 
 
@@ -152,3 +163,47 @@ async def test_a_request_may_grow_old_while_it_waits(
     await until(lambda: running.agent.counters.expired == 2)
     await other.emptied()
     assert site.paths() == ["/gate"]
+
+
+async def test_a_request_that_waits_for_a_redial_is_held_and_its_copies_are_merged(
+    start: Start, other: OtherSide, site: WebServer, tmp_path: Path
+) -> None:
+    site.answers["/banned"] = page(b"go away")
+    lock = tmp_path / "redial.lock"
+    # The last redial was just now, so that the interval is waited out.
+    lock.write_text(f"{time.time():020.3f} {'failed':>6}\n")
+    redial = RedialOptions(("true",), lock, interval_seconds=4.0)
+    running = start(fetching=FetchOptions(redial=redial))
+    await other.allocate(redial=True, switch_pattern="go away", switch_retries=1)
+    other.download([site.url("/banned")])
+    held = await other.receive(Held)
+    assert held.items == [(0, 1)]
+    assert held.wait_seconds > 60.0
+    for attempt in (2, 3):
+        other.download([site.url("/banned")], attempt=attempt)
+    assert len(site.seen) == 1
+    message = await other.receive(DownloadResults)
+    assert [(one.id, one.attempt, one.failure) for one in message.items] == [
+        (0, 3, FailureKind.BANNED)
+    ]
+    assert len(site.seen) == 2, "once on either address"
+    await other.emptied()
+    assert other.arrived(DownloadResults) == []
+    assert running.agent.counters.finished == 1
+
+
+async def test_a_page_that_no_message_holds_is_refused_with_the_reason() -> None:
+    noise = random.Random(7).randbytes(MAX_CONTENT_BYTES + 1)
+
+    def fetched(body: bytes) -> Fetched:
+        return Fetched("http://h/", 200, [], body, FailureKind.NONE, "", 1.0, False)
+
+    refused = await make_result(1, 1, fetched(noise))
+    assert (refused.failure, refused.body) == (FailureKind.BAD_CONTENT, b"")
+    assert "lower the job's largest body" in refused.error
+    # The default of a job, even where nothing can be compressed, and far more where it can.
+    for body in (noise[: 8 * 1024 * 1024], noise[: MAX_CONTENT_BYTES - 65_536], bytes(2**26)):
+        result = await make_result(1, 1, fetched(body))
+        assert result.failure is FailureKind.NONE
+        message = DownloadResults(run=1, agent="a", items=[result])
+        assert len(encode(message)) < MAX_MESSAGE_BYTES

@@ -135,8 +135,8 @@ async def test_a_center_that_is_gone_is_no_failure(
     running = start()
     await other.allocate()
     other.download([site.url("/")], report_to="center.reports.gone")
-    other.download([site.url("/")], report_to=center.queue)
-    await other.results(1)
+    other.download([site.url("/")], report_to=center.queue, first=1)
+    await other.results(2)
     await center.hears(host=1)
     assert str(running.agent.counters) == "2 downloads"
     assert "report" not in caplog.text

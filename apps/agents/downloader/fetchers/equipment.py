@@ -96,6 +96,12 @@ class Equipment:
             return FileFetcher(settings, self.options.files)
         return Fetcher(settings)
 
+    def held_seconds(self, settings: DownloaderSettings) -> float:
+        """Return for how long, about, downloads with these settings wait for a redial; 0.0: not."""
+        if not settings.redial or self._redialer is None:
+            return 0.0
+        return self._redialer.held_seconds()
+
     def _proxies(self) -> ProxyPool:
         if not self.options.proxies and self._source is None:
             raise ValueError("use_proxy, but this agent has no proxy: set AGENT_PROXIES there")

@@ -49,8 +49,9 @@ class RedialOptions:
 class Redialer:
     """Redials when it is asked to, at most once an interval on the whole server.
 
-    Every download of a downloader with ``redial`` runs inside ``download()``: redialling waits
-    until those that run have ended, and holds new ones back.
+    Every download of a downloader with ``redial`` runs inside ``download()``. From the moment a
+    redial is asked for, the interval included, new ones are held back; the command runs once the
+    others have ended.
 
     Args:
         check: whether the net is there; by default, whether ``check_url`` answers.
@@ -73,6 +74,8 @@ class Redialer:
         self._quiet = asyncio.Event()
         self._open = asyncio.Event()
         self._open.set()
+        # Wall clock: when the command runs, as far as it is known. Only while the gate is shut.
+        self._redials_at = 0.0
         self._current: asyncio.Task[bool] | None = None
 
     @contextlib.asynccontextmanager
@@ -86,6 +89,13 @@ class Redialer:
             self._running -= 1
             if not self._running:
                 self._quiet.set()
+
+    def held_seconds(self) -> float:
+        """Return for how long, about, new downloads are held back; 0.0 while they are not."""
+        if self._open.is_set():
+            return 0.0
+        left = max(0.0, self._redials_at - self._clock.time())
+        return left + self._options.command_seconds
 
     async def redial(self, started_at: float) -> bool:
         """Get a new address; True when there is one since ``started_at``.
@@ -109,6 +119,9 @@ class Redialer:
             await asyncio.gather(self._current, return_exceptions=True)
 
     async def _redial(self, started_at: float) -> bool:
+        # From now on: what is sent before the line is redialled goes out on the banned address.
+        self._redials_at = self._clock.time() + self._options.interval_seconds
+        self._open.clear()
         try:
             async with self._locked() as descriptor:
                 last, worked = self._last(descriptor)
@@ -116,7 +129,6 @@ class Redialer:
                     logger.info("another agent of this server has redialled meanwhile")
                     return True
                 await self._wait_for_interval(last)
-                self._open.clear()
                 await self._drained()
                 worked = False
                 try:
@@ -160,7 +172,8 @@ class Redialer:
         return 0.0, False
 
     async def _wait_for_interval(self, last: float) -> None:
-        left = last + self._options.interval_seconds - self._clock.time()
+        self._redials_at = last + self._options.interval_seconds
+        left = self._redials_at - self._clock.time()
         if left > 0:
             logger.info("redials in %.0f s, so long after the last time", left)
             await self._sleep(left)

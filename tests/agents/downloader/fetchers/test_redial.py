@@ -149,6 +149,37 @@ async def test_running_downloads_end_first_and_new_ones_wait(tmp_path: Path) -> 
 
 
 @pytest.mark.covers("S1.28")
+async def test_new_downloads_wait_while_the_interval_is_waited_out(tmp_path: Path) -> None:
+    line = Line(tmp_path)
+    waiting, over = asyncio.Event(), asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        waiting.set()
+        await over.wait()
+
+    redialer = Redialer(line.options, line.clock, sleep=sleep)  # type: ignore[arg-type]
+    assert await redialer.redial(line.clock.time())
+    assert redialer.held_seconds() == 0.0
+    line.clock.seconds += 20
+    redialling = asyncio.ensure_future(redialer.redial(line.clock.time()))
+    await waiting.wait()
+    assert redialer.held_seconds() == 100.0 + line.options.command_seconds
+    started: list[int] = []
+
+    async def download() -> None:
+        async with redialer.download():
+            started.append(line.count)
+
+    download_later = asyncio.ensure_future(download())
+    await asyncio.sleep(0.01)
+    assert started == []
+    over.set()
+    assert await redialling
+    await download_later
+    assert started == [2], "on the new address"
+
+
+@pytest.mark.covers("S1.28")
 async def test_ten_attempts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     line = Line(tmp_path, "echo 'no \033[31mcarrier' >&2; exit 3")
     assert not await line.redialer.redial(line.clock.time())
