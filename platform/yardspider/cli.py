@@ -130,6 +130,9 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
     if platform and not options.local:
         run = environment.read_run(os.environ)
         settings = settings.changed(run.settings, origin="CRAWLYARD_SETTINGS")
+        overridden = spider_class.settings.differences(settings)
+        if overridden:
+            log.info("settings overridden by the job: %s", overridden)
         arguments = {**run.arguments, **arguments}
     settings = settings.changed(_pairs(options.set, "--set"), origin="--set")
     spider = make_spider(spider_class, arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator
 
@@ -25,6 +26,8 @@ from yardspider.scheduler import Scheduler
 from yardspider.settings import SpiderSettings
 from yardspider.transports.base import Answer, Transport
 from yardspider.watch import AgentWatch
+
+log = logging.getLogger("yardspider")
 
 _LONGEST_RETRY_SECONDS = 60.0
 # A timer that wakes late may catch up this much, so that the mean speed is the one asked for.
@@ -56,7 +59,7 @@ class Dispatcher:
         self._transport = transport
         self._ledger = ledger
         self._is_success = is_success
-        self._scheduler = Scheduler(f"run:{transport.run}")
+        self._scheduler = Scheduler(f"run:{transport.run}", settings.remembered_requests)
         self._flights = Flights(timeout_seconds=settings.request_timeout_seconds)
         self._agents = AgentWatch(settings.agent_gone_seconds) if transport.chained else None
         self._send_at = 0.0
@@ -202,7 +205,7 @@ class Dispatcher:
         success = verdict.judgement is Judgement.SUCCESS
         ledger.take_answer(agent, result.elapsed_ms, success=success)
         ledger.bytes_received += len(result.body)
-        if result.status == 200 and verdict.response is not None and verdict.response.is_html:
+        if result.status == 200 and verdict.response is not None and verdict.response.is_page:
             ledger.pages += 1
         if success:
             self._flights.settle(flight)
@@ -319,9 +322,10 @@ class Dispatcher:
             self._ledger.timed_out += 1
             if flight.timeouts > self._timeout_retries(flight):
                 seconds = self._settings.request_timeout_seconds
-                self._fail(
-                    flight, 0, f"no answer within {seconds:g} s, sent {flight.attempt} times"
-                )
+                reason = f"no answer within {seconds:g} s, sent {flight.attempt} times"
+                log.error("request failed, neither center nor agents answered: %s", reason)
+                self._ledger.unanswered += 1
+                self._fail(flight, 0, reason)
             else:
                 # Still out, so it needs no place in the window and no turn in the queue (S1.41).
                 self._ledger.retried += 1

@@ -215,6 +215,8 @@ class Engine:
             state, reason = "stopped", self._stop_reason
         elif failure is None and self.ledger.total and not self.ledger.success:
             state, reason = "failed", self._nothing_succeeded()
+        elif failure is None and self.ledger.unanswered:
+            state, reason = "failed", self._unanswered()
         hurry = state == "stopped" or isinstance(failure, TransportLost)
         limit = _LAST_REPORT_HURRIED_SECONDS if hurry else _LAST_REPORT_SECONDS
         counters = await self._reporter.finish(limit_seconds=limit)
@@ -245,6 +247,14 @@ class Engine:
         first = self.ledger.first_failures[0]
         what = "used" if 0 < first.status < 400 else "fetched"
         return f"no page could be {what}: {first.reason} ({first.url})"
+
+    def _unanswered(self) -> str:
+        """Return why a run fails whose other requests were answered (seed S1.43)."""
+        retries = self._settings.request_timeout_retries
+        return (
+            f"{self.ledger.unanswered} of {self.ledger.total} requests were not answered by the "
+            f"platform after {retries} retries; are the center and the run's agents alive?"
+        )
 
     async def _allocate(self) -> None:
         if self._stop_by is not None:

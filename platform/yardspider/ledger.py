@@ -61,6 +61,8 @@ class Ledger:
     in its place: nobody waits for it any more. Answers that are not accepted are ``duplicates``
     and stand in no equation.
 
+    ``unanswered`` of the failed requests had no answer from center or agents, however often sent.
+
     ``coverage``: in how many of the items each field had a value.
 
     ``notes`` are the failures that nobody has confirmed yet; ``first_failures`` some to show.
@@ -79,6 +81,7 @@ class Ledger:
         self.cancelled = 0
         self.duplicates = 0
         self.filtered = 0
+        self.unanswered = 0
         self.pages = 0
         self.items = 0
         self.bytes_received = 0

@@ -139,6 +139,11 @@ class Response:
         return self.content_type in _HTML_TYPES
 
     @property
+    def is_page(self) -> bool:
+        """Return whether it counts as a page: HTML, or without any content type."""
+        return self.is_html or not self.content_type
+
+    @property
     def text(self) -> str:
         """The body as text; bytes that are wrong in its encoding become U+FFFD."""
         return self._decode()[0]

@@ -24,6 +24,8 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     no_answer_seconds: requests are out and nothing at all comes back: the run fails (S1.44).
     held_limit: while the center holds back so many, to spare their hosts, no new one is sent.
     agent_gone_seconds: all agents of a chained run are dead for so long: the run fails (S1.49).
+    remembered_requests: how many fingerprints of requests are kept to drop duplicates. Beyond that
+        the oldest half is forgotten: such a request is fetched again. About 100 bytes each.
     fed_from_outside: ``start`` may wait for more for ever; the run ends by being empty (S1.50).
     empty_seconds: how long a run stays empty before it ends. None is 30 for one that is fed from
         outside, 60 for one that takes seeds (S3.20) and 0 for every other. 0: only the end of
@@ -49,6 +51,7 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     no_answer_seconds: float = 300.0
     held_limit: int = 1000
     agent_gone_seconds: float = 60.0
+    remembered_requests: int = 10_000_000
     fed_from_outside: bool = False
     empty_seconds: float | None = None
     allocate_seconds: float = 30.0
@@ -75,6 +78,15 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             if not math.isfinite(value) or value < _LEAST.get(name, 0):
                 raise ValueError(f"{name} must be at least {_LEAST.get(name, 0)}, not {value}")
 
+    def differences(self, other: SpiderSettings) -> str:
+        """Return the settings in which ``other`` differs, as ``name=value (was value)``."""
+        names = [
+            name for name in self.__struct_fields__ if getattr(self, name) != getattr(other, name)
+        ]
+        return ", ".join(
+            f"{name}={getattr(other, name)} (was {getattr(self, name)})" for name in names
+        )
+
     def changed(self, changes: Mapping[str, Any], *, origin: str) -> SpiderSettings:
         """A copy with other values; texts such as ``"2.5"`` are read as numbers.
 
@@ -98,6 +110,7 @@ _LEAST: dict[str, float] = {
     "request_timeout_seconds": 0.1,
     "no_answer_seconds": 1,
     "held_limit": 1,
+    "remembered_requests": 2,
     "allocate_seconds": 0.1,
     "statistics_seconds": 0.1,
     "seeds_ahead": 1,

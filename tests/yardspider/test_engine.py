@@ -39,7 +39,7 @@ def test_a_crawl_ends_when_nothing_is_left() -> None:
     assert counters.final
 
 
-def test_only_html_with_200_is_a_page() -> None:
+def test_html_or_what_names_no_type_with_200_is_a_page() -> None:
     pages: dict[str, PageLike] = {
         "http://h/": "".join(f"<a href={n}>" for n in "abcd"),
         "http://h/a": Page(headers={"content-type": "image/png"}, body=b"x"),
@@ -47,7 +47,7 @@ def test_only_html_with_200_is_a_page() -> None:
         "http://h/c": Page(headers={}),
         "http://h/d": Page(headers={"content-type": "application/xhtml+xml"}),
     }
-    assert run(Follow, pages).counters.pages == 2
+    assert run(Follow, pages).counters.pages == 3
 
 
 class Forms(Spider):

@@ -36,7 +36,11 @@ def test_an_unanswered_request_is_sent_again_and_then_fails() -> None:
         start_urls = ["http://h/silent", "http://h/fine"]
 
     result = run(Silent, pages)
-    assert result.outcome.state == "exited"
+    assert result.outcome.state == "failed"
+    assert result.outcome.reason == (
+        "1 of 2 requests were not answered by the platform after 3 retries; "
+        "are the center and the run's agents alive?"
+    )
     counters = result.counters
     assert (counters.success, counters.failed) == (1, 1)
     assert (counters.sent, counters.retried) == (2, 3)
