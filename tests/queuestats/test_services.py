@@ -97,6 +97,26 @@ def test_the_executions_of_a_run_are_summed() -> None:
     assert books.agents == {"a": 7, "b": 5}
 
 
+@pytest.mark.covers("S1.19")
+def test_a_restarted_run_that_has_done_everything_has_nothing_left() -> None:
+    run = make_run()
+    cancelled = {"cancelled": 20, "final": True}
+    first = report(
+        run.pk, 9, total=400, success=269, queued=111, in_flight=20, sent=289, **cancelled
+    )
+    second = report(run.pk, 1, boot="b2", total=400, success=150, queued=250)
+    store_counters(messages=[first], now=NOW)
+    assert books_of([run.owner])[run.owner].undone == 131
+    store_counters(messages=[second], now=NOW)
+    books = books_of([run.owner])[run.owner]
+    assert (books.total, books.success, books.left) == (669, 419, 250)
+    second = report(run.pk, 2, boot="b2", total=400, success=400, final=True)
+    store_counters(messages=[second], now=NOW)
+    books = books_of([run.owner])[run.owner]
+    assert (books.total, books.success, books.left, books.undone) == (669, 669, 0, 0)
+    assert books.requests_balanced
+
+
 def test_items_by_field_are_summed_over_executions_and_cut() -> None:
     run = make_run()
     many = {f"field-{number}": number for number in range(300)}

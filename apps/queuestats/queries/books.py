@@ -54,8 +54,9 @@ class CenterBooks:
 class RunBooks:
     """What became of a run's requests and of every attempt at them.
 
-    Summed over its executions: each counts from 0. Of one that a later one has replaced, what was
-    out is cancelled: whoever waited for it is gone.
+    Summed over its executions: each counts from 0. An execution that a later one has replaced adds
+    only requests it has done: the later one makes the others again. Its attempts that were out
+    count as cancelled.
     """
 
     total: int = 0
@@ -174,7 +175,9 @@ def sum_of(rows: Sequence[RunCounter]) -> RunBooks:
             counter.update(getattr(row, name))
     sums = {name: sum(getattr(row, name) for row in rows) for name in SUMMED}
     sums["cancelled"] += sums["out"] - rows[-1].out
-    sums["out"], sums["held"] = rows[-1].out, rows[-1].held
+    sums["total"] -= sum(row.total - row.success - row.failed for row in rows[:-1])
+    for name in ("queued", "in_flight", "out", "held"):
+        sums[name] = getattr(rows[-1], name)
     values: dict[str, Any] = {name: dict(counter) for name, counter in by_key.items()}
     return RunBooks(**sums, **values, reported=True, final=rows[-1].final)
 

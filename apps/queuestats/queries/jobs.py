@@ -15,7 +15,8 @@ from apps.queuestats.queries.books import books_of
 class JobBooks:
     """``total = success + failed + left + undone``, over all runs of a job (seed S1.19).
 
-    ``left``: of the runs that have not ended. ``undone``: what ended runs never got to.
+    ``left``: of the runs that have not ended. ``undone``: what ended runs never got to, and what
+    executions that were replaced by a restart had left.
     """
 
     total: int = 0
