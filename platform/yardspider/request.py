@@ -107,7 +107,10 @@ class Request:
             raise ValueError(f"{method!r} is no HTTP method, in the request for {url!r}")
         if len(self.body) > MAX_CONTENT_BYTES:
             size = len(self.body)
-            raise ValueError(f"a body of {size} bytes, at most {MAX_CONTENT_BYTES}: {url[:200]!r}")
+            raise ValueError(
+                f"the body of {size} bytes cannot be sent, at most {MAX_CONTENT_BYTES},"
+                f" in the request for {url[:200]!r}"
+            )
 
     def fingerprint(self, owner: str) -> bytes:
         """16 bytes: MD5 of owner, URL, method, body and cookie (seed S1.41)."""
