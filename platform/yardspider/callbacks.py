@@ -1,4 +1,4 @@
-"""Calling what a spider author wrote, in any of its forms, and saying where it failed."""
+"""Call a spider author's callbacks, whatever form they have, and describe their errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _TEXT_CHARACTERS = 300
 
 
 def find_callback(spider: Spider, callback: Callback | None) -> Any:
-    """What to call. Raises ``BadInput`` for a name the spider does not have."""
+    """Return the function to call. Raises ``BadInput`` for a name the spider does not have."""
     if callback is None:
         return spider.parse
     if not isinstance(callback, str):
@@ -29,7 +29,9 @@ def find_callback(spider: Spider, callback: Callback | None) -> Any:
 
 
 def ready_outputs(result: Any) -> Iterable[Any] | None:
-    """What a callback returned, when it can be gone through at once; None when it must wait."""
+    """Return what a callback returned, if it can be iterated at once; None if it must be
+    awaited.
+    """
     if result is None:
         return ()
     if isinstance(result, (Request, Seed, dict)):
@@ -42,7 +44,7 @@ def ready_outputs(result: Any) -> Iterable[Any] | None:
 
 
 async def waited_outputs(result: Any) -> AsyncIterator[Any]:
-    """The same for coroutines and asynchronous generators."""
+    """Iterate over the outputs of a coroutine or an asynchronous generator."""
     while inspect.isawaitable(result):
         result = await result
     if isinstance(result, AsyncIterable):
@@ -54,7 +56,7 @@ async def waited_outputs(result: Any) -> AsyncIterator[Any]:
 
 
 def describe_error(what: str, error: BaseException, code_of: Any = None) -> str:
-    """``callback parse raised ValueError: no price (shop.py:12)``: one line, with the place.
+    """Return one line such as ``callback parse raised ValueError: no price (shop.py:12)``.
 
     Args:
         code_of: a function; the place is then the deepest line inside its own file, if any.
@@ -65,7 +67,7 @@ def describe_error(what: str, error: BaseException, code_of: Any = None) -> str:
 
 
 def callback_name(callback: Any) -> str:
-    """``parse``, or the class of a callable object."""
+    """Return the name of a function such as ``parse``, or the class of a callable object."""
     return str(getattr(callback, "__name__", type(callback).__name__))
 
 

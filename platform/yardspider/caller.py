@@ -1,4 +1,4 @@
-"""Calls what the spider's author wrote, and takes what it yields."""
+"""Runs the spider's callbacks and collects their outputs."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from yardspider.spider import SeedSpider, Spider
 
 log = logging.getLogger("yardspider")
 
-# ``start`` is asked for more only while fewer wait, so a million start requests cost no memory.
+# ``start`` is iterated only while fewer requests wait, so a million of them cost no memory.
 START_QUEUE = 1000
 
 
 class Caller:
-    """The spider's code, and the one place where its outputs are taken.
+    """Run the spider's code; the one place where its outputs are taken.
 
     Args:
         chained: a request made from a page goes back to the agent that fetched the page.
         ring: called when something has ended by itself.
 
-    ``failure``: why the run cannot go on; ``tasks``: callbacks that wait for something.
+    ``failure``: why the run cannot go on. ``tasks``: callbacks that are awaiting something.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Caller:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def feed(self) -> None:
-        """Go through ``start`` as fast as its requests are sent."""
+        """Iterate over ``start`` as fast as its requests are sent."""
         start = self._spider.start
         try:
             result = start()
@@ -86,7 +86,7 @@ class Caller:
     # --- pages --------------------------------------------------------------------------------
 
     def call(self, request: Request, response: Response) -> None:
-        """Give a page to its callback; the request ends here, or with the callback's task."""
+        """Pass a page to its callback; the request ends here, or with the callback's task."""
         callback = find_callback(self._spider, request.callback)
         began = time.perf_counter()
         try:
@@ -134,14 +134,14 @@ class Caller:
         self.request_failed(response.request, reason)
 
     def request_failed(self, request: Request, reason: str) -> None:
-        """The seed of a request that has failed learns of it."""
+        """Report a failed request to its seed."""
         if request.seed is not None:
             self._desk.settled(request.seed, f"{reason} ({request.url})")
 
     # --- seeds --------------------------------------------------------------------------------
 
     def begin(self, task: SeedTask) -> None:
-        """Make the requests of a seed; their making counts as an open one."""
+        """Make the requests of a seed; this counts as one open request of the seed."""
         if not isinstance(self._spider, SeedSpider):
             raise TypeError(f"{type(self._spider).__name__} takes no seeds")
         make = self._spider.requests
@@ -189,7 +189,7 @@ class Caller:
         task.add_done_callback(ended)
 
     def _emit(self, output: Any, response: Response | None, seed: SeedTask | None) -> None:
-        """Take what the spider yielded. ``TypeError`` for what is none of the kinds there are."""
+        """Take one output of the spider. Raises ``TypeError`` for an unknown kind."""
         if isinstance(output, Request):
             if isinstance(output.callback, str):
                 find_callback(self._spider, output.callback)

@@ -1,6 +1,6 @@
-"""``yardspider run module:Class``: a spider on the platform, or with ``--local`` without it.
+"""``yardspider run module:Class`` runs a spider on the platform, or locally with ``--local``.
 
-``yardspider init NAME``: a project to begin with.
+``yardspider init NAME`` makes a new project.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from yardspider.transports.base import Transport
 log = logging.getLogger("yardspider")
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# An agent gives up before the run would send again, so that its reason arrives first.
+# An agent times out before the run does, so that its reason arrives first.
 _AGENT_SHARE = 0.8
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The command; returns its exit status: 0 exited, 2 failed or bad input, 128 + signal."""
+    """Run the command; return its exit status: 0 exited, 2 failed or bad input, 128 + signal."""
     options = _parser().parse_args(argv)
     _set_up_logging(quiet=options.quiet)
     run_dir: Path | None = None
@@ -93,7 +93,7 @@ def _init(options: argparse.Namespace) -> int:
 
 
 class _OneLine(logging.Formatter):
-    """UTC, and no message can forge a second line or colour a terminal."""
+    """Log formatter: UTC; a message cannot forge a second line or colour a terminal."""
 
     default_msec_format = "%s.%03dZ"
 

@@ -1,4 +1,4 @@
-"""The engine's clock: the real one, and what a test may put in its place."""
+"""The engine's clock, and the interface for a test's own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Alarm:
-    """Wakes the engine's loop. ``ring`` may be called at any time, also before the wait."""
+    """Wake the engine's loop. ``ring`` may be called at any time, also before the wait."""
 
     __slots__ = ("_future", "_rung")
 
@@ -21,12 +21,12 @@ class Alarm:
         return self._rung
 
     def ring(self) -> None:
-        """Something happened; from the loop's own thread only."""
+        """Wake the waiting loop; only from the loop's own thread."""
         self._rung = True
         self._finish()
 
     async def wait(self, seconds: float | None) -> bool:
-        """True when rung; False after ``seconds`` without. None waits without limit."""
+        """Return True when rung, False after ``seconds``; None waits without limit."""
         if not self._rung:
             loop = asyncio.get_running_loop()
             self._future = loop.create_future()
@@ -47,7 +47,7 @@ class Alarm:
 
 
 class Clock(Protocol):
-    """Seconds from any start, never backward, and how to wait for them."""
+    """Monotonic seconds from any start, and a way to wait for them."""
 
     def now(self) -> float: ...
 

@@ -1,19 +1,20 @@
-"""In how many items each field had a value, counted without a word in the spider."""
+"""Counts in how many items each field had a value."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-# So many names are counted, those that come first: an item keyed by dates or ids has no end.
+# Limit of counted fields, first come first counted: items keyed by dates or ids have endless
+# ones.
 MOST_FIELDS: Final = 200
 _NAME_CHARACTERS: Final = 100
 
 
 class FieldCoverage:
-    """Counts items by the fields that have a value; of a dict inside an item ``outer.inner``, too.
+    """Count items by the fields that have a value; a dict's fields count as ``outer.inner``.
 
-    None, an empty text, list or dict is no value; 0 and False are. What lies deeper, and the
-    insides of lists, is not looked at.
+    None and empty texts, lists and dicts are no values; 0 and False are. Deeper levels and the
+    contents of lists are not counted.
     """
 
     def __init__(self) -> None:
@@ -22,14 +23,14 @@ class FieldCoverage:
         self._names = 0
 
     def add(self, item: dict[str, Any]) -> None:
-        """One more item. Never raises: a value that cannot be asked, such as an array, is one."""
+        """Count one item. Never raises: a value without a truth value, such as an array, counts."""
         # This runs for every item: one plain loop, calls only for names that are new.
         counts = self._outer
         for name, value in item.items():
             try:
                 if not value and value != 0:
                     continue
-            except Exception:  # noqa: BLE001, S110 - somebody's own __bool__ or __eq__
+            except Exception:  # noqa: BLE001, S110 - a foreign __bool__ or __eq__
                 pass
             if name in counts:
                 counts[name] += 1
@@ -39,7 +40,7 @@ class FieldCoverage:
                 self._add_inner(name, value)
 
     def counts(self) -> dict[str, int]:
-        """By name; a field of which no item had a value is not there."""
+        """Return the counts by field; a field that had no value in any item is missing."""
         found = dict(self._outer)
         for outer, inner in self._inner.items():
             found |= {f"{outer}.{name}": count for name, count in inner.items()}
@@ -61,12 +62,12 @@ class FieldCoverage:
                 self._meet(name, counts)
 
     def _meet(self, name: object, counts: dict[str, int]) -> bool:
-        """Count a new name, if it is one that a report can carry and there is room."""
+        """Start to count a new field, if a report can carry its name and there is room."""
         if self._names >= MOST_FIELDS:
             return False
         if not isinstance(name, str) or not 0 < len(name) <= _NAME_CHARACTERS:
             return False
-        # Half characters and NUL fit into no message and no database.
+        # Lone surrogates and NUL fit into no message and no database.
         if not name.isprintable():
             return False
         counts[name] = 1

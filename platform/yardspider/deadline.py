@@ -1,4 +1,4 @@
-"""A stop that is kept even by a callback that does not return."""
+"""Enforces a stop when a callback does not return."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from yardkit.stop import Stop
 
 
 class StopDeadline:
-    """Ends the process ``seconds`` after a stop was asked for, if it has not ended by itself.
+    """End the process ``seconds`` after a stop was requested, unless it has ended by itself.
 
-    A callback that computes or sleeps holds up the event loop, and with it every orderly way to
-    stop. A thread is not held up.
+    A callback that computes or sleeps blocks the event loop, and with it an orderly stop. This
+    runs in a thread of its own.
 
     Args:
-        last_words: called in that thread, just before; returns the exit status.
+        last_words: called in that thread just before; returns the exit status.
     """
 
     def __init__(self, stop: Stop, seconds: float, last_words: Callable[[], int]) -> None:

@@ -1,4 +1,4 @@
-"""Sending requests, and deciding what each answer, skip or silence means for them."""
+"""Sends requests, and decides what each answer, skip or timeout means for them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from yardspider.watch import AgentWatch
 log = logging.getLogger("yardspider")
 
 _LONGEST_RETRY_SECONDS = 60.0
-# A timer that wakes late may catch up this much, so that the mean speed is the one asked for.
+# A timer that wakes late may catch up this much, so that the mean speed is the configured
+# one.
 _CATCH_UP_SECONDS = 0.05
 
 
@@ -38,9 +39,9 @@ class Dispatcher:
     """The requests of one run, from queued to settled.
 
     Args:
-        is_success: the spider's word on an answer.
-        pace: how many at once, and how fast; by the settings unless given.
-        on_failed: told of each request that has failed, and why.
+        is_success: the spider's judgement of an answer.
+        pace: concurrency and speed; from the settings unless given.
+        on_failed: called with each failed request and the reason.
     """
 
     def __init__(
@@ -63,58 +64,58 @@ class Dispatcher:
         self._flights = Flights(timeout_seconds=settings.request_timeout_seconds)
         self._agents = AgentWatch(settings.agent_gone_seconds) if transport.chained else None
         self._send_at = 0.0
-        # Everything below is in listening time: the clock without the time nobody listened.
+        # Everything below is in listening time: the clock without the times the loop was blocked.
         self._deaf_seconds = 0.0
         self._heard_at = 0.0
 
     def tuned(self, now: float) -> None:
-        """The pace has changed: the next request need not wait as the old one said."""
+        """Apply a changed pace to the next request."""
         self._send_at = min(self._send_at, now + self._pace.interval)
 
     @property
     def queued(self) -> int:
-        """Requests that wait for their first turn."""
+        """Number of requests that have not been sent yet."""
         return len(self._scheduler)
 
     @property
     def active(self) -> int:
-        """Requests sent, not answered and not held: what the window limits (seed S1.44)."""
+        """Number of requests sent, unanswered and not held: limited by the window (seed S1.44)."""
         return self._flights.active
 
     @property
     def unsettled(self) -> int:
-        """Requests sent at least once that have not ended: out, or waiting for a retry."""
+        """Number of requests that are out, or wait for a retry."""
         return len(self._flights)
 
     def depths(self, *, busy: int) -> Depths:
-        """What is where; ``busy`` requests have their callback running."""
+        """Return the queue depths; ``busy`` requests have their callback running."""
         flights = self._flights
         return Depths(self.queued, self.unsettled + busy, flights.out, flights.held)
 
     def allocated(self, agents: Iterable[str]) -> None:
-        """The run has these agents."""
+        """Note the agents of the run."""
         if self._agents is not None:
             self._agents.allocated(agents)
 
     @property
     def out(self) -> int:
-        """Requests that are sent and not answered, also those that the center holds."""
+        """Number of requests sent and unanswered, held ones included."""
         return self._flights.out
 
     def cancel(self) -> None:
-        """The run is over: what is out stays unanswered."""
+        """Count what is out as cancelled: the run is over."""
         self._ledger.cancelled += self._flights.cancel()
 
     def was_deaf(self, seconds: float) -> None:
-        """The spider's own code held up the event loop for so long.
+        """Exclude a time in which the spider's own code blocked the event loop from all timeouts.
 
-        Answers may have come meanwhile and are still unread, so that time counts against no
-        request: else one slow callback would have everything that is out fetched twice.
+        Answers may have arrived meanwhile and are still unread: without this, one slow callback
+        would have every outstanding request fetched twice.
         """
         self._deaf_seconds += seconds
 
     def enqueue(self, request: Request) -> bool:
-        """Queue a request. False when the same one was made before."""
+        """Queue a request. Returns False for a duplicate."""
         if self._scheduler.add(request):
             self._ledger.total += 1
             return True
@@ -126,8 +127,8 @@ class Dispatcher:
     def fill(self, now: float, *, busy: int) -> None:
         """Send what window and speed allow; ``busy`` places are taken by running callbacks.
 
-        What the center holds back takes no place in the window: a slow host stops no other one.
-        It has a limit of its own, above which only requests that were sent before are sent.
+        Requests held by the center take no place in the window, so a slow host stops no other.
+        They have a limit of their own; above it only requests that were sent before are sent.
         """
         flights, ledger = self._flights, self._ledger
         window = self._pace.window(now) - busy
@@ -162,10 +163,10 @@ class Dispatcher:
     # --- answers ------------------------------------------------------------------------------
 
     def take(self, answer: Answer, now: float) -> Iterator[tuple[Request, Response]]:
-        """Settle what an answer settles; yields the pages that are successes so far.
+        """Settle the requests of an answer; yield the pages that are successes so far.
 
-        Whether such a request ends in success is the caller's to say: its callback may raise.
-        Raises ``RunFailed`` when no agent is left to a chained run (seed S1.49).
+        The caller decides whether such a request succeeds: its callback may raise. Raises
+        ``RunFailed`` when a chained run has no agent left (seed S1.49).
         """
         if isinstance(answer, Skipped):
             for number, attempt in answer.items:
@@ -174,7 +175,7 @@ class Dispatcher:
                 else:
                     self._skipped(number, attempt, answer.reason, now)
             return
-        # Whoever speaks lives: the center's word that a request must wait is no silence either.
+        # Every message is a sign of life, also that the center holds a request.
         self._heard_at = now - self._deaf_seconds
         if isinstance(answer, DownloadResults):
             if self._agents is not None:
@@ -219,15 +220,15 @@ class Dispatcher:
         return None
 
     def _account(self, flight: Flight, attempt: int) -> None:
-        """This attempt has ended after all, though it may have been counted as timed out.
+        """Correct the counters for an attempt that has ended after it was counted as timed out.
 
-        The one that is out in its stead then takes its place in that count.
+        The attempt that is out in its place then counts as timed out.
         """
         if attempt in flight.given_up and not flight.out:
             self._ledger.timed_out -= 1
 
     def _held(self, answer: Held) -> None:
-        # Whatever the center says, a run waits for a number of seconds.
+        # The wait is untrusted: it must be a finite number.
         wait = answer.wait_seconds if math.isfinite(answer.wait_seconds) else 0.0
         for number, attempt in answer.items:
             flight = self._flights.find_out(number, attempt)
@@ -243,7 +244,7 @@ class Dispatcher:
                     self._agents.alive(flight.agent)
 
     def _refused(self, answer: Refused) -> None:
-        """The center will never send these, so no retry helps."""
+        """Fail requests that the center will never send."""
         for number, attempt in answer.items:
             flight = self._flights.find(number, attempt)
             if flight is not None:
@@ -261,7 +262,7 @@ class Dispatcher:
             self._agents.dead(flight.agent, now - self._deaf_seconds)
 
     def _withdrawn(self, number: int, attempt: int, now: float) -> None:
-        """The run wanted it back: it is sent again as soon as anything is."""
+        """Queue a withdrawn request again: it is sent as soon as the run sends."""
         flight = self._flights.find_out(number, attempt)
         if flight is not None:
             self._ledger.skipped += 1
@@ -279,7 +280,7 @@ class Dispatcher:
         self._postpone(flight, now + max(delay, verdict.wait_seconds))
 
     def _lost(self, flight: Flight, reason: str, now: float) -> None:
-        """No agent took it. It waits longer each time: one may be starting right now."""
+        """Retry a request that no agent took, with growing delays: an agent may be starting."""
         flight.timeouts += 1
         if flight.timeouts > self._timeout_retries(flight):
             self._fail(flight, 0, f"{reason}, tried {flight.attempt} times")
@@ -304,13 +305,13 @@ class Dispatcher:
     # --- time ---------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Send again what was not answered in time (seed S1.43) and what has waited enough.
+        """Send requests again that timed out (seed S1.43) or whose delay is over.
 
-        Raises ``RunFailed`` when nothing at all has come back for too long (seed S1.44).
+        Raises ``RunFailed`` when nothing has come back for ``no_answer_seconds`` (seed S1.44).
         """
         limit = self._settings.no_answer_seconds
         listening = now - self._deaf_seconds
-        # While the center holds back all that is out, no answer can come.
+        # While the center holds all that is out, no answer can come.
         if self._flights.active and listening - self._heard_at >= limit:
             raise RunFailed(
                 f"no answer for {limit:g} s while {self._flights.active} requests are out; "
@@ -335,7 +336,7 @@ class Dispatcher:
         self._flights.wake(listening)
 
     def next_wake(self, *, busy: int) -> float | None:
-        """When ``tick`` or ``fill`` has something to do, if no answer comes before."""
+        """Return when ``tick`` or ``fill`` has something to do, if no answer comes before."""
         times = []
         deadline = self._flights.next_deadline()
         if deadline is not None:

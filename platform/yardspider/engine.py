@@ -1,4 +1,4 @@
-"""Runs one spider: start, send, answer, callback, until nothing is left to do."""
+"""The main loop of a run: start, send, receive, call back, until nothing is left to do."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ log = logging.getLogger("yardspider")
 
 State = Literal["exited", "failed", "stopped"]
 
-# For the last words to the seed service.
+# Limit for the last calls to the seed service.
 LAST_SEEDS_SECONDS = 1.5
-# To give back what the spider has leased; the platform does it otherwise.
+# Limit for giving back leased resources; the platform takes them back otherwise.
 LAST_RESOURCES_SECONDS = 1.0
 _LAST_REPORT_SECONDS = 30.0
 _CANCEL_SECONDS = 0.5
-# From here on the loop counts as held up by the spider's own code.
+# From here on the loop counts as blocked by the spider's own code.
 _DEAF_SECONDS = 0.2
-# How soon it is noticed that the transport is back.
+# Interval of looking whether the transport is connected again.
 _AWAY_SECONDS = 0.5
 # When stopped, or when the broker is known to be gone.
 _LAST_REPORT_HURRIED_SECONDS = 1.0
@@ -49,7 +49,7 @@ _LAST_SEEDS_UNHURRIED_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended, with its books; ``counters`` are the last ones published.
+    """How a run ended; ``counters`` are the last ones published.
 
     ``seeds``: what it did with seeds.
     """
@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def failures(self) -> Sequence[FailureNote]:
-        """The first ones; every failure is in the published counters."""
+        """The first failures; the published counters have all."""
         return self.ledger.first_failures
 
 
@@ -72,10 +72,10 @@ class Engine:
 
     Args:
         items: where the spider's items go.
-        clock: a test's own; real time otherwise.
-        ledger: the books to keep, for callers that read them meanwhile.
-        frontier: where seeds come from and go to.
-        pools: what the spider may lease.
+        clock: real time unless a test passes its own.
+        ledger: counters, for callers that read them meanwhile.
+        frontier: where seeds are added and leased.
+        pools: resource pools from which the spider may lease.
     """
 
     def __init__(
@@ -134,18 +134,18 @@ class Engine:
         self._report_at = 0.0
         self._empty_since: float | None = None
         self._commands = Commands(transport, self)
-        # Until when this pause has been counted; None while the run is not paused.
+        # Until when this pause has been accounted for; None while the run is not paused.
         self._paused_to: float | None = None
         self._resumed_at = 0.0
         self._settle_by: float | None = None
 
     def _equip(self, spider: Spider) -> None:
-        """Give the spider what only a run has."""
+        """Set the attributes of the spider that exist only during a run."""
         spider.seeds = Seeds(self._desk)
         spider.resources = self._resources
 
     def stop(self, reason: str) -> None:
-        """Send nothing more, wait up to ``stop_seconds`` for what is out, then end "stopped"."""
+        """Send nothing more, wait up to ``stop_seconds`` for what is out, then end as stopped."""
         if self._stop_by is None:
             self._stop_reason = reason
             self._stop_by = self._clock.now() + self._settings.stop_seconds
@@ -159,11 +159,11 @@ class Engine:
 
     @property
     def paused(self) -> bool:
-        """Nothing is sent; what is on its way is still handled."""
+        """Whether nothing is sent; answers are still handled."""
         return self._paused_to is not None
 
     def pause(self) -> None:
-        """Send nothing from now on, and have the center give back what it holds (seed S1.11)."""
+        """Stop sending, and withdraw what the center holds (seed S1.11)."""
         if self._paused_to is None:
             self._paused_to = self._clock.now()
             self._empty_since = None
@@ -172,28 +172,28 @@ class Engine:
             self._alarm.ring()
 
     def resume(self) -> None:
-        """Go on where it was."""
+        """Go on where the run was paused."""
         self._resumed_at = self._now()
         self._paused_to = None
         self._desk.resume()
         self._alarm.ring()
 
     def tune(self, settings: Mapping[str, Any]) -> str:
-        """Change ``concurrency`` and ``speed`` from now on; what they are then (seed S3.20).
+        """Change ``concurrency`` and ``speed``; return a description of both (seed S3.20).
 
         Raises ``BadInput``.
         """
-        told = self._pace.tune(settings)
+        pace = self._pace.tune(settings)
         self._dispatcher.tuned(self._clock.now())
         self._alarm.ring()
-        return told
+        return pace
 
     def on_their_way(self) -> int:
-        """Requests that are sent and have not come back."""
+        """Return the number of requests sent and not answered."""
         return self._dispatcher.out
 
     def _now(self) -> float:
-        """The time; what of it was a pause counts against no request and no limit."""
+        """Return the time; a pause counts against no request and no limit."""
         now = self._clock.now()
         if self._paused_to is not None:
             self._dispatcher.was_deaf(now - self._paused_to)
@@ -203,7 +203,7 @@ class Engine:
     # --- the whole ----------------------------------------------------------------------------
 
     async def run(self) -> Outcome:
-        """Run to the end. Every way a run can end is an ``Outcome``, none an exception."""
+        """Run to the end. Every end is an ``Outcome``, never an exception."""
         begin = self._clock.now()
         self._transport.listen(lambda message: self._commands.take(message, self._now()))
         failure = await self._try_run()
@@ -249,7 +249,7 @@ class Engine:
         return f"no page could be {what}: {first.reason} ({first.url})"
 
     def _unanswered(self) -> str:
-        """Return why a run fails whose other requests were answered (seed S1.43)."""
+        """Return the reason of a run that fails for unanswered requests only (seed S1.43)."""
         retries = self._settings.request_timeout_retries
         return (
             f"{self.ledger.unanswered} of {self.ledger.total} requests were not answered by the "
@@ -307,13 +307,13 @@ class Engine:
             await self._clock.wait(self._alarm, until)
             woken = self._now()
             if self._transport.away:
-                # No answer can come, so this time counts against nobody.
+                # No answer can come, so this time counts against no request.
                 self._note_deafness(now, woken, at_least=0.0)
             else:
                 self._note_deafness(max(now, until), woken)
 
     def _note_deafness(self, begin: float, end: float, at_least: float = _DEAF_SECONDS) -> None:
-        # Pauses are counted already, see ``_now``.
+        # Pauses are accounted for in ``_now``.
         seconds = end - max(begin, self._resumed_at)
         if not self.paused and seconds > at_least:
             self._dispatcher.was_deaf(seconds)
@@ -331,7 +331,7 @@ class Engine:
         if self._receiver is None or not self._receiver.done():
             return
         answers = self._receiver.result()
-        # Ask for the next ones before working on these: they travel meanwhile.
+        # Receive the next ones before working on these: they travel meanwhile.
         self._receive_next()
         for answer in answers:
             now = self._now()
@@ -345,7 +345,7 @@ class Engine:
 
     @property
     def _busy(self) -> int:
-        """Callbacks that wait for something: each takes a place in the window."""
+        """Number of callbacks that await something: each takes a place in the window."""
         return len(self._caller.tasks)
 
     @property
@@ -369,7 +369,7 @@ class Engine:
             self._reporter.publish()
 
     def _begin_seeds(self) -> None:
-        """Make requests of the next seeds, about one second ahead of when they are sent."""
+        """Make requests of the next seeds, about one second before they are sent."""
         pace = self._pace
         most = min(pace.concurrency, math.ceil(pace.speed)) if pace.speed else pace.concurrency
         while self._dispatcher.queued < most and self._busy < pace.concurrency:
@@ -393,7 +393,7 @@ class Engine:
 
     @property
     def _patience(self) -> float:
-        """How long the run stays empty before it ends."""
+        """Seconds that the run stays empty before it ends."""
         settings = self._settings
         if not self._takes_seeds:
             return settings.patience_seconds
@@ -402,7 +402,7 @@ class Engine:
         return settings.empty_seconds or math.inf
 
     def _is_awaiting_start(self) -> bool:
-        """Whether only the end of ``start`` lets the run end, however long that takes."""
+        """Whether the run cannot end before ``start`` does."""
         settings = self._settings
         gives_up = settings.fed_from_outside and settings.patience_seconds > 0
         return self._feeder is not None and not self._feeder.done() and not gives_up
@@ -417,7 +417,7 @@ class Engine:
         elif self._transport.away:
             times.append(now + _AWAY_SECONDS)
         else:
-            # What waits for the seed service, waits for its answer.
+            # A frontier that is crowded is waited for by its answer.
             busy = self._pace.concurrency if self._desk.crowded else self._busy
             wake = self._dispatcher.next_wake(busy=busy)
             if wake is not None:

@@ -1,4 +1,4 @@
-"""What the platform tells a run, by environment variables."""
+"""Reads the environment variables that the platform sets for a run."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from yardkit.protocol import DownloaderSettings, Policy
 T = TypeVar("T")
 
 RUN = "CRAWLYARD_RUN"
-# What AMQP allows.
+# Limit of AMQP.
 _TOPIC_BYTES = 255
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnvironment:
-    """One execution of a run on the platform.
+    """Parameters of one execution of a run on the platform.
 
-    agents: how many are wanted; 0 leaves it to the policy.
-    arguments: the job's, by name. settings: changes to the spider's ``SpiderSettings``.
-    topic: where the run is told to pause, to resume and to exit; "" where nobody tells it.
-    frontier: whose seeds the run may add, lease and finish; 0 for none. pools: the project whose
-    resources it may lease; 0 for none.
+    agents: number wanted; 0 leaves it to the policy.
+    arguments: of the job, by name. settings: changes to the spider's ``SpiderSettings``.
+    topic: routing key of commands (pause, resume, exit); "" without commands.
+    frontier: id of the frontier whose seeds the run may add, lease and finish; 0 for none. pools:
+    id of the project whose resources it may lease; 0 for none.
     """
 
     run: int
@@ -48,12 +48,12 @@ class RunEnvironment:
 
 
 def on_platform(environ: Mapping[str, str]) -> bool:
-    """Whether this process was started as a run."""
+    """Return whether this process was started as a run."""
     return bool(environ.get(RUN, "").strip())
 
 
 def read_run_dir(environ: Mapping[str, str]) -> Path | None:
-    """Where items and the exit state go. Raises ``EnvError`` when it is no folder."""
+    """Return the folder for items and exit state. Raises ``EnvError`` when it is no folder."""
     folder = Env(environ).path("CRAWLYARD_RUN_DIR", None)
     if folder is not None and not folder.is_dir():
         raise EnvError("CRAWLYARD_RUN_DIR", f"{str(folder)!r} is no folder", "make it first")
@@ -61,7 +61,7 @@ def read_run_dir(environ: Mapping[str, str]) -> Path | None:
 
 
 def read_run(environ: Mapping[str, str]) -> RunEnvironment:
-    """Everything else. Raises ``EnvError`` that names the variable and how to mend it."""
+    """Read everything else. Raises ``EnvError`` with the variable and the remedy."""
     env = Env(environ)
     frontier = env.int("CRAWLYARD_FRONTIER", 0, minimum=0)
     pools = env.int("CRAWLYARD_POOLS", 0, minimum=0)
@@ -84,13 +84,13 @@ def read_run(environ: Mapping[str, str]) -> RunEnvironment:
 
 
 def read_downloader(environ: Mapping[str, str]) -> DownloaderSettings:
-    """The downloader settings alone, for a run without the platform."""
+    """Read the downloader settings alone, for a run without the platform."""
     return _json(Env(environ), "CRAWLYARD_DOWNLOADER", DownloaderSettings)
 
 
 def _topic(env: Env) -> str:
     topic = env.str("CRAWLYARD_TOPIC", "")
-    # With a wildcard the run would listen to what other jobs are told.
+    # With a wildcard the run would receive the commands of other jobs.
     if len(topic.encode()) > _TOPIC_BYTES or not topic.isprintable() or set(topic) & set("#* "):
         how = "use a name of at most 255 bytes without blanks, # and *"
         raise EnvError("CRAWLYARD_TOPIC", f"{topic[:80]!r} is no topic", how)

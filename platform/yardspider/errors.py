@@ -1,23 +1,23 @@
-"""What the SDK raises on purpose. The text of each is one line for the person who reads the log."""
+"""Errors of the SDK. The text of each is one line for the reader of the log."""
 
 from __future__ import annotations
 
 
 class YardspiderError(Exception):
-    """Base of everything the SDK raises on purpose."""
+    """Base class of the errors of the SDK."""
 
 
 class BadInput(YardspiderError, ValueError):
-    """A spider, a setting or an address that cannot work; says which and how to mend it."""
+    """A spider, setting or address that cannot work; the text says which, and the remedy."""
 
 
 class RunFailed(YardspiderError):
-    """The run cannot go on: no agents, no broker, no answers, a ``start`` that raised."""
+    """The run cannot go on: no agents, no broker, no answers, an exception in ``start``."""
 
 
 class TransportLost(RunFailed):
-    """The way to the agents is gone for good, after every retry."""
+    """The connection to the platform is lost, after all retries."""
 
 
 class ReportLost(YardspiderError):
-    """Counters that nobody confirmed. Harmless: they are absolute, the next ones replace them."""
+    """Counters were not confirmed. Harmless: they are absolute, the next ones replace them."""

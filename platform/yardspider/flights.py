@@ -1,8 +1,8 @@
-"""Requests that have been sent and are not settled yet: time-outs, retries, late answers.
+"""Requests that have been sent and are not settled: timeouts, retries, late answers.
 
-All time-outs of a run are equally long, so the queue of their deadlines is in order by itself and
-looking after them costs the same at ten requests as at ten thousand (no scan, no heap). Those the
-center holds back have deadlines of their own, and those alone are in a heap.
+All timeouts of a run are equally long, so the queue of their deadlines is sorted by itself and
+costs the same for ten requests as for ten thousand (no scan, no heap). Only requests held by the
+center have deadlines of their own, in a heap.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from yardspider.request import Request
 
 
 class Flight:
-    """One request on its way, through all of its attempts.
+    """One request through all of its attempts.
 
-    attempt: the latest one sent, from 1. given_up: those that were not answered in time.
-    out: the latest one was sent and has not ended. held: it is out, and waits at the center.
-    done: the request has ended, whatever queue still holds it.
+    attempt: number of the latest one sent, from 1. given_up: numbers of those that timed out.
+    out: the latest one was sent and has not ended. held: it is out, and held by the center.
+    done: the request has ended; queues may still contain it.
     """
 
     __slots__ = (
@@ -54,15 +54,15 @@ class Flight:
         self.out = False
         self.held = False
         self.done = False
-        # The one entry of the deadlines that counts; every other is left from before.
+        # Identifies the one valid entry in the deadlines; others are stale.
         self.timer = 0
 
 
 class Flights:
     """Every unsettled request of a run, by id.
 
-    ``out`` of them are out, ``held`` of those wait at the center. Times are seconds of any clock
-    that never goes backward.
+    ``out``: number that are out, ``held``: number of these held by the center. Times are seconds
+    of a monotonic clock.
     """
 
     def __init__(self, *, timeout_seconds: float) -> None:
@@ -82,17 +82,17 @@ class Flights:
 
     @property
     def active(self) -> int:
-        """Out and not held: an answer may come at any moment."""
+        """Number out and not held: an answer may come at any moment."""
         return self.out - self.held
 
     def open(self, request: Request, agent: str) -> Flight:
-        """Take a request in; ``launch`` it next."""
+        """Add a request; ``launch`` it next."""
         self._last_id += 1
         flight = self._flights[self._last_id] = Flight(self._last_id, request, agent)
         return flight
 
     def launch(self, flight: Flight, now: float) -> RequestItem:
-        """The next attempt: what to send. Its time-out starts now."""
+        """Start the next attempt and its timeout; return the message to send."""
         self._land(flight)
         flight.out = True
         self.out += 1
@@ -102,10 +102,10 @@ class Flights:
         return RequestItem(flight.id, flight.attempt, request.host, flight.agent, flight.raw)
 
     def find(self, number: int, attempt: int) -> Flight | None:
-        """The flight that an answer to this attempt is for; None for a duplicate.
+        """Return the flight that an answer to this attempt belongs to; None for a duplicate.
 
-        An answer that comes after its time-out is still the page: it is taken, and the answer
-        to the later attempt is then the duplicate (seed S1.45).
+        An answer after its timeout is still accepted; the answer to the later attempt is then the
+        duplicate (seed S1.45).
         """
         flight = self._flights.get(number)
         if flight is None:
@@ -114,12 +114,12 @@ class Flights:
         return flight if awaited or attempt in flight.given_up else None
 
     def find_out(self, number: int, attempt: int) -> Flight | None:
-        """The flight whose latest attempt is this one, and is out."""
+        """Return the flight whose latest attempt is this one and is out."""
         flight = self._flights.get(number)
         return flight if flight is not None and flight.out and attempt == flight.attempt else None
 
     def hold(self, flight: Flight, now: float, wait_seconds: float) -> None:
-        """The center keeps it for up to so long; the time-out is put off by as much."""
+        """Postpone the timeout by the seconds for which the center may hold the request."""
         if not flight.held:
             flight.held = True
             self.held += 1
@@ -128,12 +128,12 @@ class Flights:
         heapq.heappush(self._held_deadlines, (due, flight.timer, flight))
 
     def dispatch(self, flight: Flight, now: float) -> None:
-        """The center has sent it on: the time-out starts now."""
+        """Start the timeout: the center has sent the request on."""
         self._unhold(flight)
         self._start_timer(flight, now)
 
     def settle(self, flight: Flight) -> None:
-        """The request has ended; every later answer to it is a duplicate."""
+        """End the request; later answers to it are duplicates."""
         self._land(flight)
         flight.done = True
         del self._flights[flight.id]
@@ -144,7 +144,7 @@ class Flights:
         heapq.heappush(self._waiting, (due, flight.id, flight))
 
     def cancel(self) -> int:
-        """The run is over: nothing is waited for any more. Returns how many were out."""
+        """Wait for no answer any more; return the number that were out."""
         cancelled = self.out
         for flight in self._flights.values():
             self._land(flight)
@@ -167,9 +167,9 @@ class Flights:
         self._deadlines.append((now + self._timeout_seconds, flight.timer, flight))
 
     def expire(self, now: float) -> list[Flight]:
-        """Flights whose latest attempt has had no answer in time; each attempt only once.
+        """Return the flights whose latest attempt has timed out; each attempt only once.
 
-        They count as out until they are launched again or settled, which the caller does next.
+        They count as out until the caller launches them again or settles them.
         """
         late = []
         deadlines, held = self._deadlines, self._held_deadlines
@@ -187,7 +187,7 @@ class Flights:
         return late
 
     def wake(self, now: float) -> None:
-        """Move what has waited long enough to those that are sent next."""
+        """Move flights whose delay is over to those that are sent next."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= now:
             flight = heapq.heappop(waiting)[2]
@@ -195,7 +195,7 @@ class Flights:
                 self._ready.append(flight)
 
     def take_ready(self) -> Flight | None:
-        """The next retry to send; it goes before new requests."""
+        """Return the next retry to send; retries go before new requests."""
         while self._ready:
             flight = self._ready.popleft()
             if not flight.done:
@@ -207,7 +207,7 @@ class Flights:
         return bool(self._ready)
 
     def next_deadline(self) -> float | None:
-        """When ``expire`` or ``wake`` has something to do, at the earliest."""
+        """Return the earliest time at which ``expire`` or ``wake`` has something to do."""
         deadlines, held, waiting = self._deadlines, self._held_deadlines, self._waiting
         while deadlines and deadlines[0][2].timer != deadlines[0][1]:
             deadlines.popleft()

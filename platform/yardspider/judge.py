@@ -1,4 +1,4 @@
-"""What an answer means for its request: done, once more, or failed for good."""
+"""Judges an answer: success, retry, or failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from yardspider.links import quoted
 from yardspider.request import Request
 from yardspider.response import Response
 
-# What a server says when it may well answer properly a moment later.
+# Statuses of a server that may answer properly a moment later.
 _TOO_MANY_REQUESTS = 429
 _SERVER_ERRORS = range(500, 600)
 LONGEST_RETRY_AFTER_SECONDS = 60.0
@@ -27,7 +27,10 @@ class Judgement(enum.Enum):
 
 
 class Verdict(NamedTuple):
-    """``response`` is set when there was an HTTP status; ``wait_seconds`` what the server asked."""
+    """Judgement of one answer.
+
+    ``response``: set when there was an HTTP status. ``wait_seconds``: what the server asked for.
+    """
 
     judgement: Judgement
     reason: str = ""
@@ -41,7 +44,7 @@ def judge(
     agent: str,
     is_success: Callable[[Response], bool],
 ) -> Verdict:
-    """The verdict on one answer; ``is_success`` is the spider's."""
+    """Judge one answer; ``is_success`` is the spider's."""
     if result.failure is not FailureKind.NONE:
         reason = f"{result.failure.value}: {result.error}" if result.error else result.failure.value
         if result.failure is FailureKind.DOWNLOADER_MISSING:
@@ -72,10 +75,10 @@ def judge(
 
 
 def final_url(asked: str, answered: str) -> str:
-    """Where a page is: an HTTP client that only re-quotes the URL has not been redirected.
+    """Return the URL of a page; a URL that the client only re-quoted is not a redirect.
 
-    Links are resolved against it, so ``/%7Euser/`` must not turn into ``/~user/`` on the way:
-    the same page would be found under two names.
+    Links are resolved against it, so ``/%7Euser/`` must not turn into ``/~user/``: the same page
+    would be found under two names.
     """
     if asked == answered or not answered:
         return asked
@@ -86,6 +89,6 @@ def final_url(asked: str, answered: str) -> str:
 
 
 def _retry_after(response: Response) -> float:
-    """Seconds the server asks to wait; its other form, a date, is not worth a clock question."""
+    """Return the seconds of ``Retry-After``; its other form, a date, is ignored."""
     value = response.headers.get("retry-after")
     return min(float(value), LONGEST_RETRY_AFTER_SECONDS) if value.isdecimal() else 0.0

@@ -1,4 +1,4 @@
-"""The books of a run: every request, and every attempt at one, ends in exactly one place."""
+"""Counters of a run: every request and every attempt ends in exactly one of them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 from yardkit.protocol import FailureNote, RunCounters
 from yardspider.coverage import FieldCoverage
 
-# Notes that one message carries; the rest waits for the next.
+# Notes in one message; the rest waits for the next.
 NOTES_PER_MESSAGE = 200
 _REASON_CHARACTERS = 500
 _URL_CHARACTERS = 2000
 _KEPT_FAILURES = 20
 
-# What the ledger counts and its message carries, by the same names.
+# Counters that the message carries, under the same names.
 COUNTED: Final = (
     "total",
     "success",
@@ -34,10 +34,10 @@ COUNTED: Final = (
 
 
 class Depths(NamedTuple):
-    """What is where at this moment.
+    """Queue depths at this moment.
 
-    queued: requests before their first turn. in_flight: those sent that have not ended, and
-    those whose callback runs. out: attempts on their way; held: of these, at the center.
+    queued: requests not sent yet. in_flight: requests sent and not ended, or whose callback runs.
+    out: attempts sent and not ended. held: of these, at the center.
     """
 
     queued: int = 0
@@ -47,25 +47,22 @@ class Depths(NamedTuple):
 
 
 class Ledger:
-    """Counts since the run began. At every moment, of requests and of attempts at them:
+    """Counters since the run began. At every moment, for requests and for attempts:
 
         total = success + failed + left
         sent + retried = returned + skipped + timed_out + refused + cancelled + out
 
     An attempt is ``sent`` (the first of its request) or ``retried``. It is ``returned`` when its
-    answer was accepted, ``skipped`` or ``refused`` by the center, ``timed_out`` when it was given
-    up without an answer, ``cancelled`` when it was out at the end of the run, else out.
+    answer was accepted, ``skipped`` or ``refused`` by the center, ``timed_out`` when it had no
+    answer in time, ``cancelled`` when it was out at the end of the run, else out.
 
-    A late answer, to an attempt that had timed out, is accepted while its request has no other:
-    that attempt then counts as returned, and the one sent after it, if it is out, as timed out
-    in its place: nobody waits for it any more. Answers that are not accepted are ``duplicates``
-    and stand in no equation.
+    A late answer to an attempt that had timed out is accepted while its request has no other:
+    that attempt then counts as returned, and a later one that is out as timed out. Answers that
+    are not accepted are ``duplicates``, which are in no equation.
 
-    ``unanswered`` of the failed requests had no answer from center or agents, however often sent.
-
-    ``coverage``: in how many of the items each field had a value.
-
-    ``notes`` are the failures that nobody has confirmed yet; ``first_failures`` some to show.
+    ``unanswered``: failed requests that had no answer from center or agents after all retries.
+    ``coverage``: in how many items each field had a value. ``notes``: failures that are not
+    confirmed yet. ``first_failures``: some to show.
     """
 
     def __init__(self) -> None:
@@ -98,7 +95,7 @@ class Ledger:
         return self.total - self.success - self.failed
 
     def take_answer(self, agent: str, elapsed_ms: float, *, success: bool) -> None:
-        """An answer that was accepted; the spider has said whether it is a success."""
+        """Count an accepted answer; the spider has judged whether it is a success."""
         self.returned += 1
         self.agents[agent] = self.agents.get(agent, 0) + 1
         self.agent_ms[agent] = self.agent_ms.get(agent, 0.0) + max(0.0, elapsed_ms)
@@ -106,12 +103,12 @@ class Ledger:
             self.agent_failed[agent] = self.agent_failed.get(agent, 0) + 1
 
     def take_item(self, item: dict[str, Any]) -> None:
-        """An item that was kept."""
+        """Count a stored item."""
         self.items += 1
         self.coverage.add(item)
 
     def fail(self, url: str, status: int, reason: str) -> None:
-        """A request has failed for good."""
+        """Count a failed request."""
         self.failed += 1
         reason = " ".join(reason.split())[:_REASON_CHARACTERS]
         note = FailureNote(self.failed, url[:_URL_CHARACTERS], status, reason)
@@ -120,7 +117,7 @@ class Ledger:
             self.first_failures.append(note)
 
     def counts(self) -> dict[str, int]:
-        """Every count by its name in ``RunCounters``."""
+        """Return every counter by its name in ``RunCounters``."""
         return {name: getattr(self, name) for name in COUNTED}
 
     def snapshot(
@@ -133,7 +130,7 @@ class Ledger:
         failures: list[FailureNote],
         final: bool = False,
     ) -> RunCounters:
-        """The message that says all this."""
+        """Return the counters as a message."""
         return RunCounters(
             run=run,
             boot=boot,

@@ -1,4 +1,4 @@
-"""What a run is told while it runs, and what it answers (seed S1.8 to S1.11)."""
+"""Commands to a running run, and its answers (seed S1.8 to S1.11)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from yardspider.transports.base import Transport
 
 log = logging.getLogger("yardspider")
 
-# A pause is answered when nothing is on its way any more, at the latest after this long: whoever
-# has asked is told after 10 s that nobody answers.
+# A pause is answered when nothing is out any more, at the latest after this time: after 10 s the
+# platform shows the command as unanswered.
 SETTLE_SECONDS: Final = 5.0
 _REMEMBERED: Final = 1000
 
 
 class Orders(Protocol):
-    """What carries commands out."""
+    """What carries out commands."""
 
     def pause(self) -> None: ...
 
@@ -29,31 +29,31 @@ class Orders(Protocol):
     def stop(self, reason: str) -> None: ...
 
     def tune(self, settings: Mapping[str, Any]) -> str:
-        """What it comes to, for people. Raises ``BadInput``."""
+        """Apply settings; return a description of the result. Raises ``BadInput``."""
 
     def on_their_way(self) -> int:
-        """Requests that are sent and have not come back."""
+        """Return the number of requests sent and not answered."""
 
 
 class Commands:
-    """Takes the commands to one execution of a run and sees to the answers.
+    """Carries out the commands to one execution of a run and answers them.
 
-    Each is carried out once, however often it comes, and answered as often as it comes. One that
-    comes after a later one, by their numbers, is refused.
+    Each is carried out once and answered at every repetition. A command that arrives after one
+    with a higher number is refused.
     """
 
     def __init__(self, transport: Transport, orders: Orders) -> None:
         self._transport = transport
         self._orders = orders
-        # By command; None while a pause has not settled.
+        # By command; None while a pause is pending.
         self._answers: OrderedDict[int, LifecycleAnswer | None] = OrderedDict()
-        # The number of the newest one: of those that move the run, and of those that tune it.
+        # Highest number of a command: of those that change the state (False) and of tuning (True).
         self._newest = {False: 0, True: 0}
         self._pausing: Lifecycle | None = None
         self._settle_by = 0.0
 
     def take(self, message: Lifecycle, now: float) -> None:
-        """Do what a message says, if it is for this execution."""
+        """Carry out a command, if it is for this execution."""
         transport = self._transport
         if message.run not in (0, transport.run) or message.boot not in ("", transport.boot):
             return
@@ -70,7 +70,7 @@ class Commands:
         self._newest[tunes] = max(self._newest[tunes], number)
         if not tunes:
             self._settle_pause()
-        log.info("told to %s%s", message.action, f": {message.reason}" if message.reason else "")
+        log.info("command: %s%s", message.action, f", {message.reason}" if message.reason else "")
         self._carry_out(message, now)
 
     def _carry_out(self, message: Lifecycle, now: float) -> None:
@@ -85,18 +85,18 @@ class Commands:
             self._answer(message)
         elif message.action is RunAction.TUNE:
             try:
-                told = self._orders.tune(message.settings)
+                pace = self._orders.tune(message.settings)
             except BadInput as error:
                 self._answer(message, accepted=False, reason=str(error))
             else:
-                log.info("tuned: %s", told)
-                self._answer(message, reason=told)
+                log.info("tuned: %s", pace)
+                self._answer(message, reason=pace)
         else:
             self._orders.stop(f"exit message{f', {message.reason}' if message.reason else ''}")
             self._answer(message)
 
     def settle(self, now: float) -> float | None:
-        """Answer a pause once nothing is on its way; when to look again at the latest."""
+        """Answer a pause once nothing is out; return when to call again at the latest."""
         if self._pausing is None:
             return None
         if self._orders.on_their_way() and now < self._settle_by:
@@ -105,7 +105,7 @@ class Commands:
         return None
 
     def finish(self) -> None:
-        """The run is at its end: a pause that has not settled is answered now."""
+        """Answer a pending pause: the run is at its end."""
         self._settle_pause()
 
     def _settle_pause(self) -> None:

@@ -1,7 +1,7 @@
-"""From the ``href`` of a page to an absolute URL, and what "same origin" means.
+"""Resolves the ``href`` of a page to an absolute URL, and defines "same origin".
 
-A crawl resolves far more links than it fetches pages, so the usual kinds of ``href`` take a short
-way here. The result is always the one of ``urllib.parse.urljoin``; a test compares both.
+A crawl resolves far more links than it fetches pages, so the usual kinds of ``href`` take a fast
+path. The result is always that of ``urllib.parse.urljoin``; a test compares both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 @lru_cache(maxsize=4096)
 def origin_of_authority(authority: str) -> tuple[str, str, int] | None:
-    """(scheme, host, port) of ``scheme://host:port``; None when that is malformed."""
+    """Return (scheme, host, port) of ``scheme://host:port``; None when malformed."""
     try:
         parts = urlsplit(authority)
         host, port = parts.hostname or "", parts.port
@@ -36,15 +36,15 @@ def origin_of_authority(authority: str) -> tuple[str, str, int] | None:
 
 
 def origin_of(url: str) -> tuple[str, str, int] | None:
-    """(scheme, host, port) of an http or https URL; None for every other and malformed ones."""
+    """Return (scheme, host, port) of an http or https URL; None for others and malformed ones."""
     match = _AUTHORITY.match(url)
     return None if match is None else origin_of_authority(match.group())
 
 
 def checked_url(url: str) -> tuple[str, str]:
-    """The URL without its fragment, and its host in lower case.
+    """Return the URL without its fragment and with its host in lower case.
 
-    Raises ``ValueError`` that names the URL when it is not http(s), or malformed.
+    Raises ``ValueError`` that names the URL when it is malformed or not http(s).
     """
     bare = url.partition("#")[0].strip(_SPACE)
     match = _AUTHORITY.match(bare)
@@ -57,7 +57,7 @@ def checked_url(url: str) -> tuple[str, str]:
 
 
 def quoted(url: str) -> str:
-    """The URL as it goes over the wire: what is no ASCII, and blanks, percent-encoded."""
+    """Return the URL as it is sent: non-ASCII characters and blanks percent-encoded."""
     match = _AUTHORITY.match(url)
     end = match.end() if match else 0
     return url[:end] + quote(url[end:], safe=_URL_CHARACTERS)
@@ -75,13 +75,13 @@ class Resolver:
         self._origin = origin_of_authority(authority) if match else None
         scheme, separator, host = authority.partition("://")
         self._site = scheme.lower() + separator + host
-        # [0] is the page's folder, [1] the one above, and so on, each ending in "/".
+        # [0] is the page's folder, [1] its parent, and so on, each ending in "/".
         self._folders: list[str] = []
 
     def resolve(self, href: str) -> tuple[str, tuple[str, str, int]] | None:
-        """The absolute URL of an href that has no fragment any more, and its origin.
+        """Return the absolute URL of an href without fragment, and its origin.
 
-        None for what no crawler fetches: ``mailto:``, ``javascript:``, malformed addresses.
+        None for what is not fetched: ``mailto:``, ``javascript:``, malformed addresses.
         """
         quick = self._quick(href)
         if quick is not None and self._origin is not None:
@@ -97,7 +97,7 @@ class Resolver:
         return None if origin is None else (url, origin)
 
     def _quick(self, href: str) -> str | None:
-        """``urljoin`` for paths without dots to resolve; None when the long way is needed."""
+        """Resolve paths without dots; None when ``urljoin`` is needed."""
         level = 0
         while href.startswith("../"):
             href = href[3:]
@@ -120,14 +120,16 @@ class Resolver:
 
 
 def clean_href(href: str) -> str:
-    """An href as written in a page, without fragment, surrounding space and line breaks."""
+    """Return an href without fragment, surrounding blanks and line breaks."""
     return href.partition("#")[0].strip(_SPACE).translate(_LINE_BREAKS)
 
 
 def resolve_all(
     base: str, hrefs: list[str | None], *, only: tuple[str, str, int] | None = None
 ) -> list[str]:
-    """Absolute http(s) URLs without fragments, each once, in order; of one origin if asked."""
+    """Return absolute http(s) URLs without fragments, each once, in order; optionally of one
+    origin.
+    """
     # An attribute without a value is an empty href: the page itself.
     texts = [href or "" for href in hrefs]
     if _CONTROL.search(" ".join(texts)):

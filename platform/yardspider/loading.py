@@ -1,4 +1,4 @@
-"""From ``module:Class`` to a spider class, with refusals that say what is there instead."""
+"""Loads a spider class from ``module:Class``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from yardspider.spider import Spider
 
 
 def load_spider(spec: str) -> type[Spider]:
-    """The class ``Class`` of the module ``module``, looked for in the current folder too.
+    """Return the class ``Class`` of the module ``module``, also from the current folder.
 
-    Raises ``BadInput`` in one line: no such module, it fails to import, no such class, no spider.
+    Raises ``BadInput``, one line: no such module, it fails to import, no such class, no spider.
     """
     module_name, separator, class_name = spec.partition(":")
     if not (separator and class_name and all(p.isidentifier() for p in module_name.split("."))):
@@ -36,12 +36,12 @@ def load_spider(spec: str) -> type[Spider]:
 
 
 def make_spider(spider: type[Spider], arguments: Mapping[str, Any]) -> Spider:
-    """An instance. Raises ``BadInput`` with what its constructor raised."""
+    """Return an instance. Raises ``BadInput`` with what its constructor raised."""
     try:
         return spider(dict(arguments))
     except BadInput:
         raise
-    except Exception as error:  # a spider's code may raise anything; told in one line
+    except Exception as error:  # a spider's code may raise anything; reported in one line
         raise BadInput(
             describe_error(f"spider {spider.__name__}", error, spider.__init__)
         ) from error
@@ -60,7 +60,7 @@ def _import(name: str) -> ModuleType:
     except SyntaxError as error:
         place = f"{os.path.basename(error.filename or name)}:{error.lineno}"
         raise BadInput(f"module {name} cannot be read: {error.msg} ({place})") from error
-    except (Exception, SystemExit) as error:  # a module's code, told in one line
+    except (Exception, SystemExit) as error:  # a module's code, reported in one line
         raise BadInput(describe_error(f"the import of module {name}", error)) from error
 
 

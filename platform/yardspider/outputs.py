@@ -1,4 +1,4 @@
-"""What a run leaves behind: its items, and how it ended."""
+"""Output of a run: its items and its exit state."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _BUFFER_BYTES = 1024 * 1024
 
 
 class ItemSink(Protocol):
-    """Where items go."""
+    """Destination of items."""
 
     def add(self, item: dict[str, Any]) -> None:
-        """Raises ``TypeError`` for an item that cannot be written as JSON."""
+        """Store an item. Raises ``TypeError`` when it cannot be written as JSON."""
 
     def flush(self) -> None:
-        """Raises ``RunFailed`` when they cannot be kept."""
+        """Make the items durable. Raises ``RunFailed`` when that fails."""
 
 
 class ItemList:
@@ -37,17 +37,17 @@ class ItemList:
         self.items.append(item)
 
     def flush(self) -> None:
-        """Nothing to do."""
+        pass
 
 
 class NoItems:
-    """Items that nobody asked for are only counted."""
+    """Discards items; they are only counted."""
 
     def add(self, item: dict[str, Any]) -> None:
-        """Counted by the caller."""
+        pass
 
     def flush(self) -> None:
-        """Nothing to do."""
+        pass
 
 
 class ItemFile:
@@ -84,7 +84,7 @@ class ItemFile:
             while data:
                 data = data[self._file.write(data) :]
         except OSError as error:
-            # A full disk: what is in the file stays a whole number of lines.
+            # Full disk: keep a whole number of lines in the file.
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file.fileno(), begin)
             raise RunFailed(f"cannot write {self._path}: {error.strerror or error}") from error
@@ -108,7 +108,7 @@ class ItemFile:
 
 
 def write_exit(folder: Path, content: dict[str, Any]) -> None:
-    """Write ``exit.json`` so that a reader sees all of it or none. Raises ``OSError``."""
+    """Write ``exit.json`` atomically. Raises ``OSError``."""
     temporary = folder / f".{EXIT_FILE}.{os.getpid()}"
     with temporary.open("wb") as file:
         file.write(msgspec.json.encode(content) + b"\n")

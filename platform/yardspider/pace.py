@@ -1,4 +1,4 @@
-"""How many requests at once and how many a second: both may change while a run is under way."""
+"""Concurrency and speed of a run; both may change while it runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ TUNABLE: Final = ("concurrency", "speed")
 
 
 class Pace:
-    """The window and the interval between requests (seed S3.20).
+    """Window and interval between requests (seed S3.20).
 
-    ``interval``: seconds; 0 is none. ``room``: the window as it was last asked for; ``grows_at``:
-    when it grows next, if the slow start is not over.
+    ``interval``: seconds; 0 is none. ``room``: the window at the last call; ``grows_at``: when it
+    grows next during the slow start.
     """
 
     def __init__(self, settings: SpiderSettings) -> None:
@@ -28,16 +28,16 @@ class Pace:
 
     @property
     def concurrency(self) -> int:
-        """What the window is once the slow start is over."""
+        """The window after the slow start."""
         return self._settings.concurrency
 
     @property
     def speed(self) -> float:
-        """Requests a second; 0 is unlimited."""
+        """Requests per second; 0 is unlimited."""
         return self._settings.speed
 
     def window(self, now: float) -> int:
-        """How many requests may be out; the slow start begins with the first question."""
+        """Return how many requests may be out; the slow start begins with the first call."""
         if self._began is None:
             self._began = now
         slow, whole = self._settings.slow_start_seconds, self._settings.concurrency
@@ -46,12 +46,12 @@ class Pace:
             self.room, self.grows_at = whole, math.inf
         else:
             self.room = max(1, min(whole, int(whole * passed / slow)))
-            # Half a request beyond, so that rounding never asks twice for the same.
+            # Half a request beyond, so that rounding does not ask twice for the same size.
             self.grows_at = self._began + slow * min(1.0, (self.room + 1.000001) / whole)
         return self.room
 
     def tune(self, changes: Mapping[str, Any]) -> str:
-        """Change what may be changed while a run is under way; what it is now, for people.
+        """Change the settings that may change during a run; return a description of the result.
 
         Raises ``BadInput``.
         """
@@ -64,7 +64,7 @@ class Pace:
         except ValueError as error:
             raise BadInput(str(error)) from error
         self.interval = 1.0 / self.speed if self.speed else 0.0
-        # So that whoever asks when to look again looks at once.
+        # Makes the next caller look at once.
         self.room = min(self.room, self.concurrency) if self._is_slow else self.concurrency
         return f"concurrency {self.concurrency}, speed {self.speed:g}"
 

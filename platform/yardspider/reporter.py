@@ -1,4 +1,4 @@
-"""Publishing the counters of a run: often, without holding the crawl up, and the last for sure."""
+"""Publishes the counters of a run, without holding up the crawl; the last ones reliably."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _RETRY_SECONDS = 0.2
 class Reporter:
     """Publishes ``Ledger`` over a transport.
 
-    Counters are absolute, so a lost or repeated message does no harm. Failure notes are counted
-    by ``seq`` and stay in the ledger until the message that carried them is confirmed.
+    Counters are absolute, so a lost or repeated message does no harm. Failure notes are numbered
+    and stay in the ledger until the message that carried them is confirmed.
 
     Args:
-        depths: gives those of the moment.
+        depths: returns the current queue depths.
     """
 
     def __init__(self, transport: Transport, ledger: Ledger, depths: Callable[[], Depths]) -> None:
@@ -37,15 +37,14 @@ class Reporter:
         self._task: asyncio.Task[None] | None = None
 
     def publish(self) -> None:
-        """Start publishing what has changed, unless the last publish is still under way."""
+        """Publish changes in the background, unless a publish is under way."""
         if (self._task is None or self._task.done()) and self._changed():
             self._task = asyncio.create_task(self._publish_all())
 
     async def finish(self, *, limit_seconds: float) -> RunCounters:
-        """Publish the last counters until they are confirmed; returns them.
+        """Publish the last counters until they are confirmed; return them.
 
-        Gives up after ``limit_seconds``, with one warning; the counters then arrive at nobody
-        but are still returned.
+        Gives up after ``limit_seconds`` with one warning; the counters are returned all the same.
         """
         if self._task is not None:
             self._task.cancel()
@@ -69,7 +68,7 @@ class Reporter:
         return message
 
     async def _publish_all(self) -> None:
-        # Lost ones are published anew at the next interval, with what has come since.
+        # Lost counters are replaced at the next interval.
         with contextlib.suppress(ReportLost):
             await self._send(self._message(final=False))
             while self._ledger.notes:

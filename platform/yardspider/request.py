@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]+")
 _BREAK = re.compile(r"[\x00\r\n\ud800-\udfff]")
 
-# What a callback may yield, and everything it may be: a function, a generator, async or not.
+# What a callback may yield, and its forms: function or generator, async or not.
 Output: TypeAlias = "Request | Seed | dict[str, Any]"
 Outputs: TypeAlias = (
     "Iterable[Output] | AsyncIterable[Output] | Awaitable[Iterable[Output] | Output | None]"
@@ -113,15 +113,15 @@ class Request:
             )
 
     def fingerprint(self, owner: str) -> bytes:
-        """16 bytes: MD5 of owner, URL, method, body and cookie (seed S1.41)."""
+        """Return 16 bytes: MD5 of owner, URL, method, body and cookie (seed S1.41)."""
         digest = hashlib.md5(usedforsecurity=False)
-        # Lengths keep the parts apart: no two different requests write the same bytes.
+        # Lengths separate the parts: no two different requests write the same bytes.
         digest.update(f"{owner}\n{self.method}\n{self._cookie()!r}\n{self.url}\n".encode())
         digest.update(self.body)
         return digest.digest()
 
     def download(self) -> DownloadRequest:
-        """The part of it that an agent needs."""
+        """Return the part that an agent needs."""
         return DownloadRequest(
             url=self.url,
             method=self.method,

@@ -1,4 +1,4 @@
-"""A fetched page, as a callback gets it. Everything that costs time is done when first asked."""
+"""A fetched page, as a callback gets it. Expensive attributes are computed at the first access."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 
 
 class Headers:
-    """Headers of an answer: several of one name are kept, letter case of names is ignored."""
+    """Response headers: repeated names are kept, letter case of names is ignored."""
 
     __slots__ = ("_pairs",)
 
@@ -30,11 +30,11 @@ class Headers:
         self._pairs = pairs
 
     def get(self, name: str, default: str = "") -> str:
-        """The first value of ``name``."""
+        """Return the first value of ``name``."""
         return next(iter(self._values(name)), default)
 
     def get_all(self, name: str) -> list[str]:
-        """Every value of ``name``, in order."""
+        """Return every value of ``name``, in order."""
         return list(self._values(name))
 
     def items(self) -> list[tuple[str, str]]:
@@ -63,18 +63,18 @@ class Headers:
 
 
 class Response:
-    """An answer with an HTTP status.
+    """A response with an HTTP status.
 
     Attributes:
-        url: where it came from in the end, after redirects.
-        status: the HTTP status.
+        url: final URL after redirects.
+        status: HTTP status.
         headers: ``Headers``.
-        body: bytes, as sent but for HTTP compression.
-        request, meta: what was asked, and its ``meta``.
-        seed: the ``SeedTask`` that the request belongs to; None where it belongs to none.
-        agent: the agent that fetched it.
-        elapsed: seconds the agent needed.
-        truncated: the body was longer than the run allows and has been cut.
+        body: bytes, after HTTP decompression.
+        request, meta: the request, and its ``meta``.
+        seed: the ``SeedTask`` of the request; None if it belongs to none.
+        agent: id of the agent that fetched it.
+        elapsed: seconds that the agent needed.
+        truncated: the body was longer than the run allows and was cut.
     """
 
     __slots__ = (
@@ -135,22 +135,22 @@ class Response:
 
     @property
     def is_html(self) -> bool:
-        """True when the server says so."""
+        """Whether the content type is HTML."""
         return self.content_type in _HTML_TYPES
 
     @property
     def is_page(self) -> bool:
-        """Return whether it counts as a page: HTML, or without any content type."""
+        """Whether it counts as a page: HTML, or without a content type."""
         return self.is_html or not self.content_type
 
     @property
     def text(self) -> str:
-        """The body as text; bytes that are wrong in its encoding become U+FFFD."""
+        """The body as text; bytes invalid in its encoding become U+FFFD."""
         return self._decode()[0]
 
     @property
     def encoding(self) -> str:
-        """What ``text`` was decoded from: byte-order mark, header, ``<meta>``, else a guess."""
+        """Encoding of ``text``: from byte-order mark, header, ``<meta>``, else a guess."""
         return self._decode()[1]
 
     def _decode(self) -> tuple[str, str]:
@@ -160,7 +160,7 @@ class Response:
 
     @property
     def document(self) -> LexborHTMLParser:
-        """The parsed page: the fast way (selectolax) to look for something."""
+        """The parsed page (selectolax): the fast way to search it."""
         if self._document is None:
             self._document = LexborHTMLParser(self.text)
         return self._document
@@ -169,7 +169,7 @@ class Response:
     def selector(self) -> Selector:
         """The parsed page as a parsel selector."""
         if self._selector is None:
-            # Import late: lxml is a quarter of the start time of a spider that never asks.
+            # Imported late: lxml is a quarter of the start time of a spider that does not use it.
             from parsel import Selector
 
             is_xml = self.content_type.endswith("xml") and not self.is_html
@@ -178,15 +178,15 @@ class Response:
         return self._selector
 
     def css(self, query: str) -> SelectorList[Selector]:
-        """Elements by CSS; ``::text`` and ``::attr(name)`` as spider authors know them."""
+        """Select elements by CSS, with ``::text`` and ``::attr(name)``."""
         return self.selector.css(query)
 
     def xpath(self, query: str, **variables: Any) -> SelectorList[Selector]:
-        """Elements by XPath."""
+        """Select elements by XPath."""
         return self.selector.xpath(query, **variables)
 
     def json(self) -> Any:
-        """The body read as JSON. Raises ``ValueError`` that says where it is wrong."""
+        """Return the body parsed as JSON. Raises ``ValueError`` with the position of the error."""
         try:
             return msgspec.json.decode(self.text)
         except msgspec.DecodeError as error:
@@ -194,7 +194,7 @@ class Response:
 
     @property
     def base_url(self) -> str:
-        """What relative links are relative to: ``<base href>``, else the page's own URL."""
+        """URL against which links are resolved: ``<base href>``, else the URL of the page."""
         base = self.document.css_first("base[href]") if self.is_html else None
         href = (base.attributes.get("href") or "").strip() if base is not None else ""
         if not href:
@@ -206,14 +206,14 @@ class Response:
         return joined if origin_of(joined) is not None else self.url
 
     def links(self, selector: str = "a[href]", *, same_origin: bool | str = False) -> list[str]:
-        """Where the links of an HTML page lead: absolute, http(s), no fragment, each once.
+        """Return the links of an HTML page: absolute, http(s), no fragment, each once.
 
         Args:
             selector: CSS of the elements whose ``href`` counts.
             same_origin: True keeps links to the page's own scheme, host and port; a URL keeps
                 those to the origin of that URL.
 
-        In the order of the page. An answer that is no HTML has none.
+        In the order of the page. Empty for other content types.
         """
         if not self.is_html:
             return []
@@ -227,11 +227,11 @@ class Response:
         return resolve_all(self.base_url, hrefs, only=only)
 
     def urljoin(self, url: str) -> str:
-        """An address of this page, made absolute."""
+        """Resolve an address against this page."""
         return urljoin(self.base_url, url.strip())
 
     def follow(self, url: str, callback: Callback | None = None, **options: Any) -> Request:
-        """A ``Request`` for an address of this page; ``options`` as of ``Request``."""
+        """Return a ``Request`` for an address of this page; ``options`` as of ``Request``."""
         return Request(self.urljoin(url), callback, **options)
 
     def __repr__(self) -> str:

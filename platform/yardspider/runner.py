@@ -1,4 +1,4 @@
-"""Runs a spider as a process: signals, event loop, what it leaves behind."""
+"""Runs a spider as a process: signals, event loop, exit state."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from yardspider.transports.base import Transport
 log = logging.getLogger("yardspider")
 
 EXIT_FAILED = 2
-# Asked to stop, the engine ends within ``stop_seconds`` for what is out, 0.5 s for callbacks, 1 s
-# for the last counters and 0.6 s for the connection; a frontier gets its last words, too.
+# After a stop request the engine needs up to ``stop_seconds`` for what is out, 0.5 s for callbacks,
+# 1 s for the last counters and 0.6 s for the connection; a frontier needs its last calls, too.
 _STOP_SECONDS = 2.7
 
 
@@ -43,12 +43,12 @@ def run_process(
     frontier: Frontier | None = None,
     pools: Pools | None = None,
 ) -> Outcome:
-    """Run to the end, or to a stop; returns how it ended. ``stop`` is installed already.
+    """Run to the end or to a stop; return the outcome. ``stop`` is installed already.
 
     Args:
         make_transport: called inside the event loop.
-        items: the file items are appended to; None only counts them.
-        run_dir: where ``exit.json`` goes when a callback holds up the stop.
+        items: file to which items are appended; None only counts them.
+        run_dir: folder of ``exit.json``, written from a thread when a callback blocks the stop.
     """
     ledger = Ledger()
     stop_seconds = settings.stop_seconds + _STOP_SECONDS
@@ -91,7 +91,7 @@ def run_process(
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where it exists (it does not on Windows): half the cost of an answer."""
+    """Return uvloop where it exists (not on Windows): it halves the cost of an answer."""
     try:
         import uvloop
     except ImportError:
@@ -101,7 +101,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def exit_status(state: str, stop: Stop) -> int:
-    """0 exited, 2 failed, 128 + signal stopped."""
+    """Return 0 for exited, 2 for failed, 128 + signal for stopped."""
     if state == "stopped":
         return 128 + int(signal.Signals[stop.signal_name or "SIGTERM"])
     return 0 if state == "exited" else EXIT_FAILED
@@ -114,11 +114,11 @@ def exit_content(
     seconds: float = 0.0,
     seeds: SeedCounts | None = None,
 ) -> dict[str, Any]:
-    """What ``exit.json`` and ``--json`` say; ``failures`` are the first ones.
+    """Return the content of ``exit.json`` and ``--json``; ``failures`` are the first ones.
 
-    ``seeds`` is there only where the run had to do with some.
+    ``seeds`` is included only if the run used seeds.
     """
-    told = {"seeds": seeds.counts()} if seeds is not None and seeds.any else {}
+    extra = {"seeds": seeds.counts()} if seeds is not None and seeds.any else {}
     return {
         "state": state,
         "reason": reason,
@@ -126,7 +126,7 @@ def exit_content(
         "left": ledger.left,
         "agents": dict(ledger.agents),
         "seconds": round(seconds, 3),
-        **told,
+        **extra,
         "failures": [
             {"url": note.url, "status": note.status, "reason": note.reason}
             for note in ledger.first_failures
@@ -135,14 +135,14 @@ def exit_content(
 
 
 def outcome_content(outcome: Outcome) -> dict[str, Any]:
-    """The same of a run that has come to its end."""
+    """Return the content of ``exit.json`` for an outcome."""
     return exit_content(
         outcome.state, outcome.reason, outcome.ledger, outcome.seconds, outcome.seeds
     )
 
 
 def finish(outcome: Outcome, run_dir: Path | None, stop: Stop) -> int:
-    """Write ``exit.json``, say on stderr why a run failed; returns the exit status."""
+    """Write ``exit.json`` and log the end; return the exit status."""
     if run_dir is not None:
         try:
             content = outcome_content(outcome)
@@ -150,7 +150,7 @@ def finish(outcome: Outcome, run_dir: Path | None, stop: Stop) -> int:
         except OSError as error:
             raise RunFailed(f"cannot write into {run_dir}: {error.strerror or error}") from error
     if outcome.state == "exited" and run_dir is not None:
-        # Its log says something even where the spider's own code says nothing.
+        # The log gets a line even if the spider's own code logs nothing.
         counts = outcome.ledger
         log.info(
             "ended after %.1f s: %d requests succeeded, %d failed; %d pages, %d items",

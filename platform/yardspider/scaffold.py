@@ -1,4 +1,4 @@
-"""``yardspider init``: a project to begin with: a spider, its test, its Dockerfile."""
+"""``yardspider init``: a new project with a spider, its test and its Dockerfile."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ FILES: Final = {
     "gitignore.txt": ".gitignore",
     "README.md.txt": "README.md",
 }
-# The SDK's own are no packages of their own where it is installed from its sources.
+# Of an installation from sources, the folders of the SDK are no packages.
 _TAKEN: Final = frozenset({"tests", "test", "conftest", "setup", "yardspider", "yardkit"})
 
 
 def version() -> str:
-    """Of the package that is installed: the SDK alone, or the product with it."""
+    """Return the version of the installed package: the SDK, or the product that contains it."""
     for name in ("yardspider", "crawlyard"):
         try:
             return metadata.version(name)
@@ -39,10 +39,10 @@ def version() -> str:
 
 
 def make_project(name: str, folder: Path | None = None) -> list[Path]:
-    """Write the project ``name`` into ``folder``, else ``./name``; the files it made.
+    """Write the project ``name`` into ``folder``, else ``./name``; return the files.
 
-    Raises ``BadInput``: the name cannot be used, a file is there already (nothing is written
-    then), or the folder cannot be written to.
+    Raises ``BadInput``: the name is invalid, a file exists already (nothing is written then), or
+    the folder is not writable.
     """
     module = _module(name)
     folder = Path(name) if folder is None else folder

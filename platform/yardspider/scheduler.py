@@ -1,4 +1,4 @@
-"""Requests that wait for their turn, each made only once."""
+"""Queue of requests that have not been sent yet, without duplicates."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Scheduler:
         self._length = 0
 
     def add(self, request: Request) -> bool:
-        """Queue it. False when the same request was added before."""
+        """Queue a request. Returns False for a duplicate."""
         fingerprint = request.fingerprint(self._owner)
         if request.seed is None:
             new = self._seen.add(fingerprint)
@@ -65,7 +65,7 @@ class Scheduler:
         return True
 
     def pop(self) -> Request:
-        """The next request. Raises ``IndexError`` when there is none."""
+        """Return the next request. Raises ``IndexError`` when empty."""
         priority = self._priorities[-1]
         queue = self._queues[priority]
         request = queue.popleft()

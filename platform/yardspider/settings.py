@@ -1,4 +1,4 @@
-"""How fast a spider goes, how long it waits and how often it tries again."""
+"""Settings of a spider: speed, limits, timeouts, retries."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from yardspider.errors import BadInput
 class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of a spider; times in seconds. Defaults are those of seed S1.42 to S1.50, or say so.
 
-    concurrency: requests out at once; no new one is sent until an answer comes (S1.44). Neither
-        retries of what was not answered nor requests the center holds back take a place.
-    speed: requests per second, below 1 too; 0 is as fast as answers come.
-    request_timeout_seconds: no answer for so long, and the request is sent again (S1.43).
-    request_timeout_retries: so often; then the request has failed.
-    download_retries: how often a refused connection, HTTP 429 or 5xx is tried again.
-    retry_delay_seconds: wait before the first of those, doubled for each further one.
-    no_answer_seconds: requests are out and nothing at all comes back: the run fails (S1.44).
-    held_limit: while the center holds back so many, to spare their hosts, no new one is sent.
-    agent_gone_seconds: all agents of a chained run are dead for so long: the run fails (S1.49).
-    remembered_requests: how many fingerprints of requests are kept to drop duplicates. Beyond that
-        the oldest half is forgotten: such a request is fetched again. About 100 bytes each.
-    fed_from_outside: ``start`` may wait for more for ever; the run ends by being empty (S1.50).
+    concurrency: most requests out at once (S1.44). Retries of unanswered requests and requests
+        held by the center do not count.
+    speed: requests per second, also below 1; 0 is unlimited.
+    request_timeout_seconds: time without an answer after which a request is sent again (S1.43).
+    request_timeout_retries: number of these; then the request has failed.
+    download_retries: retries after a refused connection, HTTP 429 or 5xx.
+    retry_delay_seconds: delay of the first of those, doubled for each further one.
+    no_answer_seconds: the run fails when requests are out and nothing comes back (S1.44).
+    held_limit: most requests held by the center; above it no new one is sent.
+    agent_gone_seconds: a chained run fails when all of its agents are dead for this time (S1.49).
+    remembered_requests: fingerprints kept to drop duplicates. Beyond that the oldest half is
+        forgotten: such a request is fetched again. About 100 bytes each.
+    fed_from_outside: ``start`` may wait for input without end; the run ends when empty (S1.50).
     empty_seconds: how long a run stays empty before it ends. None is 30 for one that is fed from
         outside, 60 for one that takes seeds (S3.20) and 0 for every other. 0: only the end of
         ``start`` ends one that is fed from outside, and only a stop one that takes seeds.
-    allocate_seconds: how long the center has to answer, and its agents to confirm (S1.35).
-    statistics_seconds: how often the counters are published, when they have changed. The seed
-        has 5 and no less; a page that is watched live wants 1.
-    publish_retries: how often a broker that is gone is tried again, once a second (S1.42). The
-        seed has 28800, 8 hours; after a minute somebody should rather be told.
-    slow_start_seconds: so long ``concurrency`` grows from 1 to what it is. 0 is off (S3.20).
-    stop_seconds: how long a run that is stopped waits for the pages that are out (S3.18).
-    seeds_ahead: how many seeds are leased before their turn.
-    seed_service_seconds: the seed service is away for so long: the run fails.
-    initial_seeds: a file with seeds, one a line, added after the start (S3.19).
+    allocate_seconds: limit for the center's answer and its agents' confirmations (S1.35).
+    statistics_seconds: interval of publishing changed counters. The seed has at least 5; a page
+        that is watched live needs 1.
+    publish_retries: retries while the broker is unreachable, one a second (S1.42). The seed has
+        28800, 8 hours; after a minute an operator should be notified instead.
+    slow_start_seconds: time in which ``concurrency`` grows from 1. 0 is off (S3.20).
+    stop_seconds: how long a stopped run waits for outstanding pages (S3.18).
+    seeds_ahead: most seeds leased and not begun.
+    seed_service_seconds: the run fails when the seed service is unreachable for this time.
+    initial_seeds: file with seeds, one a line, added after the start (S3.19).
     """
 
     concurrency: int = 100
@@ -65,7 +65,7 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def patience_seconds(self) -> float:
-        """``empty_seconds``, or what it is unless given, of a run that takes no seeds."""
+        """``empty_seconds``, or its default for a run that takes no seeds."""
         if self.empty_seconds is not None:
             return self.empty_seconds
         return _FED_EMPTY_SECONDS if self.fed_from_outside else 0.0
@@ -88,9 +88,9 @@ class SpiderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         )
 
     def changed(self, changes: Mapping[str, Any], *, origin: str) -> SpiderSettings:
-        """A copy with other values; texts such as ``"2.5"`` are read as numbers.
+        """Return a copy with other values; texts such as ``"2.5"`` are read as numbers.
 
-        Raises ``BadInput`` that names the origin, the setting and what is wrong with it.
+        Raises ``BadInput`` with the origin, the setting and the error.
         """
         unknown = sorted(set(changes) - set(self.__struct_fields__))
         if unknown:

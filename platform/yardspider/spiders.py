@@ -1,4 +1,4 @@
-"""A ready spider: every page of one site."""
+"""A spider without code: every page of one site."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SiteSpider(Spider):
             raise BadInput('SiteSpider needs the argument "url": where the site begins')
         self._first = Request(url)
         self._site = self._first.url
-        # The scheduler would drop repeated requests as well; most links of a page are repeats,
-        # and asking here saves making a request for each.
+        # The scheduler would drop repeated requests as well; most links of a page are
+        # repeats, and this check saves making a request for each.
         self._known = {self._first.url}
 
     def start(self) -> Iterator[Request]:

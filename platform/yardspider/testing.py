@@ -55,7 +55,7 @@ from yardspider.transports.base import Allocation, Answer
 
 AGENT = "fake"
 _HTML = {"Content-Type": "text/html; charset=utf-8"}
-# How long anything real (a callback that awaits a file) may take before virtual time moves on.
+# Longest wait for a real event (a callback that awaits a file) before virtual time moves on.
 _REAL_SECONDS_A_STEP = 0.001
 _LEAST_SECONDS = 1e-6
 _TURNS_A_STEP = 20
@@ -65,7 +65,7 @@ _BEGIN_SECONDS = 1000.0
 
 
 class Page(NamedTuple):
-    """An answer. ``url`` is the final one, when it differs from the one asked for."""
+    """A response. ``url`` is the final one, if it differs from the requested one."""
 
     status: int = 200
     headers: Mapping[str, str] = _HTML
@@ -74,34 +74,34 @@ class Page(NamedTuple):
 
 
 class NoAnswer(NamedTuple):
-    """A download that failed before there was an HTTP answer."""
+    """A download that failed before there was an HTTP response."""
 
     failure: FailureKind = FailureKind.CONNECTION
     error: str = "connection refused"
 
 
 class Slow(NamedTuple):
-    """An answer that comes so many seconds after the request was sent."""
+    """An answer that arrives a number of seconds after the request was sent."""
 
     seconds: float
     page: PageLike = ""
 
 
 class HeldBack(NamedTuple):
-    """The center holds the request back for so many seconds, then sends it on."""
+    """The center holds the request for a number of seconds, then sends it on."""
 
     seconds: float
     page: PageLike = ""
 
 
 class Skip(NamedTuple):
-    """The center has no living agent for the request, which is sent again a little later."""
+    """No agent is alive for the request, which is sent again later."""
 
     reason: str = "none of the run's agents is alive"
 
 
 class Refusal(NamedTuple):
-    """The center never sends the request: it has failed."""
+    """The center refuses the request: it has failed."""
 
     reason: str = "robots.txt forbids it"
 
@@ -111,13 +111,13 @@ PageLike: TypeAlias = (
     "Page | tuple[int, Mapping[str, str], str | bytes] | str | bytes"
     " | NoAnswer | Slow | HeldBack | Skip | Refusal | None"
 )
-# By pool and name the secret, one text or several by name.
+# Secrets by pool and name: one text, or several by name.
 Resources: TypeAlias = Mapping[str, Mapping[str, "Mapping[str, str] | str"]]
 Pages: TypeAlias = "Mapping[str, PageLike] | Callable[[DownloadRequest], PageLike]"
 
 
 class VirtualClock:
-    """A clock that jumps to the next thing to do as soon as nothing happens by itself."""
+    """A clock that jumps to the next due time as soon as no task can go on."""
 
     def __init__(self) -> None:
         self._now = _BEGIN_SECONDS
@@ -128,19 +128,19 @@ class VirtualClock:
         return self._now
 
     def milliseconds(self) -> int:
-        """The same as a time of day, for a frontier."""
+        """Return the time of day in ms, for a frontier."""
         return BEGIN_MS + int((self._now - _BEGIN_SECONDS) * 1000)
 
     def pass_by(self, seconds: float) -> None:
-        """What a callback calls that is slow only in the test."""
+        """Let time pass; called by a callback that is slow in virtual time."""
         self._now += seconds
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
-        """Have something happen in so many seconds."""
+        """Schedule a call in a number of seconds."""
         heapq.heappush(self._calls, (self._now + seconds, next(self._numbers), call))
 
     async def wait(self, alarm: Alarm, until: float | None) -> None:
-        # First whatever needs no time at all, however slow the machine is.
+        # Whatever needs no time goes first, however slow the machine is.
         for _ in range(_TURNS_A_STEP):
             if alarm.rung:
                 break
@@ -151,7 +151,7 @@ class VirtualClock:
         if not times:
             await alarm.wait(None)
         elif not await alarm.wait(_REAL_SECONDS_A_STEP):
-            # It never stands still: who wakes a rounding error too early would wait for ever.
+            # It always advances: a wake-up one rounding error too early would repeat without end.
             self._now = max(self._now + _LEAST_SECONDS, min(times))
         while self._calls and self._calls[0][0] <= self._now:
             heapq.heappop(self._calls)[2]()
@@ -161,11 +161,10 @@ class FakeCenter:
     """Center and agents in one object: a transport that answers from ``pages``.
 
     Args:
-        pages: answers by URL (others get a 404), or a function from ``DownloadRequest``.
+        pages: answers by URL (others get a 404), or a function of ``DownloadRequest``.
 
-    ``requests`` is every request in the order sent, retries included; ``reports`` every
-    published ``RunCounters``; ``commands`` every answer to ``tell``; ``clock`` the one the crawl
-    goes by.
+    ``requests``: every request in the order sent, retries included. ``reports``: every published
+    ``RunCounters``. ``commands``: every answer to ``tell``. ``clock``: that of the crawl.
     """
 
     run = 1
@@ -196,9 +195,9 @@ class FakeCenter:
                 self.deliver(answer)
 
     def answer(self, item: RequestItem, request: DownloadRequest) -> Sequence[Answer]:
-        """What comes back at once for one request; override it to answer twice, or as nobody does.
+        """Return the immediate answers to one request; override it to answer twice, or not.
 
-        What comes later is given to ``later``.
+        Later answers are passed to ``later``.
         """
         pages = self._pages
         if isinstance(pages, Mapping):
@@ -208,7 +207,7 @@ class FakeCenter:
     def respond(
         self, item: RequestItem, request: DownloadRequest, page: PageLike
     ) -> Sequence[Answer]:
-        """What center and agents say at once when this is the page; the rest follows by itself."""
+        """Return the immediate messages of center and agents for a page; schedule the others."""
         which = [(item.id, item.attempt)]
         if page is None:
             return []
@@ -238,7 +237,7 @@ class FakeCenter:
         return [sent_on, *self.respond(item, request, page)]
 
     def withdraw(self) -> None:
-        """The run pauses: what is held goes back to it."""
+        """Return what is held to the paused run."""
         if self._held:
             items, self._held = sorted(self._held), set()
             reason = "the run has paused"
@@ -250,7 +249,7 @@ class FakeCenter:
     def tell(
         self, action: RunAction | str, command: int = 0, reason: str = "", **settings: Any
     ) -> None:
-        """Tell the run to pause, to resume, to exit or to tune, as a person does.
+        """Send the run a command (pause, resume, exit, tune) as an operator does.
 
         Once it has begun; ``settings`` are those of ``tune``.
         """
@@ -268,7 +267,7 @@ class FakeCenter:
         self.commands.append(answer)
 
     def later(self, seconds: float, answers: Callable[[], Sequence[Answer]]) -> None:
-        """Ask for answers in so many seconds, and deliver them."""
+        """Deliver answers in a number of seconds."""
 
         def deliver() -> None:
             for answer in answers():
@@ -302,7 +301,7 @@ def page_answer(
     run: int = 1,
     agent: str = AGENT,
 ) -> DownloadResults:
-    """The message an agent would send."""
+    """Return the message of an agent for a page."""
     if isinstance(page, NoAnswer):
         result = DownloadResult(
             item.id, item.attempt, request.url, 0, [], b"", page.failure, page.error
@@ -322,8 +321,8 @@ def page_answer(
 class CrawlResult:
     """What a spider did: its items, how it ended, the counters, and the requests it sent.
 
-    ``frontier``: with every seed as it is at the end, under ``seeds``. ``pools``: with every use
-    of a resource, under ``uses``.
+    ``frontier``: every seed with its final state, under ``seeds``. ``pools``: every use of a
+    resource, under ``uses``.
     """
 
     items: list[dict[str, Any]]
@@ -356,7 +355,7 @@ async def crawl(
     frontier: MemoryFrontier | None = None,
     resources: Resources | None = None,
 ) -> CrawlResult:
-    """``run_spider`` for tests that are asynchronous themselves, or bring a frontier."""
+    """``run_spider`` for asynchronous tests, or tests with a frontier of their own."""
     made = spider(arguments) if isinstance(spider, type) else spider
     center = pages if isinstance(pages, FakeCenter) else FakeCenter(pages)
     items = ItemList()
@@ -387,8 +386,8 @@ def run_spider(
 ) -> CrawlResult:
     """Run a spider against ``pages`` to its end, in this process and in virtual time.
 
-    ``seeds``: what is in its frontier as it begins, of which the first day is 1 July 2026.
-    ``resources``: by pool and name the secrets that it may lease.
+    ``seeds``: initial content of its frontier; the first day is 1 July 2026.
+    ``resources``: secrets that it may lease, by pool and name.
     """
     return asyncio.run(
         crawl(

@@ -1,4 +1,4 @@
-"""Whether a chained run still has an agent to be bound to (seed S1.49)."""
+"""Whether a chained run still has a living agent (seed S1.49)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from yardspider.errors import RunFailed
 
 
 class AgentWatch:
-    """Knows which of a chained run's agents the center calls dead, and since when.
+    """Tracks which agents of a chained run the center reports as dead, and since when.
 
-    A page of a chained run cannot be had from another agent: the cookies are with the one that
-    began. So a request that is bound to a dead agent is retried to that agent, which may come
-    back, and fails when its retries are used up; requests that are bound to others go on. When
-    no agent is left at all there is nothing to go on with.
+    A page of a chained run cannot be fetched by another agent, which lacks the cookies. A request
+    bound to a dead agent is retried there, since the agent may come back, and fails when its
+    retries are used up; requests bound to other agents go on. The run fails when no agent is left.
 
     Args:
         seconds: how long all of them must have been dead.
@@ -25,11 +24,11 @@ class AgentWatch:
         self._dead_since: dict[str, float] = {}
 
     def allocated(self, agents: Iterable[str]) -> None:
-        """The run's agents."""
+        """Add agents of the run."""
         self._agents.update(agents)
 
     def alive(self, agent: str) -> None:
-        """It answered, or was sent something; "" stands for any of them."""
+        """Note a sign of life; "" stands for any agent."""
         if agent:
             self._agents.add(agent)
             self._dead_since.pop(agent, None)
@@ -37,10 +36,11 @@ class AgentWatch:
             self._dead_since.clear()
 
     def dead(self, agent: str, now: float) -> None:
-        """The center skipped a request for it; "" stands for all of them.
+        """Note that the center skipped a request for this agent; "" stands for all of them.
 
-        Raises ``RunFailed`` when each has been called dead for long enough, with no sign of life
-        since. Only a skip says so: an agent of which nobody has spoken may well be back.
+        Raises ``RunFailed`` when each has been reported dead for long enough, without a
+        sign of life since. Only a skip reports it: an agent without requests may well be
+        back.
         """
         for name in {agent} if agent else self._agents:
             self._dead_since.setdefault(name, now)

@@ -1,1 +1,1 @@
-"""The spider's side of resource pools: accounts, tokens and proxies, one owner at a time."""
+"""Resource pools as a spider uses them: accounts, tokens and proxies, each leased to one run."""

@@ -1,4 +1,4 @@
-"""``self.resources``: what a spider uses by turns with others, such as accounts."""
+"""``self.resources``: what a spider leases from shared pools, such as accounts."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from yardspider.resources.port import Pools
 log = logging.getLogger("yardspider")
 
 WAIT_SECONDS: Final = 60.0
-# One may be given back before the time that was told.
+# A resource may become free before the announced time.
 _LOOK_AGAIN_SECONDS: Final = 2.0
 _SOONEST_SECONDS: Final = 0.05
 NO_POOLS: Final = "this run has no resource pools; start it as a job, or give a test its resources"
-# What no other try would mend.
+# Refusals that no retry mends.
 _FATAL: Final = frozenset({"unknown_pool", "wrong_token"})
 
 
 class Held:
-    """One resource in the hands of this run, until its ``async with`` ends.
+    """One resource leased to this run until its ``async with`` ends.
 
     ``name`` is for people; ``secret`` has what is needed to use it, also as ``held["user"]``.
     """
@@ -42,56 +42,56 @@ class Held:
 
     @property
     def pool(self) -> str:
-        """The name of its pool."""
+        """Name of its pool."""
         return self._leased.pool
 
     @property
     def name(self) -> str:
-        """Its name in the pool."""
+        """Name of the resource in the pool."""
         return self._leased.name
 
     @property
     def secret(self) -> Mapping[str, str]:
-        """What it takes to use it. Do not log it."""
+        """Credentials of the resource. Do not log them."""
         return self._leased.secret
 
     def __getitem__(self, entry: str) -> str:
         return self._leased.secret[entry]
 
     def ok(self) -> None:
-        """It worked, whatever else fails."""
+        """Report success, even if the block raises later."""
         self._say(ResourceOutcome.OK, "")
 
     def failed(self, reason: str = "") -> None:
-        """It did not work this time: its score falls, and it rests for a while."""
+        """Report a failed use: the score of the resource falls, and it rests for a while."""
         self._say(ResourceOutcome.NOT_OK, reason)
 
     def ban(self, reason: str = "") -> None:
-        """It is of no use any more: nobody gets it until a person says otherwise."""
+        """Report that it is useless: it is not leased again until a person releases it."""
         self._say(ResourceOutcome.BAN, reason)
 
     def unused(self) -> None:
-        """It was not used after all: nothing is said about it."""
+        """Report that it was not used: its score stays."""
         self._say(ResourceOutcome.UNUSED, "")
 
     def _say(self, outcome: ResourceOutcome, reason: str) -> None:
         self._outcome, self._reason = outcome, reason
 
     def verdict(self, error: type[BaseException] | None) -> tuple[ResourceOutcome, str]:
-        """What is told when the block ends, by ``error`` or without one."""
+        """Return what is reported when the block ends, with or without ``error``."""
         if self._outcome is not None:
             return self._outcome, self._reason
         if error is None:
             return ResourceOutcome.OK, ""
         if not issubclass(error, Exception) or issubclass(error, RunFailed):
-            # Cancelled, or the run fails for another reason: no fault of the resource.
+            # Cancelled, or the run fails for another reason: not the fault of the resource.
             return ResourceOutcome.UNUSED, ""
-        # Its text may hold what must not be written down.
+        # Its text may contain secrets.
         return ResourceOutcome.NOT_OK, error.__name__
 
 
 class Lease:
-    """What ``async with`` takes."""
+    """Context manager of one lease."""
 
     def __init__(self, resources: Resources, pool: str, seconds: float, wait: float) -> None:
         self._resources = resources
@@ -122,8 +122,8 @@ class Resources:
         async with self.resources.lease("accounts") as account:
             token = await log_in(account["user"], account["password"])
 
-    When the block ends, the resource is given back as one that worked; when an exception leaves
-    the block, as one that did not. ``account.ban("…")`` and the like say it more exactly.
+    At the end of the block the resource is given back as successful; when the block raises, as
+    failed. ``account.ban("…")`` and the like override this.
     """
 
     def __init__(self, pools: Pools | None) -> None:
@@ -134,9 +134,9 @@ class Resources:
     def lease(
         self, pool: str, *, seconds: float = 0.0, wait_seconds: float = WAIT_SECONDS
     ) -> Lease:
-        """The best free resource of ``pool``, for ``seconds`` (0: as the pool says).
+        """Lease the best free resource of ``pool`` for ``seconds`` (0: the pool's default).
 
-        ``wait_seconds``: how long to wait for one that is free.
+        ``wait_seconds``: limit of waiting for a free one.
 
         Entering it raises:
             NoResource: none has become free.
@@ -146,7 +146,7 @@ class Resources:
         return Lease(self, pool, seconds, wait_seconds)
 
     async def take(self, pool: str, seconds: float, wait_seconds: float) -> LeasedResource:
-        """One, by waiting. Raises as ``lease``."""
+        """Wait for a lease. Raises as ``lease``."""
         if self._pools is None:
             raise RunFailed(NO_POOLS)
         give_up = time.monotonic() + wait_seconds
@@ -169,7 +169,7 @@ class Resources:
     async def give_back(
         self, leased: LeasedResource, outcome: ResourceOutcome, reason: str
     ) -> None:
-        """End a lease; goes on also when whoever waits for it is cancelled."""
+        """End a lease; not interrupted when the waiting task is cancelled."""
         if self._held.pop((leased.id, leased.lease), None) is None:
             return
         task = asyncio.create_task(self._give_back(leased, outcome, reason))
@@ -197,7 +197,7 @@ class Resources:
                 log.warning("the lease of %s of pool %s was over", leased.name, leased.pool)
 
     async def finish(self, limit_seconds: float) -> None:
-        """Give back what is still held, and let go, within ``limit_seconds``."""
+        """Give back what is still leased and close, within ``limit_seconds``."""
         if self._pools is None:
             return
         for leased in list(self._held.values()):

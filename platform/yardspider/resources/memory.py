@@ -1,4 +1,4 @@
-"""Pools in memory, for tests and for runs without the platform: each in its turn."""
+"""Resource pools in memory, for tests and local runs: round robin."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from yardkit.protocol import LeasedResource, ResourceOutcome
 from yardkit.resources import NoResource
 from yardkit.seeds import CallRefused
 
-# As far as a lease in memory lasts: 2100, and so as long as the run.
+# Deadline of a lease in memory: the year 2100, so as long as the run.
 _UNTIL: Final = 4_102_444_800_000
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One use of a resource, and how it went."""
+    """One use of a resource, and its result."""
 
     pool: str
     name: str
@@ -26,7 +26,7 @@ class Use:
 
 
 class MemoryPools:
-    """Pools as mappings from names to secrets; ``uses`` tells what came of each lease."""
+    """Pools as mappings from names to secrets; ``uses`` records the result of each lease."""
 
     def __init__(self, pools: Mapping[str, Mapping[str, Mapping[str, str] | str]]) -> None:
         self._secrets = {
@@ -63,4 +63,4 @@ class MemoryPools:
         return "returned"
 
     async def close(self) -> None:
-        """Nothing is held."""
+        pass

@@ -1,4 +1,4 @@
-"""What a spider needs of pools, wherever they are."""
+"""Interface of the resource pools of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Pools(Protocol):
     """
 
     async def lease(self, pool: str, *, seconds: float) -> LeasedResource:
-        """One, at once. Raises ``yardkit.resources.NoResource`` while none is free."""
+        """Lease one at once. Raises ``yardkit.resources.NoResource`` while none is free."""
 
     async def give_back(self, leased: LeasedResource, outcome: ResourceOutcome, reason: str) -> str:
-        """End a lease: "returned", or "late" where it was over."""
+        """End a lease; return "returned", or "late" if it had expired."""
 
     async def close(self) -> None:
-        """No call follows."""
+        """Close; no call follows."""

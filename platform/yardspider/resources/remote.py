@@ -1,4 +1,4 @@
-"""The platform's pools over the broker, asked from an event loop; connected at the first lease."""
+"""The platform's resource pools over the broker; connected at the first lease."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RemotePools:
     """One project's pools, for one execution of one run.
 
     Args:
-        owner: who leases; what it still holds when the run has ended is taken back.
+        owner: holder of the leases; the platform takes them back when its run has ended.
     """
 
     def __init__(self, broker_url: str, project: int, token: str, *, owner: str) -> None:

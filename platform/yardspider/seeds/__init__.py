@@ -1,1 +1,1 @@
-"""The spider's side of the seed service: seeds found, seeds worked on, and what came of them."""
+"""Seeds as a spider uses them: added, worked on, finished."""

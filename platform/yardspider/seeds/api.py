@@ -1,4 +1,4 @@
-"""``self.seeds``: what a spider says to its frontier."""
+"""``self.seeds``: adds seeds to the frontier of the run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from yardspider.seeds.seed import Seed
 
 
 class One:
-    """A seed on its way. Await it for the service's answer."""
+    """A seed being added. Await it for the service's answer."""
 
     __slots__ = ("_adding",)
 
@@ -27,11 +27,11 @@ class One:
 
 
 class Seeds:
-    """Adds seeds to the run's frontier, at once and in batches.
+    """Adds seeds to the run's frontier in batches.
 
-    What is added is never lost: the run does not end before the service has confirmed it, and
-    fails, saying why, when the service is away for ``seed_service_seconds``. A seed that was found
-    on the page of another one is better yielded: it is then added after that one's finish.
+    An added seed is never lost: the run ends only after the service has confirmed it, and fails
+    when the service is unreachable for ``seed_service_seconds``. A seed found on the page of
+    another seed is better yielded: it is then added with that seed's finish.
     """
 
     def __init__(self, desk: SeedDesk) -> None:
@@ -49,8 +49,8 @@ class Seeds:
     ) -> One:
         """Add one; the arguments are those of ``Seed``.
 
-        Call it from any callback. In an ``async def`` it may be awaited, for the answer: ``code``
-        is "new", "duplicate", or why it was refused.
+        May be called from any callback. In an ``async def`` it can be awaited for the
+        answer: ``code`` is "new", "duplicate", or the reason of a refusal.
 
         Raises:
             ValueError: as ``Seed``.
@@ -62,7 +62,7 @@ class Seeds:
         return One(self._desk.add([seed]))
 
     def add_all(self, seeds: Iterable[str | Seed]) -> Adding:
-        """Add many; awaited, it gives one answer for each, in order. Raises as ``add``."""
+        """Add many; awaited, it returns one answer for each, in order. Raises as ``add``."""
         made = [Seed(one) if isinstance(one, str) else one for one in seeds]
         return self._desk.add(made)
 

@@ -1,4 +1,4 @@
-"""All that a run has to do with its frontier, in the engine's terms."""
+"""The engine's client of the frontier."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ NO_FRONTIER: Final = "this run has no frontier to take seeds; choose one in its 
 
 
 class SeedDesk:
-    """One run's seeds. Without a frontier it does nothing, and refuses seeds.
+    """Adds, leases and finishes the seeds of one run. Without a frontier it refuses seeds.
 
     Args:
         takes_seeds: whether the run works on seeds, not only finds them.
-        before_finish: makes items last; called before seeds are finished.
+        before_finish: makes items durable; called before seeds are finished.
         ring: called when there is something to do.
     """
 
@@ -74,7 +74,7 @@ class SeedDesk:
             )
 
     async def open(self) -> None:
-        """Get to the frontier. Raises ``RunFailed``."""
+        """Connect to the frontier. Raises ``RunFailed``."""
         if self._frontier is None:
             if self._takes or self._settings.initial_seeds:
                 raise RunFailed(NO_FRONTIER)
@@ -97,7 +97,7 @@ class SeedDesk:
         return adding
 
     def found(self, seed: Seed, task: SeedTask | None) -> None:
-        """Add a seed, after the finish of the one whose page it was found on (seed S3.17)."""
+        """Add a seed with the finish of the seed on whose page it was found (seed S3.17)."""
         outbox, now = self._ready()
         if task is None:
             outbox.add([seed.message(now)])
@@ -113,7 +113,7 @@ class SeedDesk:
     # --- what becomes of seeds ----------------------------------------------------------------
 
     def take(self) -> SeedTask | None:
-        """The next seed to work on; its making counts as one open request."""
+        """Return the next seed to work on; making its requests counts as one open request."""
         if self._leases is None or self._paused or self._stopping:
             return None
         task = self._leases.take()
@@ -122,7 +122,7 @@ class SeedDesk:
         return task
 
     def settled(self, task: SeedTask, failure: str = "") -> None:
-        """A request of it has ended, or the making of them; with the last one the seed ends."""
+        """End one open request of a seed; the last one ends the seed."""
         if failure:
             task.request_failed(failure)
         task.open -= 1
@@ -136,7 +136,7 @@ class SeedDesk:
 
     @property
     def busy(self) -> bool:
-        """The run must not end by itself."""
+        """Whether the run must not end by itself."""
         if self._outbox is None or self._leases is None:
             return False
         loading = self._loading is not None and not self._loading.done()
@@ -144,11 +144,11 @@ class SeedDesk:
 
     @property
     def crowded(self) -> bool:
-        """So many seeds wait to be added that no new page should be asked for."""
+        """Whether so many seeds are unconfirmed that no new page is requested."""
         return self._outbox is not None and self._outbox.crowded
 
     def step(self, now: float) -> None:
-        """Do what is due. Raises ``RunFailed`` when the service is away for too long."""
+        """Make the calls that are due. Raises ``RunFailed`` when the service stays unreachable."""
         if self._outbox is None or self._leases is None:
             return
         loading = self._loading
@@ -157,7 +157,7 @@ class SeedDesk:
             loading.result()
         self._outbox.step(now)
         if self._stopping or self._paused:
-            # What was on its way as the pause began.
+            # It was on its way when the pause began.
             self._leases.give_back_unbegun()
             self._leases.step(now, more=False)
         else:
@@ -167,28 +167,28 @@ class SeedDesk:
             self._log_progress()
 
     def next_wake(self, now: float) -> float | None:
-        """When ``step``, called at ``now``, has something to do again, if nothing rings before."""
+        """Return when ``step``, called at ``now``, is due again, if nothing rings before."""
         if self._outbox is None or self._leases is None:
             return None
         times = self._leases.next_wake() if self._takes else []
         telling = self._outbox.next_wake()
         if telling is not None:
             times.append(telling)
-        # What was due and was not done waits for a call that rings.
+        # A call that is due and not made waits for a running one, which rings.
         return min((time for time in times if time > now), default=None)
 
     def pause(self) -> None:
-        """What has not begun goes back; the rest is kept for as long as the pause lasts."""
+        """Give back seeds that have not begun; keep the leases of the others."""
         self._paused = True
         if self._leases is not None:
             self._leases.give_back_unbegun()
 
     def resume(self) -> None:
-        """Ask for seeds again."""
+        """Lease seeds again."""
         self._paused = False
 
     def stop(self) -> None:
-        """Ask for nothing more, and give back what has not begun (seed S3.18)."""
+        """Lease nothing more, and give back seeds that have not begun (seed S3.18)."""
         self._stopping = True
         if self._loading is not None:
             self._loading.cancel()
@@ -196,9 +196,9 @@ class SeedDesk:
             self._leases.give_back_unbegun()
 
     async def finish(self, limit_seconds: float) -> RunFailed | None:
-        """Tell the service all that is left to tell, within so many seconds.
+        """Make the last calls to the service, within some seconds.
 
-        What has kept it from being told, where it was not and somebody must know.
+        Returns the error that the run must report, if any.
         """
         frontier, outbox, leases = self._frontier, self._outbox, self._leases
         if frontier is None or outbox is None or leases is None:
@@ -214,7 +214,7 @@ class SeedDesk:
                 await leases.give_back_all(self._clock.now())
         except (TimeoutError, RunFailed) as error:
             why = str(error) or f"no answer within {limit_seconds:g} s"
-            log.error("not all could be told of seeds: %s", why)
+            log.error("seeds could not be reported completely: %s", why)
             if outbox.unconfirmed:
                 text = f"{outbox.unconfirmed} seeds may not have been added: {why}"
                 failure = RunFailed(text)
@@ -232,9 +232,9 @@ class SeedDesk:
         return failure
 
     def _log_progress(self) -> None:
-        told = str(self.counts)
+        counts_text = str(self.counts)
         if self._leases is not None and self._leases.pending is not None:
-            told += f"; {self._leases.pending} wait in the frontier"
-        if self.counts.any and told != self._logged:
-            self._logged = told
-            log.info("seeds: %s", told)
+            counts_text += f"; {self._leases.pending} wait in the frontier"
+        if self.counts.any and counts_text != self._logged:
+            self._logged = counts_text
+            log.info("seeds: %s", counts_text)

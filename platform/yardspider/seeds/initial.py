@@ -1,4 +1,4 @@
-"""Seeds from a file, one a line (seed S3.19)."""
+"""Loads seeds from a file, one a line (seed S3.19)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _TOLD_LINES: Final = 10
 
 
 async def load_seeds(path: Path, add: Callable[[Sequence[Seed]], Adding]) -> int:
-    """Add the seeds of a file, each batch when the one before is confirmed; how many lines it had.
+    """Add the seeds of a file in batches, each after the one before is confirmed; return the lines.
 
-    Blanks around a line are cut off, empty lines skipped; a line that is not UTF-8 is left out and
-    told of. Raises ``RunFailed`` when the file cannot be read.
+    Lines are stripped, empty ones skipped; a line that is not UTF-8 is skipped and logged. Raises
+    ``RunFailed`` when the file cannot be read.
     """
     log.info("loading seeds from %s", path)
     reading, batches = _Reading(path), 0
@@ -45,14 +45,14 @@ async def load_seeds(path: Path, add: Callable[[Sequence[Seed]], Adding]) -> int
 
 
 class _Reading:
-    """What was in the lines of a file so far."""
+    """Counts of the lines read so far."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.lines = self.empty = self._broken = 0
 
     def seed(self, raw: bytes) -> Seed | None:
-        """That of the next line, if it has one."""
+        """Return the seed of the next line, if it has one."""
         self.lines += 1
         try:
             text = raw.decode().strip().removeprefix("\ufeff")

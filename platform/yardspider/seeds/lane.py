@@ -1,4 +1,4 @@
-"""Calls to a frontier that hold up nothing and outlast a service that is away."""
+"""Calls to the frontier in the background, repeated while the service is unreachable."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from yardspider.errors import RunFailed
 
 _AGAIN_SECONDS: Final = 1.0
 _HURRIED_SECONDS: Final = 0.1
-# While a frontier is moved it takes nothing, however long that takes.
+# A frontier takes nothing while it is moved to another store, however long that takes.
 _PATIENTLY: Final = frozenset({"frozen"})
 
 
 class Lane:
-    """One call at a time. What fails is made again, for ``limit_seconds``; then the run fails.
+    """Make one call at a time, repeated for ``limit_seconds`` while it fails; then fail the run.
 
     Args:
         ring: called whenever a call has ended.
@@ -38,12 +38,12 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        """A call is under way, or waits to be made again."""
+        """Whether a call is under way, or waits to be repeated."""
         return self._call is not None
 
     @property
     def failing(self) -> bool:
-        """The service is away, as far as this lane knows."""
+        """Whether the latest call has failed."""
         return self._failing_since is not None
 
     def start(
@@ -52,17 +52,16 @@ class Lane:
         done: Callable[[Any], None],
         refused: Callable[[CallRefused], None] | None = None,
     ) -> None:
-        """Make a call; not while one is under way.
+        """Start a call; not while one is under way.
 
         Args:
-            done: gets the answer. refused: gets a refusal that asking again does not mend;
-                without it the run fails.
+            done: gets the answer. refused: gets a permanent refusal; without it the run fails.
         """
         self._call, self._done, self._refused = call, done, refused or refuse
         self._task = asyncio.create_task(self._try(call))
 
     def step(self, now: float) -> None:
-        """Make the call again if it is time. Raises ``RunFailed`` when it is in vain."""
+        """Repeat the call if it is time. Raises ``RunFailed`` after the limit."""
         if self._failure is not None:
             raise self._failure
         task = self._task
@@ -74,11 +73,11 @@ class Lane:
             self._task = asyncio.create_task(self._try(self._call))
 
     def next_wake(self) -> float | None:
-        """When ``step`` has something to do."""
+        """Return when ``step`` has something to do."""
         return self._again_at if self._call is not None and self.failing else None
 
     async def settle(self) -> None:
-        """Wait for the end of the call, asking again in a hurry. Raises ``RunFailed``."""
+        """Wait for the end of the call, with quick repetitions. Raises ``RunFailed``."""
         while self._call is not None:
             if self._task is not None and not self._task.done():
                 await asyncio.wait([self._task])
@@ -88,7 +87,7 @@ class Lane:
             self.step(self._clock.now())
 
     def cancel(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel the call."""
         if self._task is not None:
             self._task.cancel()
 
@@ -127,9 +126,9 @@ class Lane:
 
 
 def refuse(refusal: CallRefused) -> None:
-    """What is refused for good, and should not be, ends the run."""
+    """Raise ``RunFailed`` for a permanent refusal."""
     raise RunFailed(f"the seed service refuses ({refusal.code}): {refusal}") from refusal
 
 
 def _nothing(answer: Any) -> None:
-    """No call has been made."""
+    """Placeholder before the first call."""

@@ -1,4 +1,4 @@
-"""The leases of a run: seeds are had ahead of their turn, kept while they are worked on."""
+"""Seed leases of a run: prefetched, extended while worked on, given back."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from yardspider.seeds.task import SeedTask
 
 log = logging.getLogger("yardspider")
 
-# How long a lease may wait at the service. No longer: the reply that is waited for at a stop would
-# hold it up, and seeds of a reply that nobody reads come back only when their lease runs out.
+# Longest wait of a lease call at the service. A stop waits for its reply, and the seeds of an
+# unread reply come back only when their lease expires.
 POLL_SECONDS: Final = 1.0
-# Leases are extended when this share of them has passed, at the latest after so many seconds.
+# Leases are extended after this share of their time, at the latest after this many seconds.
 _EXTEND_SHARE: Final = 1 / 3
 _EXTEND_SECONDS: Final = 60.0
 
 
 class _Lease:
-    """Seeds leased together, as long as one of them has not ended."""
+    """Seeds leased together; exists until all of them have ended."""
 
     __slots__ = ("begun", "extend_at", "tasks")
 
@@ -34,11 +34,11 @@ class _Lease:
 
 
 class Leases:
-    """Every seed leased leaves by exactly one way: finished, given back, or lost to its time-out.
+    """Each leased seed leaves in exactly one way: finished, given back, or expired.
 
     Args:
-        ahead: so many seeds are leased at most before their turn.
-        asking, keeping: lanes of their own, for a lease may wait.
+        ahead: most seeds that are leased and have not begun.
+        asking, keeping: callers of their own, for a lease call may wait.
     """
 
     def __init__(
@@ -54,23 +54,23 @@ class Leases:
         self._giving_back: deque[int] = deque()
         self._ask_at = 0.0
         self._now = 0.0
-        # Nothing was due when the service was last asked, and nothing was told it since.
+        # The frontier had nothing due at the last call, and this run has added nothing since.
         self._seen_empty = False
-        # How many wait in the frontier, by the last answer; None before the first.
+        # Number pending in the frontier, by the last answer; None before the first.
         self.pending: int | None = None
 
     @property
     def held(self) -> int:
-        """Seeds leased that have not left."""
+        """Number of leased seeds that have not ended."""
         return sum(len(lease.tasks) for lease in self._leases.values())
 
     @property
     def busy(self) -> bool:
-        """There is work, or nobody knows whether there is."""
+        """Whether there is work, or the frontier has not been asked."""
         return bool(self._leases) or self._asking.failing or not self._seen_empty
 
     def take(self) -> SeedTask | None:
-        """The next seed to work on."""
+        """Return the next seed to work on."""
         if not self._waiting:
             return None
         task = self._waiting.popleft()
@@ -78,12 +78,12 @@ class Leases:
         return task
 
     def news(self) -> None:
-        """The run itself has changed what is in the frontier: ask again."""
+        """Ask again: this run has changed the frontier."""
         self._ask_at = 0.0
         self._seen_empty = False
 
     def ended(self, task: SeedTask) -> None:
-        """Its finish was answered."""
+        """Note that the finish of a seed was confirmed."""
         lease = self._leases.get(task.generation)
         if lease is not None:
             lease.tasks.discard(task)
@@ -93,7 +93,7 @@ class Leases:
     # --- asking for seeds ---------------------------------------------------------------------
 
     def step(self, now: float, *, more: bool) -> None:
-        """Ask for seeds if ``more`` are wanted, and see to the leases. Raises ``RunFailed``."""
+        """Lease seeds if ``more`` are wanted, and extend leases. Raises ``RunFailed``."""
         self._now = now
         self._asking.step(now)
         self._keeping.step(now)
@@ -108,7 +108,7 @@ class Leases:
             self._keep(now)
 
     def next_wake(self) -> list[float]:
-        """When ``step`` has something to do."""
+        """Return when ``step`` has something to do."""
         times = [lane.next_wake() for lane in (self._asking, self._keeping)]
         known = [time for time in times if time is not None]
         if not self._asking.busy:
@@ -157,9 +157,9 @@ class Leases:
         )
 
     def _lost(self, generation: int, refusal: CallRefused) -> None:
-        """The lease has run out: what has not begun is somebody else's by now.
+        """Drop the seeds of an expired lease that have not begun.
 
-        What has begun goes on: its finish is answered as late, and counted then.
+        Work on the others goes on: their finish is answered as late, and counted then.
         """
         lease = self._leases.get(generation)
         if lease is None:
@@ -200,7 +200,7 @@ class Leases:
         self._keeping.start(lambda: self._frontier.give_back(generation), given_back, refused)
 
     async def wait_for_reply(self) -> None:
-        """Until nothing is asked for any more. Raises ``RunFailed``."""
+        """Wait until no lease call is under way. Raises ``RunFailed``."""
         await self._asking.settle()
 
     async def give_back_all(self, now: float) -> None:

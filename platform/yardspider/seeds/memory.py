@@ -1,4 +1,4 @@
-"""A frontier in memory, for runs without the platform: each key once in a day, and exact."""
+"""A frontier in memory for local runs: each key once a day, exact."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ class _Entry:
 
 
 class MemoryFrontier:
-    """The seeds of one process; gone with it. Behaves as the seed service with its defaults.
+    """The seeds of one process. Behaves as the seed service with its defaults.
 
     Args:
         seeds: added at once.
-        max_retry: tries of a seed that brings no number of its own.
-        lease_seconds: how long a lease lasts unless it is extended.
-        zone: whose midnight begins a segment.
-        clock: ms since 1970.
+        max_retry: tries of a seed without a number of its own.
+        lease_seconds: duration of a lease unless it is extended.
+        zone: time zone whose midnight begins a segment.
+        clock: returns ms since 1970.
 
-    ``finishes`` is everything that was said of a seed, in order.
+    ``finishes``: every finish, in order.
     """
 
     pause_seconds = 1.0
@@ -95,40 +95,40 @@ class MemoryFrontier:
         self._pending: list[tuple[int, int, int, str]] = []
         self._turns = 0
         self._generation = 0
-        # By generation: until when, and what of it is still leased.
+        # By generation: the deadline, and the seeds still leased.
         self._leases: dict[int, tuple[int, set[tuple[int, str]]]] = {}
         self.finishes: list[SeedFinish] = []
         self._initial: list[str | AuthorsSeed] = list(seeds)
 
     def use_clock(self, clock: Callable[[], int]) -> None:
-        """From now on; for tests whose time is virtual."""
+        """Replace the clock; for tests in virtual time."""
         self._clock = clock
 
     def now(self) -> int:
         return self._clock()
 
     async def open(self) -> None:
-        """Take in the seeds it was made with; what has not been leased yet can be."""
+        """Add the initial seeds."""
         given, self._initial = self._initial, []
         now = self.now()
         made = (AuthorsSeed(one) if isinstance(one, str) else one for one in given)
         await self.add([one.message(now) for one in made])
 
     async def close(self) -> None:
-        """Nothing to let go of: a test reads what is there."""
+        pass
 
     @property
     def seeds(self) -> list[KnownSeed]:
-        """All of them as they are now, in the order in which they were added."""
+        """All seeds with their present states, in the order in which they were added."""
         return [self._known(place) for place in self._entries]
 
     def count(self, state: SeedState) -> int:
-        """How many are in a state."""
+        """Return the number of seeds in a state."""
         return sum(entry.state == state for entry in self._entries.values())
 
     @property
     def pending(self) -> int:
-        """How many wait, those not due yet among them."""
+        """Number of waiting seeds, also of those that are not due."""
         return self.count(SeedState.INIT) + self.count(SeedState.RETRY)
 
     # --- calls --------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ class MemoryFrontier:
             generation=self._generation,
             deadline=deadline,
             seeds=taken,
-            # What was left over for the limit need not be waited for.
+            # More are due than the limit allows: no waiting.
             next_due=due if due is not None and due > now else None,
             pending=len(self._pending),
         )
@@ -261,7 +261,7 @@ class MemoryFrontier:
     def _end(
         self, place: tuple[int, str], entry: _Entry, outcome: SeedOutcome, now: int
     ) -> SeedState:
-        """The seed's new state."""
+        """Return the new state of a seed."""
         entry.changed_at = now
         if outcome in (SeedOutcome.FAILURE, SeedOutcome.GIVEN_UP):
             entry.retry += 1
@@ -273,7 +273,7 @@ class MemoryFrontier:
         return entry.state
 
     def _expire(self, now: int) -> None:
-        """Leases that have run out: a try of each seed has failed."""
+        """Expire leases: a try of each of their seeds has failed."""
         for generation, (deadline, places) in list(self._leases.items()):
             if deadline <= now:
                 del self._leases[generation]
@@ -301,7 +301,7 @@ class MemoryFrontier:
 
 
 def _wrong(seed: Seed) -> str:
-    """The service's code for what cannot be a seed; "" for what can."""
+    """Return the service's error code for an invalid seed; "" for a valid one."""
     if not isinstance(seed.data, str):
         return "binary_data"
     if not seed.data:

@@ -1,4 +1,4 @@
-"""What a run tells its frontier: seeds it has found, and what came of those it has worked on."""
+"""Outgoing calls of a run to its frontier: added seeds and finishes, in batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger("yardspider")
 CALL_SEEDS: Final = 2048
 _CALL_BYTES: Final = 2 * 1024 * 1024
 _CALL_FINISHES: Final = 500
-# So many wait, and no new page is asked for.
+# From this number of unconfirmed seeds on, no new page is requested.
 CROWDED: Final = 10_000
 _TOLD_REFUSALS: Final = 10
 _ENDED: Final = {
@@ -30,7 +30,7 @@ _ENDED: Final = {
 
 
 class Adding:
-    """Seeds on their way into the frontier. Await it for the service's answers, in order."""
+    """Seeds being added. Await it for the service's answers, in order."""
 
     __slots__ = ("_answers", "_waiters", "_wanted")
 
@@ -41,11 +41,11 @@ class Adding:
 
     @property
     def done(self) -> bool:
-        """Whether each has been answered."""
+        """Whether all of them are answered."""
         return len(self._answers) >= self._wanted
 
     def answered(self, answer: SeedAnswer) -> None:
-        """The next one has."""
+        """Note the answer for the next one."""
         self._answers.append(answer)
         if self.done:
             for waiter in self._waiters:
@@ -61,14 +61,14 @@ class Adding:
 
 
 class Outbox:
-    """Keeps what is to be told until the service has confirmed it, and tells it in batches.
+    """Keeps added seeds and finishes until the service has confirmed them.
 
-    Seeds that were added go before finishes, so that whoever finishes a seed after adding others
-    has them confirmed first: a process that is killed in between loses none.
+    Added seeds go before finishes, so the seeds added before a finish are confirmed first: a
+    process that is killed in between loses none.
 
     Args:
-        before_finish: makes items last; called before seeds are finished (seed S3.17).
-        ended: told of each seed whose finish was answered.
+        before_finish: makes items durable; called before seeds are finished (seed S3.17).
+        ended: called with each seed whose finish was confirmed.
         news: called when the frontier has something new in it.
     """
 
@@ -94,17 +94,17 @@ class Outbox:
 
     @property
     def busy(self) -> bool:
-        """Something is not confirmed yet."""
+        """Whether anything is unconfirmed."""
         return bool(self._adds or self._finishes or self._lane.busy)
 
     @property
     def crowded(self) -> bool:
-        """So much waits that the run should make no more."""
+        """Whether so much is unconfirmed that no new page is requested."""
         return len(self._adds) >= CROWDED
 
     @property
     def unconfirmed(self) -> int:
-        """Seeds of which nobody knows whether they were added."""
+        """Number of seeds that may or may not have been added."""
         return len(self._adds) + sum(len(task.found) for task in self._finishes)
 
     def add(self, seeds: Sequence[Seed], adding: Adding | None = None) -> None:
@@ -112,7 +112,7 @@ class Outbox:
         self._adds.extend((seed, adding) for seed in seeds)
 
     def overflow(self, task: SeedTask) -> None:
-        """A seed has found more than goes with its finish: the ones before go ahead."""
+        """Send found seeds ahead when a seed has found more than fits into its finish."""
         if len(task.found) > CALL_SEEDS - 1 or task.found_bytes > _CALL_BYTES:
             self.add(task.found)
             task.found, task.found_bytes = [], 0
@@ -122,7 +122,7 @@ class Outbox:
         self._finishes.append(task)
 
     def step(self, now: float) -> None:
-        """Send what waits, unless something is under way. Raises ``RunFailed``."""
+        """Send the next batch, unless one is under way. Raises ``RunFailed``."""
         self._lane.step(now)
         if not self._lane.busy:
             if self._adds:
@@ -131,13 +131,13 @@ class Outbox:
                 self._send_finishes()
 
     async def drain(self, now: Callable[[], float]) -> None:
-        """Until all of it is confirmed. Raises ``RunFailed``."""
+        """Send until all is confirmed. Raises ``RunFailed``."""
         while self.busy:
             self.step(now())
             await self._lane.settle()
 
     def next_wake(self) -> float | None:
-        """When ``step`` has something to do."""
+        """Return when ``step`` has something to do."""
         return self._lane.next_wake()
 
     # Both stay in their queues until they are confirmed.

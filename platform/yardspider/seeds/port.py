@@ -1,4 +1,4 @@
-"""What the engine needs of a frontier, wherever it is."""
+"""Interface of the frontier of a run."""
 
 from __future__ import annotations
 
@@ -10,38 +10,37 @@ from yardkit.protocol import Seed, SeedAnswer, SeedFinish, SeedsFinished, SeedsL
 
 
 class Frontier(Protocol):
-    """The seeds of one purpose, for one run.
+    """The seeds of one frontier, for one run.
 
-    Every call may raise ``yardkit.seeds.SeedServiceAway`` and ``CallRefused``; it may then be made
-    again, which changes nothing that was done. ``pause_seconds``: how long to wait after a lease
-    that came back empty; 0 where the lease itself has waited.
+    Every call may raise ``yardkit.seeds.SeedServiceAway`` and ``CallRefused``; repeating a call is
+    harmless. ``pause_seconds``: wait after an empty lease; 0 where the lease call itself waits.
     """
 
     pause_seconds: float
 
     def now(self) -> int:
-        """Ms since 1970, by the clock that deadlines are told in."""
+        """Return ms since 1970, by the clock of the deadlines."""
 
     async def open(self) -> None:
-        """Before the first call. Raises ``RunFailed``."""
+        """Connect; before the first call. Raises ``RunFailed``."""
 
     async def add(self, seeds: Sequence[Seed]) -> list[SeedAnswer]:
-        """One answer for each, in order."""
+        """Add seeds; return one answer for each, in order."""
 
     async def lease(self, limit: int, *, seconds: float, wait_seconds: float) -> SeedsLeased:
-        """Up to ``limit`` seeds."""
+        """Lease up to ``limit`` seeds."""
 
     async def finish(self, finishes: Sequence[SeedFinish], found: Sequence[Seed]) -> SeedsFinished:
-        """End leased seeds, and add those found."""
+        """Finish leased seeds, and add those found."""
 
     async def extend(self, generation: int, *, seconds: float) -> int:
-        """The new deadline, ms since 1970."""
+        """Extend a lease; return the new deadline, ms since 1970."""
 
     async def give_back(self, generation: int) -> int:
-        """How many seeds of the lease are pending again."""
+        """End a lease; return how many of its seeds are pending again."""
 
     async def close(self) -> None:
-        """No call follows."""
+        """Close; no call follows."""
 
 
 @dataclass(slots=True)
@@ -50,10 +49,10 @@ class SeedCounts:
 
         leased = succeeded + failed + retried + ignored + given_back + late + left
 
-    ``retried``: this try failed, another one follows. ``late``: the lease had run out before the
-    finish, which then changed nothing. ``left``: the service could not be told at the end; they
-    come back when their lease runs out. Of the seeds it found: ``added`` were new, ``duplicates``
-    known, ``refused`` no seeds at all, and of ``unconfirmed`` nobody knows.
+    ``retried``: this try failed, another one follows. ``late``: the lease had expired before the
+    finish, which changed nothing. ``left``: the service was unreachable at the end; they come back
+    when their lease expires. Of the seeds it found: ``added`` were new, ``duplicates`` known,
+    ``refused`` invalid; for ``unconfirmed`` it is unknown.
     """
 
     leased: int = 0
@@ -70,14 +69,14 @@ class SeedCounts:
     unconfirmed: int = 0
 
     def counts(self) -> dict[str, int]:
-        """By name."""
+        """Return the counts by name."""
         return asdict(self)
 
     @property
     def any(self) -> bool:
-        """Whether the run had to do with seeds at all."""
+        """Whether the run used seeds at all."""
         return any(asdict(self).values())
 
     def __str__(self) -> str:
-        told = [(name.replace("_", " "), count) for name, count in asdict(self).items() if count]
-        return ", ".join(f"{count} {name}" for name, count in told) or "none"
+        counts = [(name.replace("_", " "), count) for name, count in asdict(self).items() if count]
+        return ", ".join(f"{count} {name}" for name, count in counts) or "none"

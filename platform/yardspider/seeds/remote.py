@@ -1,4 +1,4 @@
-"""The seed service over the broker, asked from an event loop."""
+"""The seed service over the broker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RemoteFrontier:
     """One frontier of the platform, over a connection of its own.
 
     Args:
-        owner: who leases: one execution of one run.
+        owner: holder of the leases: one execution of one run.
     """
 
     pause_seconds = 0.0

@@ -12,16 +12,16 @@ from yardkit.protocol.seeds import Seed as SeedMessage
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """Something to crawl, now or later; yield it, or give it to ``self.seeds.add``.
+    """Something to crawl, now or later; yield it, or pass it to ``self.seeds.add``.
 
     Args:
-        data: most often a URL.
-        active_at: not to be crawled before: a time with its zone, or ms since 1970. The seed then
+        data: usually a URL.
+        active_at: earliest time to crawl it, with a time zone or in ms since 1970. The seed then
             belongs to the segment of that time, and is new again in the next one (seed S3.4).
-        active_after: the same, counted from now.
-        max_retry: so many tries; None is the frontier's number.
-        ext: more about it, as JSON could hold it.
-        urgent: handed out before all others; only without a time.
+        active_after: the same, relative to now.
+        max_retry: number of tries; None is the frontier's number.
+        ext: additional data, JSON types.
+        urgent: leased before all others; only without a time.
 
     Raises:
         ValueError: two times, or one without a zone.
@@ -43,7 +43,7 @@ class Seed:
             raise ValueError(f"ext may not hold {GRAB!r}")
 
     def message(self, now: int) -> SeedMessage:
-        """As the service takes it. ``now``: ms since 1970."""
+        """Return the message to the service. ``now``: ms since 1970."""
         at = self.active_at
         if self.active_after is not None:
             at = now + int(self.active_after.total_seconds() * 1000)

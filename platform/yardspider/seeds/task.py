@@ -1,4 +1,4 @@
-"""A seed that a run works on: its requests, and what comes of it."""
+"""A leased seed, its requests, and its result."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _REASON_CHARACTERS = 500
 
 
 class SeedTask:
-    """A leased seed. It has succeeded when every request that came of it has.
+    """A leased seed. It succeeds when all of its requests succeed.
 
-    ``data``, ``ext``, ``retry`` (tries that have failed before) and ``max_retry`` are the seed's;
-    ``is_grab``: somebody waits for what ``finish`` says. What the spider says of a seed goes before
-    what its requests came to, the last word before those before it; it counts once all requests
-    of the seed have ended.
+    ``data``, ``ext``, ``retry`` (failed tries before) and ``max_retry`` are the seed's;
+    ``is_grab``: a client waits for the result of ``finish``. An explicit result of the spider
+    takes precedence over its requests, the last one over earlier ones; it is sent once all
+    requests have ended.
     """
 
     __slots__ = (
@@ -51,9 +51,9 @@ class SeedTask:
         self.segment = leased.segment
         self.key = leased.key
         self.generation = generation
-        # Requests that have not ended, and the making of the first ones.
+        # Requests that have not ended, and the call that makes the first ones.
         self.open = 0
-        # Requests made for it: another try of the seed fetches its pages again.
+        # Fingerprints of its requests: another try of the seed fetches its pages again.
         self.seen: set[bytes] = set()
         self.found: list[SeedMessage] = []
         self.found_bytes = 0
@@ -65,14 +65,14 @@ class SeedTask:
 
     @property
     def is_grab(self) -> bool:
-        """Whether somebody waits for the result."""
+        """Whether a client waits for the result."""
         return bool(self._grab)
 
     def finish(self, result: Any = None) -> None:
-        """It has succeeded, whatever its requests come to.
+        """Let it succeed, whatever its requests do.
 
         Args:
-            result: goes to whoever has grabbed the seed; anything that JSON could hold.
+            result: for the client that has grabbed the seed; JSON types.
 
         Raises:
             ValueError: the result cannot be sent.
@@ -86,42 +86,42 @@ class SeedTask:
         self._outcome, self._result = SeedOutcome.SUCCESS, result
 
     def fail(self, reason: str = "") -> None:
-        """This try has failed: the seed is tried again while it has tries left."""
+        """Fail this try: the seed is tried again while it has tries left."""
         self._outcome, self._failure = SeedOutcome.FAILURE, reason[:_REASON_CHARACTERS]
 
     def give_up(self, reason: str = "") -> None:
-        """It has failed, and another try would not help."""
+        """Fail the seed without another try."""
         self._outcome, self._failure = SeedOutcome.GIVEN_UP, reason[:_REASON_CHARACTERS]
 
     def ignore(self) -> None:
-        """It is of no interest: neither a success nor a failure."""
+        """End the seed as ignored: neither a success nor a failure."""
         self._outcome = SeedOutcome.IGNORED
 
     # --- the engine's ------------------------------------------------------------------------
 
     def find(self, seed: SeedMessage) -> None:
-        """Keep a seed that was found on the way; it is added after the finish (seed S3.17)."""
+        """Keep a found seed; it is added with the finish (seed S3.17)."""
         self.found.append(seed)
         self.found_bytes += seed_bytes(seed)
 
     def request_failed(self, reason: str) -> None:
-        """One of its requests has; the first reason is kept."""
+        """Note a failed request; the first reason is kept."""
         self._failure = self._failure or reason[:_REASON_CHARACTERS]
 
     @property
     def outcome(self) -> SeedOutcome:
-        """What it comes to as things are: an exception is a failed try (seed S3.17)."""
+        """The present outcome: an exception is a failed try (seed S3.17)."""
         if self._outcome is not None:
             return self._outcome
         return SeedOutcome.FAILURE if self._failure else SeedOutcome.SUCCESS
 
     @property
     def failure(self) -> str:
-        """The first reason; "" where nothing failed."""
+        """The first reason of a failure; "" for none."""
         return self._failure
 
     def finished(self) -> SeedFinish:
-        """The message about it."""
+        """Return the finish as a message."""
         return SeedFinish(
             self.segment, self.key, self.generation, self.outcome, self._grab, self._result
         )

@@ -1,1 +1,1 @@
-"""How requests leave a spider and answers come back: the platform, this process, or a test."""
+"""Transports of requests and answers: the platform, this process, or a test."""

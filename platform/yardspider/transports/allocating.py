@@ -1,4 +1,6 @@
-"""What center and agents say while a run waits for its agents (seed S1.31, S1.35)."""
+"""Collects the replies of center and agents while a run waits for its agents (seed S1.31,
+S1.35).
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from yardspider.transports.base import Allocation
 
 
 class AllocationWait:
-    """Collects the center's choice and each chosen agent's own word; they come in any order.
+    """Collects the center's choice and the confirmation of each chosen agent, in any order.
 
     Args:
-        asked: how many agents the job wants; 0 leaves it to the policy.
-        seconds: how long the run waits, for the texts.
+        asked: number of agents the job wants; 0 leaves it to the policy.
+        seconds: how long the run waits, for the error texts.
     """
 
     def __init__(self, *, asked: int, seconds: float) -> None:
@@ -22,7 +24,9 @@ class AllocationWait:
         self._confirmed: dict[str, None] = {}
 
     def take(self, message: Allocated | DownloaderReady) -> None:
-        """Raises ``RunFailed`` when the center has none, or one agent refuses (seed S1.35)."""
+        """Note a reply. Raises ``RunFailed`` when there is no agent, or one refuses (seed
+        S1.35).
+        """
         if isinstance(message, DownloaderReady):
             if not message.ok:
                 raise RunFailed(f"agent {message.agent} cannot serve this run: {message.reason}")
@@ -42,7 +46,9 @@ class AllocationWait:
         return [agent for agent in chosen if agent not in self._confirmed]
 
     def result(self) -> Allocation:
-        """The agents, when all have confirmed or time is up. Raises ``RunFailed`` for none."""
+        """Return the agents, when all have confirmed or time is up. Raises ``RunFailed`` for
+        none.
+        """
         if self._allocated is None:
             raise RunFailed(
                 f"no center answered within {self._seconds:g} s; is run_center running?"

@@ -1,4 +1,4 @@
-"""What the engine needs of a way to the agents."""
+"""Interface of the transport of a run."""
 
 from __future__ import annotations
 
@@ -18,24 +18,23 @@ from yardkit.protocol import (
     Skipped,
 )
 
-# What an agent says of requests, and what the center does.
+# Results of agents, and what the center does with requests.
 Answer: TypeAlias = DownloadResults | Skipped | Refused | Held | Dispatched
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The agents that serve a run, and what was not quite as asked."""
+    """The agents of a run, and a warning if they are fewer than asked for."""
 
     agents: list[str]
     warning: str = ""
 
 
 class Transport(Protocol):
-    """One run's way to its agents.
+    """One run's connection to its agents.
 
     ``chained``: a request made from a page goes back to the agent that fetched the page
-    (seed S1.36). ``away``: there is no connection just now, so that nothing can be sent and no
-    answer can come; it may come back by itself.
+    (seed S1.36). ``away``: the connection is lost at the moment; it may come back by itself.
     """
 
     run: int
@@ -46,28 +45,28 @@ class Transport(Protocol):
     def away(self) -> bool: ...
 
     async def allocate(self) -> Allocation:
-        """Get agents. Raises ``RunFailed`` when there are none."""
+        """Allocate agents. Raises ``RunFailed`` when there are none."""
 
     def send(self, items: Sequence[RequestItem]) -> None:
-        """Send at once, without waiting; a loss that retries cannot mend ends ``receive``."""
+        """Send without waiting; a permanent loss ends ``receive``."""
 
     async def receive(self) -> Sequence[Answer]:
         """Wait for answers. Raises ``RunFailed`` when none can come any more."""
 
     def listen(self, on_command: Callable[[Lifecycle], None]) -> None:
-        """From now on have ``on_command`` called, in the loop's thread, with what the run is told.
+        """Call ``on_command``, in the loop's thread, with the commands to the run.
 
         Called before ``allocate``; commands may come from then on.
         """
 
     def answer_command(self, answer: LifecycleAnswer) -> None:
-        """Send an answer at once, without waiting; it is sent again until it is confirmed."""
+        """Send an answer without waiting; it is repeated until it is confirmed."""
 
     def withdraw(self) -> None:
-        """Ask for what the center holds; it comes back as ``Skipped``."""
+        """Ask the center to return what it holds; it comes back as ``Skipped``."""
 
     async def report(self, counters: RunCounters) -> None:
         """Publish counters; returns when they are confirmed. Raises ``ReportLost``."""
 
     async def close(self) -> None:
-        """Send the last answers, give the agents back and let go, within two seconds."""
+        """Send the last answers, release the agents and disconnect, within two seconds."""

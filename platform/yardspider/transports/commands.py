@@ -1,4 +1,4 @@
-"""What a run is told over the broker, and its answers."""
+"""Commands to a run over the broker, and its answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RETRY_SECONDS = 1.0
 
 
 class CommandQueue:
-    """One execution's own queue of commands, bound to the topic of its job (seed S1.8).
+    """Queue of commands of one execution, bound to the topic of its job (seed S1.8).
 
     Belongs to the loop it was made in.
 
@@ -48,7 +48,7 @@ class CommandQueue:
         self._sending: asyncio.Task[None] | None = None
 
     def open(self, broker: Broker) -> None:
-        """Listen from now on. Blocks, so not for the loop's thread. Raises ``BrokerError``."""
+        """Start listening. Blocks, so not for the loop's thread. Raises ``BrokerError``."""
         self._broker = broker
         broker.declare_exchange(topology.LIFECYCLE, "topic")
         broker.declare(self._spec)
@@ -56,11 +56,11 @@ class CommandQueue:
         self._subscription = broker.subscribe(
             self._spec.name, prefetch=_PREFETCH, on_ready=self._on_ready
         )
-        # What came before the subscription had its name here.
+        # Messages that came before the subscription had its name here.
         self._on_ready()
 
     def _on_ready(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._read)
 
     def _read(self) -> None:
@@ -78,7 +78,7 @@ class CommandQueue:
                         subscription.ack([delivery])
 
     def _take(self, body: bytes) -> str:
-        """Carry out one message; what is wrong with it otherwise."""
+        """Carry out one message; return the error of an invalid one."""
         try:
             message = decode(body)
         except ProtocolError as error:
@@ -111,7 +111,7 @@ class CommandQueue:
                 del self._unsent[: len(batch)]
 
     async def close(self, limit_seconds: float) -> None:
-        """Wait so long for the last answers to be confirmed."""
+        """Wait a number of seconds for the confirmation of the last answers."""
         if self._sending is not None:
             await asyncio.wait([self._sending], timeout=limit_seconds)
             self._sending.cancel()

@@ -1,4 +1,4 @@
-"""Downloads in the spider's own process: for authors, without center, agents and broker."""
+"""Downloads in the spider's own process, without center, agents and broker."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from yardspider.errors import RunFailed
 from yardspider.transports.base import Allocation, Answer
 
 AGENT = "local"
-# The guard of the agents keeps projects out of an operator's networks. Here the author's own
-# process fetches, with the author's own rights.
+# The agents' guard keeps projects out of an operator's networks. Here the author's own process
+# fetches, with the author's rights.
 ANYWHERE = ["0.0.0.0/0", "::/0"]
 
 
 class LocalTransport:
-    """Fetches with the fetcher of the agents, one task a request; the engine keeps the window."""
+    """Fetches with the agents' fetcher, one task a request; the engine keeps the window."""
 
     run = 0
     boot = "local"
@@ -83,16 +83,16 @@ class LocalTransport:
         return [DownloadResults(run=self.run, agent=AGENT, items=results)] if results else []
 
     def listen(self, on_command: Callable[[Lifecycle], None]) -> None:
-        """Nobody tells it anything but the author, by a signal."""
+        """No commands: the author stops it by a signal."""
 
     def answer_command(self, answer: LifecycleAnswer) -> None:
-        """Nobody has asked."""
+        pass
 
     def withdraw(self) -> None:
-        """Nothing is held."""
+        """No request is held."""
 
     async def report(self, counters: RunCounters) -> None:
-        """Nobody but the author counts."""
+        """The counters are shown at the end only."""
 
     async def close(self) -> None:
         tasks = list(self._tasks)

@@ -1,4 +1,4 @@
-"""The platform: requests to the center, answers from the agents, over the broker."""
+"""The platform as a transport: requests to the center, answers from the agents, over the broker."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ log = logging.getLogger("yardspider")
 
 BATCH_ITEMS = 50
 _PREFETCH = 100
-# A slow handshake is given so long, whatever the retries are.
+# Limit of a slow handshake, whatever the retries are.
 _CONNECT_SECONDS = 5.0
 _CONFIRM_SECONDS = 3.0
 _RETRY_SECONDS = 1.0
@@ -69,7 +69,7 @@ _CLOSE_SECONDS = 0.3
 
 
 class RemoteTransport:
-    """One run on the platform. ``close`` gives its agents back."""
+    """The transport of one run on the platform. ``close`` releases its agents."""
 
     def __init__(self, run: RunEnvironment, settings: SpiderSettings) -> None:
         self.run = run.run
@@ -88,7 +88,7 @@ class RemoteTransport:
         self._watching: asyncio.Task[None] | None = None
         self._lost: TransportLost | None = None
         self._commands: CommandQueue | None = None
-        # Where the centers that have held requests of this run listen.
+        # Report queues of the centers that have held requests of this run.
         self._centers: set[str] = set()
 
     @property
@@ -123,7 +123,7 @@ class RemoteTransport:
         self._subscribe(broker)
 
     def _subscribe(self, broker: Broker) -> None:
-        """Once a second while it fails. Raises ``TransportLost`` (seed S1.42)."""
+        """Subscribe, with a retry every second. Raises ``TransportLost`` (seed S1.42)."""
         for attempt in range(self._settings.publish_retries + 1):
             if attempt:
                 time.sleep(_RETRY_SECONDS)
@@ -153,18 +153,18 @@ class RemoteTransport:
             settings=self._run.downloader,
             sent_at=time.time(),
         )
-        # Without a time to live: the center counts what has become too old.
+        # Without a time to live: the center counts questions that are too old.
         return Outgoing(
             encode(message), key=topology.CENTER_CONTROL.name, reply_to=self._answers.name
         )
 
     async def _publish_until_confirmed(self, message: Outgoing) -> None:
-        """Publish, once a second while it fails. Raises ``TransportLost`` (seed S1.42)."""
+        """Publish, with a retry every second. Raises ``TransportLost`` (seed S1.42)."""
         for attempt in range(self._settings.publish_retries + 1):
             if attempt:
                 await asyncio.sleep(_RETRY_SECONDS)
             try:
-                # One that arrives after all only repeats the question.
+                # A confirm that arrives later only repeats the question.
                 async with asyncio.timeout(_CONFIRM_SECONDS):
                     await self._publish([message])
             except TimeoutError:
@@ -178,9 +178,9 @@ class RemoteTransport:
         raise self._given_up(failure)
 
     async def _watch(self) -> None:
-        """Give up when the connection has stayed away for too long (seed S1.42).
+        """Give up when the connection has stayed lost for too long (seed S1.42).
 
-        The broker's own thread connects again and keeps what it could not publish meanwhile.
+        The broker's own thread reconnects and keeps what it could not publish meanwhile.
         """
         tried = 0
         while tried <= self._settings.publish_retries:
@@ -232,7 +232,7 @@ class RemoteTransport:
 
         broker = self._connected()
         try:
-            # Else it would be waited for, which is the retries' to limit.
+            # Without this check the publish would wait, and the retries have a limit.
             _check_connected(broker)
             broker.publish(messages).add_done_callback(settled)
         except BrokerError as error:
@@ -279,7 +279,7 @@ class RemoteTransport:
     # --- answers ------------------------------------------------------------------------------
 
     def _on_ready(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended, nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._arrived.set)
 
     async def receive(self) -> Sequence[Answer]:
@@ -290,7 +290,7 @@ class RemoteTransport:
                 return useful
 
     async def _messages(self) -> list[AnyMessage]:
-        """The next messages for this run, acknowledged; at least one delivery is taken."""
+        """Return the next messages for this run, acknowledged; takes at least one delivery."""
         subscription = self._subscription
         if subscription is None:
             raise TransportLost("there is no connection to the broker")
@@ -364,7 +364,7 @@ class RemoteTransport:
             self._commands.answer(answer)
 
     def withdraw(self) -> None:
-        """Not sent again if it is lost: the center's next word about them brings the next."""
+        """Ask for held requests. Not repeated when lost: the next ``Held`` repeats it."""
         body = encode(Withdraw(run=self.run, token=self._run.token))
         messages = [
             Outgoing(
@@ -384,7 +384,7 @@ class RemoteTransport:
 
     async def report(self, counters: RunCounters) -> None:
         if self._broker is None:
-            return  # never connected: there is nobody to tell
+            return  # never connected
         try:
             await self._publish([Outgoing(encode(counters), key=topology.STATISTICS.name)])
         except BrokerError as error:
@@ -410,6 +410,6 @@ class RemoteTransport:
 
 
 def _check_connected(broker: Broker) -> None:
-    """Raises ``BrokerUnavailable``: what is asked of a lost connection waits for half a minute."""
+    """Raise ``BrokerUnavailable`` at once: calls on a lost connection wait for half a minute."""
     if not broker.connected:
         raise BrokerUnavailable("no connection")
