@@ -11,7 +11,7 @@ from django.dispatch import receiver
 
 from apps.jobs.events import run_ended
 from apps.jobs.models import Run, Schedule
-from apps.jobs.services.following import follow_up
+from apps.jobs.services.followers import follow_up
 from apps.projects.events import project_deleted, project_restored
 from apps.projects.models import Project
 
@@ -36,7 +36,7 @@ def run_has_ended(sender: object, run: Run, now: datetime, **kwargs: Any) -> Non
 @receiver(project_deleted, dispatch_uid="jobs.project_deleted")
 def project_was_deleted(sender: object, project: Project, now: datetime, **kwargs: Any) -> None:
     """Its schedules stop; it stays when a run of it goes on."""
-    from apps.jobs.services.deleting import project_goes
+    from apps.jobs.services.deletion import project_goes
 
     project_goes(project, now)
 
@@ -44,6 +44,6 @@ def project_was_deleted(sender: object, project: Project, now: datetime, **kwarg
 @receiver(project_restored, dispatch_uid="jobs.project_restored")
 def project_was_restored(sender: object, project: Project, now: datetime, **kwargs: Any) -> None:
     """Its schedules go on."""
-    from apps.jobs.services.deleting import project_comes_back
+    from apps.jobs.services.deletion import project_comes_back
 
     project_comes_back(project, now)

@@ -88,9 +88,9 @@ class RunOutcome(TextChoices):
 
 # The colours of states and of outcomes.
 STATUS_TONES: Final[dict[str, str]] = {
-    **TONES,
-    RunOutcome.SUCCEEDED: "success",
-    RunOutcome.FINISHED_WITH_ERRORS: "warning",
+    **{state.value: tone for state, tone in TONES.items()},
+    RunOutcome.SUCCEEDED.value: "success",
+    RunOutcome.FINISHED_WITH_ERRORS.value: "warning",
 }
 
 
@@ -117,18 +117,18 @@ def may_move(from_state: str, to_state: RunState) -> bool:
 
 def allowed_actions(
     state: str, *, restart_wanted: bool = False, freeze_wanted: bool = False, frozen: bool = False
-) -> list[Ask]:
+) -> list[RunAsk]:
     """What may be asked of a run that stands so, in the order of the buttons."""
     halted = freeze_wanted or frozen
     thawable = freeze_wanted or (frozen and state == S.PAUSED)
     allowed = {
-        Ask.PAUSE: state in PAUSABLE,
-        Ask.RESUME: state in RESUMABLE and (not halted or thawable),
-        Ask.RESTART: state in RESTARTABLE,
-        Ask.EXIT: state in STOPPABLE or (state == S.STOPPING and restart_wanted),
-        Ask.FREEZE: state in FREEZABLE and not halted,
-        Ask.THAW: thawable and state in ON_A_HOST and state != S.STOPPING,
-        Ask.TUNE: state in TUNABLE and not halted,
+        RunAsk.PAUSE: state in PAUSABLE,
+        RunAsk.RESUME: state in RESUMABLE and (not halted or thawable),
+        RunAsk.RESTART: state in RESTARTABLE,
+        RunAsk.EXIT: state in STOPPABLE or (state == S.STOPPING and restart_wanted),
+        RunAsk.FREEZE: state in FREEZABLE and not halted,
+        RunAsk.THAW: thawable and state in ON_A_HOST and state != S.STOPPING,
+        RunAsk.TUNE: state in TUNABLE and not halted,
     }
     return [action for action, may in allowed.items() if may]
 
@@ -143,7 +143,7 @@ class Trigger(TextChoices):
     ITEM = "item", _("a routed item")
 
 
-class Ask(TextChoices):
+class RunAsk(TextChoices):
     """What a person may ask of a run."""
 
     PAUSE = "pause", _("pause")
@@ -183,7 +183,7 @@ class PlanOutcome(TextChoices):
     MISSED = "missed", _("missed")
 
 
-class Condition(TextChoices):
+class LinkCondition(TextChoices):
     """After which ends of a run its followers are queued."""
 
     SUCCEEDED = "succeeded", _("it succeeded")

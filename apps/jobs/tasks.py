@@ -8,7 +8,7 @@ from typing import Any
 from celery import shared_task
 
 from apps.jobs.services import purge_jobs, reap_when_steady
-from apps.jobs.services.planning import forget_planned_runs, plan_due
+from apps.jobs.services.plans import forget_planned_runs, plan_due
 from apps.jobs.services.wakeups import PLAN_TASK, mend_wake_ups
 from apps.runtime.queries import database_now
 

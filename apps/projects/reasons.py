@@ -8,7 +8,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 
 _TEXTS: Final[dict[str, Promise]] = {
     # names of tags, branches and commits
@@ -178,7 +178,7 @@ _TEXTS: Final[dict[str, Promise]] = {
 }  # fmt: skip
 
 
-def text_of(refusal: Refused) -> str:
+def text_of(refusal: ProjectInputError) -> str:
     """What people are told, in their language."""
     text = _TEXTS.get(refusal.code)
     if text is None:

@@ -8,7 +8,7 @@ from django.db.models import TextChoices
 from django.utils.translation import gettext_lazy as _
 
 
-class Source(TextChoices):
+class DeliverySource(TextChoices):
     """Who sent a delivery."""
 
     GITHUB = "github", "GitHub"
@@ -18,7 +18,7 @@ class Source(TextChoices):
     REGISTRY = "registry", _("registry")
 
 
-class Verdict(TextChoices):
+class DeliveryVerdict(TextChoices):
     """What became of a delivery. A refused one was not believed, so its body is not kept."""
 
     BUILT = "built", _("build queued")
@@ -83,9 +83,9 @@ BUILD_TONES: Final[dict[BuildState, str]] = {
     B.CANCELLED: "warning",
     B.LOST: "danger",
 }
-VERDICT_TONES: Final[dict[Verdict, str]] = {
-    Verdict.BUILT: "success",
-    Verdict.LISTED: "success",
-    Verdict.IGNORED: "default",
-    Verdict.REFUSED: "danger",
+VERDICT_TONES: Final[dict[DeliveryVerdict, str]] = {
+    DeliveryVerdict.BUILT: "success",
+    DeliveryVerdict.LISTED: "success",
+    DeliveryVerdict.IGNORED: "default",
+    DeliveryVerdict.REFUSED: "danger",
 }

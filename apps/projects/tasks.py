@@ -7,8 +7,8 @@ from typing import Any
 from celery import shared_task
 
 from apps.projects.services.build_states import reap_builds, wake_builds
-from apps.projects.services.building import work_on_build
-from apps.projects.services.deleting import purge_projects
+from apps.projects.services.build_worker import work_on_build
+from apps.projects.services.deletion import purge_projects
 from apps.projects.services.deliveries import forget_deliveries
 from apps.runtime.services import database_now
 

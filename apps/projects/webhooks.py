@@ -16,9 +16,9 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_POST
 
 from apps.access.api.errors import RETRY_AFTER_SECONDS, UNAVAILABLE, error_body
-from apps.projects.engine.senders import Incoming
+from apps.projects.engine.senders import IncomingDelivery
 from apps.projects.errors import RegistryAway
-from apps.projects.services.deliveries import Receipt, receive_delivery
+from apps.projects.services.deliveries import DeliveryReceipt, receive_delivery
 
 MAX_TOKEN: Final = 200
 
@@ -37,7 +37,7 @@ def receive(request: HttpRequest, slug: str) -> JsonResponse:
     if body is None:
         limit = settings.WEBHOOK_MAX_BYTES
         return _error("body_too_large", f"at most {limit} bytes", HTTPStatus(413))
-    incoming = Incoming(
+    incoming = IncomingDelivery(
         headers={name.lower(): value for name, value in request.headers.items()},
         body=body,
         token=request.GET.get("token", "")[:MAX_TOKEN],
@@ -67,13 +67,13 @@ def _read(request: HttpRequest) -> bytes | None:
     return None if len(body) > limit else body
 
 
-def _status(receipt: Receipt) -> HTTPStatus:
+def _status(receipt: DeliveryReceipt) -> HTTPStatus:
     if receipt.malformed:
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.OK if receipt.of_registry else HTTPStatus.ACCEPTED
 
 
-def _answer(receipt: Receipt) -> dict[str, Any]:
+def _answer(receipt: DeliveryReceipt) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "delivery": receipt.delivery.pk,
         "verdict": receipt.delivery.verdict,

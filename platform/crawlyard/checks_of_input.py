@@ -9,7 +9,7 @@ from django.conf import settings
 
 from apps.projects.engine.addresses import check_clone_url
 from apps.projects.engine.refs import check_tag
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.reasons import text_of
 from apps.routing.engine.selecting import SelectorError, compile_selector
 from yardkit.addresses import check_address, resolve_name
@@ -32,7 +32,7 @@ def _address(value: str) -> Answer:
 def _tag(value: str) -> Answer:
     try:
         check_tag(value)
-    except Refused as error:
+    except ProjectInputError as error:
         return Answer(accepted=False, reason=text_of(error))
     return Answer(accepted=True)
 
@@ -40,7 +40,7 @@ def _tag(value: str) -> Answer:
 def _clone_url(value: str) -> Answer:
     try:
         check_clone_url(value, allowed_networks=settings.GIT_ALLOWED_NETWORKS, resolve=resolve_name)
-    except Refused as error:
+    except ProjectInputError as error:
         return Answer(accepted=False, reason=text_of(error))
     return Answer(accepted=True)
 

@@ -14,7 +14,7 @@ from django.db import DatabaseError
 from apps.joblogs.daemon import BATCH, LogDaemon
 from apps.joblogs.services import storing
 from apps.jobs.models import Run
-from apps.jobs.runners.log_shipping import LogShipper
+from apps.jobs.runners.log_shipper import LogShipper
 from apps.jobs.runners.log_sources import FileLog
 from apps.runtime.models import DeadLetter
 from apps.runtime.services import store_dead_letters, subscribe_dead_letters

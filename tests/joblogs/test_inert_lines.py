@@ -25,7 +25,7 @@ from apps.access.states import Role
 from apps.joblogs.daemon import LogDaemon
 from apps.jobs.models import Run
 from apps.jobs.runners import docker_log
-from apps.jobs.runners.log_shipping import LogShipper
+from apps.jobs.runners.log_shipper import LogShipper
 from apps.jobs.runners.log_sources import FileLog, LogSource
 from tests.access.factories import Api, make_user
 from tests.jobs.factories import make_run

@@ -22,9 +22,9 @@ from apps.jobs.services import (
     restore_job,
     start_run,
 )
-from apps.jobs.services.following import queue_followers
-from apps.jobs.services.retrying import retry_if_wanted
-from apps.jobs.states import Condition, RunState, Trigger
+from apps.jobs.services.followers import queue_followers
+from apps.jobs.services.retries import retry_if_wanted
+from apps.jobs.states import LinkCondition, RunState, Trigger
 from apps.projects.errors import ProjectInUse
 from apps.projects.models import Project
 from apps.projects.services import delete_project, restore_project
@@ -87,7 +87,7 @@ def test_a_job_that_runs_stays() -> None:
 def test_nothing_starts_of_what_is_deleted(project: Project, whole_project: bool) -> None:
     job = scheduled(project, retry_rules=[{"on": "failed", "retries": 3}])
     before = make_job(project=make_project() if whole_project else project)
-    add_link(job=job, after=before, condition=Condition.ALWAYS, actor=None)
+    add_link(job=job, after=before, condition=LinkCondition.ALWAYS, actor=None)
     ended = make_run(job=before, state=RunState.EXITED)
     failed = make_run(job=job, state=RunState.FAILED, host="host-1", exit_code=1)
     if whole_project:

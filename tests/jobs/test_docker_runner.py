@@ -15,7 +15,14 @@ from typing import Any
 import docker
 import pytest
 
-from apps.jobs.runners.base import CannotRun, Exit, Handle, Limits, Registry, RunnerAway
+from apps.jobs.runners.base import (
+    CannotRun,
+    ContainerLimits,
+    RegistryLogin,
+    RunExit,
+    RunHandle,
+    RunnerAway,
+)
 from apps.jobs.runners.docker import DockerRunner
 from tests.jobs.containers import SOCKET
 from tests.jobs.test_runner_contract import SLEEPS, Bench, until
@@ -28,7 +35,7 @@ def bench(docker_runner: Callable[..., DockerRunner], base_image_id: str, tmp_pa
     return Bench(docker_runner, tmp_path, image=base_image_id)
 
 
-def inspect(engine: docker.DockerClient, handle: Handle) -> dict[str, Any]:
+def inspect(engine: docker.DockerClient, handle: RunHandle) -> dict[str, Any]:
     return dict(engine.containers.get(handle.container).attrs)
 
 
@@ -76,7 +83,7 @@ def test_inside_it_is_nobody_and_can_write_nowhere_but_at_home(bench: Bench) -> 
         "print(json.dumps(told), flush=True)\n"
     )
     handle = bench.start(code)
-    assert bench.end(handle) == Exit(code=0)
+    assert bench.end(handle) == RunExit(code=0)
     told = json.loads(bench.written(handle, "}"))
     assert told.pop("uid") != 0
     assert told == {
@@ -96,9 +103,9 @@ def test_inside_it_is_nobody_and_can_write_nowhere_but_at_home(bench: Bench) -> 
 def test_a_container_that_takes_too_much_memory_is_killed_and_it_says_so(bench: Bench) -> None:
     handle = bench.start(
         "print('ready', flush=True)\nhoard = []\nwhile True: hoard.append(bytearray(8_000_000))",
-        limits=Limits(memory_bytes=64 * 1024**2),
+        limits=ContainerLimits(memory_bytes=64 * 1024**2),
     )
-    assert bench.end(handle) == Exit(code=137, reason="killed: memory limit of 64 MiB")
+    assert bench.end(handle) == RunExit(code=137, reason="killed: memory limit of 64 MiB")
 
 
 def test_stdout_and_stderr_are_told_apart_and_a_long_line_is_one(bench: Bench) -> None:
@@ -141,7 +148,7 @@ def test_a_pull_that_fails_keeps_nobody_waiting_and_no_secret(bench: Bench) -> N
         bench.spec(SLEEPS),
         image="sha256:" + "0" * 64,
         image_name="127.0.0.1:9/shop:1.0",
-        registry=Registry("robot", "s3cret"),
+        registry=RegistryLogin("robot", "s3cret"),
     )
     assert "s3cret" not in repr(spec)
     with pytest.raises(CannotRun, match=r"127\.0\.0\.1:9/shop@sha256:0+ cannot be pulled") as told:

@@ -13,7 +13,7 @@ from django.db.models import ProtectedError
 from apps.access.states import Role
 from apps.jobs.admin.forms import JobForm
 from apps.jobs.daemon.specs import spec_of
-from apps.jobs.engine.portable import Format
+from apps.jobs.engine.portable import JobFileFormat
 from apps.jobs.errors import ImportRefused
 from apps.jobs.models import Job
 from apps.jobs.services import clone_job
@@ -86,7 +86,7 @@ def test_over_rest_another_projects_frontier_does_not_exist(project: Project) ->
 def test_it_travels_in_files_by_its_name(project: Project) -> None:
     job = make_job(project=project, frontier=make_frontier(project))
     admin = make_superuser()
-    for kind in Format:
+    for kind in JobFileFormat:
         text = export_jobs([job], kind)
         Job.objects.filter(pk=job.pk).update(frontier=None)
         plan = import_jobs(raw=text, kind=kind, actor=admin, now=NOW)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from apps.access.models import AuditRecord, User
 from apps.access.states import Role
 from apps.jobs.engine.csv_files import read_csv
-from apps.jobs.engine.portable import MAX_BYTES, Format
+from apps.jobs.engine.portable import MAX_BYTES, JobFileFormat
 from apps.jobs.engine.yaml_files import read_yaml
 from apps.jobs.models import Job, Schedule
 from apps.jobs.services.portable import (
@@ -36,7 +36,7 @@ from tests.jobs.test_execution_options import make_image
 from tests.jobs.test_job_files import ROWS
 
 HEAD = "crawlyard_jobs: 1\njobs:\n"
-READ = {Format.YAML: read_yaml, Format.CSV: read_csv}
+READ = {JobFileFormat.YAML: read_yaml, JobFileFormat.CSV: read_csv}
 
 
 @pytest.fixture
@@ -58,8 +58,10 @@ def _has_large_float(value: object) -> bool:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("kind", list(Format))
-def test_what_is_exported_is_equal_where_it_is_imported(project: Project, kind: Format) -> None:
+@pytest.mark.parametrize("kind", list(JobFileFormat))
+def test_what_is_exported_is_equal_where_it_is_imported(
+    project: Project, kind: JobFileFormat
+) -> None:
     job = full_job(project)
     plain = make_job(project=project, name="no: really", enabled=False, arguments={"a": [None, 1]})
     other = make_project()
@@ -93,9 +95,9 @@ def test_what_is_exported_is_equal_where_it_is_imported(project: Project, kind: 
 @settings(
     max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(rows=ROWS, kind=st.sampled_from(list(Format)))
+@given(rows=ROWS, kind=st.sampled_from(list(JobFileFormat)))
 def test_odd_texts_survive_the_way_through_the_database(
-    rows: list[dict[str, Any]], kind: Format, project: Project
+    rows: list[dict[str, Any]], kind: JobFileFormat, project: Project
 ) -> None:
     # PostgreSQL makes whole numbers of these, with other digits than the float has.
     assume(not any(_has_large_float(row["arguments"]) for row in rows))
@@ -132,7 +134,7 @@ def test_odd_texts_survive_the_way_through_the_database(
 @pytest.mark.django_db
 def test_a_yaml_file_is_made_for_people(project: Project) -> None:
     make_job(project=project, name="新闻", notes="one\ntwo\n", cron="*/5 * * * *", tags=["a"])
-    text = export_jobs(Job.objects.select_related("project", "image"), Format.YAML)
+    text = export_jobs(Job.objects.select_related("project", "image"), JobFileFormat.YAML)
     assert text.startswith("crawlyard_jobs: 1\njobs:\n- name: 新闻\n  project: ")
     assert "  notes: |\n    one\n    two\n" in text
     assert "  cron: '*/5 * * * *'\n" in text
@@ -343,7 +345,7 @@ def test_an_import_costs_few_queries_to_look_at(
     rows = "".join(f"- {{name: job {number}, spider: a:B}}\n" for number in range(300))
     person = editor(project)
     with django_assert_max_num_queries(8):
-        plan = plan_import(raw=HEAD + rows, kind=Format.YAML, actor=person, project=project)
+        plan = plan_import(raw=HEAD + rows, kind=JobFileFormat.YAML, actor=person, project=project)
     assert plan.count("added") == 300
 
 
@@ -408,8 +410,8 @@ def test_the_page_is_for_editors(project: Project) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("kind", list(Format))
-def test_selected_jobs_are_exported(project: Project, kind: Format) -> None:
+@pytest.mark.parametrize("kind", list(JobFileFormat))
+def test_selected_jobs_are_exported(project: Project, kind: JobFileFormat) -> None:
     one, two = make_job(project=project, name="one"), make_job(project=project, name="two")
     make_job(project=project, name="three")
     client = logged_in(make_user(roles={project: Role.VIEWER}))

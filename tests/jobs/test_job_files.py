@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from apps.access.models import User
 from apps.access.states import Role
 from apps.jobs.engine.csv_files import read_csv, write_csv
-from apps.jobs.engine.portable import MAX_BYTES, Format, JobFile
+from apps.jobs.engine.portable import MAX_BYTES, JobFile, JobFileFormat
 from apps.jobs.engine.yaml_files import MAX_NODES, read_yaml, write_yaml
 from apps.jobs.models import OPTIONS, Job
 from apps.jobs.services.portable import COLUMNS, FIELDS, NAMES_OF_SECRETS
@@ -22,7 +22,7 @@ from tests.access.factories import make_user
 from tests.jobs.factories import make_project
 
 HEAD = "crawlyard_jobs: 1\njobs:\n"
-READ = {Format.YAML: read_yaml, Format.CSV: read_csv}
+READ = {JobFileFormat.YAML: read_yaml, JobFileFormat.CSV: read_csv}
 
 
 @pytest.fixture

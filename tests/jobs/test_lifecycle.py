@@ -24,7 +24,7 @@ from apps.jobs.services import (
     stop_run,
     thaw_run,
 )
-from apps.jobs.states import FINAL, Ask, RunState
+from apps.jobs.states import FINAL, RunAsk, RunState
 from apps.runtime.models import OutboxMessage
 from tests.access.factories import make_user
 from tests.jobs.factories import NOW, make_run
@@ -70,7 +70,7 @@ def sent() -> list[Lifecycle]:
 
 def say(run: Run, command: RunCommand, /, *, accepted: bool = True, **fields: Any) -> None:
     """The run answers a command."""
-    action = RunAction.RESUME if command.action == Ask.THAW else RunAction(command.action)
+    action = RunAction.RESUME if command.action == RunAsk.THAW else RunAction(command.action)
     values = {"run": run.pk, "boot": run.boot, "action": action, "command": command.pk} | fields
     acknowledge(message=LifecycleAnswer(accepted=accepted, **values), now=LATER)
     run.refresh_from_db()
@@ -261,7 +261,7 @@ def test_a_run_that_does_not_listen_is_frozen_and_thawed_by_its_host() -> None:
     assert (run.state, run.frozen, freeze.accepted) == (S.PAUSED, True, True)
 
     thaw = resume_run(run=run, now=NOW, actor=None)
-    assert (thaw.action, run.state, run.freeze_wanted) == (Ask.THAW, S.RESUMING, False)
+    assert (thaw.action, run.state, run.freeze_wanted) == (RunAsk.THAW, S.RESUMING, False)
     assert mark_frozen(run=run, frozen=False, now=LATER)
     run.refresh_from_db()
     assert (run.state, run.frozen, run.reason) == (S.RUNNING, False, "")

@@ -17,7 +17,7 @@ from apps.jobs.errors import LinkCycle, LinkExists
 from apps.jobs.models import Job, JobLink, Run
 from apps.jobs.services import add_link, finish_run, remove_link
 from apps.jobs.services.moves import move
-from apps.jobs.states import Condition, RunState, Trigger
+from apps.jobs.states import LinkCondition, RunState, Trigger
 from tests.access.factories import make_project, make_user
 from tests.jobs.factories import NOW, make_job, make_run
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.django_db
 LATER = NOW + timedelta(minutes=1)
 
 
-def link(job: Job, after: Job, condition: str = Condition.SUCCEEDED) -> JobLink:
+def link(job: Job, after: Job, condition: str = LinkCondition.SUCCEEDED) -> JobLink:
     return add_link(job=job, after=after, condition=condition, actor=None)
 
 
@@ -39,10 +39,10 @@ def end(job: Job, state: RunState) -> Run:
 @pytest.mark.parametrize(
     ("condition", "states"),
     [
-        (Condition.SUCCEEDED, {RunState.EXITED}),
-        (Condition.FAILED, {RunState.FAILED, RunState.LOST}),
+        (LinkCondition.SUCCEEDED, {RunState.EXITED}),
+        (LinkCondition.FAILED, {RunState.FAILED, RunState.LOST}),
         (
-            Condition.ALWAYS,
+            LinkCondition.ALWAYS,
             {RunState.EXITED, RunState.FAILED, RunState.LOST, RunState.CANCELLED},
         ),
     ],
@@ -80,8 +80,8 @@ def test_a_run_ends_once_and_is_followed_once() -> None:
 def test_a_run_that_is_tried_again_has_not_ended() -> None:
     before = make_job(retry_rules=[{"on": "failed", "retries": 1}])
     follower, cleaner = make_job(), make_job()
-    link(follower, before, Condition.FAILED)
-    link(cleaner, before, Condition.ALWAYS)
+    link(follower, before, LinkCondition.FAILED)
+    link(cleaner, before, LinkCondition.ALWAYS)
     end(before, RunState.FAILED)
     assert not Run.objects.filter(job__in=[follower, cleaner]).exists()
     retry = Run.objects.get(job=before, trigger=Trigger.RETRY)
@@ -103,7 +103,7 @@ def test_a_disabled_follower_is_noted() -> None:
 
 def test_a_restart_is_no_end() -> None:
     before, follower = make_job(), make_job()
-    link(follower, before, Condition.ALWAYS)
+    link(follower, before, LinkCondition.ALWAYS)
     run = make_run(job=before, state=RunState.STOPPING, restart_wanted=True)
     assert move(run, RunState.STARTING, now=LATER, actor="host-1")
     assert not Run.objects.filter(job=follower).exists()
@@ -124,7 +124,7 @@ def test_a_link_is_made_once_and_removed() -> None:
     first, second = make_job(), make_job()
     made = link(second, first)
     with pytest.raises(LinkExists):
-        link(second, first, Condition.ALWAYS)
+        link(second, first, LinkCondition.ALWAYS)
     remove_link(link=made, actor=None)
     end(first, RunState.EXITED)
     assert not Run.objects.filter(job=second).exists()

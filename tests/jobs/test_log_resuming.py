@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from apps.jobs.runners import log_shipping
+from apps.jobs.runners import log_shipper
 from apps.jobs.runners.docker_log import LOST, untaken
-from apps.jobs.runners.log_shipping import LogShipper
+from apps.jobs.runners.log_shipper import LogShipper
 from apps.jobs.runners.log_sources import LogLineRead
 from yardkit import topology
 from yardkit.broker import Broker, connect
@@ -110,7 +110,7 @@ def shipped(broker: Broker) -> dict[int, str]:
 
 @pytest.fixture(autouse=True)
 def noted_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_shipping, "NOTE_SECONDS", 0.0)
+    monkeypatch.setattr(log_shipper, "NOTE_SECONDS", 0.0)
 
 
 def test_a_runner_that_starts_anew_counts_on_though_the_beginning_is_gone(

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
-from apps.jobs.runners import log_shipping
-from apps.jobs.runners.log_shipping import CUT_MARK, STEP_LINES, WINDOW, LogShipper
+from apps.jobs.runners import log_shipper
+from apps.jobs.runners.log_shipper import CUT_MARK, STEP_LINES, WINDOW, LogShipper
 from apps.jobs.runners.log_sources import BATCH_BYTES, BATCH_LINES, LINE_BYTES, FileLog, LogLineRead
 from tests.plugins.measured import Measured
 from yardkit import topology
@@ -229,7 +229,7 @@ def test_a_step_is_bounded_and_serves_every_run(queue: Broker, arrived: Arrived)
 def test_beyond_its_limit_a_run_is_counted(
     queue: Broker, arrived: Arrived, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_shipping, "MAX_LINES", 700)
+    monkeypatch.setattr(log_shipper, "MAX_LINES", 700)
     shipper = LogShipper(queue)
     shipper.follow(run=7, boot=BOOT, source=Given(*([["x"] * 400] * 4)))
     ship_all(shipper, arrived)
@@ -265,7 +265,7 @@ class Flaky:
 def test_without_confirms_no_more_is_read_and_nothing_is_lost(
     queue: Broker, arrived: Arrived, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_shipping, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(log_shipper, "RETRY_SECONDS", 0.0)
     lines = [f"line {number}" for number in range(BATCH_LINES * (WINDOW + 5))]
     log.write_text("\n".join(lines) + "\n")
     flaky, source = Flaky(queue), FileLog(log)

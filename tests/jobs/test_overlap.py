@@ -7,8 +7,8 @@ import pytest
 from apps.access.models import AuditRecord
 from apps.jobs.errors import JobRunning, TooManyWaiting
 from apps.jobs.models import Job, Run
-from apps.jobs.services import add_link, finish_run, overlapping, start_run
-from apps.jobs.states import Condition, OverlapPolicy, RunState
+from apps.jobs.services import add_link, finish_run, overlap, start_run
+from apps.jobs.states import LinkCondition, OverlapPolicy, RunState
 from tests.jobs.factories import NOW, make_job, make_run
 
 S = RunState
@@ -64,7 +64,7 @@ def test_replacing_stops_all_and_waits_for_what_is_still_there() -> None:
 @pytest.mark.django_db
 @pytest.mark.covers("S1.13")
 def test_no_person_queues_more_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlapping, "WAITING_LIMIT", 2)
+    monkeypatch.setattr(overlap, "WAITING_LIMIT", 2)
     job = make_job(overlap="queue")
     make_run(job=job, state=S.RUNNING)
     for _ in range(2):
@@ -79,7 +79,7 @@ def followed(overlap: str) -> tuple[Job, Run]:
     """A job with this policy, and the running run of another whose end it follows."""
     before = make_job()
     follower = make_job(overlap=overlap)
-    add_link(job=follower, after=before, condition=Condition.SUCCEEDED, actor=None)
+    add_link(job=follower, after=before, condition=LinkCondition.SUCCEEDED, actor=None)
     return follower, make_run(job=before, state=S.RUNNING)
 
 
@@ -105,7 +105,7 @@ def test_a_follower_does_as_the_policy_of_its_job_says(policy: OverlapPolicy) ->
 
 @pytest.mark.django_db
 def test_no_follower_queues_more_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlapping, "WAITING_LIMIT", 1)
+    monkeypatch.setattr(overlap, "WAITING_LIMIT", 1)
     follower, cause = followed("queue")
     make_run(job=follower, state=S.RUNNING)
     make_run(job=follower)
@@ -118,8 +118,8 @@ def test_no_follower_queues_more_than_may_wait(monkeypatch: pytest.MonkeyPatch) 
 def test_a_follower_that_replaces_brings_its_own_followers() -> None:
     follower, cause = followed("replace")
     last = make_job(overlap="replace")
-    add_link(job=last, after=follower, condition=Condition.ALWAYS, actor=None)
-    add_link(job=last, after=cause.job, condition=Condition.ALWAYS, actor=None)
+    add_link(job=last, after=follower, condition=LinkCondition.ALWAYS, actor=None)
+    add_link(job=last, after=cause.job, condition=LinkCondition.ALWAYS, actor=None)
     waiting = make_run(job=follower)
     assert finish_run(run=cause, state=S.EXITED, reason="", now=NOW)
     waiting.refresh_from_db()

@@ -12,8 +12,8 @@ from django.test.utils import CaptureQueriesContext
 
 from apps.access.models import AuditRecord
 from apps.jobs.engine import placement
-from apps.jobs.engine.placement import Wanted
-from apps.jobs.engine.vitals import About, Vitals
+from apps.jobs.engine.placement import RunRequirements
+from apps.jobs.engine.vitals import HostDescription, HostVitals
 from apps.jobs.errors import HostOnline
 from apps.jobs.models import Host, Run
 from apps.jobs.services import (
@@ -24,7 +24,7 @@ from apps.jobs.services import (
     finish_run,
     forget_host,
     place_runs,
-    placing,
+    placement,
     register_host,
     stop_run,
     switch_host,
@@ -188,7 +188,7 @@ def test_a_run_behind_one_that_is_tried_again_waits_for_the_retry() -> None:
 
 
 def test_runs_that_may_not_begin_yet_hold_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placing, "MOST_PLACED", 2)
+    monkeypatch.setattr(placement, "MOST_PLACED", 2)
     make_host("one", capacity=9)
     for _ in range(3):
         make_run(not_before=NOW + timedelta(hours=1), priority=9)
@@ -198,14 +198,14 @@ def test_runs_that_may_not_begin_yet_hold_up_no_others(monkeypatch: pytest.Monke
 
 
 def test_runs_that_fit_no_host_hold_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placing, "MOST_PLACED", 2)
-    asked: list[Wanted] = []
+    monkeypatch.setattr(placement, "MOST_PLACED", 2)
+    asked: list[RunRequirements] = []
 
-    def choose(hosts: Any, wanted: Wanted, limits: Any) -> Any:
+    def choose(hosts: Any, wanted: RunRequirements, limits: Any) -> Any:
         asked.append(wanted)
         return placement.choose(hosts, wanted, limits)
 
-    monkeypatch.setattr(placing, "choose", choose)
+    monkeypatch.setattr(placement, "choose", choose)
     make_host("one", capacity=9)
     picky = [make_run(job=make_job(host_labels={"gpu": "yes"}), priority=9) for _ in range(4)]
     ready = [make_run() for _ in range(3)]
@@ -231,7 +231,7 @@ def test_what_is_full_for_one_is_still_free_for_another() -> None:
 def test_more_that_fit_no_host_than_one_look_holds_hold_up_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(placing, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(placement, "MOST_LOOKED_AT", 2)
     make_host("one", capacity=2)
     job = make_job(host_labels={"gpu": "yes"})
     picky = [make_run(job=job, priority=9) for _ in range(5)]
@@ -241,8 +241,8 @@ def test_more_that_fit_no_host_than_one_look_holds_hold_up_no_others(
 
 
 def test_one_pass_looks_so_often_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placing, "MOST_LOOKED_AT", 2)
-    monkeypatch.setattr(placing, "MOST_LOOKS", 2)
+    monkeypatch.setattr(placement, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(placement, "MOST_LOOKS", 2)
     host = make_host("one", capacity=9)
     for _ in range(4):
         make_run(job=make_job(host_labels={"gpu": "yes"}), priority=9)
@@ -251,7 +251,7 @@ def test_one_pass_looks_so_often_at_most(monkeypatch: pytest.MonkeyPatch) -> Non
     assert places(behind) == [""]
     # Where no place is free, nobody looks a second time.
     Host.objects.filter(pk=host.pk).update(cpu_percent=99)
-    monkeypatch.setattr(placing, "MOST_LOOKS", 99)
+    monkeypatch.setattr(placement, "MOST_LOOKS", 99)
     with CaptureQueriesContext(connection) as asked:
         assert place() == 0
     assert sum("LIMIT 2" in each["sql"] for each in asked) == 1
@@ -334,8 +334,10 @@ def test_many_waiting_runs_cost_a_bounded_number_of_queries(
 
 @pytest.mark.covers("S1.52")
 def test_a_runner_registers_and_beats_and_what_people_decided_stays() -> None:
-    about = About(kind="process", capacity=3, boot="b1", version="1", labels={"gpu": "yes"})
-    beat = Vitals().read(running=0, engine="Python", problem="")
+    about = HostDescription(
+        kind="process", capacity=3, boot="b1", version="1", labels={"gpu": "yes"}
+    )
+    beat = HostVitals().read(running=0, engine="Python", problem="")
     host = register_host(name="one", about=about, beat=beat, now=NOW)
     assert (host.capacity, host.labels, host.mode) == (3, {"gpu": "yes"}, HostMode.ENABLED)
     assert host.cores >= 1
@@ -343,7 +345,7 @@ def test_a_runner_registers_and_beats_and_what_people_decided_stays() -> None:
     assert host.system
     switch_host(host=host, mode=HostMode.DRAINING, actor=None)
     later = NOW + timedelta(seconds=5)
-    beat = Vitals().read(running=2, engine="Python", problem="no disk")
+    beat = HostVitals().read(running=2, engine="Python", problem="no disk")
     beat_host(name="one", about=about, beat=beat, now=later)
     host.refresh_from_db()
     assert (host.running, host.problem, host.beat_at) == (2, "no disk", later)

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from apps.jobs.runners.base import CannotRun, Exit, Handle, Limits, Runner, RunSpec
+from apps.jobs.runners.base import (
+    CannotRun,
+    ContainerLimits,
+    ExecutionRunner,
+    RunExit,
+    RunHandle,
+    RunSpec,
+)
 from apps.jobs.runners.log_sources import LogLineRead, LogSource
 from apps.jobs.runners.process import ProcessRunner
 
@@ -21,7 +28,7 @@ PATIENCE_SECONDS = 60.0
 class Bench:
     """A runner, and how to start things with it."""
 
-    make: Callable[[], Runner]
+    make: Callable[[], ExecutionRunner]
     folder: Path
     image: str = ""
     environment: dict[str, str] = field(default_factory=dict)
@@ -40,22 +47,22 @@ class Bench:
             "environment": {"GREETING": "good day", **self.environment},
             "command": ("python3", "-c", code),
             "image": self.image,
-            "limits": Limits(cpus=1.0, memory_bytes=128 * 1024**2, pids=32),
+            "limits": ContainerLimits(cpus=1.0, memory_bytes=128 * 1024**2, pids=32),
         }
         return RunSpec(**(values | fields))
 
-    def start(self, code: str, **fields: Any) -> Handle:
+    def start(self, code: str, **fields: Any) -> RunHandle:
         spec = self.spec(code, **fields)
         assert self.runner.ready(spec)
         return self.runner.start(spec)
 
-    def end(self, handle: Handle) -> Exit:
+    def end(self, handle: RunHandle) -> RunExit:
         until(lambda: self.runner.poll(handle) is not None, "the end")
         result = self.runner.poll(handle)
         assert result is not None
         return result
 
-    def written(self, handle: Handle, words: str) -> str:
+    def written(self, handle: RunHandle, words: str) -> str:
         """The log, once these words are in it."""
         source = self.log(handle)
         lines: list[str] = []
@@ -68,7 +75,7 @@ class Bench:
         source.close()
         return "\n".join(lines)
 
-    def whole_log(self, handle: Handle) -> list[LogLineRead]:
+    def whole_log(self, handle: RunHandle) -> list[LogLineRead]:
         """The log of what has ended."""
         source = self.log(handle)
         lines: list[LogLineRead] = []
@@ -82,7 +89,7 @@ class Bench:
         source.close()
         return lines
 
-    def log(self, handle: Handle) -> LogSource:
+    def log(self, handle: RunHandle) -> LogSource:
         return self.runner.log(run=handle.run, boot=handle.boot, folder=self.folder / "7")
 
 
@@ -125,13 +132,13 @@ COUNTS = "import os\nopen(os.environ['CRAWLYARD_RUN_DIR'] + '/starts', 'a').writ
 
 def test_it_runs_with_its_environment_and_its_end_is_seen(bench: Bench) -> None:
     handle = bench.start(HELLO)
-    assert bench.end(handle) == Exit(code=0)
+    assert bench.end(handle) == RunExit(code=0)
     assert bench.written(handle, "good day") == "good day"
 
 
 def test_an_exit_status_comes_with_the_last_line(bench: Bench) -> None:
     handle = bench.start("print('no luck', flush=True); raise SystemExit(3)")
-    assert bench.end(handle) == Exit(code=3, reason="exit status 3: no luck")
+    assert bench.end(handle) == RunExit(code=3, reason="exit status 3: no luck")
 
 
 def test_what_a_run_says_about_its_end_is_believed(bench: Bench) -> None:
@@ -140,8 +147,8 @@ def test_what_a_run_says_about_its_end_is_believed(bench: Bench) -> None:
         'open(\'exit.json\', \'w\').write(\'{"state": "failed", "reason": "no page"}\')\n'
         "raise SystemExit(2)"
     )
-    assert bench.end(bench.start(code)) == Exit(code=2, state="failed", reason="no page")
-    assert bench.end(bench.start("pass")) == Exit(code=0), "it is the last one's word"
+    assert bench.end(bench.start(code)) == RunExit(code=2, state="failed", reason="no page")
+    assert bench.end(bench.start("pass")) == RunExit(code=0), "it is the last one's word"
 
 
 def test_it_is_found_again_by_another_runner(bench: Bench) -> None:

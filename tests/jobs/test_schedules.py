@@ -10,9 +10,9 @@ import pytest
 from django.db.models import F
 from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
-from apps.jobs.engine.planning import CATCH_UP_LIMIT
+from apps.jobs.engine.due_times import CATCH_UP_LIMIT
 from apps.jobs.models import Job, PlannedRun, Run, Schedule
-from apps.jobs.services import overlapping, plan_due, planning, sync_schedule
+from apps.jobs.services import overlap, plan_due, plans, sync_schedule
 from apps.jobs.services.wakeups import mend_wake_ups
 from apps.jobs.states import (
     MisfirePolicy,
@@ -111,12 +111,12 @@ def test_one_on_time_stands_for_those_before_it() -> None:
 def test_a_month_of_outage_is_listed_completely(
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "CHUNKS", 3)
+    monkeypatch.setattr(plans, "CHUNKS", 3)
     job = scheduled("* * * * *", misfire=policy, overlap=OverlapPolicy.ALLOW)
     now = NOON + timedelta(days=4) + 30 * SECOND
     calls = [plan_due(now=now)]
     # Bounded: one call wrote three chunks; the last one is the rest.
-    assert calls == [3 * planning.CHUNK]
+    assert calls == [3 * plans.CHUNK]
     while decided := plan_due(now=now):
         calls.append(decided)
     assert sum(calls) == 4 * 24 * 60 == PlannedRun.objects.count()
@@ -152,7 +152,7 @@ def test_overlap_queue_waits_for_the_newest() -> None:
 
 
 def test_overlap_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlapping, "WAITING_LIMIT", 2)
+    monkeypatch.setattr(overlap, "WAITING_LIMIT", 2)
     job = scheduled("* * * * *", overlap=OverlapPolicy.QUEUE)
     make_run(job=job, state=RunState.RUNNING)
     for minutes in range(1, 5):
@@ -330,7 +330,7 @@ def test_what_beat_is_told_fits_its_columns(cron: str) -> None:
 
 
 def test_the_account_of_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "CHUNK", 2)
+    monkeypatch.setattr(plans, "CHUNK", 2)
     job = make_job(cron="0 * * * *")
     now = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
     schedule = Schedule.objects.create(
@@ -345,6 +345,6 @@ def test_the_account_of_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -
         )
         for days in (1, 89, 91, 92, 93)
     )
-    assert planning.forget_planned_runs(now=now) == 3
-    assert PlannedRun.objects.filter(planned_at__lt=now - planning.KEEP).count() == 0
+    assert plans.forget_planned_runs(now=now) == 3
+    assert PlannedRun.objects.filter(planned_at__lt=now - plans.KEEP).count() == 0
     assert PlannedRun.objects.count() == 2

@@ -11,7 +11,7 @@ from django.db import connections
 
 from apps.projects.models import Build, Delivery, Image, Project
 from apps.projects.services.deliveries import KEPT_REFUSED
-from apps.projects.states import Verdict
+from apps.projects.states import DeliveryVerdict
 from tests.projects.factories import deliver, make_git_project
 from tests.projects.test_webhooks import DIGEST, REGISTRY, pushed
 from tests.projects.webhooks import Signed, github, image_push, tag_push
@@ -43,7 +43,7 @@ def test_one_delivery_that_comes_many_times(turn: int) -> None:
     assert sorted(each.json()["code"] for each in answers) == ["", *["repeated"] * (MANY - 1)]
     assert len({each.json()["delivery"] for each in answers}) == 1
     delivery = Delivery.objects.get(project=project)
-    assert (delivery.repeats, delivery.verdict) == (MANY - 1, Verdict.BUILT)
+    assert (delivery.repeats, delivery.verdict) == (MANY - 1, DeliveryVerdict.BUILT)
     assert Build.objects.get(project=project) == delivery.build
 
 

@@ -14,16 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from apps.projects.engine.building import BuildFailed, BuildLog, Control, Plan, Stopped
-from apps.projects.engine.building import logs as logs_module
-from apps.projects.engine.building.context import DOCKERFILE, labelled, make_context
-from apps.projects.engine.building.control import Why
-from apps.projects.engine.building.engine import Engine
-from apps.projects.engine.building.ignoring import Ignoring
-from apps.projects.engine.building.plan import EngineOptions
-from apps.projects.engine.building.steps import ImageBuild
-from apps.projects.engine.git import Fetched, GitRemote, fetch_tag
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.builder import (
+    BuildControl,
+    BuildLog,
+    BuildPlan,
+    BuildStepFailed,
+    BuildStopped,
+)
+from apps.projects.engine.builder import logs as logs_module
+from apps.projects.engine.builder.context import DOCKERFILE, labelled, make_context
+from apps.projects.engine.builder.control import StopReason
+from apps.projects.engine.builder.dockerignore import Ignoring
+from apps.projects.engine.builder.engine import BuildEngine
+from apps.projects.engine.builder.plan import EngineOptions
+from apps.projects.engine.builder.steps import ImageBuild
+from apps.projects.engine.git import FetchedTag, GitRemote, fetch_tag
+from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.tags import ImageName
 from tests.plugins.git_server import GitServer
 from yardkit.protocol import LogBatch
@@ -33,10 +39,10 @@ LARGE = 200 * 1024**2
 
 
 @pytest.fixture
-def fetch(git_server: GitServer, tmp_path: Path) -> Callable[..., Fetched]:
+def fetch(git_server: GitServer, tmp_path: Path) -> Callable[..., FetchedTag]:
     """A repository with these files, fetched."""
 
-    def make(files: dict[str, str | bytes], links: dict[str, str] | None = None) -> Fetched:
+    def make(files: dict[str, str | bytes], links: dict[str, str] | None = None) -> FetchedTag:
         name = f"context-{random.randrange(10**9)}"
         made = git_server.make_repository(name)
         for link, target in (links or {}).items():
@@ -53,7 +59,7 @@ def fetch(git_server: GitServer, tmp_path: Path) -> Callable[..., Fetched]:
     return make
 
 
-def make_plan(folder: Path, **fields: Any) -> Plan:
+def make_plan(folder: Path, **fields: Any) -> BuildPlan:
     folder.mkdir(parents=True, exist_ok=True)
     values: dict[str, Any] = {
         "build": 1,
@@ -70,7 +76,7 @@ def make_plan(folder: Path, **fields: Any) -> Plan:
         "folder": folder,
         "max_image_bytes": LARGE,
     }
-    return Plan(**{**values, **fields})
+    return BuildPlan(**{**values, **fields})
 
 
 def members_of(path: Path) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
@@ -82,8 +88,8 @@ def members_of(path: Path) -> dict[str, tuple[tarfile.TarInfo, bytes]]:
         return found
 
 
-def refusal(call: Callable[[], object]) -> BuildFailed:
-    with pytest.raises(BuildFailed) as caught:
+def refusal(call: Callable[[], object]) -> BuildStepFailed:
+    with pytest.raises(BuildStepFailed) as caught:
         call()
     return caught.value
 
@@ -92,7 +98,7 @@ def refusal(call: Callable[[], object]) -> BuildFailed:
 
 
 def test_the_context_is_the_same_for_the_same_commit(
-    fetch: Callable[..., Fetched], tmp_path: Path
+    fetch: Callable[..., FetchedTag], tmp_path: Path
 ) -> None:
     fetched = fetch(
         {
@@ -104,7 +110,7 @@ def test_the_context_is_the_same_for_the_same_commit(
         | {"README.md": "no"}
     )
     made = [
-        make_context(fetched, make_plan(tmp_path / name), Control(limit_seconds=60))
+        make_context(fetched, make_plan(tmp_path / name), BuildControl(limit_seconds=60))
         for name in ("one", "two")
     ]
     assert made[0].path.read_bytes() == made[1].path.read_bytes()
@@ -118,13 +124,13 @@ def test_the_context_is_the_same_for_the_same_commit(
 
 
 def test_the_projects_script_stands_in_for_the_dockerfile(
-    fetch: Callable[..., Fetched], tmp_path: Path
+    fetch: Callable[..., FetchedTag], tmp_path: Path
 ) -> None:
     fetched = fetch({"a": "1"})
     context = make_context(
         fetched,
         make_plan(tmp_path / "c", script="FROM base\r\nRUN x\r\n"),
-        Control(limit_seconds=60),
+        BuildControl(limit_seconds=60),
     )
     members = members_of(context.path)
     assert members[DOCKERFILE][1] == b'FROM base\nLABEL crawlyard.layer="test-owner"\nRUN x\n'
@@ -143,50 +149,50 @@ def test_the_projects_script_stands_in_for_the_dockerfile(
     ],
 )
 def test_a_dockerfile_must_be_a_plain_file_of_the_repository(
-    dockerfile: str, code: str, fetch: Callable[..., Fetched], tmp_path: Path
+    dockerfile: str, code: str, fetch: Callable[..., FetchedTag], tmp_path: Path
 ) -> None:
     fetched = fetch({"docker/Dockerfile": "FROM x\n"}, {"link": "/etc/passwd"})
     plan = make_plan(tmp_path / "c", dockerfile=dockerfile)
-    with pytest.raises(Refused) as caught:
-        make_context(fetched, plan, Control(limit_seconds=60))
+    with pytest.raises(ProjectInputError) as caught:
+        make_context(fetched, plan, BuildControl(limit_seconds=60))
     assert caught.value.code == code
 
 
 def test_links_that_lead_out_are_refused_by_name_and_others_stay_links(
-    fetch: Callable[..., Fetched], tmp_path: Path
+    fetch: Callable[..., FetchedTag], tmp_path: Path
 ) -> None:
     files = {"Dockerfile": "FROM x\n", "a/real": "here"}
     out = fetch(files, {"a/b/out": "../../../etc/passwd"})
     failure = refusal(
-        lambda: make_context(out, make_plan(tmp_path / "1"), Control(limit_seconds=60))
+        lambda: make_context(out, make_plan(tmp_path / "1"), BuildControl(limit_seconds=60))
     )
     assert (failure.code, failure.params["path"]) == ("context_link", "a/b/out")
     fine = fetch(files, {"a/b/in": "../real", "python": "/usr/bin/python3"})
-    context = make_context(fine, make_plan(tmp_path / "2"), Control(limit_seconds=60))
+    context = make_context(fine, make_plan(tmp_path / "2"), BuildControl(limit_seconds=60))
     members = members_of(context.path)
     assert members["a/b/in"][0].linkname == "../real"
     # Of the image, not of this machine: nothing here has followed it.
     assert members["python"][0].issym()
     ignored = fetch({**files, ".dockerignore": "a/b\n"}, {"a/b/out": "../../../etc/passwd"})
-    make_context(ignored, make_plan(tmp_path / "3"), Control(limit_seconds=60))
+    make_context(ignored, make_plan(tmp_path / "3"), BuildControl(limit_seconds=60))
 
 
 def test_the_size_of_the_files_is_limited_however_small_they_travel(
-    fetch: Callable[..., Fetched], tmp_path: Path
+    fetch: Callable[..., FetchedTag], tmp_path: Path
 ) -> None:
     fetched = fetch({"Dockerfile": "FROM x\n", "zeros": b"\0" * 5_000_000})
     plan = make_plan(tmp_path / "c", max_image_bytes=1_000_000)
-    failure = refusal(lambda: make_context(fetched, plan, Control(limit_seconds=60)))
+    failure = refusal(lambda: make_context(fetched, plan, BuildControl(limit_seconds=60)))
     assert failure.code == "context_too_large"
 
 
 def test_a_cancelled_build_prepares_no_further(
-    fetch: Callable[..., Fetched], tmp_path: Path
+    fetch: Callable[..., FetchedTag], tmp_path: Path
 ) -> None:
-    control = Control(limit_seconds=60)
-    control.stop(Why.CANCELLED)
+    control = BuildControl(limit_seconds=60)
+    control.stop(StopReason.CANCELLED)
     fetched = fetch({"Dockerfile": "FROM x\n"})
-    with pytest.raises(Stopped):
+    with pytest.raises(BuildStopped):
         make_context(fetched, make_plan(tmp_path / "c"), control)
 
 
@@ -263,7 +269,7 @@ def test_a_pattern_cannot_hold_up_the_worker() -> None:
 def test_any_dockerignore_is_read_or_refused(rules: str, path: str) -> None:
     try:
         ignoring = Ignoring(rules)
-    except BuildFailed:
+    except BuildStepFailed:
         return
     assert ignoring.leaves_out(path) in (True, False)
 
@@ -350,25 +356,25 @@ def test_while_the_broker_is_away_lines_wait_and_none_is_sent_twice(
 
 
 def test_the_time_limit_and_who_stops_first() -> None:
-    control = Control(limit_seconds=0.0)
+    control = BuildControl(limit_seconds=0.0)
     assert refusal(control.check).code == "build_time_limit"
-    control = Control(limit_seconds=60)
+    control = BuildControl(limit_seconds=60)
     control.check()
-    control.stop(Why.GIVEN_UP)
-    control.stop(Why.CANCELLED)
-    with pytest.raises(Stopped) as caught:
+    control.stop(StopReason.GIVEN_UP)
+    control.stop(StopReason.CANCELLED)
+    with pytest.raises(BuildStopped) as caught:
         control.wait(30)
-    assert caught.value.why is Why.GIVEN_UP
+    assert caught.value.why is StopReason.GIVEN_UP
 
 
 # --- what the builder says ----------------------------------------------------------------------
 
 
-def hear(folder: Path, lines: tuple[int, ...], *messages: dict[str, Any]) -> BuildFailed:
-    control, line = Control(limit_seconds=60), Line()
+def hear(folder: Path, lines: tuple[int, ...], *messages: dict[str, Any]) -> BuildStepFailed:
+    control, line = BuildControl(limit_seconds=60), Line()
     plan = make_plan(folder)
     log = make_log(line)
-    image = ImageBuild(plan, cast(Engine, None), control, log)
+    image = ImageBuild(plan, cast(BuildEngine, None), control, log)
     image.lines = lines
     for message in messages[:-1]:
         image.hear(message)

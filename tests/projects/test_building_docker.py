@@ -14,19 +14,19 @@ from typing import Any
 import docker
 import pytest
 
-from apps.projects.engine.building import (
+from apps.projects.engine.builder import (
+    BuildControl,
     BuildLog,
+    BuildPlan,
+    BuildStopped,
     BuiltImage,
-    Control,
-    Plan,
-    Stopped,
     build_image,
 )
-from apps.projects.engine.building.control import Why
-from apps.projects.engine.building.engine import Engine
-from apps.projects.engine.building.plan import EngineOptions
+from apps.projects.engine.builder.control import StopReason
+from apps.projects.engine.builder.engine import BuildEngine
+from apps.projects.engine.builder.plan import EngineOptions
 from apps.projects.engine.git import GitRemote
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.tags import ImageName
 from apps.projects.reasons import text_of
 from tests.plugins.git_server import GitServer, Repository
@@ -54,7 +54,7 @@ class Yard:
         self.built: list[BuiltImage] = []
         self.heard = threading.Condition()
         self._builds = 0
-        self.engine = Engine(EngineOptions(SOCKET, "none", 256 * 1024**2, self.owner))
+        self.engine = BuildEngine(EngineOptions(SOCKET, "none", 256 * 1024**2, self.owner))
 
     # --- what builds tell -----------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class Yard:
                 lambda: any(words in line for line in self.lines), PATIENCE_SECONDS
             ), self.lines
 
-    def store(self, built: BuiltImage, engine: Engine) -> None:
+    def store(self, built: BuiltImage, engine: BuildEngine) -> None:
         self.built.append(built)
 
     # --- builds ---------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Yard:
         return f"FROM {self.base}\nLABEL crawlyard.test=1\n{text}\n"
 
     def build(
-        self, repository: Repository, *, control: Control | None = None, **fields: Any
+        self, repository: Repository, *, control: BuildControl | None = None, **fields: Any
     ) -> BuiltImage:
         self._builds += 1
         folder = self.folder / str(self._builds)
@@ -123,8 +123,8 @@ class Yard:
         )
         try:
             build_image(
-                Plan(**{**values, **fields}),
-                control=control or Control(limit_seconds=PATIENCE_SECONDS),
+                BuildPlan(**{**values, **fields}),
+                control=control or BuildControl(limit_seconds=PATIENCE_SECONDS),
                 log=log,
                 teller=self,
                 store=self.store,
@@ -139,8 +139,8 @@ class Yard:
         label = f"crawlyard.layer={self.owner}"
         return list(self.client.containers.list(all=True, filters={"label": label}))
 
-    def failure(self, *arguments: Any, **fields: Any) -> Refused:
-        with pytest.raises(Refused) as caught:
+    def failure(self, *arguments: Any, **fields: Any) -> ProjectInputError:
+        with pytest.raises(ProjectInputError) as caught:
             self.build(*arguments, **fields)
         assert self.containers() == []
         assert self.built == []
@@ -264,7 +264,7 @@ def test_what_a_base_image_makes_others_do_is_judged_and_what_was_judged_is_buil
         yard.build(repository, script=script)
         assert f"{name} is {harmless}" in yard.lines
         maker_says(f"ONBUILD COPY --from={yard.base} /etc/passwd /stolen")
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(ProjectInputError) as caught:
             yard.build(repository, script=script)
         assert caught.value.code == "dockerfile_trigger"
         assert len(yard.built) == 1
@@ -272,9 +272,9 @@ def test_what_a_base_image_makes_others_do_is_judged_and_what_was_judged_is_buil
         yard.client.images.remove(name, force=True)
 
 
-def stopped_while_silent(yard: Yard, stop: Callable[[Control], None]) -> BaseException:
+def stopped_while_silent(yard: Yard, stop: Callable[[BuildControl], None]) -> BaseException:
     """What a build ends with that hangs, and is stopped once it does."""
-    control = Control(limit_seconds=3600)
+    control = BuildControl(limit_seconds=3600)
     ended: list[BaseException] = []
 
     def work() -> None:
@@ -299,13 +299,15 @@ def test_one_that_hangs_ends_at_its_time_limit(yard: Yard, monkeypatch: pytest.M
     failure = stopped_while_silent(
         yard, lambda control: monkeypatch.setattr(control, "_deadline", 0.0)
     )
-    assert isinstance(failure, Refused)
+    assert isinstance(failure, ProjectInputError)
     assert failure.code == "build_time_limit"
     assert "time limit" in text_of(failure)
 
 
 def test_a_cancelled_one_ends_while_it_is_silent(yard: Yard) -> None:
-    assert isinstance(stopped_while_silent(yard, lambda one: one.stop(Why.CANCELLED)), Stopped)
+    assert isinstance(
+        stopped_while_silent(yard, lambda one: one.stop(StopReason.CANCELLED)), BuildStopped
+    )
 
 
 def test_one_that_fills_the_disk_is_stopped_on_its_way(yard: Yard) -> None:
@@ -339,7 +341,7 @@ def test_memory_and_network_of_a_step_are_limited(yard: Yard) -> None:
 
 
 def test_an_endless_log_ends_with_the_limit(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("apps.projects.engine.building.logs.MAX_LINES", 100)
+    monkeypatch.setattr("apps.projects.engine.builder.logs.MAX_LINES", 100)
     repository = yard.repository("RUN i=0; while [ $i -lt 5000 ]; do echo $i; i=$((i+1)); done")
     yard.build(repository)
     assert 100 <= len(yard.lines) < 200

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from apps.projects.engine.building import BuildFailed
-from apps.projects.engine.building.context import labelled
-from apps.projects.engine.building.references import (
+from apps.projects.engine.builder import BuildStepFailed
+from apps.projects.engine.builder.context import labelled
+from apps.projects.engine.builder.references import (
     Base,
     check_references,
     check_triggers,
@@ -102,7 +102,7 @@ def test_images_of_others_and_ones_own_may_be_used(text: str) -> None:
 def test_an_image_of_another_project_is_refused_with_its_line(
     text: str, line: int, code: str
 ) -> None:
-    with pytest.raises(BuildFailed) as caught:
+    with pytest.raises(BuildStepFailed) as caught:
         check(text)
     assert (caught.value.code, caught.value.params["line"]) == (code, line)
     assert text_of(caught.value).startswith(f"Line {line} of the Dockerfile names")
@@ -137,7 +137,7 @@ def test_a_long_dockerfile_is_judged_in_proportion(line: str) -> None:
 
 def test_values_that_grow_with_each_line_are_given_up() -> None:
     growing = "".join(f"ARG A{n + 1}={f'${{A{n}}}' * 10}\n" for n in range(6))
-    with pytest.raises(BuildFailed) as caught:
+    with pytest.raises(BuildStepFailed) as caught:
         check(f"ARG A0=aaaaaaaaaa\n{growing}FROM ${{A6}}")
     assert caught.value.code == UNKNOWN
 
@@ -146,7 +146,7 @@ def test_values_that_grow_with_each_line_are_given_up() -> None:
     "text", ["FROM x\nRUN y \\\\\nFROM python", "# a b = c\n# escape=`\nFROM x\nRUN y `\nFROM z"]
 )
 def test_what_may_be_an_image_or_not_is_refused(text: str) -> None:
-    with pytest.raises(BuildFailed) as caught:
+    with pytest.raises(BuildStepFailed) as caught:
         check(text)
     assert caught.value.code == UNKNOWN
 
@@ -167,7 +167,7 @@ BASE = Base(4, 5, 6, (), "maker/base:1", ())
     ],
 )
 def test_what_an_image_makes_others_copy_is_refused(trigger: str) -> None:
-    with pytest.raises(BuildFailed) as caught:
+    with pytest.raises(BuildStepFailed) as caught:
         check_triggers(["RUN true", trigger], BASE)
     assert caught.value.code == "dockerfile_trigger"
     assert "maker/base:1 in line 4" in text_of(caught.value)

@@ -9,8 +9,8 @@ import pytest
 from django.conf import settings
 from django.db import InterfaceError
 
-from apps.projects.engine.building import BuiltImage
-from apps.projects.engine.building.control import Control
+from apps.projects.engine.builder import BuiltImage
+from apps.projects.engine.builder.control import BuildControl
 from apps.projects.engine.tags import image_name
 from apps.projects.models import Build, Image
 from apps.projects.services import cancel_build, rebuild
@@ -30,7 +30,7 @@ from apps.projects.services.build_states import (
     succeed_build,
     wake_builds,
 )
-from apps.projects.services.building import _Beat, leaving, work_on_build
+from apps.projects.services.build_worker import _BuildHeartbeat, leaving, work_on_build
 from apps.projects.states import BUILD_FINAL, BUILD_MOVES, BuildState, BuildStep
 from apps.projects.tasks import build, sweep_builds
 from tests.access.factories import make_user
@@ -54,7 +54,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
         assert queue == topology.BUILDS
         found.append((name, arguments))
 
-    for module in ("builds", "build_states", "building"):
+    for module in ("builds", "build_states", "build_worker"):
         monkeypatch.setattr(f"apps.projects.services.{module}.defer", defer)
     return found
 
@@ -271,8 +271,8 @@ def test_the_tasks_bear_what_they_do_not_know(sent: list[tuple[str, dict[str, An
 @pytest.mark.parametrize("error", [InterfaceError("closed"), RuntimeError("unforeseen")])
 @pytest.mark.django_db(transaction=True)
 def test_a_failing_beat_is_repeated(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    monkeypatch.setattr("apps.projects.services.building.LOOK_SECONDS", 0.01)
-    monkeypatch.setattr("apps.projects.services.building.BEAT_SECONDS", 0.0)
+    monkeypatch.setattr("apps.projects.services.build_worker.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("apps.projects.services.build_worker.BEAT_SECONDS", 0.0)
     errors = [error]
 
     def fails_once() -> datetime:
@@ -280,9 +280,9 @@ def test_a_failing_beat_is_repeated(monkeypatch: pytest.MonkeyPatch, error: Exce
             raise errors.pop()
         return LATER
 
-    monkeypatch.setattr("apps.projects.services.building.database_now", fails_once)
+    monkeypatch.setattr("apps.projects.services.build_worker.database_now", fails_once)
     row = claimed()
-    beat = _Beat(row, Control(limit_seconds=60))
+    beat = _BuildHeartbeat(row, BuildControl(limit_seconds=60))
     beat.start()
     try:
         wait_for(lambda: Build.objects.get(pk=row.pk).beat_at == LATER, "the next beat")
@@ -297,10 +297,10 @@ def test_leases_are_judged_by_the_databases_clock_whatever_the_worker_s_own_says
 ) -> None:
     # The database says LATER; this process's clock is a day ahead.
     monkeypatch.setattr("apps.projects.tasks.database_now", lambda: LATER)
-    monkeypatch.setattr("apps.projects.services.building.database_now", lambda: LATER)
+    monkeypatch.setattr("apps.projects.services.build_worker.database_now", lambda: LATER)
     monkeypatch.setattr("django.utils.timezone.now", lambda: LATER + timedelta(days=1))
     row = claimed()
-    beat = _Beat(row, Control(limit_seconds=60))
+    beat = _BuildHeartbeat(row, BuildControl(limit_seconds=60))
     beat._look()
     row.refresh_from_db()
     assert row.beat_at == LATER

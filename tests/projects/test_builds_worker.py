@@ -36,7 +36,7 @@ for line in sys.stdin:
 """
 OWNER = """
 import json
-from apps.projects.services.building import engine_options
+from apps.projects.services.build_worker import engine_options
 print("ANSWER" + json.dumps(engine_options().owner))
 """
 QUEUE = """

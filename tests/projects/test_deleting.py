@@ -16,7 +16,7 @@ from apps.configcenter.models import KindSerial
 from apps.jobs.models import Job, Run
 from apps.jobs.services import delete_job, purge_jobs
 from apps.jobs.states import RunState
-from apps.projects.engine.senders import Incoming
+from apps.projects.engine.senders import IncomingDelivery
 from apps.projects.errors import ProjectNameTaken
 from apps.projects.models import Build, DeletedProject, Delivery, Project
 from apps.projects.services import (
@@ -81,7 +81,7 @@ def test_who_follows_configurations_is_told(project: Project) -> None:
 
 def test_its_webhook_answers_as_one_that_never_was(project: Project) -> None:
     delete_project(actor=None, project=project)
-    incoming = Incoming(headers={}, body=b"{}", token=str(project.webhook_secret))
+    incoming = IncomingDelivery(headers={}, body=b"{}", token=str(project.webhook_secret))
     answer = receive_delivery(
         slug=project.slug, incoming=incoming, remote_address="", now=timezone.now()
     )

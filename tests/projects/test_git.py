@@ -20,7 +20,7 @@ import pytest
 from apps.projects.engine.addresses import AddressProblem
 from apps.projects.engine.git import GitFailed, GitRemote, fetch_tag, list_tags
 from apps.projects.engine.refs import RefRefused
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.reasons import text_of
 from tests.plugins.git_server import GitServer, Repository, run_git
 
@@ -148,8 +148,8 @@ def test_a_name_is_asked_at_the_address_that_was_judged(
 # --- how it fails -------------------------------------------------------------------------------
 
 
-def refusal(call: Callable[[], object]) -> Refused:
-    with pytest.raises(Refused) as caught:
+def refusal(call: Callable[[], object]) -> ProjectInputError:
+    with pytest.raises(ProjectInputError) as caught:
         call()
     return caught.value
 
@@ -157,7 +157,7 @@ def refusal(call: Callable[[], object]) -> Refused:
 def test_each_failure_has_its_own_words(
     remote: Callable[..., GitRemote], repository: Repository, tmp_path: Path
 ) -> None:
-    def fetch(tag: str) -> Refused:
+    def fetch(tag: str) -> ProjectInputError:
         folder = tmp_path / tag
         call = lambda: fetch_tag(remote(), tag, folder=folder, timeout=60, max_bytes=LARGE)  # noqa: E731
         return refusal(call)

@@ -174,7 +174,7 @@ def test_a_body_without_an_id_stands_for_itself_for_a_while() -> None:
     sent = gitlab(GITLAB)
     del sent.headers["X-Gitlab-Event-UUID"]
     now = timezone.now()
-    incoming = service.Incoming(
+    incoming = service.IncomingDelivery(
         {name.lower(): value for name, value in sent.headers.items()}, sent.body
     )
     codes = []

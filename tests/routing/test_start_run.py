@@ -13,7 +13,7 @@ from django.db import connection
 
 from apps.jobs.daemon import RunnerDaemon
 from apps.jobs.models import Job, Run
-from apps.jobs.services import overlapping
+from apps.jobs.services import overlap
 from apps.jobs.states import OverlapPolicy, RunState, Trigger
 from apps.routing.engine import rules
 from apps.routing.engine.items import Item
@@ -165,7 +165,7 @@ def test_the_jobs_policy_says_what_becomes_of_a_later_one() -> None:
 
 
 def test_where_enough_wait_the_item_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(overlapping, "WAITING_LIMIT", 2)
+    monkeypatch.setattr(overlap, "WAITING_LIMIT", 2)
     job = make_job(overlap="queue")
     outcomes = [start(job, uuid=f"u-{number}") for number in range(4)]
     assert [each.verdict for each in outcomes] == ["delivered"] * 3 + ["away"]

@@ -49,7 +49,7 @@ from apps.alerts.services.texts import (
     where_text,
 )
 from apps.alerts.states import Ending, IncidentState, Severity
-from apps.projects.admin.choosing import number_in
+from apps.projects.admin.project_choice import number_in
 
 MOST_NOTE: Final = 500
 # Minutes that the page offers.

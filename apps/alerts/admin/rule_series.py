@@ -10,7 +10,7 @@ from django.urls import reverse
 
 from apps.access.admin.base import projects_of
 from apps.access.states import Role
-from apps.projects.admin.choosing import number_in
+from apps.projects.admin.project_choice import number_in
 from apps.projects.models import Project
 from apps.queuestats.models import Series, SeriesKind
 

@@ -40,7 +40,7 @@ from apps.alerts.services.preview import preview
 from apps.alerts.services.rule_saving import active_data, entry_named, remove_rule, save_rule
 from apps.alerts.services.texts import fact_texts, span_text, when_text
 from apps.alerts.states import Severity
-from apps.projects.admin.choosing import number_in
+from apps.projects.admin.project_choice import number_in
 from apps.projects.models import Project
 from apps.queuestats.models import Series
 

@@ -14,7 +14,7 @@ from apps.alerts.sources.newest import oldest_to_read
 from apps.alerts.sources.pages import change_page, list_page
 from apps.configcenter.models import RunningVersion
 from apps.projects.models import Build, Delivery, Project
-from apps.projects.states import BuildState, Verdict
+from apps.projects.states import BuildState, DeliveryVerdict
 from apps.routing.models import RouterReport
 from apps.routing.queries.reports import YOUNG, standing
 from apps.runtime.queries import live_daemons
@@ -83,7 +83,9 @@ class DeliveryRefused:
     def since(self, at: datetime) -> Iterator[Happening]:
         """One of each delivery."""
         oldest = oldest_to_read(Delivery, "received_at", at=at, page=NEWEST)
-        rows = Delivery.objects.filter(pk__gt=oldest, verdict=Verdict.REFUSED, received_at__gte=at)
+        rows = Delivery.objects.filter(
+            pk__gt=oldest, verdict=DeliveryVerdict.REFUSED, received_at__gte=at
+        )
         for row in rows.defer("body", "headers").order_by("pk"):
             yield Happening(
                 id=f"delivery:{row.pk}",
@@ -102,7 +104,9 @@ class DeliveryRefused:
         """Projects whose newest delivery was believed."""
         deliveries = Delivery.objects.filter(project=OuterRef("pk")).order_by("-pk")
         found = _of_projects(open_keys, deliveries.values("verdict"))
-        return {key for key, verdict in found.items() if verdict not in (None, Verdict.REFUSED)}
+        return {
+            key for key, verdict in found.items() if verdict not in (None, DeliveryVerdict.REFUSED)
+        }
 
 
 class HarvestFailed:

@@ -15,7 +15,7 @@ from apps.agents.queries import newest_allocation
 from apps.agents.states import is_alive
 from apps.jobs.models import Run, RunCommand, RunMove
 from apps.jobs.services import explain_run_placement
-from apps.jobs.states import Ask, RunState
+from apps.jobs.states import RunAsk, RunState
 from apps.queuestats.models import FailedRequest
 from apps.queuestats.queries import CenterBooks, RunBooks, books_of, center_books_of
 from yardkit import topology
@@ -99,10 +99,10 @@ class RunView:
         return self.books.balanced and self.center.balanced
 
     @property
-    def allowed(self) -> list[Ask]:
+    def allowed(self) -> list[RunAsk]:
         """What the page offers to ask; to freeze only what has not answered."""
         unanswered = any(one.standing == "unanswered" for one in self.commands)
-        return [one for one in self.run.allowed if one != Ask.FREEZE or unanswered]
+        return [one for one in self.run.allowed if one != RunAsk.FREEZE or unanswered]
 
     @property
     def pace(self) -> dict[str, Any]:

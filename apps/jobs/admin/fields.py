@@ -78,7 +78,7 @@ class JsonTextField(TypedField):
         return json.dumps(value, indent=2, ensure_ascii=False)
 
 
-class ArgumentsField(JsonTextField):
+class ArgumentsFormField(JsonTextField):
     """A JSON object."""
 
     nothing: ClassVar[Any] = {}
@@ -88,7 +88,7 @@ class ArgumentsField(JsonTextField):
         return parse_arguments(text)
 
 
-class CutRulesField(JsonTextField):
+class CutRulesFormField(JsonTextField):
     """A JSON list of cut rules; the model checks each."""
 
     nothing: ClassVar[Any] = []
@@ -102,7 +102,7 @@ class CutRulesField(JsonTextField):
         return rules
 
 
-class RetryRulesField(JsonTextField):
+class RetryRulesFormField(JsonTextField):
     """A JSON list of retry rules; the model checks each."""
 
     nothing: ClassVar[Any] = []
@@ -117,7 +117,7 @@ class RetryRulesField(JsonTextField):
         return rules
 
 
-class CommandField(TypedField):
+class CommandFormField(TypedField):
     """A command line, quoted as for a shell."""
 
     nothing: ClassVar[Any] = []
@@ -131,7 +131,7 @@ class CommandField(TypedField):
         return format_command([str(word) for word in value])
 
 
-class EnvironmentField(TypedField):
+class EnvironmentFormField(TypedField):
     """NAME=value, one a line, or JSON."""
 
     widget = UnfoldAdminTextareaWidget
@@ -146,7 +146,7 @@ class EnvironmentField(TypedField):
         return format_environment(value)
 
 
-class TagsField(TypedField):
+class TagsFormField(TypedField):
     """Words parted by spaces or commas."""
 
     nothing: ClassVar[Any] = []
@@ -181,7 +181,7 @@ class MemoryField(TypedField):
         return f"{value} B"
 
 
-class CookiesField(SecretFormField):
+class CookiesFormField(SecretFormField):
     """Cookies as browsers show them, or as JSON; stored ones are never shown."""
 
     def clean(self, value: Any) -> Any:
@@ -238,7 +238,7 @@ class SecretsInput(UnfoldAdminTextareaWidget):
         return name not in data and f"{name}-remove" not in data
 
 
-class SecretsField(forms.Field):
+class SecretsFormField(forms.Field):
     """Changes to secrets: an object of texts, with None for those that go."""
 
     widget = SecretsInput

@@ -56,7 +56,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         empty_label=_("none"),
         help_text=_("Whose seeds the runs add and work on."),
     )
-    command = fields.CommandField(
+    command = fields.CommandFormField(
         label=_("Command"),
         required=False,
         strip=True,
@@ -66,7 +66,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "No shell runs it. Instead of a spider."
         ),
     )
-    arguments = fields.ArgumentsField(
+    arguments = fields.ArgumentsFormField(
         label=_("Arguments"),
         required=False,
         widget=_area(5),
@@ -81,7 +81,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         widget=fields.TimeZoneInput(),
         help_text=_("In which the cron is read, such as Asia/Shanghai."),
     )
-    environment = fields.EnvironmentField(
+    environment = fields.EnvironmentFormField(
         label=_("Environment"),
         required=False,
         widget=_area(5),
@@ -90,7 +90,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "object. Readable by everybody who sees the job."
         ),
     )
-    secrets = fields.SecretsField(
+    secrets = fields.SecretsFormField(
         label=_("Secret environment"),
         required=False,
         widget=fields.SecretsInput(attrs={"rows": 3}),
@@ -105,13 +105,13 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         widget=_line(),
         help_text=_("MiB, or with a unit: 512, 2 GiB. Empty is the installation's default."),
     )
-    host_labels = fields.EnvironmentField(
+    host_labels = fields.EnvironmentFormField(
         label=_("Host labels"),
         required=False,
         widget=_area(2),
         help_text=_("name=value, one a line: runs only on hosts that carry all of them."),
     )
-    retry_rules = fields.RetryRulesField(
+    retry_rules = fields.RetryRulesFormField(
         label=_("Retry rules"),
         required=False,
         widget=_area(4),
@@ -121,13 +121,13 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             '"delay_seconds": 60}].'
         ),
     )
-    tags = fields.TagsField(
+    tags = fields.TagsFormField(
         label=_("Tags"),
         required=False,
         widget=_line(),
         help_text=_("Words to find and group jobs by, parted by spaces or commas."),
     )
-    cut = fields.CutRulesField(
+    cut = fields.CutRulesFormField(
         label=_("Cut rules"),
         required=False,
         widget=_area(6),
@@ -138,7 +138,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             "Keys: start, end, pattern (RE2; its first group), start_offset, end_offset, trim."
         ),
     )
-    cookies = fields.CookiesField(
+    cookies = fields.CookiesFormField(
         label=_("Cookies"),
         required=False,
         widget=SecretInput(attrs={"class": " ".join(INPUT_CLASSES)}),

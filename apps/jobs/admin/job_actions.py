@@ -18,14 +18,14 @@ from apps.access.admin.confirm import asks_first
 from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.jobs import services
-from apps.jobs.engine.portable import CONTENT_TYPES, MAX_JOBS, Format
+from apps.jobs.engine.portable import CONTENT_TYPES, MAX_JOBS, JobFileFormat
 from apps.jobs.models import Job
 from apps.jobs.services import portable
 
 Do = Callable[[Job], int]
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """Why an action did not take place for a job, in one sentence."""
 
 
@@ -133,12 +133,12 @@ class JobActions:
     @action(description=_("Export as YAML"), permissions=["view"])
     def export_yaml(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
         """A file for people and version control."""
-        return _file(queryset, Format.YAML)
+        return _file(queryset, JobFileFormat.YAML)
 
     @action(description=_("Export as CSV"), permissions=["view"])
     def export_csv(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
         """A file for spreadsheets."""
-        return _file(queryset, Format.CSV)
+        return _file(queryset, JobFileFormat.CSV)
 
 
 def _each(request: HttpRequest, queryset: QuerySet[Job], role: Role, do: Do) -> int:
@@ -149,7 +149,7 @@ def _each(request: HttpRequest, queryset: QuerySet[Job], role: Role, do: Do) -> 
     for job in mine:
         try:
             done += do(job)
-        except Refused as refused:
+        except ActionRefused as refused:
             reasons.append(str(refused))
         except DomainError as error:
             reasons.append(error.text)
@@ -168,7 +168,7 @@ def _switch(request: HttpRequest, *, on: bool) -> Do:
             text = (
                 gettext("Job %(name)s is enabled.") if on else gettext("Job %(name)s is disabled.")
             )
-            raise Refused(text % {"name": job.name})
+            raise ActionRefused(text % {"name": job.name})
         values = {"enabled": on}
         services.update_job(job=job, values=values, actor=person_of(request), now=timezone.now())
         return 1
@@ -176,13 +176,13 @@ def _switch(request: HttpRequest, *, on: bool) -> Do:
     return do
 
 
-def _ask(request: HttpRequest, service: Callable[..., services.Tally]) -> Do:
+def _ask(request: HttpRequest, service: Callable[..., services.RunActionResult]) -> Do:
     def do(job: Job) -> int:
         tally = service(job=job, now=timezone.now(), actor=person_of(request))
         reasons = [refusal.detail for refusal in tally.refused]
         if not tally.done:
             nothing = gettext("Job %(name)s has no active run.") % {"name": job.name}
-            raise Refused(" ".join(reasons) or nothing)
+            raise ActionRefused(" ".join(reasons) or nothing)
         for reason in reasons:
             messages.error(request, reason)
         return len(tally.done)
@@ -190,7 +190,7 @@ def _ask(request: HttpRequest, service: Callable[..., services.Tally]) -> Do:
     return do
 
 
-def _file(queryset: QuerySet[Job], kind: Format) -> HttpResponse:
+def _file(queryset: QuerySet[Job], kind: JobFileFormat) -> HttpResponse:
     rows = queryset.select_related("project", "image").order_by("project__slug", "name")
     text = portable.export_jobs(rows[: MAX_JOBS + 1], kind)
     headers = {"Content-Disposition": f'attachment; filename="jobs.{kind.value}"'}

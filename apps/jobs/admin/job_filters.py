@@ -35,7 +35,7 @@ class TagFilter(DropdownFilter):
         return queryset if not tag else queryset.tagged(tag)  # type: ignore[attr-defined]
 
 
-class ImageFilter(DropdownFilter):
+class JobImageFilter(DropdownFilter):
     """Jobs by their image."""
 
     title = _("image")

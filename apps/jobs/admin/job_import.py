@@ -24,13 +24,13 @@ from apps.access.admin.base import person_of, projects_of
 from apps.access.errors import DomainError
 from apps.access.models import User
 from apps.access.states import Role
-from apps.jobs.engine.portable import MAX_BYTES, Format, format_of
+from apps.jobs.engine.portable import MAX_BYTES, JobFileFormat, format_of
 from apps.jobs.services import portable
-from apps.jobs.services.portable import Mode, Plan
+from apps.jobs.services.portable import ImportMode, ImportPlan
 from apps.projects.models import Project
 
 
-class ImportForm(forms.Form):
+class JobImportForm(forms.Form):
     """A file, or its text, and where its jobs go."""
 
     file = forms.FileField(
@@ -46,9 +46,12 @@ class ImportForm(forms.Form):
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 8, "spellcheck": "false"}),
     )
     kind = forms.ChoiceField(
-        label=_("Format"),
+        label=_("JobFileFormat"),
         required=False,
-        choices=[("", _("by the name of the file")), *((each.value, each.name) for each in Format)],
+        choices=[
+            ("", _("by the name of the file")),
+            *((each.value, each.name) for each in JobFileFormat),
+        ],
         widget=UnfoldAdminSelectWidget,
     )
     project = forms.ModelChoiceField(
@@ -61,8 +64,8 @@ class ImportForm(forms.Form):
     )
     mode = forms.ChoiceField(
         label=_("What it may do"),
-        choices=Mode.choices,
-        initial=Mode.UPSERT,
+        choices=ImportMode.choices,
+        initial=ImportMode.UPSERT,
         widget=UnfoldAdminSelectWidget,
     )
     # Of the preview: what the person has looked at.
@@ -91,7 +94,7 @@ class ImportForm(forms.Form):
             values["raw"] = text.replace("\r\n", "\n")
         elif "file" not in self.errors:
             self.add_error("file", gettext("Choose a file, or paste its text below."))
-        values["format"] = Format(values.get("kind") or format_of(values.get("name") or ""))
+        values["format"] = JobFileFormat(values.get("kind") or format_of(values.get("name") or ""))
         return values
 
 
@@ -107,7 +110,7 @@ def import_page(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
     person = person_of(request)
     if person is None or not projects_of(request, Role.EDITOR):
         raise PermissionDenied
-    form = ImportForm(request.POST or None, request.FILES or None, user=person)
+    form = JobImportForm(request.POST or None, request.FILES or None, user=person)
     context |= {"title": _("Import jobs"), "form": form}
     if request.method == "POST" and form.is_valid():
         wanted = _wanted(form, person)
@@ -120,14 +123,14 @@ def import_page(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
     return TemplateResponse(request, "admin/jobs/job/import.html", context)
 
 
-def _wanted(form: ImportForm, person: User) -> dict[str, Any]:
+def _wanted(form: JobImportForm, person: User) -> dict[str, Any]:
     values = form.cleaned_data
     return {
         "raw": values["raw"],
         "kind": values["format"],
         "actor": person,
         "project": values["project"],
-        "mode": Mode(values["mode"]),
+        "mode": ImportMode(values["mode"]),
         "file": values["name"],
     }
 
@@ -143,11 +146,11 @@ def _apply(request: HttpRequest, wanted: dict[str, Any], digest: str) -> HttpRes
     return HttpResponseRedirect(reverse("admin:jobs_job_changelist"))
 
 
-def _counts(plan: Plan) -> dict[str, int]:
+def _counts(plan: ImportPlan) -> dict[str, int]:
     return {what: plan.count(what) for what in ("added", "changed", "unchanged")}
 
 
-def _again(form: ImportForm, wanted: dict[str, Any], plan: Plan) -> dict[str, str]:
+def _again(form: JobImportForm, wanted: dict[str, Any], plan: ImportPlan) -> dict[str, str]:
     """What the button that applies sends; empty where there is nothing to apply."""
     if plan.problems:
         return {}

@@ -27,7 +27,7 @@ from apps.access.states import Role
 from apps.jobs import services
 from apps.jobs.admin.forms import JobForm
 from apps.jobs.admin.job_actions import JobActions
-from apps.jobs.admin.job_filters import ImageFilter, TagFilter
+from apps.jobs.admin.job_filters import JobImageFilter, TagFilter
 from apps.jobs.admin.job_import import import_page
 from apps.jobs.admin.links import JobLinkInline
 from apps.jobs.arguments import parse_arguments
@@ -126,7 +126,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         ("project", VisibleRelatedFilter),
         "enabled",
         TagFilter,
-        ImageFilter,
+        JobImageFilter,
         "policy",
     )
     list_filter_submit = True

@@ -23,9 +23,9 @@ from apps.access.api.fields import VisibleRelatedField
 from apps.access.api.idempotency import idempotent
 from apps.access.api.parsers import BodyTooLarge, StrictJSONParser
 from apps.access.states import Role
-from apps.jobs.engine.portable import CONTENT_TYPES, MAX_BYTES, MAX_JOBS, Format, format_of
+from apps.jobs.engine.portable import CONTENT_TYPES, MAX_BYTES, MAX_JOBS, JobFileFormat, format_of
 from apps.jobs.services import portable
-from apps.jobs.services.portable import Mode, Plan
+from apps.jobs.services.portable import ImportMode, ImportPlan
 from apps.projects.models import Project
 
 _YAML_TYPES = ("text/yaml", "application/yaml", "text/x-yaml", "application/x-yaml")
@@ -35,7 +35,7 @@ MULTIPART = "multipart/form-data"
 class _TextParser(BaseParser):
     """The body is the file itself; the rest is in the address."""
 
-    kind: ClassVar[Format]
+    kind: ClassVar[JobFileFormat]
 
     def parse(
         self,
@@ -54,11 +54,11 @@ class CsvParser(_TextParser):
     """``text/csv``."""
 
     media_type = "text/csv"
-    kind = Format.CSV
+    kind = JobFileFormat.CSV
 
 
 _YAML_PARSERS = tuple(
-    type("YamlParser", (_TextParser,), {"media_type": name, "kind": Format.YAML})
+    type("YamlParser", (_TextParser,), {"media_type": name, "kind": JobFileFormat.YAML})
     for name in _YAML_TYPES
 )
 
@@ -77,7 +77,8 @@ class ImportSerializer(serializers.Serializer[Any]):
     """A file of jobs and what to do with it."""
 
     format = serializers.ChoiceField(
-        choices=[(each.value, each.value) for each in Format], default=Format.YAML.value
+        choices=[(each.value, each.value) for each in JobFileFormat],
+        default=JobFileFormat.YAML.value,
     )
     text = serializers.CharField(
         trim_whitespace=False, help_text=gettext_lazy("The file itself, 1 MiB at most.")
@@ -89,7 +90,7 @@ class ImportSerializer(serializers.Serializer[Any]):
         allow_null=True,
         help_text=gettext_lazy("Where all jobs go; without it each job of the file names its own."),
     )
-    mode = serializers.ChoiceField(choices=Mode.choices, default=Mode.UPSERT)
+    mode = serializers.ChoiceField(choices=ImportMode.choices, default=ImportMode.UPSERT)
     dry_run = serializers.BooleanField(
         default=False, help_text=gettext_lazy("Only say what would be done.")
     )
@@ -99,7 +100,7 @@ class UploadSerializer(ImportSerializer):
     """The same as a form with a file; without a format its name tells it."""
 
     format = serializers.ChoiceField(
-        choices=[(each.value, each.value) for each in Format], required=False
+        choices=[(each.value, each.value) for each in JobFileFormat], required=False
     )
     text = None  # type: ignore[assignment]
     file = serializers.FileField()
@@ -153,18 +154,18 @@ class PlanSerializer(serializers.Serializer[Any]):
     jobs = PlannedJobSerializer(many=True)
 
 
-def _shown(plan: Plan, *, dry_run: bool) -> dict[str, Any]:
+def _shown(plan: ImportPlan, *, dry_run: bool) -> dict[str, Any]:
     counts = {what: plan.count(what) for what in ("added", "changed", "unchanged")}
     plain = {"dry_run": dry_run, **counts, "problems": plan.said, "jobs": plan.jobs}
     return dict(PlanSerializer(plain).data)
 
 
 _EXPORT = OpenApiParameter(
-    "format", str, enum=[each.value for each in Format], default=Format.YAML.value
+    "format", str, enum=[each.value for each in JobFileFormat], default=JobFileFormat.YAML.value
 )
 _IN_ADDRESS = [
     OpenApiParameter("project", int, description="When the body is the file itself."),
-    OpenApiParameter("mode", str, enum=Mode.values, description="The same."),
+    OpenApiParameter("mode", str, enum=ImportMode.values, description="The same."),
     OpenApiParameter("dry_run", bool, description="The same."),
 ]
 
@@ -187,16 +188,16 @@ class JobFilesMixin:
     )
     def export(self: Any, request: Request) -> HttpResponse:
         """A file of the jobs that the filters leave, at most 1,000; never with secrets."""
-        asked = request.query_params.get("format", Format.YAML.value)
-        if asked not in set(Format):
+        asked = request.query_params.get("format", JobFileFormat.YAML.value)
+        if asked not in set(JobFileFormat):
             message = _("There is no such format; there are %(known)s.")
-            known = ", ".join(each.value for each in Format)
+            known = ", ".join(each.value for each in JobFileFormat)
             raise serializers.ValidationError({"format": message % {"known": known}})
         jobs = self.filter_queryset(self.get_queryset())
         rows = jobs.order_by("project__slug", "name")[: MAX_JOBS + 1]
-        text = portable.export_jobs(rows, Format(asked))
+        text = portable.export_jobs(rows, JobFileFormat(asked))
         headers = {"Content-Disposition": f'attachment; filename="jobs.{asked}"'}
-        return HttpResponse(text, content_type=CONTENT_TYPES[Format(asked)], headers=headers)
+        return HttpResponse(text, content_type=CONTENT_TYPES[JobFileFormat(asked)], headers=headers)
 
     @extend_schema(
         parameters=_IN_ADDRESS,
@@ -221,10 +222,10 @@ class JobFilesMixin:
         values = self._import_values(request)
         wanted: dict[str, Any] = {
             "raw": values["raw"],
-            "kind": Format(values["format"]),
+            "kind": JobFileFormat(values["format"]),
             "actor": self.person,
             "project": values.get("project"),
-            "mode": Mode(values["mode"]),
+            "mode": ImportMode(values["mode"]),
             "file": values["name"],
         }
         if values["dry_run"]:

@@ -14,7 +14,7 @@ from apps.access.states import Role
 from apps.jobs import services
 from apps.jobs.api.filters import JobLinkFilter
 from apps.jobs.models import Job, JobLink
-from apps.jobs.states import Condition
+from apps.jobs.states import LinkCondition
 
 
 class JobLinkSerializer(KnownFields, serializers.ModelSerializer[JobLink]):
@@ -23,7 +23,9 @@ class JobLinkSerializer(KnownFields, serializers.ModelSerializer[JobLink]):
     project = serializers.IntegerField(source="job.project_id", read_only=True)
     job = VisibleRelatedField(queryset=Job.objects.all(), at_least=Role.EDITOR)
     after = VisibleRelatedField(queryset=Job.objects.all(), at_least=Role.EDITOR)
-    condition = serializers.ChoiceField(choices=Condition.choices, default=Condition.SUCCEEDED)
+    condition = serializers.ChoiceField(
+        choices=LinkCondition.choices, default=LinkCondition.SUCCEEDED
+    )
 
     class Meta:
         model = JobLink

@@ -26,7 +26,7 @@ from apps.jobs.api.serializers import (
     TuneSerializer,
 )
 from apps.jobs.models import Run
-from apps.jobs.states import Ask
+from apps.jobs.states import RunAsk
 
 
 class JobRunsMixin:
@@ -108,42 +108,42 @@ class RunViewSet(ReadViewSet[Run]):
     @idempotent
     def stop(self, request: Request, pk: str | None = None) -> Response:
         """Ask the run to stop. 409 when it has ended or is already stopping."""
-        return self._ask(Ask.EXIT)
+        return self._ask(RunAsk.EXIT)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def pause(self, request: Request, pk: str | None = None) -> Response:
         """Ask the run to send nothing more until it is resumed. 409 when it is not running."""
-        return self._ask(Ask.PAUSE)
+        return self._ask(RunAsk.PAUSE)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def resume(self, request: Request, pk: str | None = None) -> Response:
         """Ask the run to go on where it was; a frozen one is thawed. 409 when it is not paused."""
-        return self._ask(Ask.RESUME)
+        return self._ask(RunAsk.RESUME)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def restart(self, request: Request, pk: str | None = None) -> Response:
         """Ask the run to exit, and start it again in the same place. 409 when it has not begun."""
-        return self._ask(Ask.RESTART)
+        return self._ask(RunAsk.RESTART)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def freeze(self, request: Request, pk: str | None = None) -> Response:
         """Have the host halt the run's container or process: for a run that does not answer."""
-        return self._ask(Ask.FREEZE)
+        return self._ask(RunAsk.FREEZE)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def thaw(self, request: Request, pk: str | None = None) -> Response:
         """Have the host let a frozen run go on. 409 when it is not frozen."""
-        return self._ask(Ask.THAW)
+        return self._ask(RunAsk.THAW)
 
     @extend_schema(request=TuneSerializer, responses=RunSerializer)
     @action(detail=True, methods=["post"])
@@ -167,7 +167,7 @@ class RunViewSet(ReadViewSet[Run]):
         rows: Any = self.paginate_queryset(commands)
         return self.get_paginated_response(RunCommandSerializer(rows, many=True).data)
 
-    def _ask(self, what: Ask) -> Response:
+    def _ask(self, what: RunAsk) -> Response:
         run = self.get_object()
         services.act_on_run(run=run, action=what, now=timezone.now(), actor=self.person)
         return self.answer(run)

@@ -12,7 +12,7 @@ from apps.access.api.fields import KnownFields
 from apps.jobs.api.job_fields import FiniteField
 from apps.jobs.arguments import check_arguments
 from apps.jobs.models import MAX_CONCURRENCY, MAX_SPEED, Run, RunCommand, RunMove
-from apps.jobs.states import Ask, OverlapPolicy, RunOutcome
+from apps.jobs.states import OverlapPolicy, RunAsk, RunOutcome
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {}})
@@ -152,7 +152,7 @@ class RunDetailSerializer(RunSerializer):
 
     moves = RunMoveSerializer(many=True, read_only=True)
     allowed = serializers.ListField(
-        child=serializers.ChoiceField(choices=Ask.choices),
+        child=serializers.ChoiceField(choices=RunAsk.choices),
         read_only=True,
         help_text=_("What may be asked of it now; exit is what stop asks."),
     )

@@ -8,7 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
-from apps.jobs.daemon.here import Here
+from apps.jobs.daemon.context import RunnerContext
 from apps.jobs.models import Run
 
 logger = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 BATCH = 50
 
 
-def remove_old_folders(here: Here, *, days: int) -> int:
+def remove_old_folders(here: RunnerContext, *, days: int) -> int:
     """Remove what ended runs have left here ``days`` ago; returns how many folders that were.
 
     What still has lines that are not shipped stays, however old it is.

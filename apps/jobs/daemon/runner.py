@@ -9,18 +9,18 @@ from pathlib import Path
 from django.conf import settings
 
 from apps.jobs.daemon import timing
-from apps.jobs.daemon.ending import Ender
-from apps.jobs.daemon.here import Here
-from apps.jobs.daemon.keeping import Keeper
-from apps.jobs.daemon.listening import Listener
+from apps.jobs.daemon.answers import AnswerListener
+from apps.jobs.daemon.context import RunnerContext
+from apps.jobs.daemon.finisher import RunFinisher
+from apps.jobs.daemon.host_report import HostReporter
+from apps.jobs.daemon.reconciler import RunReconciler
 from apps.jobs.daemon.specs import accounts_for, installation
-from apps.jobs.daemon.starting import Starter
-from apps.jobs.daemon.watching import Watcher
-from apps.jobs.engine.vitals import About
-from apps.jobs.runners.base import Handle, Runner
-from apps.jobs.runners.ending import Endings
+from apps.jobs.daemon.starter import RunStarter
+from apps.jobs.engine.vitals import HostDescription
+from apps.jobs.runners.base import ExecutionRunner, RunHandle
 from apps.jobs.runners.factory import make_runner
-from apps.jobs.runners.log_shipping import LogShipper
+from apps.jobs.runners.log_shipper import LogShipper
+from apps.jobs.runners.terminations import Terminations
 from apps.runtime.errors import DATABASE_ERRORS
 from yardkit import topology
 from yardkit.broker import Broker, Subscription
@@ -55,7 +55,7 @@ class RunnerDaemon:
         labels: Mapping[str, str] | None = None,
         boot: str = "",
         version: str = "",
-        runner: Runner | None = None,
+        runner: ExecutionRunner | None = None,
     ) -> None:
         self.broker = broker
         self.runner = runner or make_runner(
@@ -65,7 +65,7 @@ class RunnerDaemon:
             network=settings.RUN_NETWORK,
         )
         shipper = LogShipper(broker, folder / SHIPPING_FOLDER)
-        self.here = Here(
+        self.here = RunnerContext(
             host=host,
             clock=clock,
             runner=self.runner,
@@ -74,19 +74,19 @@ class RunnerDaemon:
             accounts=accounts_for(self.runner.kind),
         )
         self._stop = stop
-        self._endings = Endings(self.runner, self.here.handles)
-        about = About(
+        self._endings = Terminations(self.runner, self.here.handles)
+        about = HostDescription(
             kind=self.runner.kind,
             capacity=capacity,
             boot=boot,
             version=version,
             labels=dict(labels or {}),
         )
-        self.keeper = Keeper(self.here, about)
-        self.ender = Ender(self.here, self._endings)
-        self.starter = Starter(self.here, self.ender, capacity)
-        self.watcher = Watcher(self.here, self.ender)
-        self.listener = Listener(self.here)
+        self.keeper = HostReporter(self.here, about)
+        self.ender = RunFinisher(self.here, self._endings)
+        self.starter = RunStarter(self.here, self.ender, capacity)
+        self.watcher = RunReconciler(self.here, self.ender)
+        self.listener = AnswerListener(self.here)
         self._wakeups: list[Subscription] = []
         if stop is not None and not self.runner.outlives_daemon:
             self._endings.watch(
@@ -96,7 +96,7 @@ class RunnerDaemon:
             )
 
     @property
-    def handles(self) -> Mapping[int, Handle]:
+    def handles(self) -> Mapping[int, RunHandle]:
         """What runs here."""
         return self.here.handles
 

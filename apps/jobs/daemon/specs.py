@@ -15,7 +15,7 @@ from django.conf import settings
 
 from apps.jobs.models import Job, Run
 from apps.jobs.runners.accounts import BrokerAccounts
-from apps.jobs.runners.base import CannotRun, Limits, Registry, RunSpec, Volume
+from apps.jobs.runners.base import CannotRun, ContainerLimits, RegistryLogin, RunSpec, Volume
 from yardkit.secretbox import SecretError
 from yardkit.tokens import frontier_scope, pools_scope, sign_run_token, sign_scope
 
@@ -44,10 +44,10 @@ def spec_of(run: Run, folder: Path) -> RunSpec:
         python_path=settings.SPIDER_PYTHON_PATH,
         image=run.image_digest,
         image_name=run.image_reference,
-        registry=Registry(project.registry_username, project.registry_password)
+        registry=RegistryLogin(project.registry_username, project.registry_password)
         if in_container
-        else Registry(),
-        limits=Limits(
+        else RegistryLogin(),
+        limits=ContainerLimits(
             cpus=job.cpu_limit or settings.RUN_CPUS,
             memory_bytes=job.memory_limit_bytes or settings.RUN_MEMORY_BYTES,
             pids=settings.RUN_PIDS,

@@ -89,7 +89,7 @@ class Cron:
         return by_number and by_weekday if self.both_days else by_number or by_weekday
 
 
-class _Wrong(Exception):
+class _CronError(Exception):
     """Why a field is refused."""
 
 
@@ -126,7 +126,7 @@ def parse_cron(text: str) -> Cron:
     """The expression, understood. Raises ``ValidationError``."""
     try:
         cron = _parse(text)
-    except _Wrong as wrong:
+    except _CronError as wrong:
         raise ValidationError(
             _("The cron expression is not valid: %(why)s") % {"why": wrong}, code="cron"
         ) from wrong
@@ -162,11 +162,11 @@ def times_between(
 
 def _parse(text: str) -> Cron:
     if len(text) > MAX_LENGTH:
-        raise _Wrong(_("it is longer than %(limit)d characters.") % {"limit": MAX_LENGTH})
+        raise _CronError(_("it is longer than %(limit)d characters.") % {"limit": MAX_LENGTH})
     parts = text.upper().split()
     if len(parts) != len(FIELDS):
         message = _("it needs five fields (minute hour day month weekday), not %(count)d.")
-        raise _Wrong(message % {"count": len(parts)})
+        raise _CronError(message % {"count": len(parts)})
     minutes, hours, days, months, weekdays = (
         _values(field, part) for field, part in zip(FIELDS, parts, strict=True)
     )
@@ -224,9 +224,9 @@ def _step(field: _Field, term: str, text: str) -> int:
     return step
 
 
-def _wrong(field: _Field, term: str, why: str) -> _Wrong:
+def _wrong(field: _Field, term: str, why: str) -> _CronError:
     text = _("%(field)s “%(value)s”: %(why)s.")
-    return _Wrong(text % {"field": field.label, "value": term[:30], "why": why})
+    return _CronError(text % {"field": field.label, "value": term[:30], "why": why})
 
 
 def _can_fit(cron: Cron) -> bool:

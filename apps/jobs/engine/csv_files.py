@@ -18,11 +18,11 @@ from apps.jobs.engine.portable import (
     VERSION,
     VERSION_KEY,
     Column,
-    Entry,
+    ColumnKind,
+    FileProblem,
+    JobEntry,
     JobFile,
-    Kind,
-    Problem,
-    Unreadable,
+    JobFileUnreadable,
     by_name,
     check_version,
     decoded,
@@ -37,7 +37,7 @@ _INTEGER = re.compile(r"[-+]?[0-9]{1,18}")
 _MOST_CHARACTERS: Final = 40
 
 
-class _Wrong(Exception):
+class _CsvError(Exception):
     """Why a cell is refused."""
 
 
@@ -55,11 +55,11 @@ def write_csv(jobs: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> s
 def _cell(column: Column, value: Any) -> str:
     if value is None:
         return ""
-    if column.kind is Kind.WORDS:
+    if column.kind is ColumnKind.WORDS:
         text = " ".join(value)
-    elif column.kind is Kind.JSON:
+    elif column.kind is ColumnKind.JSON:
         text = json.dumps(value, ensure_ascii=False) if value else ""
-    elif column.kind is Kind.BOOLEAN:
+    elif column.kind is ColumnKind.BOOLEAN:
         text = "true" if value else "false"
     else:
         text = str(value)
@@ -75,10 +75,10 @@ def read_csv(raw: bytes | str, columns: Sequence[Column]) -> JobFile:
         header = _header(next(rows, (1, [])), known)
         for line, cells in rows:
             if any(cell.strip() for cell in cells):
-                _take_row(Entry(len(read.entries), line), header, cells, read, known)
+                _take_row(JobEntry(len(read.entries), line), header, cells, read, known)
             if len(read.problems) >= MAX_PROBLEMS:
                 break
-    except Unreadable as error:
+    except JobFileUnreadable as error:
         read.problems.append(error.problem)
     return read
 
@@ -97,7 +97,7 @@ def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             words = {"problem": str(error)[:200]}
-            raise Unreadable(line, _("Not valid CSV: %(problem)s.") % words) from error
+            raise JobFileUnreadable(line, _("Not valid CSV: %(problem)s.") % words) from error
 
 
 def _header(row: tuple[int, list[str]], known: Mapping[str, Column]) -> list[str]:
@@ -107,26 +107,26 @@ def _header(row: tuple[int, list[str]], known: Mapping[str, Column]) -> list[str
         names.pop()
     if VERSION_KEY not in names:
         text = _("The first row names the columns; %(key)s, which is %(version)d, is missing.")
-        raise Unreadable(line, text % {"key": VERSION_KEY, "version": VERSION})
+        raise JobFileUnreadable(line, text % {"key": VERSION_KEY, "version": VERSION})
     for number, name in enumerate(names, 1):
         if name != VERSION_KEY and name not in known:
             text = unknown_field(name, known)
-            raise Unreadable(line, text, _("column %(number)d") % {"number": number})
+            raise JobFileUnreadable(line, text, _("column %(number)d") % {"number": number})
         if name in names[: number - 1]:
             text = _("“%(name)s” is there twice.") % {"name": name}
-            raise Unreadable(line, text, _("column %(number)d") % {"number": number})
+            raise JobFileUnreadable(line, text, _("column %(number)d") % {"number": number})
     return names
 
 
 def _take_row(
-    entry: Entry,
+    entry: JobEntry,
     header: list[str],
     cells: list[str],
     read: JobFile,
     known: Mapping[str, Column],
 ) -> None:
     if entry.number >= MAX_JOBS:
-        raise Unreadable(entry.line, _("More than %(limit)d jobs.") % {"limit": MAX_JOBS})
+        raise JobFileUnreadable(entry.line, _("More than %(limit)d jobs.") % {"limit": MAX_JOBS})
     if any(cell.strip() for cell in cells[len(header) :]):
         text = _("%(count)d cells, but the first row names %(known)d columns.")
         words = {"count": len(cells), "known": len(header)}
@@ -139,22 +139,26 @@ def _take_row(
             continue
         try:
             _take_cell(entry, known[name], cell)
-        except _Wrong as wrong:
+        except _CsvError as wrong:
             where = f"jobs[{entry.number}].{name}"
-            read.problems.append(Problem(entry.line, where, str(wrong)))
+            read.problems.append(FileProblem(entry.line, where, str(wrong)))
     read.entries.append(entry)
 
 
-def _take_cell(entry: Entry, column: Column, cell: str) -> None:
+def _take_cell(entry: JobEntry, column: Column, cell: str) -> None:
     """An empty cell is an empty text or list, or none; a number that must be there stays as is."""
-    if column.kind is Kind.TEXT:
+    if column.kind is ColumnKind.TEXT:
         entry.values[column.name] = cell
-    elif column.kind is Kind.WORDS:
+    elif column.kind is ColumnKind.WORDS:
         entry.values[column.name] = cell.split()
-    elif column.kind is Kind.JSON:
+    elif column.kind is ColumnKind.JSON:
         entry.values[column.name] = _json(cell)
     elif cell.strip():
-        read = {Kind.BOOLEAN: _boolean, Kind.INTEGER: _integer, Kind.NUMBER: _number}
+        read = {
+            ColumnKind.BOOLEAN: _boolean,
+            ColumnKind.INTEGER: _integer,
+            ColumnKind.NUMBER: _number,
+        }
         entry.values[column.name] = read[column.kind](cell.strip())
     elif column.nullable:
         entry.values[column.name] = None
@@ -167,21 +171,23 @@ def _json(cell: str) -> Any:
     try:
         return json.loads(cell)
     except (ValueError, RecursionError) as error:
-        raise _Wrong(_("Not valid JSON: %(problem)s.") % {"problem": str(error)[:200]}) from error
+        raise _CsvError(
+            _("Not valid JSON: %(problem)s.") % {"problem": str(error)[:200]}
+        ) from error
 
 
 def _boolean(cell: str) -> bool:
     try:
         return _BOOLEAN[cell.lower()]
     except KeyError as error:
-        raise _Wrong(_("true or false is needed.")) from error
+        raise _CsvError(_("true or false is needed.")) from error
 
 
 def _integer(cell: str) -> int:
     # Spreadsheets like to write 5 as 5.0.
     whole = re.sub(r"\.0*$", "", cell)
     if not _INTEGER.fullmatch(whole):
-        raise _Wrong(_("A whole number is needed."))
+        raise _CsvError(_("A whole number is needed."))
     return int(whole)
 
 
@@ -189,7 +195,7 @@ def _number(cell: str) -> float:
     try:
         value = float(cell) if len(cell) <= _MOST_CHARACTERS and cell.isascii() else math.nan
     except ValueError as error:
-        raise _Wrong(_("A number is needed.")) from error
+        raise _CsvError(_("A number is needed.")) from error
     if not math.isfinite(value):
-        raise _Wrong(_("A number is needed."))
+        raise _CsvError(_("A number is needed."))
     return value

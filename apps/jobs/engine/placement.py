@@ -15,7 +15,7 @@ PLACEABLE_SECONDS: Final = 15.0
 ENABLED: Final = "enabled"
 
 
-class Against(enum.StrEnum):
+class RefusalReason(enum.StrEnum):
     """What speaks against a host."""
 
     KIND = "kind"
@@ -30,12 +30,18 @@ class Against(enum.StrEnum):
 
 # These last: a run that was placed before they arose, and not picked up yet, goes elsewhere.
 LASTING: Final = frozenset(
-    {Against.KIND, Against.MODE, Against.SILENT, Against.PROBLEM, Against.LABEL}
+    {
+        RefusalReason.KIND,
+        RefusalReason.MODE,
+        RefusalReason.SILENT,
+        RefusalReason.PROBLEM,
+        RefusalReason.LABEL,
+    }
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PlacementLimits:
     """A host beyond these gets no new run."""
 
     cpu_percent: float = 90.0
@@ -64,7 +70,7 @@ class HostFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunRequirements:
     """What a run needs of its host. ``memory_bytes`` 0 is nothing in particular."""
 
     kind: str
@@ -73,42 +79,50 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class HostRefusal:
     """One thing that speaks against a host, with its figures."""
 
-    against: Against
+    against: RefusalReason
     figures: Mapping[str, str | float | int] = field(default_factory=dict)
 
 
-def refusals(host: HostFacts, wanted: Wanted, limits: Limits) -> list[Refusal]:
+def refusals(
+    host: HostFacts, wanted: RunRequirements, limits: PlacementLimits
+) -> list[HostRefusal]:
     """All that speaks against a host; nothing means that it may get the run."""
     found = []
     if host.kind != wanted.kind:
         # What else is wrong with it does not matter: it can never be the one.
-        return [Refusal(Against.KIND, {"kind": host.kind, "wanted": wanted.kind})]
+        return [HostRefusal(RefusalReason.KIND, {"kind": host.kind, "wanted": wanted.kind})]
     if host.mode != ENABLED:
-        found.append(Refusal(Against.MODE, {"mode": host.mode}))
+        found.append(HostRefusal(RefusalReason.MODE, {"mode": host.mode}))
     if host.silent_seconds > PLACEABLE_SECONDS:
         # The rest of what is known of it is old.
-        return [*found, Refusal(Against.SILENT, {"seconds": int(host.silent_seconds)})]
+        return [*found, HostRefusal(RefusalReason.SILENT, {"seconds": int(host.silent_seconds)})]
     if host.problem:
-        found.append(Refusal(Against.PROBLEM, {"problem": host.problem}))
+        found.append(HostRefusal(RefusalReason.PROBLEM, {"problem": host.problem}))
     for name, value in sorted(wanted.labels.items()):
         if host.labels.get(name) != value:
-            found.append(Refusal(Against.LABEL, {"label": f"{name}={value}"}))
+            found.append(HostRefusal(RefusalReason.LABEL, {"label": f"{name}={value}"}))
     if host.cpu_percent >= limits.cpu_percent:
         found.append(
-            Refusal(Against.CPU, {"percent": host.cpu_percent, "limit": limits.cpu_percent})
+            HostRefusal(
+                RefusalReason.CPU, {"percent": host.cpu_percent, "limit": limits.cpu_percent}
+            )
         )
     needed = max(wanted.memory_bytes, limits.memory_bytes + 1)
     if host.memory_free_bytes < needed:
-        found.append(Refusal(Against.MEMORY, {"free": host.memory_free_bytes, "needed": needed}))
+        found.append(
+            HostRefusal(RefusalReason.MEMORY, {"free": host.memory_free_bytes, "needed": needed})
+        )
     if not host.free:
-        found.append(Refusal(Against.FULL, {"capacity": host.capacity}))
+        found.append(HostRefusal(RefusalReason.FULL, {"capacity": host.capacity}))
     return found
 
 
-def choose(hosts: Sequence[HostFacts], wanted: Wanted, limits: Limits) -> HostFacts | None:
+def choose(
+    hosts: Sequence[HostFacts], wanted: RunRequirements, limits: PlacementLimits
+) -> HostFacts | None:
     """The least loaded of those that nothing speaks against: free places first, then CPU."""
     eligible: Iterable[HostFacts] = (host for host in hosts if not refusals(host, wanted, limits))
     return min(eligible, key=lambda host: (-host.free, host.cpu_percent, host.name), default=None)

@@ -26,7 +26,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SHOWN: Final = 60
 
 
-class Format(enum.StrEnum):
+class JobFileFormat(enum.StrEnum):
     """The kinds of files."""
 
     YAML = "yaml"
@@ -34,17 +34,17 @@ class Format(enum.StrEnum):
 
 
 CONTENT_TYPES: Final = {
-    Format.YAML: "application/yaml; charset=utf-8",
-    Format.CSV: "text/csv; charset=utf-8",
+    JobFileFormat.YAML: "application/yaml; charset=utf-8",
+    JobFileFormat.CSV: "text/csv; charset=utf-8",
 }
 
 
-def format_of(name: str) -> Format:
+def format_of(name: str) -> JobFileFormat:
     """By the name of a file."""
-    return Format.CSV if name.lower().endswith(".csv") else Format.YAML
+    return JobFileFormat.CSV if name.lower().endswith(".csv") else JobFileFormat.YAML
 
 
-class Kind(enum.Enum):
+class ColumnKind(enum.Enum):
     """What a field holds."""
 
     TEXT = enum.auto()
@@ -60,12 +60,12 @@ class Column:
     """A field of a job in a file."""
 
     name: str
-    kind: Kind
+    kind: ColumnKind
     nullable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """What is wrong with a file, and where. ``where`` is such as ``jobs[2].cron``."""
 
     line: int
@@ -78,7 +78,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Entry:
+class JobEntry:
     """One job of a file. ``values`` has only the fields that the file names."""
 
     number: int
@@ -86,27 +86,27 @@ class Entry:
     values: dict[str, Any] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
 
-    def problem(self, name: str, text: str) -> Problem:
+    def problem(self, name: str, text: str) -> FileProblem:
         """One about a field of this job, "" for the job as a whole."""
         where = f"jobs[{self.number}].{name}" if name else f"jobs[{self.number}]"
         line = self.lines.get(name.partition(".")[0], self.line)
-        return Problem(line=line, where=where, text=text)
+        return FileProblem(line=line, where=where, text=text)
 
 
 @dataclass(slots=True)
 class JobFile:
     """What was read. With problems the entries may be incomplete."""
 
-    entries: list[Entry] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    entries: list[JobEntry] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
 
 
-class Unreadable(Exception):
+class JobFileUnreadable(Exception):
     """The file cannot be read any further."""
 
     def __init__(self, line: int, text: str, where: str = "") -> None:
         super().__init__(text)
-        self.problem = Problem(line=line, where=where, text=text)
+        self.problem = FileProblem(line=line, where=where, text=text)
 
 
 def decoded(raw: bytes | str) -> str:
@@ -118,7 +118,7 @@ def decoded(raw: bytes | str) -> str:
     try:
         return decode(raw, MAX_BYTES)
     except YamlError as error:
-        raise Unreadable(error.line, said_of_text(error)) from error
+        raise JobFileUnreadable(error.line, said_of_text(error)) from error
 
 
 def said_of_text(error: YamlError) -> str:
@@ -135,18 +135,18 @@ def kind_problem(column: Column, value: object) -> str | None:
     """What speaks against a value of a file that knows types."""
     if value is None:
         return None if column.nullable else _("A value is needed; leave the line out instead.")
-    if column.kind is Kind.TEXT and not isinstance(value, str):
+    if column.kind is ColumnKind.TEXT and not isinstance(value, str):
         return _("A text is needed; put it in quotes.")
-    if column.kind is Kind.BOOLEAN and not isinstance(value, bool):
+    if column.kind is ColumnKind.BOOLEAN and not isinstance(value, bool):
         return _("true or false is needed.")
     whole = isinstance(value, int) and not isinstance(value, bool)
-    if column.kind is Kind.INTEGER and not whole:
+    if column.kind is ColumnKind.INTEGER and not whole:
         return _("A whole number is needed.")
-    if column.kind is Kind.NUMBER and not (whole or isinstance(value, float)):
+    if column.kind is ColumnKind.NUMBER and not (whole or isinstance(value, float)):
         return _("A number is needed.")
     if whole and not -(2**63) <= value < 2**63:  # type: ignore[operator]
         return _("The number is too large.")
-    if column.kind is Kind.WORDS and not isinstance(value, list):
+    if column.kind is ColumnKind.WORDS and not isinstance(value, list):
         return _("A list of words is needed, such as [news, daily].")
     return None
 
@@ -167,11 +167,11 @@ def unknown_field(name: object, columns: Mapping[str, Column]) -> str:
 
 
 def check_version(value: object, line: int) -> None:
-    """Raises ``Unreadable`` for a file of another version."""
+    """Raises ``JobFileUnreadable`` for a file of another version."""
     if value != VERSION or isinstance(value, bool):
         text = _("This is version %(given)s of the format; version %(ours)d is understood.")
         shown = _CONTROL.sub("?", str(value)[:20]).encode("utf-8", "replace").decode()
-        raise Unreadable(line, text % {"given": shown, "ours": VERSION}, VERSION_KEY)
+        raise JobFileUnreadable(line, text % {"given": shown, "ours": VERSION}, VERSION_KEY)
 
 
 def by_name(columns: Sequence[Column]) -> dict[str, Column]:

@@ -17,7 +17,7 @@ SHORTEST_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class HostBeat:
     """How the host is now."""
 
     cpu_percent: float
@@ -28,7 +28,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class HostDescription:
     """What the host is; ``kind`` and ``labels`` as its runner was started with."""
 
     kind: str
@@ -41,7 +41,7 @@ class About:
     system: str = field(default_factory=lambda: f"{platform.system()} {platform.release()}"[:200])
 
 
-class Vitals:
+class HostVitals:
     """Measures anew at each call."""
 
     def __init__(self) -> None:
@@ -51,12 +51,12 @@ class Vitals:
         # psutil compares with the call before: without this one the first beat says 0 %.
         psutil.cpu_percent(interval=None)
 
-    def read(self, *, running: int, engine: str, problem: str) -> Beat:
+    def read(self, *, running: int, engine: str, problem: str) -> HostBeat:
         """Percent of all cores over the last beats, and the rest as it is."""
         if time.monotonic() - self._measured >= SHORTEST_SECONDS:
             self._measured = time.monotonic()
             self._cpu.append(psutil.cpu_percent(interval=None))
-        return Beat(
+        return HostBeat(
             cpu_percent=sum(self._cpu) / len(self._cpu),
             memory_free_bytes=int(psutil.virtual_memory().available),
             running=running,

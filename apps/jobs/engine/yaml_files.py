@@ -14,10 +14,10 @@ from apps.jobs.engine.portable import (
     VERSION,
     VERSION_KEY,
     Column,
-    Entry,
+    FileProblem,
+    JobEntry,
     JobFile,
-    Problem,
-    Unreadable,
+    JobFileUnreadable,
     by_name,
     check_version,
     kind_problem,
@@ -42,8 +42,8 @@ def read_yaml(raw: bytes | str, columns: Sequence[Column]) -> JobFile:
         _take_file(read_document(raw, _LIMITS), by_name(columns), read)
     except YamlError as error:
         where = shown_path(error.path)
-        read.problems.append(Problem(line=error.line, where=where, text=_said(error)))
-    except Unreadable as error:
+        read.problems.append(FileProblem(line=error.line, where=where, text=_said(error)))
+    except JobFileUnreadable as error:
         read.problems.append(error.problem)
     return read
 
@@ -78,30 +78,32 @@ def _take_file(document: Document, columns: Mapping[str, Column], read: JobFile)
     root, lines = document.root, document.lines
     if not isinstance(root, dict):
         text = _("A file of jobs begins with %(key)s: %(version)d, then jobs: and a list.")
-        raise Unreadable(lines.get((), 1), text % {"key": VERSION_KEY, "version": VERSION})
+        raise JobFileUnreadable(lines.get((), 1), text % {"key": VERSION_KEY, "version": VERSION})
     if VERSION_KEY not in root:
         text = _("The line %(key)s: %(version)d is missing.")
-        raise Unreadable(1, text % {"key": VERSION_KEY, "version": VERSION})
+        raise JobFileUnreadable(1, text % {"key": VERSION_KEY, "version": VERSION})
     check_version(root[VERSION_KEY], lines[VERSION_KEY,])
     for name in root:
         if name not in (VERSION_KEY, _JOBS):
             text = _("Only %(key)s and jobs are known here.") % {"key": VERSION_KEY}
-            raise Unreadable(lines[name,], text, shown_path((name,)))
+            raise JobFileUnreadable(lines[name,], text, shown_path((name,)))
     jobs = root.get(_JOBS)
     if not isinstance(jobs, list):
-        raise Unreadable(lines.get((_JOBS,), 1), _("A list of jobs is needed."), _JOBS)
+        raise JobFileUnreadable(lines.get((_JOBS,), 1), _("A list of jobs is needed."), _JOBS)
     if len(jobs) > MAX_JOBS:
         text = _("At most %(limit)d jobs, these are %(count)d.")
-        raise Unreadable(lines[_JOBS,], text % {"limit": MAX_JOBS, "count": len(jobs)}, _JOBS)
+        raise JobFileUnreadable(
+            lines[_JOBS,], text % {"limit": MAX_JOBS, "count": len(jobs)}, _JOBS
+        )
     for number, job in enumerate(jobs):
         line = lines.get((_JOBS, number), lines[_JOBS,])
-        _take_job(Entry(number, line), job, lines, columns, read)
+        _take_job(JobEntry(number, line), job, lines, columns, read)
         if len(read.problems) >= MAX_PROBLEMS:
             return
 
 
 def _take_job(
-    entry: Entry,
+    entry: JobEntry,
     job: object,
     lines: Mapping[Path, int],
     columns: Mapping[str, Column],
@@ -118,7 +120,7 @@ def _take_job(
             entry.values[name] = value
         else:
             where = shown_path((_JOBS, entry.number, name))
-            read.problems.append(Problem(entry.lines[name], where, text))
+            read.problems.append(FileProblem(entry.lines[name], where, text))
     read.entries.append(entry)
 
 

@@ -36,7 +36,7 @@ from apps.jobs.models.options import (
 )
 from apps.jobs.models.timing import TimingOptions
 from apps.jobs.querysets import JobLinkQuerySet, JobManager, JobQuerySet
-from apps.jobs.states import Condition, MisfirePolicy, OverlapPolicy
+from apps.jobs.states import LinkCondition, MisfirePolicy, OverlapPolicy
 from apps.projects.models import Project
 from yardkit.protocol import DownloaderSettings
 
@@ -220,7 +220,10 @@ class JobLink(models.Model):
         related_name="followers",
     )
     condition = models.CharField(
-        _("condition"), max_length=10, choices=Condition.choices, default=Condition.SUCCEEDED
+        _("condition"),
+        max_length=10,
+        choices=LinkCondition.choices,
+        default=LinkCondition.SUCCEEDED,
     )
     created_at = models.DateTimeField(_("created at"), auto_now_add=True)
 
@@ -236,7 +239,7 @@ class JobLink(models.Model):
                 condition=~Q(job=models.F("after")), name="jobs_link_not_to_itself"
             ),
             models.CheckConstraint(
-                condition=Q(condition__in=Condition.values), name="jobs_link_condition_known"
+                condition=Q(condition__in=LinkCondition.values), name="jobs_link_condition_known"
             ),
         ]
 

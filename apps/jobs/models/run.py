@@ -11,7 +11,7 @@ from apps.jobs.querysets import RunQuerySet
 from apps.jobs.states import (
     ACTIVE,
     FINAL,
-    Ask,
+    RunAsk,
     RunOutcome,
     RunState,
     Trigger,
@@ -160,7 +160,7 @@ class Run(models.Model):
         return self.owner
 
     @property
-    def allowed(self) -> list[Ask]:
+    def allowed(self) -> list[RunAsk]:
         """What a person may ask of it now."""
         return allowed_actions(
             self.state,
@@ -216,7 +216,7 @@ class RunCommand(models.Model):
     """
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="commands")
-    action = models.CharField(_("action"), max_length=10, choices=Ask.choices)
+    action = models.CharField(_("action"), max_length=10, choices=RunAsk.choices)
     settings = models.JSONField(
         _("settings"), default=dict, blank=True, help_text=_("what a run is tuned to")
     )
@@ -233,7 +233,7 @@ class RunCommand(models.Model):
         ordering = ["id"]
         constraints = [
             models.CheckConstraint(
-                condition=Q(action__in=Ask.values), name="jobs_command_action_known"
+                condition=Q(action__in=RunAsk.values), name="jobs_command_action_known"
             ),
         ]
 

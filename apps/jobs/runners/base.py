@@ -24,7 +24,7 @@ class CannotRun(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ContainerLimits:
     """What a container may use. A local process has no limits of its own."""
 
     cpus: float = 1.0
@@ -33,7 +33,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Registry:
+class RegistryLogin:
     """Where an image may be pulled from, and as whom."""
 
     username: str = ""
@@ -70,14 +70,14 @@ class RunSpec:
     python_path: tuple[str, ...] = ()
     image: str = ""
     image_name: str = ""
-    registry: Registry = Registry()
-    limits: Limits = Limits()
+    registry: RegistryLogin = RegistryLogin()
+    limits: ContainerLimits = ContainerLimits()
     labels: Mapping[str, str] = field(default_factory=dict)
     volumes: tuple[Volume, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class RunExit:
     """How a run ended.
 
     Attributes:
@@ -93,7 +93,7 @@ class Exit:
     failed: int | None = None
 
 
-class Handle(Protocol):
+class RunHandle(Protocol):
     """One started execution."""
 
     @property
@@ -121,7 +121,7 @@ class Handle(Protocol):
         """The container's id, where the run is one."""
 
 
-class Runner(Protocol):
+class ExecutionRunner(Protocol):
     """Starts, finds, watches and ends executions on this host.
 
     Every method may raise ``RunnerAway``. Each returns soon: what takes long goes on in a thread.
@@ -142,7 +142,7 @@ class Runner(Protocol):
             CannotRun: it cannot be had.
         """
 
-    def start(self, spec: RunSpec) -> Handle:
+    def start(self, spec: RunSpec) -> RunHandle:
         """Start it, or find it started: no execution is ever begun twice.
 
         Raises:
@@ -154,25 +154,25 @@ class Runner(Protocol):
 
     def find(
         self, *, run: int, boot: str, folder: Path, pid: int = 0, started: float = 0.0
-    ) -> Handle | None:
+    ) -> RunHandle | None:
         """One execution that somebody has started here; also an ended one, where it can be seen."""
 
-    def ended(self, *, run: int, boot: str, folder: Path) -> Exit:
+    def ended(self, *, run: int, boot: str, folder: Path) -> RunExit:
         """What can still be told of the end of an execution that ``find`` does not find."""
 
-    def poll(self, handle: Handle) -> Exit | None:
+    def poll(self, handle: RunHandle) -> RunExit | None:
         """None while it runs; else how it ended, in its own words where it left any."""
 
-    def terminate(self, handle: Handle) -> None:
+    def terminate(self, handle: RunHandle) -> None:
         """Ask it to stop."""
 
-    def kill(self, handle: Handle) -> None:
+    def kill(self, handle: RunHandle) -> None:
         """End it, and whatever it started, now."""
 
-    def freeze(self, handle: Handle) -> None:
+    def freeze(self, handle: RunHandle) -> None:
         """Let it stand still, whether it listens or not."""
 
-    def thaw(self, handle: Handle) -> None:
+    def thaw(self, handle: RunHandle) -> None:
         """Let it go on."""
 
     def sweep(self, *, run: int, boot: str) -> int:

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from docker.errors import APIError, NotFound
 
-from apps.jobs.runners.base import CannotRun, Exit, Handle, RunSpec
+from apps.jobs.runners.base import CannotRun, RunExit, RunHandle, RunSpec
+from apps.jobs.runners.bootstrap import mark_file
 from apps.jobs.runners.containers import (
     BOOT_LABEL,
     FOLDER,
@@ -27,9 +28,8 @@ from apps.jobs.runners.containers import (
     container_options,
     make_folder,
 )
-from apps.jobs.runners.docker_engine import Engine, Images, answering, shortened
+from apps.jobs.runners.docker_engine import DockerEngine, Images, answering, shortened
 from apps.jobs.runners.docker_log import DockerLog, last_line
-from apps.jobs.runners.first_words import mark_file
 from apps.jobs.runners.log_sources import LogSource
 from apps.jobs.runners.outputs import EXIT_FILE, read_exit, storable
 from yardkit import failpoints
@@ -76,7 +76,7 @@ class DockerRunner:
         network: str = "bridge",
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        self._engine = Engine(url)
+        self._engine = DockerEngine(url)
         self._images = Images(self._engine)
         self._network = network
         self._labels = {**(labels or {}), INSTALLATION_LABEL: installation, HOST_LABEL: host}
@@ -168,7 +168,7 @@ class DockerRunner:
 
     # --- ending ---------------------------------------------------------------------------------
 
-    def poll(self, handle: Handle) -> Exit | None:
+    def poll(self, handle: RunHandle) -> RunExit | None:
         """None while it runs; else its exit code, what it left, and whether memory was short."""
         ours = _ours(handle)
         if self._look().get(ours.container) in _ALIVE:
@@ -182,16 +182,16 @@ class DockerRunner:
         code = int(state.get("ExitCode", 0))
         if code and state.get("OOMKilled"):
             limit = int(facts["HostConfig"].get("Memory") or 0) // _MEBIBYTE
-            return Exit(code=code, reason=f"killed: memory limit of {limit} MiB")
+            return RunExit(code=code, reason=f"killed: memory limit of {limit} MiB")
         told = read_exit(ours.folder, code, last_line=self._last_line(ours, code))
         if code and state.get("Error"):
-            return Exit(code=code, state=told.state, reason=storable(str(state["Error"])))
+            return RunExit(code=code, state=told.state, reason=storable(str(state["Error"])))
         return told
 
-    def ended(self, *, run: int, boot: str, folder: Path) -> Exit:
+    def ended(self, *, run: int, boot: str, folder: Path) -> RunExit:
         """Without its container only its own words are left."""
         told = read_exit(folder, None)
-        return told if told.state else Exit(code=None, reason="its container was removed")
+        return told if told.state else RunExit(code=None, reason="its container was removed")
 
     def _last_line(self, handle: ContainerHandle, code: int) -> str:
         if not code:
@@ -208,21 +208,21 @@ class DockerRunner:
             self._looked = time.monotonic()
         return self._seen
 
-    def terminate(self, handle: Handle) -> None:
+    def terminate(self, handle: RunHandle) -> None:
         """SIGTERM to its first process; a frozen one is thawed, else it would hear nothing."""
         self.thaw(handle)
         self._ask("kill", _ours(handle).container, signal="SIGTERM")
 
-    def kill(self, handle: Handle) -> None:
+    def kill(self, handle: RunHandle) -> None:
         """SIGKILL."""
         self.thaw(handle)
         self._ask("kill", _ours(handle).container)
 
-    def freeze(self, handle: Handle) -> None:
+    def freeze(self, handle: RunHandle) -> None:
         """The engine's own pause."""
         self._ask("pause", _ours(handle).container)
 
-    def thaw(self, handle: Handle) -> None:
+    def thaw(self, handle: RunHandle) -> None:
         """Let it go on."""
         self._ask("unpause", _ours(handle).container)
 
@@ -295,7 +295,7 @@ class DockerRunner:
         )
 
 
-def _ours(handle: Handle) -> ContainerHandle:
+def _ours(handle: RunHandle) -> ContainerHandle:
     if not isinstance(handle, ContainerHandle):
         raise TypeError(f"{handle!r} is no container")
     return handle

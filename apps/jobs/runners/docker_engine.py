@@ -13,7 +13,7 @@ import urllib3
 from docker import APIClient
 from docker.errors import APIError, DockerException, NotFound
 
-from apps.jobs.runners.base import CannotRun, Registry, RunnerAway, RunSpec
+from apps.jobs.runners.base import CannotRun, RegistryLogin, RunnerAway, RunSpec
 
 # A runner that waits longer than this for its engine is late with everything else.
 ENGINE_SECONDS: Final = 10.0
@@ -44,7 +44,7 @@ def shortened(error: Exception) -> str:
     return " ".join(text.split())[:500]
 
 
-class Engine:
+class DockerEngine:
     """One engine; connects when it is first needed."""
 
     def __init__(self, url: str) -> None:
@@ -117,7 +117,7 @@ class Engine:
 class Images:
     """Finds the image of a run by its digest, and pulls what is of a registry and missing."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: DockerEngine) -> None:
         self._engine = engine
         self._pulls: dict[str, _Pull] = {}
 
@@ -151,7 +151,7 @@ class Images:
 class _Pull(threading.Thread):
     """Fetches one image; a runner does not wait for it."""
 
-    def __init__(self, engine: Engine, reference: str, registry: Registry) -> None:
+    def __init__(self, engine: DockerEngine, reference: str, registry: RegistryLogin) -> None:
         super().__init__(name=f"pull {reference[:40]}", daemon=True)
         self._engine = engine
         self._reference = reference

@@ -18,7 +18,7 @@ from docker.errors import APIError, DockerException
 from docker.types import CancellableStream
 
 from apps.jobs.runners.base import RunnerAway
-from apps.jobs.runners.docker_engine import ENGINE_SECONDS, Engine
+from apps.jobs.runners.docker_engine import ENGINE_SECONDS, DockerEngine
 from apps.jobs.runners.log_sources import BATCH_LINES, LINE_BYTES, LogLineRead
 
 # However a connection may break, or be closed by ``close()``.
@@ -47,7 +47,7 @@ class DockerLog:
     oldest lines. What it has rotated away unread is lost, and a line says so.
     """
 
-    def __init__(self, engine: Engine, container: str) -> None:
+    def __init__(self, engine: DockerEngine, container: str) -> None:
         self._engine = engine
         self._container = container
         self._lines: deque[LogLineRead] = deque()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
-from apps.jobs.runners.base import Runner
+from apps.jobs.runners.base import ExecutionRunner
 from apps.jobs.runners.process import ProcessRunner
 from yardkit.env import EnvError
 
@@ -51,7 +51,7 @@ def make_runner(
     host: str,
     network: str,
     labels: Mapping[str, str] | None = None,
-) -> Runner:
+) -> ExecutionRunner:
     """The runner of this host. Raises ``EnvError``."""
     engine = docker_url(url)
     if not engine:

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 from typing import Any, Final
 
-from apps.jobs.runners.base import Exit
+from apps.jobs.runners.base import RunExit
 
 # The log of the newest execution.
 LOG_FILE: Final = "log.txt"
@@ -25,7 +25,7 @@ def log_file(folder: Path, boot: str) -> Path:
     return folder / f"log-{boot}.txt"
 
 
-def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -> Exit:
+def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -> RunExit:
     """What the run wrote about its end, else what its exit code and last log line say.
 
     Args:
@@ -38,7 +38,7 @@ def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -
         if last_line is None:
             last_line = log_tail(folder).strip().rpartition("\n")[2]
         reason = f"{died}: {last_line}" if last_line else died
-    return Exit(
+    return RunExit(
         code=code,
         state=state,
         reason=storable(reason),
@@ -49,8 +49,9 @@ def read_exit(folder: Path, code: int | None, *, last_line: str | None = None) -
 
 def _count(value: object) -> int | None:
     """A count that the database can hold, else None."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 <= value < 2**63 else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value < 2**63 else None
 
 
 def _cause(code: int) -> str:

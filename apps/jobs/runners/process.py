@@ -21,8 +21,8 @@ from typing import Final
 
 import psutil
 
-from apps.jobs.runners.base import BOOT, RUN, RUN_DIR, CannotRun, Exit, Handle, RunSpec
-from apps.jobs.runners.first_words import first_words, mark_file, read_status
+from apps.jobs.runners.base import BOOT, RUN, RUN_DIR, CannotRun, RunExit, RunHandle, RunSpec
+from apps.jobs.runners.bootstrap import bootstrap_argv, mark_file, read_status
 from apps.jobs.runners.log_sources import FileLog, LogSource
 from apps.jobs.runners.outputs import EXIT_FILE, LOG_FILE, log_file, read_exit
 from apps.jobs.runners.spider_files import has_module, modules_in, similar
@@ -129,7 +129,7 @@ class ProcessRunner:
         program = [*spec.command] or [sys.executable, "-m", "yardspider", "run", spec.spider]
         with _new_log(spec).open("ab") as log:
             process = subprocess.Popen(
-                first_words(spec.folder, spec.boot, program, guarded=bool(spec.command)),
+                bootstrap_argv(spec.folder, spec.boot, program, guarded=bool(spec.command)),
                 cwd=spec.folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -163,7 +163,7 @@ class ProcessRunner:
         leader = min(leaders, key=_started)
         return ProcessHandle(run, boot, _folder_of(leader) or folder, leader)
 
-    def poll(self, handle: Handle) -> Exit | None:
+    def poll(self, handle: RunHandle) -> RunExit | None:
         """None while it runs; else how it ended, in its own words where it left any."""
         here = _ours(handle)
         if here.alive:
@@ -172,16 +172,16 @@ class ProcessRunner:
             return self.ended(run=here.run, boot=here.boot, folder=here.folder)
         return read_exit(here.folder, here.process.returncode)
 
-    def ended(self, *, run: int, boot: str, folder: Path) -> Exit:
+    def ended(self, *, run: int, boot: str, folder: Path) -> RunExit:
         """Its own words, and of a command its exit status."""
         return read_exit(folder, read_status(folder, boot))
 
-    def terminate(self, handle: Handle) -> None:
+    def terminate(self, handle: RunHandle) -> None:
         """Ask it to stop; a frozen one is thawed, else it would hear nothing."""
         self._signal(handle, signal.SIGTERM)
         self._signal(handle, signal.SIGCONT)
 
-    def kill(self, handle: Handle) -> None:
+    def kill(self, handle: RunHandle) -> None:
         """End it, and whatever it started, now."""
         self._signal(handle, signal.SIGKILL)
 
@@ -193,11 +193,11 @@ class ProcessRunner:
                 process.kill()
         return len(left)
 
-    def freeze(self, handle: Handle) -> None:
+    def freeze(self, handle: RunHandle) -> None:
         """Stop the process and its children by SIGSTOP, which none can refuse."""
         self._signal(handle, signal.SIGSTOP)
 
-    def thaw(self, handle: Handle) -> None:
+    def thaw(self, handle: RunHandle) -> None:
         """Let them go on."""
         self._signal(handle, signal.SIGCONT)
 
@@ -212,7 +212,7 @@ class ProcessRunner:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _signal(self, handle: Handle, number: signal.Signals) -> None:
+    def _signal(self, handle: RunHandle, number: signal.Signals) -> None:
         here = _ours(handle)
         if not here.alive:
             return
@@ -220,7 +220,7 @@ class ProcessRunner:
             os.killpg(here.pid, number)
 
 
-def _ours(handle: Handle) -> ProcessHandle:
+def _ours(handle: RunHandle) -> ProcessHandle:
     if not isinstance(handle, ProcessHandle):
         raise TypeError(f"{handle!r} is no local process")
     return handle

@@ -1,6 +1,15 @@
 """Every write of this app."""
 
-from apps.jobs.services.deleting import delete_job, purge_jobs, restore_job
+from apps.jobs.services.bulk import (
+    RunActionRefusal,
+    RunActionResult,
+    act_on_run,
+    act_on_runs,
+    pause_job,
+    resume_job,
+    stop_job,
+)
+from apps.jobs.services.deletion import delete_job, purge_jobs, restore_job
 from apps.jobs.services.hosts import beat_host, forget_host, register_host, switch_host
 from apps.jobs.services.jobs import clone_job, create_job, update_job
 from apps.jobs.services.lifecycle import (
@@ -16,10 +25,10 @@ from apps.jobs.services.lifecycle import (
     tune_run,
 )
 from apps.jobs.services.links import add_link, change_link, remove_link
-from apps.jobs.services.placing import explain_placement, explain_run_placement, place_runs
-from apps.jobs.services.planning import plan_due
-from apps.jobs.services.queueing import queue_run
-from apps.jobs.services.retrying import retry_if_wanted
+from apps.jobs.services.placement import explain_placement, explain_run_placement, place_runs
+from apps.jobs.services.plans import plan_due
+from apps.jobs.services.retries import retry_if_wanted
+from apps.jobs.services.run_queue import queue_run
 from apps.jobs.services.runs import (
     WATCH_LEASE_SECONDS,
     adopt_run,
@@ -35,20 +44,11 @@ from apps.jobs.services.runs import (
 )
 from apps.jobs.services.schedules import sync_schedule
 from apps.jobs.services.stops import stop_run
-from apps.jobs.services.together import (
-    Refusal,
-    Tally,
-    act_on_run,
-    act_on_runs,
-    pause_job,
-    resume_job,
-    stop_job,
-)
 
 __all__ = [
     "WATCH_LEASE_SECONDS",
-    "Refusal",
-    "Tally",
+    "RunActionRefusal",
+    "RunActionResult",
     "acknowledge",
     "act_on_run",
     "act_on_runs",

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.access.services import record, snapshot
-from apps.jobs.engine.vitals import About, Beat
+from apps.jobs.engine.vitals import HostBeat, HostDescription
 from apps.jobs.errors import HostOnline
 from apps.jobs.models import Host
 from apps.jobs.states import HostMode
@@ -25,7 +25,7 @@ VERBS: Final[dict[str, str]] = {
 
 
 @transaction.atomic
-def register_host(*, name: str, about: About, beat: Beat, now: datetime) -> Host:
+def register_host(*, name: str, about: HostDescription, beat: HostBeat, now: datetime) -> Host:
     """A runner has started: its host is described anew; what people have decided of it stays."""
     described: dict[str, Any] = {**asdict(about), **asdict(beat), "beat_at": now}
     host, _created = Host.objects.update_or_create(
@@ -35,7 +35,7 @@ def register_host(*, name: str, about: About, beat: Beat, now: datetime) -> Host
     return host
 
 
-def beat_host(*, name: str, about: About, beat: Beat, now: datetime) -> None:
+def beat_host(*, name: str, about: HostDescription, beat: HostBeat, now: datetime) -> None:
     """The runner is still there, and this is how its host is."""
     if not Host.objects.filter(name=name, boot=about.boot).update(**asdict(beat), beat_at=now):
         # A person has forgotten it while it was silent, or another runner had its name.

@@ -15,9 +15,9 @@ from apps.access.models import User
 from apps.access.services import record
 from apps.jobs.errors import BadPace, MoveRefused, RunNotActive
 from apps.jobs.models import MAX_CONCURRENCY, MAX_SPEED, Run, RunCommand
-from apps.jobs.services.asking import TOLD, answer, ask, send
+from apps.jobs.services.commands import TOLD, answer, ask, send
 from apps.jobs.services.moves import move
-from apps.jobs.services.telling import tell
+from apps.jobs.services.notification import notify
 from apps.jobs.states import (
     FINAL,
     FREEZABLE,
@@ -26,7 +26,7 @@ from apps.jobs.states import (
     RESTARTABLE,
     RESUMABLE,
     TUNABLE,
-    Ask,
+    RunAsk,
     RunState,
 )
 from yardkit.protocol import LifecycleAnswer
@@ -38,9 +38,9 @@ REMIND_AFTER: Final = timedelta(seconds=3)
 REMIND_FOR: Final = timedelta(hours=1)
 
 # Where an answered command leads: from the state it was asked in, accepted or not.
-_AFTER: Final[dict[Ask, tuple[RunState, RunState, RunState]]] = {
-    Ask.PAUSE: (RunState.PAUSING, RunState.PAUSED, RunState.RUNNING),
-    Ask.RESUME: (RunState.RESUMING, RunState.RUNNING, RunState.PAUSED),
+_AFTER: Final[dict[RunAsk, tuple[RunState, RunState, RunState]]] = {
+    RunAsk.PAUSE: (RunState.PAUSING, RunState.PAUSED, RunState.RUNNING),
+    RunAsk.RESUME: (RunState.RESUMING, RunState.RUNNING, RunState.PAUSED),
 }
 
 
@@ -58,7 +58,7 @@ def pause_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
     before = _locked(run)
     if run.state not in PAUSABLE or not move(run, RunState.PAUSING, now=now, actor=_name(actor)):
         raise _refused(run, _("cannot be paused"))
-    return _asked(run, Ask.PAUSE, before, now=now, actor=actor)
+    return _asked(run, RunAsk.PAUSE, before, now=now, actor=actor)
 
 
 @transaction.atomic
@@ -74,7 +74,7 @@ def resume_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
         return thaw_run(run=run, now=now, actor=actor)
     if run.state not in RESUMABLE or not move(run, RunState.RESUMING, now=now, actor=_name(actor)):
         raise _refused(run, _("cannot be resumed"))
-    return _asked(run, Ask.RESUME, before, now=now, actor=actor)
+    return _asked(run, RunAsk.RESUME, before, now=now, actor=actor)
 
 
 @transaction.atomic
@@ -96,7 +96,7 @@ def restart_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
         freeze_wanted=False,
     ):
         raise _refused(run, _("cannot be restarted"))
-    return _asked(run, Ask.RESTART, before, now=now, actor=actor)
+    return _asked(run, RunAsk.RESTART, before, now=now, actor=actor)
 
 
 @transaction.atomic
@@ -111,7 +111,7 @@ def freeze_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
     if run.state not in FREEZABLE or run.freeze_wanted or run.frozen:
         raise _refused(run, _("cannot be frozen"))
     _set(run, freeze_wanted=True)
-    return _asked(run, Ask.FREEZE, before, now=now, actor=actor)
+    return _asked(run, RunAsk.FREEZE, before, now=now, actor=actor)
 
 
 @transaction.atomic
@@ -129,10 +129,10 @@ def thaw_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
     if run.frozen and run.state == RunState.PAUSED:
         move(run, RunState.RESUMING, now=now, actor=_name(actor))
     _set(run, freeze_wanted=False)
-    command = _asked(run, Ask.THAW, before, now=now, actor=actor)
+    command = _asked(run, RunAsk.THAW, before, now=now, actor=actor)
     if not run.frozen:
         # The host has not come to it: both are done with, whichever it sees first.
-        _answer_open(run, Ask.FREEZE, now=now, accepted=False, text=_("taken back in time"))
+        _answer_open(run, RunAsk.FREEZE, now=now, accepted=False, text=_("taken back in time"))
         answer(command, now=now, accepted=True)
     return command
 
@@ -159,9 +159,9 @@ def tune_run(
     settings = {name: value for name, value in given.items() if value is not None}
     _check_pace(settings)
     before = _locked(run)
-    if Ask.TUNE not in run.allowed:
+    if RunAsk.TUNE not in run.allowed:
         raise _refused(run, _("cannot be given another pace"))
-    return _asked(run, Ask.TUNE, before, now=now, actor=actor, settings=settings)
+    return _asked(run, RunAsk.TUNE, before, now=now, actor=actor, settings=settings)
 
 
 def _check_pace(settings: dict[str, Any]) -> None:
@@ -193,7 +193,7 @@ def _name(actor: User | None) -> str:
 
 def _asked(
     run: Run,
-    action: Ask,
+    action: RunAsk,
     before: dict[str, Any],
     *,
     now: datetime,
@@ -234,22 +234,22 @@ def acknowledge(*, message: LifecycleAnswer, now: datetime) -> None:
         .first()
     )
     command = RunCommand.objects.filter(pk=message.command, run_id=message.run).first()
-    if run is None or command is None or TOLD.get(Ask(command.action)) is not message.action:
+    if run is None or command is None or TOLD.get(RunAsk(command.action)) is not message.action:
         logger.warning("run %s answers what it was not asked: %s", message.run, message.command)
         return
     text = message.reason[:1000].replace("\x00", "")
     if not answer(command, now=now, accepted=message.accepted, text=text):
         return
     newer = run.commands.filter(pk__gt=command.pk, boot=command.boot)
-    newer = newer.exclude(action__in=[Ask.FREEZE, Ask.TUNE])
-    after = _AFTER.get(Ask(command.action))
+    newer = newer.exclude(action__in=[RunAsk.FREEZE, RunAsk.TUNE])
+    after = _AFTER.get(RunAsk(command.action))
     if after is not None and run.boot == message.boot == command.boot and not newer.exists():
         asked, accepted, refused = after
         if run.state == asked:
             to = accepted if message.accepted else refused
             reason = "" if message.accepted else text
             _arrive(run, to, now=now, actor=f"run:{run.pk}", reason=reason)
-    tell(run)
+    notify(run)
 
 
 @transaction.atomic
@@ -259,16 +259,16 @@ def mark_frozen(*, run: Run, frozen: bool, now: datetime) -> bool:
     if run.state in FINAL or run.frozen == frozen:
         return False
     _set(run, frozen=frozen)
-    _answer_open(run, Ask.FREEZE if frozen else Ask.THAW, now=now, accepted=True)
+    _answer_open(run, RunAsk.FREEZE if frozen else RunAsk.THAW, now=now, accepted=True)
     if frozen and run.state in FREEZABLE:
         move(run, RunState.PAUSED, now=now, actor=run.host, reason=_("frozen by its host"))
     elif not frozen and run.state in (RunState.PAUSED, RunState.RESUMING):
         _arrive(run, RunState.RUNNING, now=now, actor=run.host)
-        thaw = run.commands.filter(action=Ask.THAW, boot=run.boot).last()
+        thaw = run.commands.filter(action=RunAsk.THAW, boot=run.boot).last()
         if thaw is not None:
             # It may find an old word to pause as it wakes up.
             send(thaw, run)
-    tell(run)
+    notify(run)
     return True
 
 
@@ -297,7 +297,7 @@ def restart_here(*, run: Run, now: datetime) -> bool:
         watched_at=now,
     )
     if moved:
-        _answer_open(run, Ask.RESTART, now=now, accepted=True)
+        _answer_open(run, RunAsk.RESTART, now=now, accepted=True)
     return moved
 
 
@@ -307,16 +307,17 @@ def remind_runs(*, host: str, now: datetime) -> int:
     A message may have come before the run listened, or while the broker was away.
     """
     moving = Q(
-        run__state__in=[RunState.PAUSING, RunState.RESUMING], action__in=[Ask.PAUSE, Ask.RESUME]
+        run__state__in=[RunState.PAUSING, RunState.RESUMING],
+        action__in=[RunAsk.PAUSE, RunAsk.RESUME],
     )
     waiting = RunCommand.objects.filter(
-        moving | Q(run__state__in=TUNABLE, action=Ask.TUNE),
+        moving | Q(run__state__in=TUNABLE, action=RunAsk.TUNE),
         run__host=host,
         asked_at__gt=now - REMIND_FOR,
         asked_at__lte=now - REMIND_AFTER,
     )
     newest = {
-        (one.run_id, one.action == Ask.TUNE): one
+        (one.run_id, one.action == RunAsk.TUNE): one
         for one in waiting.select_related("run__job__project")
     }
     told = 0
@@ -337,6 +338,8 @@ def _arrive(
     return moved
 
 
-def _answer_open(run: Run, action: Ask, *, now: datetime, accepted: bool, text: str = "") -> None:
+def _answer_open(
+    run: Run, action: RunAsk, *, now: datetime, accepted: bool, text: str = ""
+) -> None:
     for command in run.commands.filter(action=action, answered_at=None):
         answer(command, now=now, accepted=accepted, text=text)

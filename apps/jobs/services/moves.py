@@ -7,11 +7,11 @@ from typing import Any
 
 from apps.jobs.events import run_ended
 from apps.jobs.models import Run, RunMove
-from apps.jobs.services.telling import tell
+from apps.jobs.services.notification import notify
 from apps.jobs.states import FINAL, MOVES, RunState
 from apps.seeds.services.resources import give_back_of_run
 
-__all__ = ["move", "tell"]
+__all__ = ["move", "notify"]
 
 
 def move(
@@ -34,7 +34,7 @@ def move(
     RunMove.objects.create(
         run=run, from_state=from_state, to_state=to, at=now, actor=actor, reason=reason
     )
-    tell(run)
+    notify(run)
     if to in FINAL:
         # A run that was killed could not do it itself.
         give_back_of_run(run=run.pk, now=now)

@@ -22,10 +22,10 @@ from apps.jobs.engine.portable import (
     MAX_JOBS,
     MAX_PROBLEMS,
     Column,
-    Entry,
-    Format,
-    Kind,
-    Problem,
+    ColumnKind,
+    FileProblem,
+    JobEntry,
+    JobFileFormat,
 )
 from apps.jobs.engine.yaml_files import read_yaml, write_yaml
 from apps.jobs.errors import ImportRefused, TooManyJobs
@@ -67,7 +67,7 @@ FIELDS: Final = (
 )
 
 
-class Mode(models.TextChoices):
+class ImportMode(models.TextChoices):
     """What an import may do."""
 
     CREATE = "create", gettext_lazy("only add jobs")
@@ -77,16 +77,16 @@ class Mode(models.TextChoices):
 
 def _column(name: str) -> Column:
     if name in (NAMES_OF_SECRETS, "tags"):
-        return Column(name, Kind.WORDS)
+        return Column(name, ColumnKind.WORDS)
     if name in ("project", "image", "frontier"):
-        return Column(name, Kind.TEXT, nullable=name != "project")
+        return Column(name, ColumnKind.TEXT, nullable=name != "project")
     model_field = Job._meta.get_field(name)
-    kind = Kind.TEXT
+    kind = ColumnKind.TEXT
     for base, known in (
-        (models.JSONField, Kind.JSON),
-        (models.BooleanField, Kind.BOOLEAN),
-        (models.FloatField, Kind.NUMBER),
-        (models.IntegerField, Kind.INTEGER),
+        (models.JSONField, ColumnKind.JSON),
+        (models.BooleanField, ColumnKind.BOOLEAN),
+        (models.FloatField, ColumnKind.NUMBER),
+        (models.IntegerField, ColumnKind.INTEGER),
     ):
         if isinstance(model_field, base):
             kind = known
@@ -98,7 +98,7 @@ _KINDS: Final = {column.name: column.kind for column in COLUMNS}
 
 
 @dataclass(slots=True)
-class Planned:
+class PlannedImport:
     """What an import does with one job of the file."""
 
     name: str
@@ -111,12 +111,12 @@ class Planned:
 
 
 @dataclass(slots=True)
-class Plan:
+class ImportPlan:
     """What an import would do. With problems it does nothing at all."""
 
     file: str
-    jobs: list[Planned] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    jobs: list[PlannedImport] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
 
     def count(self, what: str) -> int:
         """How many jobs are ``added``, ``changed`` or ``unchanged``."""
@@ -138,7 +138,7 @@ class Plan:
 # --- out -----------------------------------------------------------------------------------------
 
 
-def export_jobs(jobs: Iterable[Job], kind: Format) -> str:
+def export_jobs(jobs: Iterable[Job], kind: JobFileFormat) -> str:
     """A file of these jobs, without their secrets and cookies.
 
     Raises:
@@ -148,7 +148,7 @@ def export_jobs(jobs: Iterable[Job], kind: Format) -> str:
     if len(rows) > MAX_JOBS:
         text = _("These are %(count)d jobs, a file holds %(limit)d; narrow the selection.")
         raise TooManyJobs(text % {"count": len(rows), "limit": MAX_JOBS})
-    return write_csv(rows, COLUMNS) if kind is Format.CSV else write_yaml(rows)
+    return write_csv(rows, COLUMNS) if kind is JobFileFormat.CSV else write_yaml(rows)
 
 
 def portable(job: Job) -> dict[str, Any]:
@@ -173,23 +173,23 @@ def portable(job: Job) -> dict[str, Any]:
 def plan_import(
     *,
     raw: bytes | str,
-    kind: Format,
+    kind: JobFileFormat,
     actor: User,
     project: Project | None = None,
-    mode: Mode = Mode.UPSERT,
+    mode: ImportMode = ImportMode.UPSERT,
     file: str = "",
-) -> Plan:
+) -> ImportPlan:
     """Say what an import would do; nothing is written.
 
     Args:
         project: where all jobs go, whatever project they name; without it each names its own.
         file: how it is called in what is said of it.
     """
-    plan = Plan(file=file_name(file, kind))
-    read = (read_csv if kind is Format.CSV else read_yaml)(raw, COLUMNS)
+    plan = ImportPlan(file=file_name(file, kind))
+    read = (read_csv if kind is JobFileFormat.CSV else read_yaml)(raw, COLUMNS)
     plan.problems += read.problems
     if not read.entries and not plan.problems:
-        plan.problems.append(Problem(1, "jobs", _("There is no job in the file.")))
+        plan.problems.append(FileProblem(1, "jobs", _("There is no job in the file.")))
     planner = _Planner(plan, actor, project, mode)
     planner.look_up(read.entries)
     for entry in read.entries:
@@ -202,14 +202,14 @@ def plan_import(
 def import_jobs(
     *,
     raw: bytes | str,
-    kind: Format,
+    kind: JobFileFormat,
     actor: User,
     now: datetime,
     project: Project | None = None,
-    mode: Mode = Mode.UPSERT,
+    mode: ImportMode = ImportMode.UPSERT,
     file: str = "",
     digest: str = "",
-) -> Plan:
+) -> ImportPlan:
     """Do what ``plan_import`` says, or nothing.
 
     Args:
@@ -231,7 +231,7 @@ def import_jobs(
     return plan
 
 
-def refuse(plan: Plan) -> None:
+def refuse(plan: ImportPlan) -> None:
     """Raise what is wrong with the file, field by field."""
     count = len(plan.problems)
     text = ngettext(
@@ -245,7 +245,7 @@ def refuse(plan: Plan) -> None:
     raise ImportRefused(text % {"count": count}, fields=fields)
 
 
-def file_name(name: str, kind: Format) -> str:
+def file_name(name: str, kind: JobFileFormat) -> str:
     """How a file is called: without folders and control characters, and not too long."""
     last = name.replace("\\", "/").rpartition("/")[2]
     printable = "".join(character for character in last if character.isprintable())
@@ -255,7 +255,9 @@ def file_name(name: str, kind: Format) -> str:
 class _Planner:
     """Compares the jobs of a file with those that exist."""
 
-    def __init__(self, plan: Plan, actor: User, project: Project | None, mode: Mode) -> None:
+    def __init__(
+        self, plan: ImportPlan, actor: User, project: Project | None, mode: ImportMode
+    ) -> None:
         self._plan = plan
         self._mode = mode
         self._into = project
@@ -268,7 +270,7 @@ class _Planner:
         self._frontiers: dict[tuple[int, str], Frontier] = {}
         self._seen: Counter[tuple[int, str]] = Counter()
 
-    def look_up(self, entries: Sequence[Entry]) -> None:
+    def look_up(self, entries: Sequence[JobEntry]) -> None:
         """Read at once what the entries may name."""
         slugs = {entry.values.get("project") for entry in entries}
         named = [each for slug, each in self._editable.items() if slug in slugs]
@@ -284,7 +286,7 @@ class _Planner:
         frontiers = Frontier.objects.filter(project__in=projects)
         self._frontiers = {(each.project_id, each.name): each for each in frontiers}
 
-    def take(self, entry: Entry) -> None:
+    def take(self, entry: JobEntry) -> None:
         """Plan one job, or add what is wrong with it."""
         values = dict(entry.values)
         project = self._project(entry, values.pop("project", None))
@@ -313,7 +315,7 @@ class _Planner:
         planned.secrets_to_set = sorted({str(each) for each in wanted_secrets} - stored)
         self._plan.jobs.append(planned)
 
-    def _project(self, entry: Entry, slug: object) -> Project | None:
+    def _project(self, entry: JobEntry, slug: object) -> Project | None:
         if self._into is not None:
             return self._into
         if not slug:
@@ -329,21 +331,21 @@ class _Planner:
             self._refuse(entry, "project", text)
         return None
 
-    def _mode_allows(self, entry: Entry, *, exists: bool) -> bool:
-        if exists and self._mode == Mode.CREATE:
+    def _mode_allows(self, entry: JobEntry, *, exists: bool) -> bool:
+        if exists and self._mode == ImportMode.CREATE:
             text = _("A job of this name already exists in the project.")
             self._refuse(entry, "name", text)
             return False
-        if not exists and self._mode == Mode.UPDATE:
+        if not exists and self._mode == ImportMode.UPDATE:
             self._refuse(entry, "name", _("There is no job of this name to change."))
             return False
         return True
 
-    def _shapes_fit(self, entry: Entry, values: dict[str, Any]) -> bool:
+    def _shapes_fit(self, entry: JobEntry, values: dict[str, Any]) -> bool:
         """Lists where lists belong; the model takes an empty object for nothing at all."""
         fit = True
         for name in values:
-            if _KINDS[name] is not Kind.JSON:
+            if _KINDS[name] is not ColumnKind.JSON:
                 continue
             default = getattr(Job(), name)
             if values[name] is None:
@@ -355,7 +357,7 @@ class _Planner:
         return fit
 
     def _find_image(
-        self, entry: Entry, values: dict[str, Any], project: Project, job: Job | None
+        self, entry: JobEntry, values: dict[str, Any], project: Project, job: Job | None
     ) -> bool:
         """Put the image itself in the place of its name."""
         if "image" not in values:
@@ -375,7 +377,7 @@ class _Planner:
             return False
         return True
 
-    def _find_frontier(self, entry: Entry, values: dict[str, Any], project: Project) -> bool:
+    def _find_frontier(self, entry: JobEntry, values: dict[str, Any], project: Project) -> bool:
         """Put the frontier itself in the place of its name."""
         name = values.get("frontier")
         if not name:
@@ -391,8 +393,8 @@ class _Planner:
         return True
 
     def _compare(
-        self, entry: Entry, job: Job, values: dict[str, Any], *, exists: bool
-    ) -> Planned | None:
+        self, entry: JobEntry, job: Job, values: dict[str, Any], *, exists: bool
+    ) -> PlannedImport | None:
         before = portable(job) if exists else {}
         stored = {name: getattr(job, name) for name in values}
         for name, value in values.items():
@@ -414,7 +416,7 @@ class _Planner:
         given = {name: value for name, value in values.items() if name in changed}
         if not exists:
             given = {**values, "project": job.project}
-        return Planned(
+        return PlannedImport(
             name=job.name,
             project=job.project.slug,
             what=what,
@@ -423,7 +425,7 @@ class _Planner:
             values=given,
         )
 
-    def _check(self, entry: Entry, job: Job) -> bool:
+    def _check(self, entry: JobEntry, job: Job) -> bool:
         try:
             # Not full_clean: it would ask the database about each constraint of each job.
             job.clean_fields(exclude={"project", "image", "frontier", *_SECRETS})
@@ -435,5 +437,5 @@ class _Planner:
             return True
         return False
 
-    def _refuse(self, entry: Entry, name: str, text: str) -> None:
+    def _refuse(self, entry: JobEntry, name: str, text: str) -> None:
         self._plan.problems.append(entry.problem(name, text))

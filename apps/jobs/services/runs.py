@@ -13,11 +13,11 @@ from apps.access.models import User
 from apps.access.services import record
 from apps.jobs.errors import JobDeleted, JobDisabled
 from apps.jobs.models import Job, Run, RunMove
-from apps.jobs.services.asking import ask
+from apps.jobs.services.commands import ask
 from apps.jobs.services.moves import move
-from apps.jobs.services.overlapping import make_way
-from apps.jobs.services.queueing import queue_run
-from apps.jobs.states import ON_A_HOST, Ask, RunState, Trigger
+from apps.jobs.services.overlap import make_way
+from apps.jobs.services.run_queue import queue_run
+from apps.jobs.states import ON_A_HOST, RunAsk, RunState, Trigger
 from apps.runtime.services import steady_for
 from yardkit import failpoints
 
@@ -146,7 +146,7 @@ def time_out_run(*, run: Run, seconds: int, now: datetime) -> bool:
     reason = _("time limit of %(seconds)d s") % {"seconds": seconds}
     over = move(run, RunState.STOPPING, now=now, actor=run.host, reason=reason, freeze_wanted=False)
     if over:
-        ask(run, Ask.EXIT, now=now, asked_by=run.host)
+        ask(run, RunAsk.EXIT, now=now, asked_by=run.host)
     return over
 
 

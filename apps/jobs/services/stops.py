@@ -11,9 +11,9 @@ from apps.access.models import User
 from apps.access.services import record
 from apps.jobs.errors import MoveRefused, RunNotActive
 from apps.jobs.models import Run
-from apps.jobs.services.asking import ask
+from apps.jobs.services.commands import ask
 from apps.jobs.services.moves import move
-from apps.jobs.states import FINAL, Ask, RunState
+from apps.jobs.states import FINAL, RunAsk, RunState
 
 
 @transaction.atomic
@@ -53,7 +53,7 @@ def stop_run(*, run: Run, now: datetime, actor: User | None, reason: str = "") -
             # Why it was where it was is not why it ends.
             Run.objects.filter(pk=run.pk).update(reason="")
             run.reason = ""
-        ask(run, Ask.EXIT, now=now, asked_by=name)
+        ask(run, RunAsk.EXIT, now=now, asked_by=name)
     record(
         actor=actor,
         action="jobs.stop_run",

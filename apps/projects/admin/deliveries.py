@@ -29,7 +29,7 @@ from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.projects.models import Delivery
 from apps.projects.services import replay_delivery
-from apps.projects.states import VERDICT_TONES, Verdict
+from apps.projects.states import VERDICT_TONES, DeliveryVerdict
 
 SHOWN_REASON: Final = 120
 # A longer body is cut: a browser has to draw it. REST gives all of it.
@@ -108,7 +108,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
     @display(description=_("verdict"), ordering="verdict", label=VERDICT_TONES)
     def verdict_label(self, delivery: Delivery) -> tuple[str, Any]:
         """Coloured."""
-        return delivery.verdict, Verdict(delivery.verdict).label
+        return delivery.verdict, DeliveryVerdict(delivery.verdict).label
 
     @admin.display(description=_("source"), ordering="source")
     def source_label(self, delivery: Delivery) -> str:
@@ -150,7 +150,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
     def body_text(self, delivery: Delivery) -> SafeString | str:
         """Indented where it is JSON, else as it came."""
         size = filesizeformat(delivery.body_bytes)
-        if delivery.verdict == Verdict.REFUSED:
+        if delivery.verdict == DeliveryVerdict.REFUSED:
             return gettext("%(size)s, not kept: the delivery was not believed.") % {"size": size}
         text = bytes(delivery.body).decode("utf-8", "replace")
         if len(text) > SHOWN_BODY:
@@ -173,7 +173,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
         delivery = cast("Delivery | None", self.get_object(request, object_id))
         if delivery is not None:
             extra["may_replay"] = (
-                delivery.verdict != Verdict.REFUSED
+                delivery.verdict != DeliveryVerdict.REFUSED
                 and delivery.project_id in projects_of(request, Role.OPERATOR)
             )
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))
@@ -190,7 +190,7 @@ class DeliveryAdmin(ReadOnly, ProjectScopedAdmin):
         except DomainError as error:
             messages.error(request, error.text)
             return HttpResponseRedirect(reverse("admin:projects_delivery_change", args=[pk]))
-        label = Verdict(again.verdict).label
+        label = DeliveryVerdict(again.verdict).label
         text = gettext("Judged again: %(verdict)s. %(reason)s")
         messages.info(request, text % {"verdict": label, "reason": again.reason})
         return HttpResponseRedirect(reverse("admin:projects_delivery_change", args=[again.pk]))

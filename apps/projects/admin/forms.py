@@ -45,7 +45,7 @@ class NetworksField(forms.JSONField):
         return bool((initial or []) != self.to_python(data))
 
 
-class ArgumentsField(forms.JSONField):
+class BuildArgumentsField(forms.JSONField):
     """``NAME=value`` a line, instead of JSON."""
 
     widget = UnfoldAdminTextareaWidget
@@ -121,7 +121,7 @@ class ProjectForm(_ModelForm):
             "one a line, such as 10.20.0.0/16."
         ),
     )
-    build_arguments = ArgumentsField(
+    build_arguments = BuildArgumentsField(
         label=_("Build arguments"),
         required=False,
         widget=UnfoldAdminTextareaWidget(attrs={"rows": 4, "spellcheck": "false"}),

@@ -102,7 +102,7 @@ class RebuildSerializer(KnownFields, serializers.Serializer[Any]):
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
-class LabelsField(serializers.JSONField):
+class ImageLabelsField(serializers.JSONField):
     """The labels of an image."""
 
 
@@ -111,7 +111,7 @@ class ImageSerializer(serializers.ModelSerializer[Image]):
 
     reference = serializers.CharField(read_only=True)
     available = serializers.SerializerMethodField(help_text=_("Whether a job may choose it."))
-    labels = LabelsField(read_only=True)
+    labels = ImageLabelsField(read_only=True)
 
     class Meta:
         model = Image

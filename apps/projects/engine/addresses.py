@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from yardkit.addresses import Network, Problem, Resolve, check_address
 
 CLONE_SCHEMES: Final = {"https": 443, "http": 80, "ssh": 22}
@@ -28,7 +28,7 @@ _DOCKER_REPOSITORY = re.compile(
 )
 
 
-class AddressProblem(Refused):
+class AddressProblem(ProjectInputError):
     """An address that is not asked; ``code`` says why."""
 
 

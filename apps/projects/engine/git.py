@@ -21,7 +21,7 @@ from apps.projects.engine.refs import check_tag
 from yardkit.addresses import Resolve, resolve_name
 
 __all__ = [
-    "Fetched",
+    "FetchedTag",
     "GitFailed",
     "GitRemote",
     "RemoteTag",
@@ -76,7 +76,7 @@ class RemoteTag:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedTag:
     """The commit of a tag in a bare repository at ``folder``; ``tag_object`` is the commit's own
     id for a light tag."""
 
@@ -174,7 +174,7 @@ def fetch_tag(
     timeout: float,
     max_bytes: int,
     watch: Watch | None = None,
-) -> Fetched:
+) -> FetchedTag:
     """Fetch the newest commit of ``tag``, and nothing older, below the empty ``folder``.
 
     ``watch`` is called all the time; what it raises ends the fetch. Raises ``RefRefused``,
@@ -210,7 +210,7 @@ def fetch_tag(
     except GitFailed as error:
         # A tag may also lead to a file or a folder.
         raise GitFailed("git_no_commit") from error
-    return Fetched(local, bare, commit, _id_of(local, bare, ref))
+    return FetchedTag(local, bare, commit, _id_of(local, bare, ref))
 
 
 def _id_of(git: GuardedGit, bare: Path, name: str) -> str:

@@ -24,7 +24,7 @@ from typing import IO, TYPE_CHECKING, Final, cast
 from urllib.parse import quote
 
 from apps.projects.engine.addresses import RemoteAddress
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 
 if TYPE_CHECKING:
     from git import Git
@@ -75,7 +75,7 @@ _SETTINGS: Final[dict[str, str]] = {
 }
 
 
-class GitFailed(Refused):
+class GitFailed(ProjectInputError):
     """Git said no, or could not; ``code`` says in which way."""
 
 

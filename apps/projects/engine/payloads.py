@@ -11,8 +11,8 @@ from typing import Any, Final
 from urllib.parse import parse_qs
 
 from apps.projects.engine.refs import RefRefused, check_commit
-from apps.projects.engine.refusals import Refused
-from apps.projects.engine.senders import Sender
+from apps.projects.engine.refusals import ProjectInputError
+from apps.projects.engine.senders import WebhookSender
 
 TAGS: Final = "refs/tags/"
 FORM: Final = "application/x-www-form-urlencoded"
@@ -21,7 +21,7 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 Payload = Mapping[str, Any]
 
 
-class PayloadRefused(Refused):
+class PayloadRefused(ProjectInputError):
     """The body cannot be read: the sender's mistake (400)."""
 
 
@@ -43,7 +43,7 @@ class ImagePushed:
     digest: str = ""
 
 
-class Ignored(Refused):
+class Ignored(ProjectInputError):
     """Understood, and nothing to be done. ``tag`` is told where there is one."""
 
     def __init__(self, code: str, *, tag: str = "", **params: object) -> None:
@@ -111,18 +111,18 @@ def _check_depth(value: object) -> None:
     raise PayloadRefused("body_too_deep", limit=MAX_DEPTH)
 
 
-def interpret(sender: Sender, event: str, payload: Payload) -> TagPushed | ImagePushed:
+def interpret(sender: WebhookSender, event: str, payload: Payload) -> TagPushed | ImagePushed:
     """What to do. Raises ``Ignored`` with the reason, ``PayloadRefused`` for missing parts.
 
     No clone address is ever read from here: it comes from the project.
     """
-    if sender is Sender.GITLAB:
+    if sender is WebhookSender.GITLAB:
         return _gitlab(payload)
-    if sender in (Sender.GITHUB, Sender.GITEA):
+    if sender in (WebhookSender.GITHUB, WebhookSender.GITEA):
         return _github(event, payload)
     if _lookup(payload, "push_data") is not None:
         return _registry(payload)
-    if sender is Sender.REGISTRY:
+    if sender is WebhookSender.REGISTRY:
         # A token in an address is no signature: it lists images and builds nothing.
         raise PayloadRefused("field_missing", field="Push_Data")
     tag = _text(payload, "tag")

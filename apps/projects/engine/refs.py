@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 
 MAX_REF_BYTES: Final = 200
 _MARKS: Final = frozenset("._-+/")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-class TagRefused(Refused):
+class TagRefused(ProjectInputError):
     """A tag that is not read, with the reason; the base of every such refusal."""
 
 

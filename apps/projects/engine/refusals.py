@@ -6,7 +6,7 @@ The texts are in ``apps.projects.reasons``, because they are translated.
 from __future__ import annotations
 
 
-class Refused(Exception):
+class ProjectInputError(Exception):
     """``code`` is for programs; ``params`` fill the text that belongs to it."""
 
     def __init__(self, code: str, **params: object) -> None:

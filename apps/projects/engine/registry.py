@@ -29,7 +29,7 @@ from apps.projects.engine.addresses import (
     RemoteAddress,
     check_registry_url,
 )
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from yardkit.addresses import Network, resolve_name
 
 LATEST: Final = "latest"
@@ -54,7 +54,7 @@ _CHALLENGE = re.compile(r'(?<![a-z_])([a-z_]++)="([^"]*)"', re.IGNORECASE)
 _NUMBER = re.compile(r"(\d+)")
 
 
-class RegistryProblem(Refused):
+class RegistryProblem(ProjectInputError):
     """The registry does not answer, refuses, or answers nonsense."""
 
 
@@ -81,7 +81,7 @@ def _sort_key(tag: str) -> tuple[tuple[int, int, str], ...]:
     )
 
 
-class Registry:
+class RegistryClient:
     """One conversation with one registry about one repository."""
 
     def __init__(
@@ -347,4 +347,4 @@ def _next_page(link: str, path: str) -> str:
     return following if following.isascii() and following.isprintable() else ""
 
 
-__all__ = ["AddressProblem", "Registry", "RegistryProblem", "choices", "is_image_tag"]
+__all__ = ["AddressProblem", "RegistryClient", "RegistryProblem", "choices", "is_image_tag"]

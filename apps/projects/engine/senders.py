@@ -43,7 +43,7 @@ KEPT_HEADERS: Final = (
 _MAX_HEADER: Final = 500
 
 
-class Sender(enum.StrEnum):
+class WebhookSender(enum.StrEnum):
     """Kinds of senders; the values are those of ``Source``."""
 
     GITHUB = "github"
@@ -54,7 +54,7 @@ class Sender(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
+class IncomingDelivery:
     """A delivery as it came. ``headers`` have lower-case names; ``token`` is the query's."""
 
     headers: Mapping[str, str]
@@ -82,43 +82,45 @@ class Incoming:
         return self.token or self.header("x-registry-token") or bearer
 
 
-def sender_of(incoming: Incoming) -> Sender | None:
+def sender_of(incoming: IncomingDelivery) -> WebhookSender | None:
     """By the headers; None where nothing tells."""
     # Gitea and Forgejo send GitHub's headers as well, and Forgejo sends Gitea's.
     if incoming.header(
         "x-gitea-event", "x-forgejo-event", "x-gitea-signature", "x-forgejo-signature"
     ):
-        return Sender.GITEA
+        return WebhookSender.GITEA
     if incoming.header("x-gitlab-event", "x-gitlab-token"):
-        return Sender.GITLAB
+        return WebhookSender.GITLAB
     if incoming.header("x-github-event", "x-hub-signature-256"):
-        return Sender.GITHUB
+        return WebhookSender.GITHUB
     if incoming.header("webhook-signature", "webhook-id"):
-        return Sender.SIGNED
-    return Sender.REGISTRY if incoming.registry_token else None
+        return WebhookSender.SIGNED
+    return WebhookSender.REGISTRY if incoming.registry_token else None
 
 
-def event_of(sender: Sender | None, incoming: Incoming) -> str:
+def event_of(sender: WebhookSender | None, incoming: IncomingDelivery) -> str:
     """What the sender calls the event; "" where its body alone tells."""
-    names: dict[Sender | None, tuple[str, ...]] = {
-        Sender.GITHUB: ("x-github-event",),
-        Sender.GITLAB: ("x-gitlab-event",),
-        Sender.GITEA: ("x-forgejo-event", "x-gitea-event"),
+    names: dict[WebhookSender | None, tuple[str, ...]] = {
+        WebhookSender.GITHUB: ("x-github-event",),
+        WebhookSender.GITLAB: ("x-gitlab-event",),
+        WebhookSender.GITEA: ("x-forgejo-event", "x-gitea-event"),
     }
     return printable(incoming.header(*names.get(sender, ())), MAX_EVENT)
 
 
-def delivery_id_of(sender: Sender | None, incoming: Incoming, *, now: datetime) -> str:
+def delivery_id_of(
+    sender: WebhookSender | None, incoming: IncomingDelivery, *, now: datetime
+) -> str:
     """The sender's own id of the delivery, which a repetition has too.
 
     Where there is none, the body stands for itself for an hour: long enough to recognise that a
     sender tries again, and short enough that somebody who sends the same on purpose is heard.
     """
-    names: dict[Sender | None, tuple[str, ...]] = {
-        Sender.GITHUB: ("x-github-delivery",),
-        Sender.GITLAB: ("x-gitlab-event-uuid", "webhook-id", "idempotency-key"),
-        Sender.GITEA: ("x-forgejo-delivery", "x-gitea-delivery"),
-        Sender.SIGNED: ("webhook-id",),
+    names: dict[WebhookSender | None, tuple[str, ...]] = {
+        WebhookSender.GITHUB: ("x-github-delivery",),
+        WebhookSender.GITLAB: ("x-gitlab-event-uuid", "webhook-id", "idempotency-key"),
+        WebhookSender.GITEA: ("x-forgejo-delivery", "x-gitea-delivery"),
+        WebhookSender.SIGNED: ("webhook-id",),
     }
     given = incoming.header(*names.get(sender, ()))
     if not given:
@@ -129,7 +131,9 @@ def delivery_id_of(sender: Sender | None, incoming: Incoming, *, now: datetime) 
     return given
 
 
-def check_sender(sender: Sender | None, incoming: Incoming, *, secret: str, now: datetime) -> None:
+def check_sender(
+    sender: WebhookSender | None, incoming: IncomingDelivery, *, secret: str, now: datetime
+) -> None:
     """Believe the delivery, or raise ``SignatureRefused``.
 
     The id of a delivery is signed by the standard form alone. That is enough: the others' bodies
@@ -137,15 +141,15 @@ def check_sender(sender: Sender | None, incoming: Incoming, *, secret: str, now:
     """
     if sender is None:
         raise SignatureRefused("signature_missing")
-    if sender is Sender.GITHUB:
+    if sender is WebhookSender.GITHUB:
         given = incoming.header("x-hub-signature-256")
         signatures.check_hex(secret, incoming.body, given, prefix="sha256=")
-    elif sender is Sender.GITEA:
+    elif sender is WebhookSender.GITEA:
         given = incoming.header("x-forgejo-signature", "x-gitea-signature")
         signatures.check_hex(secret, incoming.body, given)
-    elif sender is Sender.REGISTRY:
+    elif sender is WebhookSender.REGISTRY:
         signatures.check_token(signatures.registry_token(secret), incoming.registry_token)
-    elif sender is Sender.GITLAB and incoming.header("x-gitlab-token"):
+    elif sender is WebhookSender.GITLAB and incoming.header("x-gitlab-token"):
         signatures.check_token(secret, incoming.header("x-gitlab-token"))
     else:
         signatures.check_standard(

@@ -10,7 +10,7 @@ import hmac
 import secrets
 from typing import Final
 
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 
 # How far a sender's clock may be off, and for how long a signed body can be sent again.
 TOLERANCE_SECONDS: Final = 300
@@ -20,7 +20,7 @@ _SECRET_BYTES: Final = 30
 _TOKEN_PURPOSE: Final = b"crawlyard registry push"
 
 
-class SignatureRefused(Refused):
+class SignatureRefused(ProjectInputError):
     """Nobody who knows the secret has sent this, or not now."""
 
 

@@ -13,9 +13,9 @@ from apps.projects.states import (
     BUILD_FINAL,
     BuildState,
     BuildStep,
+    DeliverySource,
+    DeliveryVerdict,
     ImageSource,
-    Source,
-    Verdict,
 )
 
 
@@ -154,10 +154,12 @@ class Delivery(models.Model):
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="deliveries"
     )
-    source = models.CharField(_("source"), max_length=10, choices=Source.choices, blank=True)
+    source = models.CharField(
+        _("source"), max_length=10, choices=DeliverySource.choices, blank=True
+    )
     delivery_id = models.CharField(_("delivery id"), max_length=200)
     event = models.CharField(_("event"), max_length=100, blank=True)
-    verdict = models.CharField(_("verdict"), max_length=10, choices=Verdict.choices)
+    verdict = models.CharField(_("verdict"), max_length=10, choices=DeliveryVerdict.choices)
     # Stable, for programs; ``reason`` is for people.
     code = models.CharField(max_length=50, blank=True)
     reason = models.TextField(_("reason"), blank=True)
@@ -191,11 +193,12 @@ class Delivery(models.Model):
             # Not the refused ones: a stranger must not use up the id of a real delivery.
             models.UniqueConstraint(
                 fields=["project", "source", "delivery_id"],
-                condition=~Q(verdict=Verdict.REFUSED),
+                condition=~Q(verdict=DeliveryVerdict.REFUSED),
                 name="projects_delivery_once",
             ),
             models.CheckConstraint(
-                condition=Q(verdict__in=Verdict.values), name="projects_delivery_verdict_known"
+                condition=Q(verdict__in=DeliveryVerdict.values),
+                name="projects_delivery_verdict_known",
             ),
         ]
         indexes = [models.Index(fields=["project", "-id"], name="projects_delivery_newest")]

@@ -16,7 +16,7 @@ from apps.projects.engine.addresses import (
     check_repository,
 )
 from apps.projects.engine.refs import check_branch
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.tags import parse_template
 from apps.projects.reasons import text_of
 
@@ -30,7 +30,7 @@ _PATH_PART = re.compile(r"[\w.+@-][\w.+@ -]*")
 def _checked(check: Callable[[], object]) -> None:
     try:
         check()
-    except Refused as error:
+    except ProjectInputError as error:
         raise ValidationError(text_of(error), code=error.code) from error
 
 

@@ -2,7 +2,7 @@
 
 from apps.projects.services.builds import build_tag, cancel_build, queue_build, rebuild
 from apps.projects.services.connection import check_connection, preview_tag
-from apps.projects.services.deleting import delete_project, purge_projects, restore_project
+from apps.projects.services.deletion import delete_project, purge_projects, restore_project
 from apps.projects.services.deliveries import receive_delivery, replay_delivery
 from apps.projects.services.images import list_image
 from apps.projects.services.projects import (

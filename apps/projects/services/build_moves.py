@@ -40,11 +40,11 @@ def move_build(
     build.state = to
     for name, value in fields.items():
         setattr(build, name, value)
-    tell(build)
+    notify(build)
     return True
 
 
-def tell(build: Build) -> None:
+def notify(build: Build) -> None:
     """Let the pages know at the commit."""
     emit(
         BUILD_CHANGED,

@@ -9,11 +9,11 @@ from typing import Any, Final
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from apps.projects.engine.building import BuiltImage
+from apps.projects.engine.builder import BuiltImage
 from apps.projects.engine.tags import ImageName, TagReading
 from apps.projects.errors import ProjectError
 from apps.projects.models import Build, Image
-from apps.projects.services.build_moves import move_build, tell
+from apps.projects.services.build_moves import move_build, notify
 from apps.projects.services.builds import BUILD_TASK, queue_build
 from apps.projects.states import BuildState, BuildStep, ImageSource
 from apps.runtime.deferring import defer
@@ -65,7 +65,7 @@ def enter_step(*, build: Build, step: BuildStep, now: datetime) -> bool:
     if not _mine(build).update(step=step, steps=steps):
         return False
     build.step, build.steps = step, steps
-    tell(build)
+    notify(build)
     return True
 
 

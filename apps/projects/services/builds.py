@@ -10,7 +10,7 @@ from django.utils.translation import gettext as _
 
 from apps.access.models import User
 from apps.access.services import record
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.tags import TagReading, read_tag
 from apps.projects.errors import (
     AlreadyBuilt,
@@ -22,7 +22,7 @@ from apps.projects.errors import (
 )
 from apps.projects.models import Build, Project
 from apps.projects.reasons import text_of
-from apps.projects.services.build_moves import move_build, tell
+from apps.projects.services.build_moves import move_build, notify
 from apps.projects.states import BUILD_FINAL, BuildState
 from apps.runtime.deferring import defer
 from yardkit import topology
@@ -79,7 +79,7 @@ def queue_build(
         _refuse_another(project, tag, repeats)
         raise
     defer(BUILD_TASK, queue=topology.BUILDS, build=build.pk)
-    tell(build)
+    notify(build)
     return build
 
 
@@ -103,7 +103,7 @@ def build_tag(
     """
     try:
         reading = read_tag(project.tag_template, tag)
-    except Refused as error:
+    except ProjectInputError as error:
         raise TagNotRead(fields={"tag": [text_of(error)]}) from error
     build = queue_build(
         project=project, tag=tag, commit=commit, reading=reading, now=now, actor=actor
@@ -145,7 +145,7 @@ def _cancel_waiting(build: Build, now: datetime, reason: str) -> bool:
     ):
         return False
     build.refresh_from_db()
-    tell(build)
+    notify(build)
     return True
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from django.conf import settings
 
 from apps.projects.engine.git import GitRemote, list_tags
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.tags import image_name, read_tag, write_tag
 from apps.projects.errors import GitRefused
 from apps.projects.models import Project
@@ -47,7 +47,7 @@ class TagPreview:
 
 
 @dataclass(frozen=True)
-class Connection:
+class GitConnection:
     """What the git server answered. ``tags`` are the first of ``count``."""
 
     count: int
@@ -68,7 +68,7 @@ def preview_tag(
     try:
         reading = read_tag(template, tag, colon_allowed=colon_allowed)
         git_tag = write_tag(template, reading) if ":" in tag else tag
-    except Refused as error:
+    except ProjectInputError as error:
         return TagPreview(tag, commit, code=error.code, reason=text_of(error))
     return TagPreview(
         tag=tag,
@@ -82,21 +82,21 @@ def preview_tag(
     )
 
 
-def check_connection(*, project: Project) -> Connection:
+def check_connection(*, project: Project) -> GitConnection:
     """Ask the git server for its tags, now.
 
     Raises:
         GitRefused: with the reason; no password stands in it.
     """
     if not project.git_url:
-        raise GitRefused(text_of(Refused("no_git_url")))
+        raise GitRefused(text_of(ProjectInputError("no_git_url")))
     try:
         found = list_tags(git_remote(project), timeout=TIMEOUT_SECONDS)
-    except Refused as error:
+    except ProjectInputError as error:
         raise GitRefused(text_of(error)) from error
     read = [
         preview_tag(project=project, tag=each.name, commit=each.commit, colon_allowed=False)
         for each in found
     ]
     fitting = sum(each.fits for each in read)
-    return Connection(count=len(read), fitting=fitting, tags=read[:SHOWN_TAGS])
+    return GitConnection(count=len(read), fitting=fitting, tags=read[:SHOWN_TAGS])

@@ -27,12 +27,12 @@ from apps.projects.engine.payloads import (
     interpret,
     read_body,
 )
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.registry import LATEST, is_image_tag
 from apps.projects.engine.senders import (
     MAX_EVENT,
-    Incoming,
-    Sender,
+    IncomingDelivery,
+    WebhookSender,
     check_sender,
     delivery_id_of,
     event_of,
@@ -47,7 +47,7 @@ from apps.projects.reasons import text_of
 from apps.projects.services.builds import queue_build
 from apps.projects.services.images import list_image
 from apps.projects.services.registry import look_up_digest, registry_name
-from apps.projects.states import ImageSource, Source, Verdict
+from apps.projects.states import DeliverySource, DeliveryVerdict, ImageSource
 from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ _AWAY: Final = frozenset({"registry_away", "registry_too_slow"})
 
 
 @dataclass(frozen=True)
-class Receipt:
+class DeliveryReceipt:
     """What the sender is told. ``malformed``: it was believed, and its body cannot be read."""
 
     delivery: Delivery
@@ -78,7 +78,7 @@ class Receipt:
 class _Outcome:
     """What becomes of a delivery; written onto its row."""
 
-    verdict: Verdict
+    verdict: DeliveryVerdict
     code: str = ""
     reason: str = ""
     tag: str = ""
@@ -92,14 +92,14 @@ class _Meaning:
     """A body that was read: what it says, or why it says nothing."""
 
     pushed: TagPushed | ImagePushed | None
-    refusal: Refused | None
+    refusal: ProjectInputError | None
     # Looked up before the transaction, so that no lock waits for a registry.
     digest: str = ""
 
 
 def receive_delivery(
-    *, slug: str, incoming: Incoming, remote_address: str, now: datetime
-) -> Receipt | None:
+    *, slug: str, incoming: IncomingDelivery, remote_address: str, now: datetime
+) -> DeliveryReceipt | None:
     """Judge one delivery to the project ``slug``; None when it is not believed.
 
     Refused deliveries are kept without their bodies, the newest 100 of each project; for an
@@ -146,7 +146,7 @@ def replay_delivery(*, delivery: Delivery, actor: User | None, now: datetime) ->
         DeliveryNotReplayable: it was refused.
         RegistryAway: it would tell the digest, and does not answer.
     """
-    if delivery.verdict == Verdict.REFUSED:
+    if delivery.verdict == DeliveryVerdict.REFUSED:
         raise DeliveryNotReplayable
     again = Delivery(
         project=delivery.project,
@@ -161,7 +161,7 @@ def replay_delivery(*, delivery: Delivery, actor: User | None, now: datetime) ->
         received_at=now,
     )
     content_type = str(delivery.headers.get("content-type", ""))
-    sender = Sender(delivery.source)
+    sender = WebhookSender(delivery.source)
     with translation.override(settings.LANGUAGE_CODE):
         return _judge(again, sender, content_type, now=now, actor=actor).delivery
 
@@ -180,13 +180,18 @@ def forget_deliveries(*, now: datetime) -> int:
 
 
 def _judge(
-    delivery: Delivery, sender: Sender, content_type: str, *, now: datetime, actor: User | None
-) -> Receipt:
+    delivery: Delivery,
+    sender: WebhookSender,
+    content_type: str,
+    *,
+    now: datetime,
+    actor: User | None,
+) -> DeliveryReceipt:
     meaning = _read(delivery, sender, content_type)
     try:
         with transaction.atomic():
             # First of all, so that the same delivery at the same moment waits here.
-            delivery.verdict = Verdict.IGNORED
+            delivery.verdict = DeliveryVerdict.IGNORED
             delivery.save(force_insert=True)
             failpoints.hit("projects.delivery.stored")
             outcome = _act(delivery, meaning, now, actor)
@@ -199,25 +204,25 @@ def _judge(
             raise
         return repeated
     failpoints.hit("projects.delivery.committed")
-    return Receipt(
+    return DeliveryReceipt(
         delivery=delivery,
         code=delivery.code,
         reason=delivery.reason,
         malformed=isinstance(meaning.refusal, PayloadRefused),
-        of_registry=delivery.source == Source.REGISTRY,
+        of_registry=delivery.source == DeliverySource.REGISTRY,
     )
 
 
-def _read(delivery: Delivery, sender: Sender, content_type: str) -> _Meaning:
+def _read(delivery: Delivery, sender: WebhookSender, content_type: str) -> _Meaning:
     try:
         payload = read_body(bytes(delivery.body), content_type)
-        if sender is Sender.GITLAB and isinstance(payload.get("object_kind"), str):
+        if sender is WebhookSender.GITLAB and isinstance(payload.get("object_kind"), str):
             delivery.event = printable(payload["object_kind"], MAX_EVENT)
         pushed = interpret(sender, delivery.event, payload)
         # Where the sender has no word for it.
         delivery.event = delivery.event or ("tag" if isinstance(pushed, TagPushed) else "image")
         digest = _digest(delivery.project, pushed) if isinstance(pushed, ImagePushed) else ""
-    except Refused as error:
+    except ProjectInputError as error:
         if error.code in _AWAY:
             raise RegistryAway(text_of(error)) from error
         return _Meaning(None, error)
@@ -233,21 +238,25 @@ def _digest(project: Project, pushed: ImagePushed) -> str:
 def _act(delivery: Delivery, meaning: _Meaning, now: datetime, actor: User | None) -> _Outcome:
     pushed = meaning.pushed
     if pushed is None:
-        error = meaning.refusal or Refused("unknown_event", event=delivery.event)
+        error = meaning.refusal or ProjectInputError("unknown_event", event=delivery.event)
         tag = error.tag if isinstance(error, Ignored) else ""
         return _ignored(error, tag=tag or str(error.params.get("tag", "")))
     try:
         if isinstance(pushed, TagPushed):
             return _build(delivery, pushed, now, actor)
         return _list(delivery, pushed, meaning.digest, now)
-    except Refused as error:
+    except ProjectInputError as error:
         commit = pushed.commit if isinstance(pushed, TagPushed) else ""
         return _ignored(error, tag=pushed.tag, commit=commit)
 
 
-def _ignored(error: Refused, *, tag: str = "", **more: Any) -> _Outcome:
+def _ignored(error: ProjectInputError, *, tag: str = "", **more: Any) -> _Outcome:
     return _Outcome(
-        Verdict.IGNORED, code=error.code, reason=text_of(error), tag=printable(tag, MAX_TAG), **more
+        DeliveryVerdict.IGNORED,
+        code=error.code,
+        reason=text_of(error),
+        tag=printable(tag, MAX_TAG),
+        **more,
     )
 
 
@@ -255,9 +264,9 @@ def _build(delivery: Delivery, pushed: TagPushed, now: datetime, actor: User | N
     project = delivery.project
     tag, reading = git_tag(project, pushed.tag, colon_allowed=pushed.colon_allowed)
     if not project.builds_enabled:
-        raise Refused("builds_disabled")
+        raise ProjectInputError("builds_disabled")
     if not project.git_url:
-        raise Refused("no_git_url")
+        raise ProjectInputError("no_git_url")
     try:
         build = queue_build(
             project=project,
@@ -269,9 +278,9 @@ def _build(delivery: Delivery, pushed: TagPushed, now: datetime, actor: User | N
             requested_by="" if actor else f"webhook {delivery.source}",
         )
     except AlreadyBuilt as error:
-        refusal = Refused("already_built", build=str(error.build))
+        refusal = ProjectInputError("already_built", build=str(error.build))
         return _ignored(refusal, tag=pushed.tag, commit=pushed.commit, build=error.build)
-    return _Outcome(Verdict.BUILT, tag=pushed.tag, commit=pushed.commit, build=build)
+    return _Outcome(DeliveryVerdict.BUILT, tag=pushed.tag, commit=pushed.commit, build=build)
 
 
 def git_tag(project: Project, tag: str, *, colon_allowed: bool = False) -> tuple[str, TagReading]:
@@ -283,7 +292,7 @@ def git_tag(project: Project, tag: str, *, colon_allowed: bool = False) -> tuple
 
 
 def _check_image(project: Project, pushed: ImagePushed) -> str:
-    """``host/repository`` of an image that may be listed. Raises ``Refused``."""
+    """``host/repository`` of an image that may be listed. Raises ``ProjectInputError``."""
     name = registry_name(project)
     # With the host, as some registries write it.
     if pushed.repository not in (project.registry_repository, name):
@@ -308,24 +317,24 @@ def _list(delivery: Delivery, pushed: ImagePushed, digest: str, now: datetime) -
         )
     except ImageKnown as error:
         code = "image_known" if error.image.digest == digest else "image_moved"
-        refusal = Refused(code, image=str(error.image))
+        refusal = ProjectInputError(code, image=str(error.image))
         return _ignored(refusal, tag=pushed.tag, image=error.image)
-    return _Outcome(Verdict.LISTED, tag=pushed.tag, image=image)
+    return _Outcome(DeliveryVerdict.LISTED, tag=pushed.tag, image=image)
 
 
 # --- rows ---------------------------------------------------------------------------------------
 
 
-def _source(sender: Sender, body: bytes, content_type: str) -> Source:
+def _source(sender: WebhookSender, body: bytes, content_type: str) -> DeliverySource:
     """The signed form may carry the push of a registry; its answers are a registry's then."""
-    if sender is Sender.SIGNED:
+    if sender is WebhookSender.SIGNED:
         try:
             payload = read_body(body, content_type)
         except PayloadRefused:
-            return Source.SIGNED
+            return DeliverySource.SIGNED
         if any(key.lower() == "push_data" for key in payload):
-            return Source.REGISTRY
-    return Source(sender.value)
+            return DeliverySource.REGISTRY
+    return DeliverySource(sender.value)
 
 
 def _write(delivery: Delivery, outcome: _Outcome) -> None:
@@ -355,7 +364,7 @@ def _write(delivery: Delivery, outcome: _Outcome) -> None:
 def _audit(delivery: Delivery, actor: User | None) -> None:
     """What a person asked for, and what has made something. The rest is its own trail."""
     replayed = delivery.replay_of_id is not None
-    if not replayed and delivery.verdict == Verdict.IGNORED:
+    if not replayed and delivery.verdict == DeliveryVerdict.IGNORED:
         return
     record(
         actor=actor,
@@ -372,26 +381,26 @@ def _audit(delivery: Delivery, actor: User | None) -> None:
     )
 
 
-def _count_repetition(delivery: Delivery) -> Receipt | None:
+def _count_repetition(delivery: Delivery) -> DeliveryReceipt | None:
     same = Delivery.objects.filter(
         project=delivery.project, source=delivery.source, delivery_id=delivery.delivery_id
-    ).exclude(verdict=Verdict.REFUSED)
+    ).exclude(verdict=DeliveryVerdict.REFUSED)
     if not same.update(repeats=F("repeats") + 1):
         return None
-    return Receipt(
+    return DeliveryReceipt(
         delivery=same.get(),
         code="repeated",
-        reason=text_of(Refused("repeated")),
+        reason=text_of(ProjectInputError("repeated")),
         repeated=True,
-        of_registry=delivery.source == Source.REGISTRY,
+        of_registry=delivery.source == DeliverySource.REGISTRY,
     )
 
 
 @transaction.atomic
 def _store_refused(
     project: Project,
-    sender: Sender | None,
-    incoming: Incoming,
+    sender: WebhookSender | None,
+    incoming: IncomingDelivery,
     error: SignatureRefused,
     remote_address: str,
     now: datetime,
@@ -401,7 +410,7 @@ def _store_refused(
         source=sender.value if sender else "",
         delivery_id=delivery_id_of(sender, incoming, now=now),
         event=event_of(sender, incoming),
-        verdict=Verdict.REFUSED,
+        verdict=DeliveryVerdict.REFUSED,
         code=error.code,
         reason=text_of(error),
         headers=incoming.kept_headers,
@@ -409,7 +418,7 @@ def _store_refused(
         remote_address=remote_address[:64],
         received_at=now,
     )
-    refused = Delivery.objects.filter(project=project, verdict=Verdict.REFUSED)
+    refused = Delivery.objects.filter(project=project, verdict=DeliveryVerdict.REFUSED)
     oldest = refused.order_by("-id").values_list("id", flat=True)[KEPT_REFUSED : KEPT_REFUSED + 1]
     for limit in oldest:
         refused.filter(pk__lte=limit).delete()

@@ -13,8 +13,8 @@ from django.db import transaction
 from apps.access.models import User
 from apps.access.services import record
 from apps.projects.engine.addresses import check_registry_url
-from apps.projects.engine.refusals import Refused
-from apps.projects.engine.registry import LATEST, Registry
+from apps.projects.engine.refusals import ProjectInputError
+from apps.projects.engine.registry import LATEST, RegistryClient
 from apps.projects.errors import ImageKnown, RegistryRefused
 from apps.projects.models import Image, Project
 from apps.projects.reasons import text_of
@@ -40,20 +40,20 @@ class Refreshed:
 
 
 def registry_name(project: Project) -> str:
-    """``host/repository``: what the engine calls images of the registry. Raises ``Refused``."""
+    """``host/repository``: what the engine calls images of the registry. Raises ``ProjectInputError``."""
     if not (project.registry_url and project.registry_repository):
-        raise Refused("registry_not_set")
+        raise ProjectInputError("registry_not_set")
     address = check_registry_url(
         project.registry_url, allowed_networks=settings.GIT_ALLOWED_NETWORKS
     )
     return f"{address.authority}/{project.registry_repository}"
 
 
-def open_registry(project: Project, *, timeout: float) -> Registry:
-    """The client, with the project's password. Raises ``Refused``."""
+def open_registry(project: Project, *, timeout: float) -> RegistryClient:
+    """The client, with the project's password. Raises ``ProjectInputError``."""
     if not (project.registry_url and project.registry_repository):
-        raise Refused("registry_not_set")
-    return Registry(
+        raise ProjectInputError("registry_not_set")
+    return RegistryClient(
         project.registry_url,
         project.registry_repository,
         username=project.registry_username,
@@ -64,7 +64,7 @@ def open_registry(project: Project, *, timeout: float) -> Registry:
 
 
 def look_up_digest(project: Project, tag: str, *, timeout: float = DELIVERY_SECONDS) -> str:
-    """The digest of an image in the project's registry. Raises ``Refused``."""
+    """The digest of an image in the project's registry. Raises ``ProjectInputError``."""
     with open_registry(project, timeout=timeout) as registry:
         return registry.digest(tag)
 
@@ -84,7 +84,7 @@ def refresh_images(
         name = registry_name(project)
         with open_registry(project, timeout=timeout) as registry:
             found = [(tag, registry.digest(tag)) for tag in registry.tags()]
-    except Refused as error:
+    except ProjectInputError as error:
         logger.warning("project %s: its registry cannot be asked: %s", project.slug, error)
         raise RegistryRefused(text_of(error)) from error
     return _list_found(project, name, found, now, actor)

@@ -33,7 +33,7 @@ from apps.access.errors import DomainError
 from apps.access.states import Role
 from apps.jobs.models import Job, Run
 from apps.jobs.services import act_on_run, act_on_runs, tune_run
-from apps.jobs.states import STATUS_TONES, STOPPABLE, Ask, RunState
+from apps.jobs.states import STATUS_TONES, STOPPABLE, RunAsk, RunState
 from apps.queuestats.queries import books_of
 
 _N = TypeVar("_N", int, float)
@@ -45,18 +45,18 @@ UNHAPPY: Final = (RunState.FAILED, RunState.LOST, RunState.CANCELLED)
 SEARCHED_REASONS: Final = 2_000
 # The addresses of the buttons, and what each asks.
 BUTTONS: Final = {
-    "stop": Ask.EXIT,
-    "pause": Ask.PAUSE,
-    "resume": Ask.RESUME,
-    "restart": Ask.RESTART,
-    "freeze": Ask.FREEZE,
-    "thaw": Ask.THAW,
+    "stop": RunAsk.EXIT,
+    "pause": RunAsk.PAUSE,
+    "resume": RunAsk.RESUME,
+    "restart": RunAsk.RESTART,
+    "freeze": RunAsk.FREEZE,
+    "thaw": RunAsk.THAW,
 }
 # What each question is answered with, what is lost, whether for good.
 _QUESTIONS: Final = {
-    Ask.EXIT: (_("Stop"), _("What this run has not downloaded yet stays undone."), True),
-    Ask.RESTART: (_("Restart"), _("This run begins with its first page again."), True),
-    Ask.FREEZE: (
+    RunAsk.EXIT: (_("Stop"), _("What this run has not downloaded yet stays undone."), True),
+    RunAsk.RESTART: (_("Restart"), _("This run begins with its first page again."), True),
+    RunAsk.FREEZE: (
         _("Freeze"),
         _("The host halts this run. What it is downloading just now may time out."),
         False,
@@ -279,7 +279,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     @action(description=_("Pause"), permissions=["operate"])
     def pause_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
         """Pause every selected run."""
-        done = self._ask_each(request, queryset, Ask.PAUSE)
+        done = self._ask_each(request, queryset, RunAsk.PAUSE)
         _say(
             request,
             done,
@@ -291,7 +291,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     @action(description=_("Resume"), permissions=["operate"])
     def resume_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
         """Let every selected run go on."""
-        done = self._ask_each(request, queryset, Ask.RESUME)
+        done = self._ask_each(request, queryset, RunAsk.RESUME)
         _say(
             request,
             done,
@@ -304,7 +304,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     @asks_first(verb=_("Restart"), loss=_("They begin with their first page again."))
     def restart_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
         """Have every selected run start anew."""
-        done = self._ask_each(request, queryset, Ask.RESTART)
+        done = self._ask_each(request, queryset, RunAsk.RESTART)
         _say(
             request,
             done,
@@ -315,14 +315,14 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
     @asks_first(verb=_("Stop"), loss=_("What they have not downloaded yet stays undone."))
     def stop_selected(self, request: HttpRequest, queryset: QuerySet[Run]) -> None:
         """Stop every selected run."""
-        done = self._ask_each(request, queryset, Ask.EXIT)
+        done = self._ask_each(request, queryset, RunAsk.EXIT)
         _say(
             request,
             done,
             ngettext("%(count)d run is stopping.", "%(count)d runs are stopping.", done),
         )
 
-    def _ask_each(self, request: HttpRequest, queryset: QuerySet[Run], what: Ask) -> int:
+    def _ask_each(self, request: HttpRequest, queryset: QuerySet[Run], what: RunAsk) -> int:
         """Ask all that the person may ask, and say why the others are not."""
         runs = queryset.select_related("job__project")
         mine, reasons = by_role(request, runs, Role.OPERATOR, lambda run: run.job.project)
@@ -330,7 +330,7 @@ class RunAdmin(ReadOnly, ProjectScopedAdmin):
         tell_refusals(request, reasons + [refusal.detail for refusal in tally.refused])
         return len(tally.done)
 
-    def ask_view(self, request: HttpRequest, pk: int, *, what: Ask) -> HttpResponse:
+    def ask_view(self, request: HttpRequest, pk: int, *, what: RunAsk) -> HttpResponse:
         """Ask one run and show its page; what something is lost by has a question before it."""
         run = _operated(request, pk)
         back = reverse("dashboard:run", args=[pk])

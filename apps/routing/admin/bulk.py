@@ -16,7 +16,7 @@ from django.utils.translation import ngettext
 from apps.access.admin.base import person_of
 from apps.access.errors import DomainError
 from apps.access.models import User
-from apps.projects.admin.choosing import Choice, number_in
+from apps.projects.admin.project_choice import ProjectChoice, number_in
 from apps.routing.models import RoutedItem
 from apps.routing.services import cancel_item, offer_parked, resubmit_item
 
@@ -45,7 +45,7 @@ class Done:
         return found or [(messages.WARNING, _("Nothing was done: no item is ticked."))]
 
 
-def ticked(request: HttpRequest, choice: Choice) -> list[RoutedItem]:
+def ticked(request: HttpRequest, choice: ProjectChoice) -> list[RoutedItem]:
     """What the request names, of the project; without what is big."""
     sent = [number_in(each) for each in request.POST.getlist(ACTION_CHECKBOX_NAME)[:MOST]]
     numbers = [each for each in sent if each is not None]
@@ -53,7 +53,7 @@ def ticked(request: HttpRequest, choice: Choice) -> list[RoutedItem]:
     return list(rows.defer("item", "steps").order_by("id"))
 
 
-def resubmit(request: HttpRequest, choice: Choice, note: str) -> Done:
+def resubmit(request: HttpRequest, choice: ProjectChoice, note: str) -> Done:
     """Submit again what is ticked, each as it was."""
 
     def one(item: RoutedItem, actor: User | None) -> None:
@@ -62,7 +62,7 @@ def resubmit(request: HttpRequest, choice: Choice, note: str) -> Done:
     return _each(request, choice, one, _resubmitted)
 
 
-def cancel(request: HttpRequest, choice: Choice, note: str) -> Done:
+def cancel(request: HttpRequest, choice: ProjectChoice, note: str) -> Done:
     """End what is ticked."""
 
     def one(item: RoutedItem, actor: User | None) -> None:
@@ -71,7 +71,7 @@ def cancel(request: HttpRequest, choice: Choice, note: str) -> Done:
     return _each(request, choice, one, _cancelled)
 
 
-def offer(request: HttpRequest, choice: Choice, note: str) -> list[Said]:
+def offer(request: HttpRequest, choice: ProjectChoice, note: str) -> list[Said]:
     """Have what is parked for ``outbound`` offered again at once."""
     outbound = request.POST.get("outbound", "").replace("\x00", "")
     count = offer_parked(
@@ -94,7 +94,7 @@ def offer(request: HttpRequest, choice: Choice, note: str) -> list[Said]:
 
 def _each(
     request: HttpRequest,
-    choice: Choice,
+    choice: ProjectChoice,
     one: Callable[[RoutedItem, User | None], Any],
     texts: Callable[[int], str],
 ) -> Done:

@@ -18,7 +18,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
-from apps.projects.admin.choosing import Choice, chosen
+from apps.projects.admin.project_choice import ProjectChoice, chosen
 from apps.routing.admin import explain_shown as shown
 from apps.routing.admin.explain_form import AT_OUTBOUND, ExplainForm, Happening
 from apps.routing.admin.versions import Laid, laid, versions_of
@@ -64,7 +64,7 @@ def explain_page(request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/routing/explain.html", context)
 
 
-def _answer(request: HttpRequest, choice: Choice) -> dict[str, Any]:
+def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
     given = request.POST if request.method == "POST" else request.GET
     versions = versions_of(choice.project)
     number = versions.number(given.get("version", ""))
@@ -141,7 +141,7 @@ def _form(rules: Laid, entry: Entry | None, values: dict[str, Any], *, ask: bool
     return ExplainForm(values, **named) if ask else ExplainForm(None, initial=values, **named)
 
 
-def _link(choice: Choice, given: Mapping[str, str], entry: Entry | None) -> str:
+def _link(choice: ProjectChoice, given: Mapping[str, str], entry: Entry | None) -> str:
     """The address of this question, without the text of the item."""
     asked = {"project": str(choice.project.pk), "version": given.get("version", "")}
     asked |= {"item": "" if entry is None else str(entry.task_uuid)}

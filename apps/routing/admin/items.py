@@ -20,7 +20,7 @@ from apps.access.admin.base import person_of, projects_of
 from apps.access.admin.confirm import ask_first
 from apps.access.errors import DomainError
 from apps.access.states import Role
-from apps.projects.admin.choosing import Choice, ChosenProjectAdmin, number_in
+from apps.projects.admin.project_choice import ChosenProjectAdmin, ProjectChoice, number_in
 from apps.routing.admin import bulk, lists
 from apps.routing.admin.item_forms import MOST_NOTE, EditItemForm
 from apps.routing.admin.item_page import item_page, typed_of, whole_item
@@ -205,7 +205,7 @@ class RoutedItemAdmin(ChosenProjectAdmin):
 
     # --- who may what ---------------------------------------------------------------------------
 
-    def _operated(self, request: HttpRequest) -> Choice:
+    def _operated(self, request: HttpRequest) -> ProjectChoice:
         choice = self.chosen(request)
         if choice is None:
             raise Http404

@@ -11,7 +11,7 @@ from django import forms
 from django.db.models import Sum
 from django.http import HttpRequest
 
-from apps.projects.admin.choosing import Choice, number_in
+from apps.projects.admin.project_choice import ProjectChoice, number_in
 from apps.routing.admin.item_forms import DeadFilter, FindForm, ItemFilter, ParkedFilter
 from apps.routing.admin.overview import oldest_parked
 from apps.routing.admin.words import REASONS, why
@@ -80,10 +80,10 @@ class Listed:
     complete: bool = True
 
 
-Make = Callable[[HttpRequest, Choice], Listed]
+Make = Callable[[HttpRequest, ProjectChoice], Listed]
 
 
-def items(request: HttpRequest, choice: Choice) -> Listed:
+def items(request: HttpRequest, choice: ProjectChoice) -> Listed:
     """All items of the project, by what the form says."""
     form = ItemFilter(request.GET)
     rows = RoutedItem.objects.filter(project=choice.project)
@@ -93,7 +93,7 @@ def items(request: HttpRequest, choice: Choice) -> Listed:
     return _page(request, "items", form, listed, inbounds=inbounds, outbounds=outbounds)
 
 
-def dead_letters(request: HttpRequest, choice: Choice) -> Listed:
+def dead_letters(request: HttpRequest, choice: ProjectChoice) -> Listed:
     """Items that ended without success, and for which no other stands."""
     form = DeadFilter(request.GET)
     rows = RoutedItem.objects.filter(project=choice.project).dead_letters()
@@ -108,7 +108,7 @@ def dead_letters(request: HttpRequest, choice: Choice) -> Listed:
     )
 
 
-def parked(request: HttpRequest, choice: Choice) -> Listed:
+def parked(request: HttpRequest, choice: ProjectChoice) -> Listed:
     """Items that wait for their outbound, those that wait longest first."""
     form = ParkedFilter(request.GET)
     rows = RoutedItem.objects.filter(project=choice.project, state=ItemState.PARKED)
@@ -125,7 +125,7 @@ def parked(request: HttpRequest, choice: Choice) -> Listed:
     )
 
 
-def found(request: HttpRequest, choice: Choice) -> Listed:
+def found(request: HttpRequest, choice: ProjectChoice) -> Listed:
     """The items that hold a value."""
     form = FindForm(request.GET)
     value = form.cleaned_data["value"] if form.is_valid() else ""
@@ -143,7 +143,7 @@ def found(request: HttpRequest, choice: Choice) -> Listed:
     return Listed("found", "admin/routing/items.html", form, rows, complete=answer.complete)
 
 
-def by_uuid(choice: Choice, text: str) -> RoutedItem | None:
+def by_uuid(choice: ProjectChoice, text: str) -> RoutedItem | None:
     """The item of this task_uuid, if it is one and the project has it."""
     try:
         wanted = uuid.UUID(text.strip())
@@ -197,7 +197,7 @@ def _row(item: RoutedItem) -> Row:
     return Row(item, str(state.label), TONES[state], *why(item.reason, item.detail))
 
 
-def _names(choice: Choice) -> tuple[list[str], list[str]]:
+def _names(choice: ProjectChoice) -> tuple[list[str], list[str]]:
     """The inbounds and outbounds that items came by, for what a form proposes."""
     pairs = (
         Tally.objects.filter(project=choice.project)
@@ -212,7 +212,7 @@ def _names(choice: Choice) -> tuple[list[str], list[str]]:
     )
 
 
-def _lots(choice: Choice) -> list[Lot]:
+def _lots(choice: ProjectChoice) -> list[Lot]:
     """What is parked for each outbound, by counters; the oldest by the index of parked items."""
     counts = (
         Tally.objects.filter(project=choice.project, what=ItemState.PARKED)

@@ -17,7 +17,7 @@ from apps.configcenter.admin.shown import tally_text
 from apps.configcenter.models import Configuration, ConfigVersion
 from apps.configcenter.queries import Runner, tallies_of
 from apps.configcenter.queries import Tally as Followers
-from apps.projects.admin.choosing import number_in
+from apps.projects.admin.project_choice import number_in
 from apps.projects.models import Project
 from apps.routing.engine.files.data import from_data
 from apps.routing.engine.rules import Inbound, Outbound, RuleSet

@@ -19,7 +19,7 @@ from unfold.widgets import (
     UnfoldAdminTextInputWidget,
 )
 
-from apps.projects.admin.choosing import Choice, chosen
+from apps.projects.admin.project_choice import ProjectChoice, chosen
 from apps.routing.admin.explain_words import DIFFERENCES, choice_text
 from apps.routing.admin.explaining import CSS
 from apps.routing.admin.versions import Laid, Versions, laid, versions_of
@@ -115,7 +115,7 @@ def replay_page(request: HttpRequest) -> HttpResponse:
     return TemplateResponse(request, "admin/routing/replay.html", context)
 
 
-def _answer(request: HttpRequest, choice: Choice) -> dict[str, Any]:
+def _answer(request: HttpRequest, choice: ProjectChoice) -> dict[str, Any]:
     versions = versions_of(choice.project)
     first = {"version": _draft(versions), "limit": FIRST_LIMIT}
     if "version" not in request.GET:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_GET, require_POST
 
-from apps.projects.admin.choosing import Choice, ChosenProjectAdmin
+from apps.projects.admin.project_choice import ChosenProjectAdmin, ProjectChoice
 from apps.routing.admin import rules
 from apps.routing.admin.overview import Window, overview
 from apps.routing.models import RouterReport
@@ -77,7 +77,7 @@ class RouterAdmin(ChosenProjectAdmin):
         return rules.save(request, self.chosen(request))
 
 
-def _overview(request: HttpRequest, choice: Choice | None) -> dict[str, Any]:
+def _overview(request: HttpRequest, choice: ProjectChoice | None) -> dict[str, Any]:
     now = timezone.now()
     window = Window.of(request.GET.dict())
     view = None if choice is None else overview(choice.project, now, window)

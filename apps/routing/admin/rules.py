@@ -19,7 +19,7 @@ from apps.access.errors import DomainError
 from apps.configcenter.errors import SavedMeanwhile
 from apps.configcenter.models import MAX_NOTE, Configuration, ConfigVersion
 from apps.configcenter.services import save_version
-from apps.projects.admin.choosing import Choice, number_in
+from apps.projects.admin.project_choice import ProjectChoice, number_in
 from apps.projects.models import Project
 from apps.routing.admin import schema, typed
 from apps.routing.admin.typed import Data, NoDraft, Wrong
@@ -36,7 +36,9 @@ _ROW: Final = re.compile(r"(selector|convert)\[(\d+)\]")
 _PARAMETER: Final = re.compile(r"\binit\.([A-Za-z0-9_]+)")
 
 
-def page(request: HttpRequest, choice: Choice | None, context: dict[str, Any]) -> HttpResponse:
+def page(
+    request: HttpRequest, choice: ProjectChoice | None, context: dict[str, Any]
+) -> HttpResponse:
     """The version ``?version=``, else the newest."""
     if choice is None:
         return TemplateResponse(request, "admin/routing/rules.html", context)
@@ -67,14 +69,14 @@ def page(request: HttpRequest, choice: Choice | None, context: dict[str, Any]) -
     return TemplateResponse(request, "admin/routing/rules.html", context)
 
 
-def check(request: HttpRequest, choice: Choice | None) -> HttpResponse:
+def check(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
     """What is wrong with a draft, as JSON; nothing is saved."""
     project, sent = _sent(request, choice)
     read = _read(project, sent)
     return JsonResponse({"wrong": [asdict(each) for each in wrong_with(read)[:MOST_SHOWN]]})
 
 
-def save(request: HttpRequest, choice: Choice | None) -> HttpResponse:
+def save(request: HttpRequest, choice: ProjectChoice | None) -> HttpResponse:
     """Keep a draft as a new version: 422 with what is wrong, 409 when somebody else was quicker."""
     project, sent = _sent(request, choice)
     based_on, note = sent.get("based_on"), sent.get("note", "")
@@ -132,7 +134,7 @@ def _at_field(problem: Problem) -> Wrong:
     return Wrong(of, place, name, problem.text, number, problem.offset, problem.warning)
 
 
-def _sent(request: HttpRequest, choice: Choice | None) -> tuple[Project, dict[str, Any]]:
+def _sent(request: HttpRequest, choice: ProjectChoice | None) -> tuple[Project, dict[str, Any]]:
     if choice is None or not choice.may_edit:
         raise PermissionDenied
     try:

@@ -8,7 +8,7 @@ from typing import Final
 from django.http import Http404
 
 from apps.configcenter.models import Configuration
-from apps.projects.admin.choosing import number_in
+from apps.projects.admin.project_choice import number_in
 from apps.projects.models import Project
 from apps.routing.engine.rules import Problem, RuleSet
 from apps.routing.engine.track import BadRules, Track, lay

@@ -24,7 +24,7 @@ from unfold.widgets import UnfoldAdminTextInputWidget, UnfoldBooleanWidget
 from apps.access.admin.base import person_of
 from apps.access.errors import DomainError
 from apps.access.states import Role
-from apps.projects.admin.choosing import Choice, ChosenProjectAdmin
+from apps.projects.admin.project_choice import ChosenProjectAdmin, ProjectChoice
 from apps.sources.admin.overview import SourceLine, overview
 from apps.sources.errors import NoSuchSource
 from apps.sources.models import Harvest, RecordQueue, SourceState
@@ -232,7 +232,7 @@ class SourceAdmin(ChosenProjectAdmin):
 
     # --- what they share ------------------------------------------------------------
 
-    def _must_choose(self, request: HttpRequest, role: Role = Role.VIEWER) -> Choice:
+    def _must_choose(self, request: HttpRequest, role: Role = Role.VIEWER) -> ProjectChoice:
         choice = self.chosen(request)
         if choice is None:
             raise Http404
@@ -241,7 +241,7 @@ class SourceAdmin(ChosenProjectAdmin):
         return choice
 
 
-def _overview(choice: Choice | None) -> dict[str, Any]:
+def _overview(choice: ProjectChoice | None) -> dict[str, Any]:
     now = timezone.now()
     if choice is None:
         return {"view": None, "now": now}
@@ -264,7 +264,7 @@ def _size(queue: RecordQueue) -> tuple[str, QueueSize | None, str]:
     return queue.name, size, known["problem"]
 
 
-def _line(request: HttpRequest, choice: Choice) -> SourceLine:
+def _line(request: HttpRequest, choice: ProjectChoice) -> SourceLine:
     name = request.GET.get("name") or request.POST.get("name") or ""
     try:
         return SourceLine(status(choice.project.pk, name), timezone.now())
@@ -272,7 +272,7 @@ def _line(request: HttpRequest, choice: Choice) -> SourceLine:
         raise Http404 from None
 
 
-def _source(choice: Choice, line: SourceLine) -> dict[str, Any]:
+def _source(choice: ProjectChoice, line: SourceLine) -> dict[str, Any]:
     harvests = Harvest.objects.filter(project=choice.project, source=line.name)
     return {"line": line, "harvests": harvests[:SHOWN_HARVESTS], "now": timezone.now()}
 
@@ -285,7 +285,7 @@ def _told(request: HttpRequest, ask: Callable[[], str]) -> None:
         messages.error(request, " ".join([str(error.text), *why]))
 
 
-def _back(choice: Choice, name: str) -> HttpResponse:
+def _back(choice: ProjectChoice, name: str) -> HttpResponse:
     if name:
         query = urlencode({"project": choice.project.pk, "name": name})
         return HttpResponseRedirect(f"{reverse('admin:sources_source')}?{query}")

@@ -18,15 +18,15 @@ SPECTACULAR_SETTINGS: Final[dict[str, Any]] = {
     # Several fields share these choices; without a name of their own each gets a made-up one.
     "ENUM_NAME_OVERRIDES": {
         "RunStateEnum": "apps.jobs.states.RunState",
-        "AskEnum": "apps.jobs.states.Ask",
+        "AskEnum": "apps.jobs.states.RunAsk",
         "BuildStateEnum": "apps.projects.states.BuildState",
         "BuildStepEnum": "apps.projects.states.BuildStep",
-        "DeliverySourceEnum": "apps.projects.states.Source",
+        "DeliverySourceEnum": "apps.projects.states.DeliverySource",
         "ImageSourceEnum": "apps.projects.states.ImageSource",
         "DownloaderKindEnum": "apps.jobs.models.DownloaderKind",
         "DownloadPolicyEnum": "apps.jobs.models.DownloadPolicy",
         "AgentModeEnum": "apps.agents.states.AgentMode",
-        "ImportModeEnum": "apps.jobs.services.portable.Mode",
+        "ImportModeEnum": "apps.jobs.services.portable.ImportMode",
         "ItemStateEnum": "apps.routing.states.ItemState",
         "SeedStateEnum": "apps.seeds.api.call_serializers.STATES",
         "HarvestStateEnum": "apps.sources.states.HarvestState",

@@ -25,7 +25,7 @@ def lines(request: pytest.FixtureRequest) -> int:
 @pytest.fixture(autouse=True)
 def sender_limit(monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
     """So many lines of a run are sent."""
-    monkeypatch.setattr("apps.jobs.runners.log_shipping.MAX_LINES", sent_of_a_run(lines))
+    monkeypatch.setattr("apps.jobs.runners.log_shipper.MAX_LINES", sent_of_a_run(lines))
 
 
 @pytest.fixture(params=KINDS)

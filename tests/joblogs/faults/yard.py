@@ -14,7 +14,7 @@ import pytest
 
 from apps.joblogs.stores.base import BEGINNING, LogStore, StoredLine, StreamState
 from apps.joblogs.stores.opening import open_log_store
-from apps.jobs.runners.log_shipping import LogShipper
+from apps.jobs.runners.log_shipper import LogShipper
 from apps.jobs.runners.log_sources import FileLog
 from tests.e2e.daemon_processes import Daemons
 from tests.joblogs import elastic_server

@@ -16,14 +16,14 @@ from apps.projects.engine.payloads import (
     interpret,
     read_body,
 )
-from apps.projects.engine.senders import Sender
+from apps.projects.engine.senders import WebhookSender
 from tests.projects.webhooks import COMMIT, ZERO, image_push, sample, tag_push
 
 DIGEST = "sha256:" + "ab" * 32
 JSON = "application/json"
 
 
-def said(sender: Sender, event: str, payload: Any) -> Any:
+def said(sender: WebhookSender, event: str, payload: Any) -> Any:
     """The event, or the code of why it is none."""
     try:
         return interpret(sender, event, payload)
@@ -35,19 +35,19 @@ def said(sender: Sender, event: str, payload: Any) -> Any:
 @pytest.mark.parametrize(
     ("sender", "event", "name", "means"),
     [
-        (Sender.GITHUB, "create", "github/create-tag", TagPushed("simple-tag")),
-        (Sender.GITHUB, "ping", "github/ping", "ping"),
-        (Sender.GITHUB, "push", "github/push-tag-deleted", "tag_deleted"),
+        (WebhookSender.GITHUB, "create", "github/create-tag", TagPushed("simple-tag")),
+        (WebhookSender.GITHUB, "ping", "github/ping", "ping"),
+        (WebhookSender.GITHUB, "push", "github/push-tag-deleted", "tag_deleted"),
         (
-            Sender.GITHUB,
+            WebhookSender.GITHUB,
             "registry_package",
             "github/registry-package-published",
             "package_without_tag",
         ),
-        (Sender.GITLAB, "Tag Push Hook", "gitlab/tag-push", TagPushed("v1.0.0", COMMIT)),
+        (WebhookSender.GITLAB, "Tag Push Hook", "gitlab/tag-push", TagPushed("v1.0.0", COMMIT)),
     ],
 )
-def test_published_samples(sender: Sender, event: str, name: str, means: Any) -> None:
+def test_published_samples(sender: WebhookSender, event: str, name: str, means: Any) -> None:
     assert said(sender, event, sample(name)) == means
 
 
@@ -56,17 +56,19 @@ def test_the_package_of_a_registry_with_its_tag() -> None:
     payload = sample("github/registry-package-published")
     version = payload["registry_package"]["package_version"]
     version["container_metadata"]["tag"] = {"name": "1.2", "digest": DIGEST}
-    assert said(Sender.GITHUB, "registry_package", payload) == ImagePushed(
+    assert said(WebhookSender.GITHUB, "registry_package", payload) == ImagePushed(
         "codertocat/hello-world/hello-world-npm", "1.2", version["version"]
     )
     payload["registry_package"]["ecosystem"] = "npm"
-    assert said(Sender.GITHUB, "registry_package", payload) == "package_no_image"
-    assert said(Sender.GITHUB, "registry_package", {}) == "field_missing"
+    assert said(WebhookSender.GITHUB, "registry_package", payload) == "package_no_image"
+    assert said(WebhookSender.GITHUB, "registry_package", {}) == "field_missing"
 
 
 @pytest.mark.covers("S1.4")
-@pytest.mark.parametrize("sender", [Sender.GITHUB, Sender.GITEA, Sender.GITLAB])
-def test_pushes(sender: Sender) -> None:
+@pytest.mark.parametrize(
+    "sender", [WebhookSender.GITHUB, WebhookSender.GITEA, WebhookSender.GITLAB]
+)
+def test_pushes(sender: WebhookSender) -> None:
     def push(payload: dict[str, Any]) -> Any:
         return said(sender, "push", {"object_kind": "tag_push", **payload})
 
@@ -85,45 +87,50 @@ def test_pushes(sender: Sender) -> None:
 
 def test_the_commit_of_an_annotated_tag_is_not_the_tag_itself() -> None:
     payload = tag_push("x", after="1" * 40, head_commit={"id": COMMIT})
-    assert said(Sender.GITHUB, "push", payload) == TagPushed("x", COMMIT)
+    assert said(WebhookSender.GITHUB, "push", payload) == TagPushed("x", COMMIT)
     payload = tag_push("x", after="1" * 40, checkout_sha=COMMIT, object_kind="tag_push")
-    assert said(Sender.GITLAB, "", payload) == TagPushed("x", COMMIT)
+    assert said(WebhookSender.GITLAB, "", payload) == TagPushed("x", COMMIT)
 
 
 @pytest.mark.parametrize(
     ("sender", "event", "payload", "means"),
     [
-        (Sender.GITHUB, "create", {"ref": "x", "ref_type": "branch"}, "branch"),
-        (Sender.GITHUB, "create", {"ref_type": "tag"}, "field_missing"),
-        (Sender.GITHUB, "delete", {"ref": "x", "ref_type": "tag"}, "tag_deleted"),
-        (Sender.GITHUB, "delete", {"ref": "x", "ref_type": "branch"}, "branch"),
-        (Sender.GITHUB, "issues", {}, "unknown_event"),
-        (Sender.GITHUB, "", {}, "unknown_event"),
+        (WebhookSender.GITHUB, "create", {"ref": "x", "ref_type": "branch"}, "branch"),
+        (WebhookSender.GITHUB, "create", {"ref_type": "tag"}, "field_missing"),
+        (WebhookSender.GITHUB, "delete", {"ref": "x", "ref_type": "tag"}, "tag_deleted"),
+        (WebhookSender.GITHUB, "delete", {"ref": "x", "ref_type": "branch"}, "branch"),
+        (WebhookSender.GITHUB, "issues", {}, "unknown_event"),
+        (WebhookSender.GITHUB, "", {}, "unknown_event"),
         (
-            Sender.GITEA,
+            WebhookSender.GITEA,
             "create",
             {"ref": "x", "ref_type": "tag", "sha": COMMIT},
             TagPushed("x", COMMIT),
         ),
-        (Sender.GITLAB, "", {"object_kind": "push", "ref": "refs/heads/main"}, "branch"),
-        (Sender.GITLAB, "", {"object_kind": "issue"}, "unknown_event"),
-        (Sender.GITLAB, "", {}, "field_missing"),
-        (Sender.SIGNED, "", {"tag": "a:b:1"}, TagPushed("a:b:1", "", colon_allowed=True)),
-        (Sender.SIGNED, "", {"tag": "a", "commit": COMMIT.upper()}, TagPushed("a", COMMIT, True)),
-        (Sender.SIGNED, "", {"tag": "a", "commit": "main"}, "commit_malformed"),
-        (Sender.SIGNED, "", {"tag": "a", "commit": 7}, "field_no_text"),
-        (Sender.SIGNED, "", {"tag": 7}, "field_no_text"),
-        (Sender.SIGNED, "", {}, "field_missing"),
-        (Sender.REGISTRY, "", {"tag": "a:b:1"}, "field_missing"),
+        (WebhookSender.GITLAB, "", {"object_kind": "push", "ref": "refs/heads/main"}, "branch"),
+        (WebhookSender.GITLAB, "", {"object_kind": "issue"}, "unknown_event"),
+        (WebhookSender.GITLAB, "", {}, "field_missing"),
+        (WebhookSender.SIGNED, "", {"tag": "a:b:1"}, TagPushed("a:b:1", "", colon_allowed=True)),
+        (
+            WebhookSender.SIGNED,
+            "",
+            {"tag": "a", "commit": COMMIT.upper()},
+            TagPushed("a", COMMIT, True),
+        ),
+        (WebhookSender.SIGNED, "", {"tag": "a", "commit": "main"}, "commit_malformed"),
+        (WebhookSender.SIGNED, "", {"tag": "a", "commit": 7}, "field_no_text"),
+        (WebhookSender.SIGNED, "", {"tag": 7}, "field_no_text"),
+        (WebhookSender.SIGNED, "", {}, "field_missing"),
+        (WebhookSender.REGISTRY, "", {"tag": "a:b:1"}, "field_missing"),
     ],
 )
-def test_other_events(sender: Sender, event: str, payload: Any, means: Any) -> None:
+def test_other_events(sender: WebhookSender, event: str, payload: Any, means: Any) -> None:
     assert said(sender, event, payload) == means
 
 
 @pytest.mark.covers("S1.6")
-@pytest.mark.parametrize("sender", [Sender.SIGNED, Sender.REGISTRY])
-def test_pushes_to_a_registry(sender: Sender) -> None:
+@pytest.mark.parametrize("sender", [WebhookSender.SIGNED, WebhookSender.REGISTRY])
+def test_pushes_to_a_registry(sender: WebhookSender) -> None:
     pushed = image_push("1.2", digest=DIGEST)
     assert said(sender, "", pushed) == ImagePushed("team/spiders", "1.2", DIGEST)
     lower = json.loads(json.dumps(pushed).lower())

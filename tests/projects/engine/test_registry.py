@@ -11,7 +11,7 @@ import pytest
 
 from apps.projects.engine import registry as client
 from apps.projects.engine.addresses import AddressProblem
-from apps.projects.engine.registry import Registry, RegistryProblem, choices
+from apps.projects.engine.registry import RegistryClient, RegistryProblem, choices
 from tests.projects.registry_double import LOOPBACK, RegistryDouble, digest_of, running_registry
 
 LIST = "/v2/team/spiders/tags/list"
@@ -23,9 +23,9 @@ def double() -> Iterator[RegistryDouble]:
         yield running
 
 
-def ask(double: RegistryDouble, repository: str = "team/spiders", **options: Any) -> Registry:
+def ask(double: RegistryDouble, repository: str = "team/spiders", **options: Any) -> RegistryClient:
     values = {**double.credentials(), "allowed_networks": LOOPBACK, **options}
-    return Registry(double.url, repository, **values)
+    return RegistryClient(double.url, repository, **values)
 
 
 def problem(double: RegistryDouble, **options: Any) -> RegistryProblem:

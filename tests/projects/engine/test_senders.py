@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from apps.projects.engine.senders import (
-    Incoming,
-    Sender,
+    IncomingDelivery,
+    WebhookSender,
     check_sender,
     delivery_id_of,
     event_of,
@@ -23,11 +23,13 @@ NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 BODY = {"tag": "a/b/1", "说明": "新"}
 
 
-def incoming(sent: Signed) -> Incoming:
-    return Incoming({name.lower(): value for name, value in sent.headers.items()}, sent.body)
+def incoming(sent: Signed) -> IncomingDelivery:
+    return IncomingDelivery(
+        {name.lower(): value for name, value in sent.headers.items()}, sent.body
+    )
 
 
-def verdict(sent: Incoming, *, secret: str = SECRET, now: datetime = NOW) -> str:
+def verdict(sent: IncomingDelivery, *, secret: str = SECRET, now: datetime = NOW) -> str:
     try:
         check_sender(sender_of(sent), sent, secret=secret, now=now)
     except SignatureRefused as refusal:
@@ -113,13 +115,15 @@ def test_no_signature(kind: str) -> None:
 
 
 def test_what_nobody_sends() -> None:
-    assert sender_of(Incoming({}, b"{}")) is None
-    assert verdict(Incoming({}, b"{}")) == "signature_missing"
-    assert verdict(Incoming({"authorization": f"Basic {SECRET}"}, b"")) == "signature_missing"
+    assert sender_of(IncomingDelivery({}, b"{}")) is None
+    assert verdict(IncomingDelivery({}, b"{}")) == "signature_missing"
+    assert (
+        verdict(IncomingDelivery({"authorization": f"Basic {SECRET}"}, b"")) == "signature_missing"
+    )
     # The secret itself is no token of a registry, nor the other way round.
-    assert verdict(Incoming({}, b"{}", token=SECRET)) == "signature_wrong"
-    assert verdict(Incoming({}, b"{}", token=registry_token(SECRET))) == "believed"
-    spent = Incoming({"x-gitlab-token": registry_token(SECRET)}, b"{}")
+    assert verdict(IncomingDelivery({}, b"{}", token=SECRET)) == "signature_wrong"
+    assert verdict(IncomingDelivery({}, b"{}", token=registry_token(SECRET))) == "believed"
+    spent = IncomingDelivery({"x-gitlab-token": registry_token(SECRET)}, b"{}")
     assert verdict(spent) == "signature_wrong"
 
 
@@ -158,7 +162,7 @@ def test_libraries_of_the_standard_are_understood() -> None:
 def test_gitlab_signs_too() -> None:
     sent = signed(BODY, at=NOW.timestamp())
     sent.headers["X-Gitlab-Event"] = "Tag Push Hook"
-    assert sender_of(incoming(sent)) is Sender.GITLAB
+    assert sender_of(incoming(sent)) is WebhookSender.GITLAB
     assert verdict(incoming(sent)) == "believed"
     sent.body += b" "
     assert verdict(incoming(sent)) == "signature_wrong"
@@ -172,21 +176,24 @@ def test_secrets_suit_every_sender() -> None:
 
 def test_ids_and_events() -> None:
     sent = incoming(github("push", BODY, delivery="abc"))
-    assert (delivery_id_of(Sender.GITHUB, sent, now=NOW), event_of(Sender.GITHUB, sent)) == (
+    assert (
+        delivery_id_of(WebhookSender.GITHUB, sent, now=NOW),
+        event_of(WebhookSender.GITHUB, sent),
+    ) == (
         "abc",
         "push",
     )
     for strange in ("x" * 201, "a\x00b", "a\u202eb"):
         hashed = delivery_id_of(
-            Sender.GITHUB, Incoming({"x-github-delivery": strange}, b""), now=NOW
+            WebhookSender.GITHUB, IncomingDelivery({"x-github-delivery": strange}, b""), now=NOW
         )
         assert hashed.startswith("id:")
         assert len(hashed) < 200
-    without = Incoming({}, b"{}")
-    first = delivery_id_of(Sender.REGISTRY, without, now=NOW)
-    assert first == delivery_id_of(Sender.REGISTRY, without, now=NOW + timedelta(minutes=59))
-    assert first != delivery_id_of(Sender.REGISTRY, without, now=NOW + timedelta(minutes=60))
-    assert first != delivery_id_of(Sender.REGISTRY, Incoming({}, b"{ }"), now=NOW)
+    without = IncomingDelivery({}, b"{}")
+    first = delivery_id_of(WebhookSender.REGISTRY, without, now=NOW)
+    assert first == delivery_id_of(WebhookSender.REGISTRY, without, now=NOW + timedelta(minutes=59))
+    assert first != delivery_id_of(WebhookSender.REGISTRY, without, now=NOW + timedelta(minutes=60))
+    assert first != delivery_id_of(WebhookSender.REGISTRY, IncomingDelivery({}, b"{ }"), now=NOW)
 
 
 def test_headers_are_kept_without_secrets() -> None:

@@ -19,7 +19,7 @@ from apps.projects.engine.refs import (
     check_commit,
     check_tag,
 )
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.tags import (
     TagReading,
     TemplateRefused,
@@ -78,7 +78,7 @@ def test_the_colon_form_only_from_those_who_can_say_it(template: str) -> None:
 def test_the_colon_form_beside_the_template() -> None:
     assert read_tag(DEFAULT, "a/b/1", colon_allowed=True) == TagReading("a", "b", "1")
     for tag in ("a:b", "a:b:c:d", "a::c", "a:b:", ":a:b", "a:b/c:1"):
-        with pytest.raises(Refused):
+        with pytest.raises(ProjectInputError):
             read_tag(DEFAULT, tag, colon_allowed=True)
 
 
@@ -185,7 +185,7 @@ def test_branches_and_commits() -> None:
 def test_what_a_template_writes_it_reads_back(template: str, reading: TagReading) -> None:
     try:
         tag = write_tag(template, reading)
-    except Refused:
+    except ProjectInputError:
         return
     assert read_tag(template, tag) == reading
 

@@ -10,7 +10,7 @@ from django.core.management.base import CommandError, CommandParser
 from django.db import DatabaseError
 
 from apps.projects.services.build_states import leave_builds
-from apps.projects.services.building import leaving
+from apps.projects.services.build_worker import leaving
 from apps.runtime.daemon import HeartbeatRow
 from apps.runtime.deferring import stop_deferring
 from apps.runtime.management.daemon_command import FLUSH_SECONDS, DaemonCommand

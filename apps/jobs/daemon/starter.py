@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 
 from apps.jobs.daemon import timing
-from apps.jobs.daemon.ending import Ender
-from apps.jobs.daemon.here import Here
+from apps.jobs.daemon.context import RunnerContext
+from apps.jobs.daemon.finisher import RunFinisher
 from apps.jobs.daemon.specs import spec_of, with_account
 from apps.jobs.models import Run
-from apps.jobs.runners.base import CannotRun, Exit, Handle, RunnerAway
+from apps.jobs.runners.base import CannotRun, RunExit, RunHandle, RunnerAway
 from apps.jobs.services import claim_runs, mark_running, place_runs
 from apps.jobs.states import RunState
 from yardkit import failpoints
@@ -17,10 +17,10 @@ from yardkit import failpoints
 logger = logging.getLogger(__name__)
 
 
-class Starter:
+class RunStarter:
     """From a waiting row to a process or container."""
 
-    def __init__(self, here: Here, ender: Ender, capacity: int) -> None:
+    def __init__(self, here: RunnerContext, ender: RunFinisher, capacity: int) -> None:
         self._here = here
         self._ender = ender
         self._capacity = capacity
@@ -60,7 +60,7 @@ class Starter:
             failpoints.hit("jobs.started")
             self.record_started()
 
-    def _start(self, run: Run) -> tuple[Handle | None, bool]:
+    def _start(self, run: Run) -> tuple[RunHandle | None, bool]:
         """The handle of a claimed run, and whether it must wait for another turn.
 
         Neither where it ends before it began.
@@ -69,7 +69,7 @@ class Starter:
         ours = Run.objects.filter(pk=run.pk, host=here.host, boot=run.boot, state=RunState.STARTING)
         if not ours.exists():
             # Stopped, or given up by another runner, before its turn.
-            self._ender.finish(run, Exit(code=None))
+            self._ender.finish(run, RunExit(code=None))
             return None, False
         failpoints.hit("jobs.before_start")
         try:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from apps.jobs.daemon.here import Here
-from apps.jobs.engine.vitals import About, Beat, Vitals
+from apps.jobs.daemon.context import RunnerContext
+from apps.jobs.engine.vitals import HostBeat, HostDescription, HostVitals
 from apps.jobs.runners.base import RunnerAway
 from apps.jobs.services import beat_host, register_host
 
 
-class Keeper:
+class HostReporter:
     """Keeps the host's row."""
 
-    def __init__(self, here: Here, about: About) -> None:
+    def __init__(self, here: RunnerContext, about: HostDescription) -> None:
         self._here = here
         self.about = about
-        self._vitals = Vitals()
+        self._vitals = HostVitals()
         self._engine = ""
 
     def register(self) -> None:
@@ -26,7 +26,7 @@ class Keeper:
         """It is still there."""
         beat_host(name=self._here.host, about=self.about, beat=self._beat(), now=self._here.now())
 
-    def _beat(self) -> Beat:
+    def _beat(self) -> HostBeat:
         here = self._here
         try:
             self._engine = here.runner.engine()

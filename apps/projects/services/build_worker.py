@@ -16,19 +16,19 @@ from django.db import connection, transaction
 from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
-from apps.projects.engine.building import (
+from apps.projects.engine.builder import (
+    BuildControl,
     BuildLog,
+    BuildPlan,
+    BuildStopped,
     BuiltImage,
-    Control,
-    Plan,
-    Stopped,
     build_image,
 )
-from apps.projects.engine.building.control import Why
-from apps.projects.engine.building.engine import FAILURES, Engine
-from apps.projects.engine.building.plan import EngineOptions
+from apps.projects.engine.builder.control import StopReason
+from apps.projects.engine.builder.engine import FAILURES, BuildEngine
+from apps.projects.engine.builder.plan import EngineOptions
 from apps.projects.engine.git_process import Credentials
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 from apps.projects.engine.tags import ImageName, TagReading, image_name
 from apps.projects.models import Build, Image
 from apps.projects.reasons import text_of
@@ -78,7 +78,7 @@ def work_on_build(*, build_id: int, worker: str) -> str | None:
     if build is None:
         return None
     failpoints.hit("projects.build.claimed")
-    return _Work(build).run()
+    return _BuildWork(build).run()
 
 
 def engine_options() -> EngineOptions:
@@ -92,7 +92,7 @@ def engine_options() -> EngineOptions:
     )
 
 
-def plan_of(build: Build, folder: Path) -> Plan:
+def plan_of(build: Build, folder: Path) -> BuildPlan:
     """All that the plain part needs to know."""
     project = build.project
     remote = git_remote(project)
@@ -102,7 +102,7 @@ def plan_of(build: Build, folder: Path) -> Plan:
         str(project.webhook_secret),
     ]
     reading = TagReading(build.release, build.name, build.version)
-    return Plan(
+    return BuildPlan(
         build=build.pk,
         boot=build.boot,
         remote=remote,
@@ -127,13 +127,13 @@ def plan_of(build: Build, folder: Path) -> Plan:
     )
 
 
-class _Work:
+class _BuildWork:
     """One claimed build. Also the ``Teller`` of its steps."""
 
     def __init__(self, build: Build) -> None:
         self.build = build
         self.folder = Path(settings.BUILDS_DIR) / f"{build.pk}-{build.boot}"
-        self.control = Control(limit_seconds=build.project.build_timeout_seconds)
+        self.control = BuildControl(limit_seconds=build.project.build_timeout_seconds)
         self.plan = plan_of(build, self.folder)
         self.log = BuildLog(
             stream=build.stream, boot=build.boot, send=send_lines, secrets=self.plan.secrets
@@ -143,7 +143,7 @@ class _Work:
         """The state it came to, or ``lost`` when it is no longer this worker's."""
         clear_folders()
         self.folder.mkdir(mode=0o700, parents=True)
-        beat = _Beat(self.build, self.control)
+        beat = _BuildHeartbeat(self.build, self.control)
         beat.start()
         try:
             state = self._run()
@@ -171,11 +171,11 @@ class _Work:
             build_image(
                 self.plan, control=self.control, log=self.log, teller=self, store=self._store
             )
-        except Stopped as stopped:
-            if stopped.why is Why.CANCELLED:
+        except BuildStopped as stopped:
+            if stopped.why is StopReason.CANCELLED:
                 return self._end(BuildState.CANCELLED, "")
             return self._lost()
-        except Refused as refused:
+        except ProjectInputError as refused:
             return self._end(BuildState.FAILED, text_of(refused))
         except DATABASE_ERRORS:
             # Nothing can be written down now: the sweep will find it.
@@ -191,19 +191,19 @@ class _Work:
         """The next step begins."""
         self.control.check()
         if not enter_step(build=self.build, step=BuildStep(step), now=database_now()):
-            raise Stopped(Why.GIVEN_UP)
+            raise BuildStopped(StopReason.GIVEN_UP)
 
     def commit(self, commit: str) -> None:
         """The tag leads there."""
         if not note_commit(build=self.build, commit=commit):
-            raise Stopped(Why.GIVEN_UP)
+            raise BuildStopped(StopReason.GIVEN_UP)
 
-    def _store(self, built: BuiltImage, engine: Engine) -> None:
+    def _store(self, built: BuiltImage, engine: BuildEngine) -> None:
         name = self.plan.image
         if not succeed_build(build=self.build, image=name, built=built, now=database_now()):
             engine.remove(built.digest)
             cancelled = state_of_build(build=self.build) == BuildState.CANCELLING
-            raise Stopped(Why.CANCELLED if cancelled else Why.GIVEN_UP)
+            raise BuildStopped(StopReason.CANCELLED if cancelled else StopReason.GIVEN_UP)
         failpoints.hit("projects.build.stored")
         # After the commit, as everything that leaves the database; ``tidy`` does it otherwise.
         with contextlib.suppress(*FAILURES):
@@ -226,10 +226,10 @@ class _Work:
         return BuildState.LOST
 
 
-class _Beat(threading.Thread):
+class _BuildHeartbeat(threading.Thread):
     """Says that the worker is at it, and looks whether it still should be."""
 
-    def __init__(self, build: Build, control: Control) -> None:
+    def __init__(self, build: Build, control: BuildControl) -> None:
         super().__init__(name=f"build-{build.pk}-beat", daemon=True)
         self._build = build
         self._control = control
@@ -264,13 +264,13 @@ class _Beat(threading.Thread):
     def _look(self) -> None:
         state = state_of_build(build=self._build)
         if state is None:
-            self._control.stop(Why.GIVEN_UP)
+            self._control.stop(StopReason.GIVEN_UP)
         elif state == BuildState.CANCELLING:
-            self._control.stop(Why.CANCELLED)
+            self._control.stop(StopReason.CANCELLED)
         if self._timers.due("beat", BEAT_SECONDS) and not beat_build(
             build=self._build, now=database_now()
         ):
-            self._control.stop(Why.GIVEN_UP)
+            self._control.stop(StopReason.GIVEN_UP)
 
 
 def send_lines(batch: LogBatch) -> bool:
@@ -295,7 +295,10 @@ def clear_folders() -> None:
 
 
 def tidy(
-    options: EngineOptions, *, but: Build | None = None, connect: Callable[..., Engine] = Engine
+    options: EngineOptions,
+    *,
+    but: Build | None = None,
+    connect: Callable[..., BuildEngine] = BuildEngine,
 ) -> int:
     """Leave nothing in the engine that leads to no image; how many were removed.
 
@@ -324,7 +327,7 @@ def tidy(
     return removed
 
 
-def _belongs(engine: Engine, digest: str, label: str) -> bool:
+def _belongs(engine: BuildEngine, digest: str, label: str) -> bool:
     """Whether a finished image without a name is somebody's."""
     if not label.isascii() or not label.isdigit() or len(label) > 18:
         return False

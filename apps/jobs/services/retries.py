@@ -10,8 +10,8 @@ from django.utils.translation import gettext as _
 
 from apps.jobs.engine.retry import read_rules, rule_for
 from apps.jobs.models import Run
-from apps.jobs.services.queueing import queue_run
-from apps.jobs.states import Ask, RunState, Trigger
+from apps.jobs.services.run_queue import queue_run
+from apps.jobs.states import RunAsk, RunState, Trigger
 
 logger = logging.getLogger(__name__)
 
@@ -54,4 +54,4 @@ def retry_if_wanted(run: Run, *, now: datetime) -> Run | None:
 
 
 def _was_stopped(run: Run) -> bool:
-    return run.commands.filter(action=Ask.EXIT).exists()
+    return run.commands.filter(action=RunAsk.EXIT).exists()

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from apps.jobs.models import Run, RunCommand
-from apps.jobs.services.telling import tell
-from apps.jobs.states import Ask
+from apps.jobs.services.notification import notify
+from apps.jobs.states import RunAsk
 from apps.runtime.services import enqueue
 from yardkit import topology
 from yardkit.protocol import Lifecycle, RunAction
@@ -18,18 +18,18 @@ MESSAGE_TTL_SECONDS: Final = 60.0
 
 # What the run itself is told; freezing is between the platform and the host.
 TOLD: Final = {
-    Ask.PAUSE: RunAction.PAUSE,
-    Ask.RESUME: RunAction.RESUME,
-    Ask.THAW: RunAction.RESUME,
-    Ask.EXIT: RunAction.EXIT,
-    Ask.RESTART: RunAction.EXIT,
-    Ask.TUNE: RunAction.TUNE,
+    RunAsk.PAUSE: RunAction.PAUSE,
+    RunAsk.RESUME: RunAction.RESUME,
+    RunAsk.THAW: RunAction.RESUME,
+    RunAsk.EXIT: RunAction.EXIT,
+    RunAsk.RESTART: RunAction.EXIT,
+    RunAsk.TUNE: RunAction.TUNE,
 }
 
 
 def ask(
     run: Run,
-    action: Ask,
+    action: RunAsk,
     *,
     now: datetime,
     asked_by: str,
@@ -47,9 +47,9 @@ def ask(
         asked_by=asked_by,
         asked_at=now,
     )
-    if action not in (Ask.FREEZE, Ask.THAW):
+    if action not in (RunAsk.FREEZE, RunAsk.THAW):
         send(command, run)
-    tell(run)
+    notify(run)
     return command
 
 
@@ -59,7 +59,7 @@ def send(command: RunCommand, run: Run) -> None:
     Not mandatory: what does not listen, or not yet, shows as unanswered.
     """
     message = Lifecycle(
-        action=TOLD[Ask(command.action)],
+        action=TOLD[RunAsk(command.action)],
         run=run.pk,
         boot=command.boot,
         command=command.pk,

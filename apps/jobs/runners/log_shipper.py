@@ -50,7 +50,7 @@ NOTE_SECONDS: Final = 1.0
 _CLOSE_PAUSE_SECONDS: Final = 0.01
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
+class _ShippingPosition(msgspec.Struct, frozen=True, kw_only=True):
     """How far a source has been shipped, as it is written down."""
 
     seq: int = 0
@@ -60,15 +60,15 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Message:
+class _PendingBatch:
     body: bytes
     # How far what comes before it reaches.
-    behind: _Place
+    behind: _ShippingPosition
     confirmed: Future[None] | None = None
 
 
 @dataclass(slots=True)
-class _Followed:
+class _FollowedLog:
     run: int
     boot: str
     source: LogSource
@@ -79,23 +79,23 @@ class _Followed:
     told_dropped: int = 0
     tell_at: float = 0.0
     # What was written down last, and when that may be done again.
-    noted: _Place = field(default_factory=_Place)
+    noted: _ShippingPosition = field(default_factory=_ShippingPosition)
     note_at: float = 0.0
     # Nothing is written any more; and all of it has been read.
     ending: bool = False
     read: bool = False
-    waiting: deque[_Message] = field(default_factory=deque)
+    waiting: deque[_PendingBatch] = field(default_factory=deque)
 
     @property
     def readable(self) -> bool:
         return not self.read and len(self.waiting) < WINDOW
 
     @property
-    def place(self) -> _Place:
-        return _Place(seq=self.seq, size=self.size, dropped=self.dropped, mark=self.mark)
+    def place(self) -> _ShippingPosition:
+        return _ShippingPosition(seq=self.seq, size=self.size, dropped=self.dropped, mark=self.mark)
 
     @property
-    def confirmed(self) -> _Place:
+    def confirmed(self) -> _ShippingPosition:
         """Everything up to there has reached the broker."""
         return self.waiting[0].behind if self.waiting else self.place
 
@@ -111,7 +111,7 @@ class LogShipper:
     def __init__(self, broker: Broker, notes: Path | None = None) -> None:
         self._broker = broker
         self._notes = notes
-        self._followed: dict[tuple[int, str], _Followed] = {}
+        self._followed: dict[tuple[int, str], _FollowedLog] = {}
         self._outage = Outage(
             logger, "shipping of logs", first=RETRY_SECONDS, longest=RETRY_SECONDS
         )
@@ -141,7 +141,7 @@ class LogShipper:
         if (run, boot) in self._followed:
             source.close()
             return
-        one = self._followed[run, boot] = _Followed(run, boot, source)
+        one = self._followed[run, boot] = _FollowedLog(run, boot, source)
         if self._notes is None:
             return
         note = self._notes / f"{run}.{boot}"
@@ -202,7 +202,7 @@ class LogShipper:
 
     # --- reading --------------------------------------------------------------------------------
 
-    def _read(self, one: _Followed) -> bool:
+    def _read(self, one: _FollowedLog) -> bool:
         """Take what one read of the source gives; False when that is nothing."""
         try:
             lines = one.source.read(last=one.ending)
@@ -232,15 +232,15 @@ class LogShipper:
             self._add(one, records, begin)
         return bool(lines)
 
-    def _must_tell(self, one: _Followed) -> bool:
+    def _must_tell(self, one: _FollowedLog) -> bool:
         due = one.read or time.monotonic() >= one.tell_at
         return due and one.dropped > one.told_dropped
 
-    def _add(self, one: _Followed, records: list[LogRecord], behind: _Place) -> None:
+    def _add(self, one: _FollowedLog, records: list[LogRecord], behind: _ShippingPosition) -> None:
         message = LogBatch(
             stream=f"run:{one.run}", boot=one.boot, lines=records, dropped=one.dropped
         )
-        one.waiting.append(_Message(encode(message), behind))
+        one.waiting.append(_PendingBatch(encode(message), behind))
         one.told_dropped = one.dropped
         one.tell_at = time.monotonic() + TELL_SECONDS
 
@@ -276,7 +276,7 @@ class LogShipper:
                 self._note(one)
         return settled
 
-    def _note(self, one: _Followed) -> None:
+    def _note(self, one: _FollowedLog) -> None:
         """Write down how far it has come, for a source that cannot be counted anew."""
         place = one.confirmed
         if self._notes is None or not place.mark or place == one.noted:
@@ -305,12 +305,12 @@ class LogShipper:
             (self._notes / f"{key[0]}.{key[1]}").unlink(missing_ok=True)
 
 
-def _read_note(path: Path) -> _Place:
+def _read_note(path: Path) -> _ShippingPosition:
     """The beginning, where nothing that can be read is written down."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=_Place)
+        return msgspec.json.decode(path.read_bytes(), type=_ShippingPosition)
     except (OSError, msgspec.DecodeError):
-        return _Place()
+        return _ShippingPosition()
 
 
 def _cut(text: str) -> tuple[str, int]:

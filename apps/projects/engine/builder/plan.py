@@ -28,7 +28,7 @@ class EngineOptions:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BuildPlan:
     """One build. ``folder`` is empty, and its own."""
 
     build: int

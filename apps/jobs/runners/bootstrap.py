@@ -58,7 +58,7 @@ os._exit(code)
 """
 
 
-def first_words(folder: Path, boot: str, program: Sequence[str], *, guarded: bool) -> list[str]:
+def bootstrap_argv(folder: Path, boot: str, program: Sequence[str], *, guarded: bool) -> list[str]:
     """The argv that begins ``program``; ``guarded`` also keeps its exit status."""
     status = str(_status_file(folder, boot)) if guarded else ""
     begin = [sys.executable, "-I", "-S", "-c", _BEGIN]

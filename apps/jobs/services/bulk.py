@@ -18,20 +18,20 @@ from apps.jobs.services.lifecycle import (
     thaw_run,
 )
 from apps.jobs.services.stops import stop_run
-from apps.jobs.states import Ask
+from apps.jobs.states import RunAsk
 
-DO: Final[dict[Ask, Callable[..., Any]]] = {
-    Ask.PAUSE: pause_run,
-    Ask.RESUME: resume_run,
-    Ask.RESTART: restart_run,
-    Ask.EXIT: stop_run,
-    Ask.FREEZE: freeze_run,
-    Ask.THAW: thaw_run,
+DO: Final[dict[RunAsk, Callable[..., Any]]] = {
+    RunAsk.PAUSE: pause_run,
+    RunAsk.RESUME: resume_run,
+    RunAsk.RESTART: restart_run,
+    RunAsk.EXIT: stop_run,
+    RunAsk.FREEZE: freeze_run,
+    RunAsk.THAW: thaw_run,
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RunActionRefusal:
     """Why a run was not asked."""
 
     run: int
@@ -40,47 +40,49 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class RunActionResult:
     """Which runs were asked, and which refused."""
 
     done: list[int] = field(default_factory=list)
-    refused: list[Refusal] = field(default_factory=list)
+    refused: list[RunActionRefusal] = field(default_factory=list)
 
 
-def act_on_run(*, run: Run, action: Ask, now: datetime, actor: User | None) -> None:
+def act_on_run(*, run: Run, action: RunAsk, now: datetime, actor: User | None) -> None:
     """Ask one run. Raises what the service of the action raises."""
     DO[action](run=run, now=now, actor=actor)
 
 
-def act_on_runs(*, runs: Iterable[Run], action: Ask, now: datetime, actor: User | None) -> Tally:
+def act_on_runs(
+    *, runs: Iterable[Run], action: RunAsk, now: datetime, actor: User | None
+) -> RunActionResult:
     """Ask each of ``runs``, in a transaction of its own."""
-    tally = Tally()
+    tally = RunActionResult()
     for run in runs:
         try:
             act_on_run(run=run, action=action, now=now, actor=actor)
         except JobsError as error:
-            tally.refused.append(Refusal(run.pk, error.code, error.text))
+            tally.refused.append(RunActionRefusal(run.pk, error.code, error.text))
         else:
             tally.done.append(run.pk)
     return tally
 
 
-def pause_job(*, job: Job, now: datetime, actor: User | None) -> Tally:
+def pause_job(*, job: Job, now: datetime, actor: User | None) -> RunActionResult:
     """Ask every active run of a job to pause (seed S1.8)."""
-    return _act_on_job(job, Ask.PAUSE, now=now, actor=actor)
+    return _act_on_job(job, RunAsk.PAUSE, now=now, actor=actor)
 
 
-def resume_job(*, job: Job, now: datetime, actor: User | None) -> Tally:
+def resume_job(*, job: Job, now: datetime, actor: User | None) -> RunActionResult:
     """Ask every active run of a job to go on (seed S1.9)."""
-    return _act_on_job(job, Ask.RESUME, now=now, actor=actor)
+    return _act_on_job(job, RunAsk.RESUME, now=now, actor=actor)
 
 
-def stop_job(*, job: Job, now: datetime, actor: User | None) -> Tally:
+def stop_job(*, job: Job, now: datetime, actor: User | None) -> RunActionResult:
     """Ask every active run of a job to stop."""
-    return _act_on_job(job, Ask.EXIT, now=now, actor=actor)
+    return _act_on_job(job, RunAsk.EXIT, now=now, actor=actor)
 
 
-def _act_on_job(job: Job, action: Ask, *, now: datetime, actor: User | None) -> Tally:
+def _act_on_job(job: Job, action: RunAsk, *, now: datetime, actor: User | None) -> RunActionResult:
     """Each run is told by its own number: one that has just begun is not paused unasked."""
     runs = job.runs.active().select_related("job__project").order_by("id")
     return act_on_runs(runs=runs, action=action, now=now, actor=actor)

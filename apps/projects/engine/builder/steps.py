@@ -8,22 +8,22 @@ from typing import Any, Final, Protocol
 
 from docker.errors import APIError
 
-from apps.projects.engine.building.context import DOCKERFILE, Context, make_context, pin_bases
-from apps.projects.engine.building.control import BuildFailed, Control
-from apps.projects.engine.building.engine import (
+from apps.projects.engine.builder.context import DOCKERFILE, BuildContext, make_context, pin_bases
+from apps.projects.engine.builder.control import BuildControl, BuildStepFailed
+from apps.projects.engine.builder.engine import (
     FAILURES,
-    Engine,
+    BuildEngine,
+    BuildLimitWatcher,
     EngineStream,
-    Watcher,
     building,
     pulling,
     wait_for_engine,
     words_of,
 )
-from apps.projects.engine.building.logs import BuildLog
-from apps.projects.engine.building.plan import BUILD_LABEL, LAYER_LABEL, BuiltImage, Plan
-from apps.projects.engine.building.references import Base, check_triggers
-from apps.projects.engine.git import Fetched, fetch_tag
+from apps.projects.engine.builder.logs import BuildLog
+from apps.projects.engine.builder.plan import BUILD_LABEL, LAYER_LABEL, BuildPlan, BuiltImage
+from apps.projects.engine.builder.references import Base, check_triggers
+from apps.projects.engine.git import FetchedTag, fetch_tag
 from yardkit import failpoints
 
 CLONE: Final = "clone"
@@ -44,12 +44,12 @@ class Teller(Protocol):
 
 
 def build_image(
-    plan: Plan,
+    plan: BuildPlan,
     *,
-    control: Control,
+    control: BuildControl,
     log: BuildLog,
     teller: Teller,
-    store: Callable[[BuiltImage, Engine], None],
+    store: Callable[[BuiltImage, BuildEngine], None],
 ) -> None:
     """Do all of it; ``store`` writes the result down.
 
@@ -90,12 +90,12 @@ def build_image(
         log.tick(force=True)
         store(built, engine)
     except FAILURES as error:
-        raise BuildFailed("engine_lost", error=log.clean(str(error))) from error
+        raise BuildStepFailed("engine_lost", error=log.clean(str(error))) from error
     finally:
         engine.close()
 
 
-def _tell_commit(fetched: Fetched, plan: Plan, log: BuildLog) -> None:
+def _tell_commit(fetched: FetchedTag, plan: BuildPlan, log: BuildLog) -> None:
     log.say(f"commit {fetched.commit}", source=CLONE)
     said = plan.expected_commit.lower()
     if said and said not in (fetched.commit, fetched.tag_object):
@@ -106,19 +106,21 @@ def _tell_commit(fetched: Fetched, plan: Plan, log: BuildLog) -> None:
 class ImageBuild:
     """The step of the engine."""
 
-    def __init__(self, plan: Plan, engine: Engine, control: Control, log: BuildLog) -> None:
+    def __init__(
+        self, plan: BuildPlan, engine: BuildEngine, control: BuildControl, log: BuildLog
+    ) -> None:
         self._plan = plan
         self._control = control
         self._log = log
         self._mark = f"build-{plan.build}-{plan.boot}.crawlyard.invalid"
         self._engine = engine
-        self._watcher = Watcher(engine, self._mark, plan.max_image_bytes)
+        self._watcher = BuildLimitWatcher(engine, self._mark, plan.max_image_bytes)
         self._step = ""
         self._number = 0
         self.lines: tuple[int, ...] = ()
         self._image = ""
 
-    def run(self, context: Context) -> str:
+    def run(self, context: BuildContext) -> str:
         """The digest of the image."""
         self.lines = context.lines
         pin_bases(context, self._ids_of(context.bases))
@@ -127,13 +129,15 @@ class ImageBuild:
             for message in stream.messages(self._tick):
                 self.hear(message)
         except APIError as error:
-            raise BuildFailed("build_refused", error=self._log.clean(words_of(error))) from error
+            raise BuildStepFailed(
+                "build_refused", error=self._log.clean(words_of(error))
+            ) from error
         finally:
             stream.end()
             self._watcher.end_containers()
             self._log.end_line(source=BUILD)
         if not self._image:
-            raise BuildFailed("build_without_image")
+            raise BuildStepFailed("build_without_image")
         return self._image
 
     def _ids_of(self, bases: Sequence[Base]) -> dict[Base, str]:
@@ -174,9 +178,9 @@ class ImageBuild:
             stream.end()
             self._log.end_line(source=BUILD)
 
-    def _no_base(self, base: Base, why: str) -> BuildFailed:
+    def _no_base(self, base: Base, why: str) -> BuildStepFailed:
         step, error = f"FROM {base.image}", self._log.clean(why)
-        return BuildFailed("build_line_failed", line=base.line, step=step, error=error)
+        return BuildStepFailed("build_line_failed", line=base.line, step=step, error=error)
 
     def _tick(self) -> None:
         self._log.tick()
@@ -200,16 +204,16 @@ class ImageBuild:
         }
 
     def hear(self, message: dict[str, Any]) -> None:
-        """One message of the builder. Raises ``BuildFailed``."""
+        """One message of the builder. Raises ``BuildStepFailed``."""
         if "error" in message or "errorDetail" in message:
             detail = message.get("errorDetail") or {}
             text = self._log.clean(str(detail.get("message") or message.get("error")))
             self._log.end_line(source=BUILD)
             if not self._step:
-                raise BuildFailed("build_refused", error=text)
+                raise BuildStepFailed("build_refused", error=text)
             line = self.lines[self._number - 1] if self._number <= len(self.lines) else 0
             code = "build_line_failed" if line else "build_step_failed"
-            raise BuildFailed(code, line=line, step=self._step, error=text)
+            raise BuildStepFailed(code, line=line, step=self._step, error=text)
         if "stream" in message:
             self._hear_text(str(message["stream"]))
         elif "aux" in message:
@@ -230,7 +234,7 @@ class ImageBuild:
         """Of a pull, or of an ADD from an address, which the engine does without a container."""
         progress = message.get("progressDetail") or {}
         if int(progress.get("current") or 0) > self._plan.max_image_bytes:
-            raise BuildFailed(
+            raise BuildStepFailed(
                 "build_too_large",
                 limit=self._plan.max_image_bytes,
                 size=int(progress["current"]),
@@ -245,19 +249,19 @@ def _is_for(image: dict[str, Any], platform: str) -> bool:
     return not platform or f"{platform}/".startswith(f"{there}/")
 
 
-def _checked(digest: str, commit: str, plan: Plan, engine: Engine) -> BuiltImage:
+def _checked(digest: str, commit: str, plan: BuildPlan, engine: BuildEngine) -> BuiltImage:
     found = engine.image(digest)
     if found is None:
-        raise BuildFailed("build_without_image")
+        raise BuildStepFailed("build_without_image")
     labels = {str(name): str(value) for name, value in _labels_of(found).items()}
     size = int(found.get("Size") or 0)
     if size > plan.max_image_bytes:
         engine.remove(digest)
-        raise BuildFailed("image_too_large", limit=plan.max_image_bytes, size=size)
+        raise BuildStepFailed("image_too_large", limit=plan.max_image_bytes, size=size)
     missing = {name for name, value in plan.labels.items() if labels.get(name) != value}
     if missing or labels.get(BUILD_LABEL) != str(plan.build):
         engine.remove(digest)
-        raise BuildFailed("image_labels", labels=", ".join(sorted(missing)) or BUILD_LABEL)
+        raise BuildStepFailed("image_labels", labels=", ".join(sorted(missing)) or BUILD_LABEL)
     return BuiltImage(str(found["Id"]), size, labels, commit)
 
 

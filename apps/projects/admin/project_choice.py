@@ -18,7 +18,7 @@ _DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ProjectChoice:
     """The project that was asked for, and those that the person may ask for."""
 
     project: Project
@@ -50,7 +50,7 @@ def number_in(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
 
 
-def chosen(request: HttpRequest, kind: str) -> Choice | None:
+def chosen(request: HttpRequest, kind: str) -> ProjectChoice | None:
     """The project of ``?project=``; without, the first with a configuration of this kind.
 
     None: there is no project that this person sees.
@@ -65,7 +65,7 @@ def chosen(request: HttpRequest, kind: str) -> Choice | None:
             raise Http404
     else:
         found = _first(projects, kind)
-    return None if found is None else Choice(found, projects, request)
+    return None if found is None else ProjectChoice(found, projects, request)
 
 
 def _first(projects: list[Project], kind: str) -> Project | None:
@@ -80,13 +80,15 @@ class ChosenProjectAdmin(ReadOnly, ProjectScopedAdmin):
     # Of the configuration that they show.
     configuration_kind: ClassVar[str]
 
-    def chosen(self, request: HttpRequest) -> Choice | None:
+    def chosen(self, request: HttpRequest) -> ProjectChoice | None:
         """See ``chosen``. Raises ``PermissionDenied``, too."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         return chosen(request, self.configuration_kind)
 
-    def context(self, request: HttpRequest, choice: Choice | None, title: object) -> dict[str, Any]:
+    def context(
+        self, request: HttpRequest, choice: ProjectChoice | None, title: object
+    ) -> dict[str, Any]:
         """What every page of the admin needs, and whom this one is about."""
         return {
             **self.admin_site.each_context(request),

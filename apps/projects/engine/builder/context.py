@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from apps.projects.engine.building.control import BuildFailed, Control
-from apps.projects.engine.building.ignoring import Ignoring
-from apps.projects.engine.building.plan import LAYER_LABEL, Plan
-from apps.projects.engine.building.references import Base, check_references, pinned
-from apps.projects.engine.git import Fetched
+from apps.projects.engine.builder.control import BuildControl, BuildStepFailed
+from apps.projects.engine.builder.dockerignore import Ignoring
+from apps.projects.engine.builder.plan import LAYER_LABEL, BuildPlan
+from apps.projects.engine.builder.references import Base, check_references, pinned
+from apps.projects.engine.git import FetchedTag
 
 DOCKERFILE: Final = ".crawlyard.Dockerfile"
 IGNORE_FILE: Final = ".dockerignore"
@@ -28,7 +28,7 @@ MAX_MEMBERS: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class BuildContext:
     """The archive at ``path`` with the Dockerfile at ``DOCKERFILE`` in it.
 
     ``lines``: in which line of the Dockerfile each of its steps begins, 0 for those of ours.
@@ -43,15 +43,15 @@ class Context:
     bases: tuple[Base, ...] = ()
 
 
-def make_context(fetched: Fetched, plan: Plan, control: Control) -> Context:
-    """Write the archive. Raises ``BuildFailed``, ``GitFailed``, ``Stopped``."""
+def make_context(fetched: FetchedTag, plan: BuildPlan, control: BuildControl) -> BuildContext:
+    """Write the archive. Raises ``BuildStepFailed``, ``GitFailed``, ``Stopped``."""
     text, steps = labelled(_dockerfile(fetched, plan), plan.layer)
     # Judged as the engine will read it.
     bases = check_references(text, plan.image.repository, plan.arguments)
     ignore = fetched.read(IGNORE_FILE, max_bytes=MAX_IGNORE_BYTES)
     ignoring = Ignoring((ignore or b"").decode("utf-8", "replace"))
     path = plan.folder / "context.tar"
-    writer = _Writer(fetched.committed_at(), plan.max_image_bytes, control)
+    writer = _ContextWriter(fetched.committed_at(), plan.max_image_bytes, control)
     with (
         tarfile.open(path, mode="w", format=tarfile.PAX_FORMAT) as out,
         fetched.archive(timeout=control.remaining, watch=control.check) as stream,
@@ -63,10 +63,10 @@ def make_context(fetched: Fetched, plan: Plan, control: Control) -> Context:
         hidden = [DOCKERFILE] if ignore is not None else [DOCKERFILE, IGNORE_FILE]
         lines = (ignore or b"").rstrip(b"\n") + b"\n" + "\n".join(hidden).encode() + b"\n"
         writer.text(out, IGNORE_FILE, lines.lstrip(b"\n"))
-    return Context(path, writer.files, path.stat().st_size, steps, text, tuple(bases))
+    return BuildContext(path, writer.files, path.stat().st_size, steps, text, tuple(bases))
 
 
-def pin_bases(context: Context, ids: Mapping[Base, str]) -> None:
+def pin_bases(context: BuildContext, ids: Mapping[Base, str]) -> None:
     """Have the Dockerfile of the archive name these images by their ids."""
     text = pinned(context.dockerfile, context.bases, ids)
     info = tarfile.TarInfo(DOCKERFILE)
@@ -77,15 +77,15 @@ def pin_bases(context: Context, ids: Mapping[Base, str]) -> None:
         out.addfile(info, io.BytesIO(text))
 
 
-def _dockerfile(fetched: Fetched, plan: Plan) -> bytes:
+def _dockerfile(fetched: FetchedTag, plan: BuildPlan) -> bytes:
     if plan.script.strip():
         return plan.script.replace("\r\n", "\n").encode()
     path = posixpath.normpath(plan.dockerfile or "Dockerfile")
     if path.startswith(("/", "..")):
-        raise BuildFailed("dockerfile_outside", path=plan.dockerfile)
+        raise BuildStepFailed("dockerfile_outside", path=plan.dockerfile)
     text = fetched.read(path, max_bytes=MAX_DOCKERFILE_BYTES)
     if text is None:
-        raise BuildFailed("dockerfile_missing", path=path)
+        raise BuildStepFailed("dockerfile_missing", path=path)
     return text
 
 
@@ -139,13 +139,13 @@ def _members(
                     continue
                 yield member, archive.extractfile(member) if member.isreg() else None
     except tarfile.TarError as error:
-        raise BuildFailed("context_archive") from error
+        raise BuildStepFailed("context_archive") from error
 
 
-class _Writer:
+class _ContextWriter:
     """Adds members with nothing in them that another clone of the commit would have otherwise."""
 
-    def __init__(self, at: int, max_bytes: int, control: Control) -> None:
+    def __init__(self, at: int, max_bytes: int, control: BuildControl) -> None:
         self.files = 0
         self._at = at
         self._left = max_bytes
@@ -156,7 +156,7 @@ class _Writer:
         """A file, a folder or a link."""
         name = posixpath.normpath(member.name)
         if name.startswith(("/", "../")) or name == "..":
-            raise BuildFailed("context_name", path=member.name)
+            raise BuildStepFailed("context_name", path=member.name)
         info = tarfile.TarInfo(name)
         if member.isdir():
             info.type, info.mode = tarfile.DIRTYPE, 0o755
@@ -166,7 +166,7 @@ class _Writer:
         elif member.isreg():
             info.size, info.mode = member.size, 0o755 if member.mode & 0o100 else 0o644
         else:
-            raise BuildFailed("context_name", path=member.name)
+            raise BuildStepFailed("context_name", path=member.name)
         self._write(out, info, content)
 
     def text(self, out: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -181,7 +181,7 @@ class _Writer:
         self.files += 1
         self._left -= info.size + tarfile.BLOCKSIZE
         if self._left < 0 or self.files > MAX_MEMBERS:
-            raise BuildFailed("context_too_large", limit=self._max_bytes, files=MAX_MEMBERS)
+            raise BuildStepFailed("context_too_large", limit=self._max_bytes, files=MAX_MEMBERS)
         info.mtime = self._at
         self._check()
         out.addfile(info, content)
@@ -191,4 +191,4 @@ def _refuse_way_out(name: str, target: str) -> None:
     # An absolute one means a place in the image; it is not followed outside of it.
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(name), target))
     if not target.startswith("/") and (reached == ".." or reached.startswith("../")):
-        raise BuildFailed("context_link", path=name, target=target)
+        raise BuildStepFailed("context_link", path=name, target=target)

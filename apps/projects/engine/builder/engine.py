@@ -24,9 +24,9 @@ import requests
 from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.utils import parse_repository_tag
 
-from apps.projects.engine.building.control import BuildFailed, Control
-from apps.projects.engine.building.logs import BuildLog
-from apps.projects.engine.building.plan import BUILD_LABEL, LAYER_LABEL, EngineOptions
+from apps.projects.engine.builder.control import BuildControl, BuildStepFailed
+from apps.projects.engine.builder.logs import BuildLog
+from apps.projects.engine.builder.plan import BUILD_LABEL, LAYER_LABEL, EngineOptions
 from yardkit.errors import first_line
 
 # Asked of the engine about something that it knows at once.
@@ -44,7 +44,7 @@ Failure = DockerException | requests.RequestException | OSError
 FAILURES: Final = (DockerException, requests.RequestException, OSError)
 
 
-class Engine:
+class BuildEngine:
     """One connection for questions; each build has one of its own beside it."""
 
     def __init__(self, options: EngineOptions) -> None:
@@ -89,14 +89,14 @@ class Engine:
         return None
 
 
-class Watcher:
+class BuildLimitWatcher:
     """Looks at what one build takes of the disk while it runs.
 
     Its containers are known by a line that the build gives to their hosts file, ``mark``: labels
     and names are in the hands of the Dockerfile, and so is what it prints.
     """
 
-    def __init__(self, engine: Engine, mark: str, max_bytes: int) -> None:
+    def __init__(self, engine: BuildEngine, mark: str, max_bytes: int) -> None:
         self._engine = engine
         self._mark = mark
         self._max_bytes = max_bytes
@@ -104,7 +104,7 @@ class Watcher:
         self._next = 0.0
 
     def check(self) -> None:
-        """Raise ``BuildFailed`` when it takes too much; looks only now and then."""
+        """Raise ``BuildStepFailed`` when it takes too much; looks only now and then."""
         now = time.monotonic()
         if now < self._next:
             return
@@ -113,10 +113,10 @@ class Watcher:
                 found = self._engine.api.containers(filters={"id": container}, size=True)
                 size = max((int(each.get("SizeRootFs") or 0) for each in found), default=0)
                 if size > self._max_bytes:
-                    raise BuildFailed("build_too_large", limit=self._max_bytes, size=size)
+                    raise BuildStepFailed("build_too_large", limit=self._max_bytes, size=size)
         free = self._engine.free_bytes()
         if free is not None and free < MIN_FREE_BYTES:
-            raise BuildFailed("build_disk_full", free=free)
+            raise BuildStepFailed("build_disk_full", free=free)
         # Sizes of trees with many files take the engine long: it is asked the less often.
         self._next = time.monotonic() + max(SIZE_SECONDS, 5 * (time.monotonic() - now))
 
@@ -162,7 +162,7 @@ class EngineStream:
     def messages(self, tick: Callable[[], None]) -> Iterator[dict[str, Any]]:
         """What the engine says, to the end; ``tick`` is called all the time and may raise.
 
-        Raises ``APIError`` when the engine refuses, ``BuildFailed`` when it goes away.
+        Raises ``APIError`` when the engine refuses, ``BuildStepFailed`` when it goes away.
         """
         self._thread.start()
         while True:
@@ -176,7 +176,7 @@ class EngineStream:
             if isinstance(message, APIError):
                 raise message
             if isinstance(message, Exception):
-                raise BuildFailed("engine_lost", error=first_line(message)) from message
+                raise BuildStepFailed("engine_lost", error=first_line(message)) from message
             yield message
 
     def end(self) -> None:
@@ -238,16 +238,16 @@ def pulling(image: str, platform: str) -> Callable[[Any], Iterator[Any]]:
     return ask
 
 
-def wait_for_engine(options: EngineOptions, control: Control, log: BuildLog) -> Engine:
-    """Connect; an engine that is away is waited for a while. Raises ``BuildFailed``."""
+def wait_for_engine(options: EngineOptions, control: BuildControl, log: BuildLog) -> BuildEngine:
+    """Connect; an engine that is away is waited for a while. Raises ``BuildStepFailed``."""
     deadline = time.monotonic() + options.wait_seconds
     told = False
     while True:
         try:
-            return Engine(options)
+            return BuildEngine(options)
         except FAILURES as error:
             if time.monotonic() >= deadline:
-                raise BuildFailed(
+                raise BuildStepFailed(
                     "engine_away", url=without_password(options.url), error=first_line(error)
                 ) from error
             if not told:

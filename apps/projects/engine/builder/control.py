@@ -6,14 +6,14 @@ import enum
 import threading
 import time
 
-from apps.projects.engine.refusals import Refused
+from apps.projects.engine.refusals import ProjectInputError
 
 
-class BuildFailed(Refused):
+class BuildStepFailed(ProjectInputError):
     """The build came to nothing; ``code`` and ``params`` say why."""
 
 
-class Why(enum.Enum):
+class StopReason(enum.Enum):
     """Why a build is stopped from outside."""
 
     CANCELLED = "cancelled"
@@ -21,24 +21,24 @@ class Why(enum.Enum):
     GIVEN_UP = "given_up"
 
 
-class Stopped(Exception):
+class BuildStopped(Exception):
     """Somebody wants the build to end now."""
 
-    def __init__(self, why: Why) -> None:
+    def __init__(self, why: StopReason) -> None:
         self.why = why
         super().__init__(why.value)
 
 
-class Control:
+class BuildControl:
     """Asked by every step, told by other threads."""
 
     def __init__(self, *, limit_seconds: float) -> None:
         self.limit_seconds = limit_seconds
         self._deadline = time.monotonic() + limit_seconds
         self._told = threading.Event()
-        self._why = Why.CANCELLED
+        self._why = StopReason.CANCELLED
 
-    def stop(self, why: Why) -> None:
+    def stop(self, why: StopReason) -> None:
         """The first word counts."""
         if not self._told.is_set():
             self._why = why
@@ -50,11 +50,11 @@ class Control:
         return max(0.1, self._deadline - time.monotonic())
 
     def check(self) -> None:
-        """Raise ``Stopped``, or ``BuildFailed`` when the time is over."""
+        """Raise ``BuildStopped``, or ``BuildStepFailed`` when the time is over."""
         if self._told.is_set():
-            raise Stopped(self._why)
+            raise BuildStopped(self._why)
         if time.monotonic() >= self._deadline:
-            raise BuildFailed("build_time_limit", seconds=round(self.limit_seconds))
+            raise BuildStepFailed("build_time_limit", seconds=round(self.limit_seconds))
 
     def wait(self, seconds: float) -> None:
         """Sleep, but no longer than the build may go on. Raises as ``check``."""

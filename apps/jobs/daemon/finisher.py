@@ -10,21 +10,21 @@ from django.db.models import F, Q
 from django.utils.translation import gettext as _
 
 from apps.jobs.daemon import timing
-from apps.jobs.daemon.here import Here
+from apps.jobs.daemon.context import RunnerContext
 from apps.jobs.models import Run, RunCommand
-from apps.jobs.runners.base import Exit
-from apps.jobs.runners.ending import Endings
+from apps.jobs.runners.base import RunExit
+from apps.jobs.runners.terminations import Terminations
 from apps.jobs.services import finish_run, mark_frozen, restart_here, time_out_run
-from apps.jobs.states import FINAL, FREEZABLE, Ask, RunState
+from apps.jobs.states import FINAL, FREEZABLE, RunAsk, RunState
 from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
 
 
-class Ender:
+class RunFinisher:
     """From a process or container to a final row."""
 
-    def __init__(self, here: Here, endings: Endings) -> None:
+    def __init__(self, here: RunnerContext, endings: Terminations) -> None:
         self._here = here
         self._endings = endings
         # Since when a run is seen stopping, on this process's own clock.
@@ -55,7 +55,7 @@ class Ender:
             ended += 1
         return ended
 
-    def finish(self, run: Run, result: Exit, *, leaving: bool = False) -> None:
+    def finish(self, run: Run, result: RunExit, *, leaving: bool = False) -> None:
         """Its execution is over: the run has ended, or begins anew."""
         run.refresh_from_db(fields=["state", "reason", "restart_wanted"])
         if run.state == RunState.STOPPING and run.restart_wanted:
@@ -83,7 +83,7 @@ class Ender:
         self._here.close_account(run.pk, run.boot)
         finish_run(run=run, state=RunState.FAILED, reason=reason, now=self._here.now())
 
-    def _verdict(self, run: Run, result: Exit, leaving: bool) -> tuple[RunState, str]:
+    def _verdict(self, run: Run, result: RunExit, leaving: bool) -> tuple[RunState, str]:
         stopping = run.state == RunState.STOPPING
         done = result.state == "exited" or (result.code == 0 and not stopping)
         if stopping and self._timed_out(run):
@@ -147,7 +147,7 @@ class Ender:
 
     def _stop(self, runs: list[Run]) -> None:
         asked = RunCommand.objects.filter(
-            run__in=runs, action__in=[Ask.EXIT, Ask.RESTART]
+            run__in=runs, action__in=[RunAsk.EXIT, RunAsk.RESTART]
         ).order_by("id")
         commands = {(one.run_id, one.boot): one for one in asked}
         monotonic = self._here.clock.monotonic()

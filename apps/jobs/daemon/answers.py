@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from apps.jobs.daemon.here import Here
+from apps.jobs.daemon.context import RunnerContext
 from apps.jobs.services import acknowledge
 from yardkit import failpoints, topology
 from yardkit.broker import Broker, Delivery, Subscription
@@ -16,10 +16,10 @@ logger = logging.getLogger(__name__)
 MOST_AT_ONCE = 100
 
 
-class Listener:
+class AnswerListener:
     """Any runner takes any answer; it commits, then acknowledges."""
 
-    def __init__(self, here: Here) -> None:
+    def __init__(self, here: RunnerContext) -> None:
         self._here = here
         self._answers: Subscription | None = None
 

@@ -7,7 +7,7 @@ from apps.jobs.models import Run
 from apps.runtime.services import emit
 
 
-def tell(run: Run) -> None:
+def notify(run: Run) -> None:
     """Let the pages know at the commit."""
     emit(
         RUN_CHANGED,

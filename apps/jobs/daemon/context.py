@@ -12,8 +12,8 @@ from pathlib import Path
 
 from apps.jobs.models import Run
 from apps.jobs.runners.accounts import BrokerAccounts
-from apps.jobs.runners.base import Handle, Runner, RunnerAway
-from apps.jobs.runners.log_shipping import LogShipper
+from apps.jobs.runners.base import ExecutionRunner, RunHandle, RunnerAway
+from apps.jobs.runners.log_shipper import LogShipper
 from apps.runtime.services import database_now
 from yardkit.clock import Clock
 from yardkit.timers import Timers
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Here:
+class RunnerContext:
     """One host.
 
     Attributes:
@@ -35,11 +35,11 @@ class Here:
 
     host: str
     clock: Clock
-    runner: Runner
+    runner: ExecutionRunner
     folder: Path
     shipper: LogShipper
     accounts: BrokerAccounts | None = None
-    handles: dict[int, Handle] = field(default_factory=dict)
+    handles: dict[int, RunHandle] = field(default_factory=dict)
     claimed: deque[Run] = field(default_factory=deque)
     unrecorded: dict[int, Run] = field(default_factory=dict)
     problem: str = ""
@@ -67,7 +67,7 @@ class Here:
         """Where a run leaves what it makes."""
         return self.folder / str(run)
 
-    def add(self, run: Run, handle: Handle) -> None:
+    def add(self, run: Run, handle: RunHandle) -> None:
         """It runs here: watch it, and ship what it writes."""
         self.handles[run.pk] = handle
         self.follow(run.pk, handle.boot, handle.folder)

@@ -6,21 +6,21 @@ import threading
 import time
 from collections.abc import Mapping
 
-from apps.jobs.runners.base import Handle, Runner
+from apps.jobs.runners.base import ExecutionRunner, RunHandle
 from yardkit.stop import Stop
 
 _LOOK_SECONDS = 0.5
 _WAIT_SECONDS = 0.02
 
 
-class Endings:
+class Terminations:
     """Asks each process once: a second signal would kill a run before its last report.
 
     Args:
         handles: the living processes by run; read here, kept by the caller.
     """
 
-    def __init__(self, runner: Runner, handles: Mapping[int, Handle]) -> None:
+    def __init__(self, runner: ExecutionRunner, handles: Mapping[int, RunHandle]) -> None:
         self._runner = runner
         self._handles = handles
         self._asked: dict[int, float] = {}

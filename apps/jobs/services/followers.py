@@ -11,17 +11,17 @@ from apps.access.services import record
 from apps.jobs.engine.graph import depths
 from apps.jobs.errors import JobRunning, TooManyWaiting
 from apps.jobs.models import Job, JobLink, Run
-from apps.jobs.services.overlapping import make_way
-from apps.jobs.services.queueing import queue_run
-from apps.jobs.services.retrying import retry_if_wanted
-from apps.jobs.states import Condition, RunState, Trigger
+from apps.jobs.services.overlap import make_way
+from apps.jobs.services.retries import retry_if_wanted
+from apps.jobs.services.run_queue import queue_run
+from apps.jobs.states import LinkCondition, RunState, Trigger
 
 # A cancelled run has neither succeeded nor failed; it has ended.
-CONDITIONS: Final[dict[str, tuple[Condition, ...]]] = {
-    RunState.EXITED: (Condition.SUCCEEDED, Condition.ALWAYS),
-    RunState.FAILED: (Condition.FAILED, Condition.ALWAYS),
-    RunState.LOST: (Condition.FAILED, Condition.ALWAYS),
-    RunState.CANCELLED: (Condition.ALWAYS,),
+CONDITIONS: Final[dict[str, tuple[LinkCondition, ...]]] = {
+    RunState.EXITED: (LinkCondition.SUCCEEDED, LinkCondition.ALWAYS),
+    RunState.FAILED: (LinkCondition.FAILED, LinkCondition.ALWAYS),
+    RunState.LOST: (LinkCondition.FAILED, LinkCondition.ALWAYS),
+    RunState.CANCELLED: (LinkCondition.ALWAYS,),
 }
 
 

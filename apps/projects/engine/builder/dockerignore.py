@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import re2
 
-from apps.projects.engine.building.control import BuildFailed
+from apps.projects.engine.builder.control import BuildStepFailed
 
 MAX_PATTERNS: Final = 1000
 MAX_PATTERN_CHARACTERS: Final = 500
@@ -31,7 +31,7 @@ class Ignoring:
         lines = [line.strip() for line in text.lstrip("\ufeff").splitlines()]
         wanted = [line for line in lines if line and not line.startswith("#")]
         if len(wanted) > MAX_PATTERNS:
-            raise BuildFailed("ignore_too_many", limit=MAX_PATTERNS)
+            raise BuildStepFailed("ignore_too_many", limit=MAX_PATTERNS)
         self._rules = [rule for line in wanted if (rule := _rule(line)) is not None]
 
     def leaves_out(self, path: str) -> bool:
@@ -51,14 +51,14 @@ def _rule(line: str) -> _Rule | None:
     if text in (".", ""):
         return None
     if len(text) > MAX_PATTERN_CHARACTERS:
-        raise BuildFailed("ignore_bad_pattern", pattern=line)
+        raise BuildStepFailed("ignore_bad_pattern", pattern=line)
     options = re2.Options()
     options.log_errors = False
     # As large as re2 takes them: 1,000 rules with long names are unusual, and still no harm.
     try:
         return _Rule(re2.compile(_translated(text), options), includes)
     except re2.error as error:
-        raise BuildFailed("ignore_bad_pattern", pattern=line) from error
+        raise BuildStepFailed("ignore_bad_pattern", pattern=line) from error
 
 
 def _translated(text: str) -> str:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from apps.jobs.models import Job, Run, RunMove
-from apps.jobs.services.telling import tell
+from apps.jobs.services.notification import notify
 from apps.jobs.states import RunState, Trigger
 from apps.runtime.services import enqueue
 from yardkit import topology
@@ -48,7 +48,7 @@ def queue_run(
         run=run, to_state=RunState.QUEUED, at=now, actor=requested_by, reason=reason
     )
     enqueue(key=topology.RUNNERS.name, body=RunQueued(run=run.pk), ttl_seconds=60)
-    tell(run)
+    notify(run)
     return run
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from apps.projects.engine.building.control import BuildFailed
-from apps.projects.engine.building.plan import LAYER_LABEL
+from apps.projects.engine.builder.control import BuildStepFailed
+from apps.projects.engine.builder.plan import LAYER_LABEL
 from apps.projects.engine.tags import IMAGE_PREFIX
 
 _HOSTS: Final = ("docker.io", "index.docker.io")
@@ -47,7 +47,7 @@ class Base(NamedTuple):
 
 
 def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]) -> list[Base]:
-    """The images that it builds on. Raises ``BuildFailed`` with the line.
+    """The images that it builds on. Raises ``BuildStepFailed`` with the line.
 
     ``image``: the repository that is built.
     """
@@ -58,14 +58,14 @@ def check_references(dockerfile: bytes, image: str, arguments: Mapping[str, str]
     for escape in _escapes(lines):
         # Engines differ in whether a doubled escape at the end of a line still is one.
         for doubled in (True, False):
-            reading = _Reading(own, arguments)
+            reading = _DockerfileReading(own, arguments)
             for first, last, text in _instructions(lines, escape, doubled):
                 reading.take(numbers[first], first, last, text)
             readings.append(reading.bases)
     for other in readings[1:]:
         if other != readings[0]:
             unsure = min(set(other) ^ set(readings[0]))
-            raise BuildFailed("dockerfile_image_unknown", line=unsure.line, image=unsure.image)
+            raise BuildStepFailed("dockerfile_image_unknown", line=unsure.line, image=unsure.image)
     return readings[0]
 
 
@@ -86,18 +86,18 @@ def check_triggers(triggers: Iterable[str], base: Base) -> None:
     """What an image makes those do that build on it (ONBUILD): it must copy from no other image.
 
     Whoever makes an image writes them as they like; no Dockerfile of ours is judged for it. Raises
-    ``BuildFailed``.
+    ``BuildStepFailed``.
     """
     for trigger in triggers:
         plain = "".join(each for each in trigger if each not in _QUOTING).strip().lower()
         copies = plain.startswith(("copy", "add")) and "--from" in plain
         if copies or len(trigger.strip().splitlines()) > 1:
-            raise BuildFailed(
+            raise BuildStepFailed(
                 "dockerfile_trigger", line=base.line, image=base.image, trigger=trigger[:200]
             )
 
 
-class _Reading:
+class _DockerfileReading:
     """One Dockerfile from its top: what its words mean so far."""
 
     def __init__(self, own: str, arguments: Mapping[str, str]) -> None:
@@ -111,7 +111,7 @@ class _Reading:
         self.bases: list[Base] = []
 
     def take(self, line: int, first: int, last: int, text: str) -> None:
-        """The next instruction. Raises ``BuildFailed``."""
+        """The next instruction. Raises ``BuildStepFailed``."""
         name, *words = text.split()
         # What an image of ours would make others do later.
         while name.upper() == "ONBUILD" and words:
@@ -126,7 +126,7 @@ class _Reading:
     def _from(self, line: int, first: int, last: int, words: list[str]) -> None:
         flags = [each for each in words if each.startswith("--")]
         if any(_QUOTING & set(each) for each in flags):
-            raise BuildFailed("dockerfile_image_unknown", line=line, image=" ".join(words))
+            raise BuildStepFailed("dockerfile_image_unknown", line=line, image=" ".join(words))
         rest = words[len(flags) :]
         flags = [self._expanded(line, each) for each in flags]
         if self._stage is not None:
@@ -147,13 +147,13 @@ class _Reading:
             if not each.startswith("--"):
                 break
             if _QUOTING & set(each):
-                raise BuildFailed("dockerfile_image_unknown", line=line, image=each)
+                raise BuildStepFailed("dockerfile_image_unknown", line=line, image=each)
             found = _FROM_FLAG.fullmatch(each)
             if found is None:
                 continue
             image = found[1]
             if "$" in image:
-                raise BuildFailed("dockerfile_image_unknown", line=line, image=image)
+                raise BuildStepFailed("dockerfile_image_unknown", line=line, image=image)
             known = image.lower() in self._stages
             numbered = re.fullmatch(r"[0-9]{1,4}", image) and int(image) < self._count
             if image and not known and not numbered:
@@ -183,7 +183,7 @@ class _Reading:
     def _expanded(self, line: int, text: str) -> str:
         expanded = None if _QUOTING & set(text) else self._substituted(text)
         if expanded is None:
-            raise BuildFailed("dockerfile_image_unknown", line=line, image=text)
+            raise BuildStepFailed("dockerfile_image_unknown", line=line, image=text)
         return expanded
 
     def _substituted(self, text: str) -> str | None:
@@ -214,14 +214,14 @@ class _Reading:
     def _judge(self, line: int, image: str) -> None:
         name = image.lower()
         if _ID.fullmatch(name):
-            raise BuildFailed("dockerfile_image_id", line=line, image=image)
+            raise BuildStepFailed("dockerfile_image_id", line=line, image=image)
         host, slash, rest = name.partition("/")
         if slash and host in _HOSTS:
             name = rest
         if name.startswith(f"{IMAGE_PREFIX}/") and not name.startswith(f"{self._own}/"):
             parts = re.split(r"[/:@]", name)
             if "/".join(parts[:2]) != self._own:
-                raise BuildFailed("dockerfile_image_foreign", line=line, image=image)
+                raise BuildStepFailed("dockerfile_image_foreign", line=line, image=image)
 
 
 def _bare(word: str) -> str:

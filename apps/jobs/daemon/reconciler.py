@@ -8,11 +8,11 @@ from django.conf import settings
 from django.utils.translation import gettext as _
 
 from apps.jobs.daemon import timing
-from apps.jobs.daemon.ending import Ender
+from apps.jobs.daemon.context import RunnerContext
+from apps.jobs.daemon.finisher import RunFinisher
 from apps.jobs.daemon.folders import remove_old_folders
-from apps.jobs.daemon.here import Here
 from apps.jobs.models import Run
-from apps.jobs.runners.base import Handle
+from apps.jobs.runners.base import RunHandle
 from apps.jobs.services import (
     WATCH_LEASE_SECONDS,
     adopt_run,
@@ -26,10 +26,10 @@ from apps.jobs.states import FINAL, HostKind, RunState
 logger = logging.getLogger(__name__)
 
 
-class Watcher:
+class RunReconciler:
     """Makes rows and engine agree."""
 
-    def __init__(self, here: Here, ender: Ender) -> None:
+    def __init__(self, here: RunnerContext, ender: RunFinisher) -> None:
         self._here = here
         self._ender = ender
         self.watched = 0.0
@@ -131,7 +131,7 @@ class Watcher:
             self._note(run, _("its end was found by the runner of %(host)s"))
             self._ender.finish(run, here.runner.ended(run=run.pk, boot=run.boot, folder=folder))
 
-    def _find(self, run: Run) -> Handle | None:
+    def _find(self, run: Run) -> RunHandle | None:
         ours = run.host == self._here.host
         return self._here.runner.find(
             run=run.pk,
@@ -141,7 +141,7 @@ class Watcher:
             started=run.process_started or 0.0,
         )
 
-    def _take_over(self, run: Run, handle: Handle) -> None:
+    def _take_over(self, run: Run, handle: RunHandle) -> None:
         if run.state == RunState.STARTING:
             self._here.unrecorded[run.pk] = run
         self._here.add(run, handle)

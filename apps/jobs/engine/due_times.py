@@ -17,7 +17,7 @@ LATE: Final = timedelta(seconds=300)
 CATCH_UP_LIMIT: Final = 100
 
 
-class Verdict(Enum):
+class DueTimeVerdict(Enum):
     """What is to be done with a planned time."""
 
     START = "started"
@@ -31,39 +31,43 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class DueTimeDecision:
     """One planned time."""
 
     planned_at: datetime
-    verdict: Verdict
+    verdict: DueTimeVerdict
 
 
 def decide(
     times: Sequence[datetime], *, now: datetime, policy: str, newer_follow: bool
-) -> list[Decision]:
+) -> list[DueTimeDecision]:
     """What to do with each of ``times``, oldest first, all of them due.
 
     ``policy``: ``skip``, ``once`` or ``all``. ``newer_follow``: at least ``CATCH_UP_LIMIT`` more
     are due after these, so that none of these can be the last.
     """
     if newer_follow:
-        missed = {"skip": Verdict.MISS, "once": Verdict.REPLACED, "all": Verdict.TOO_MANY}[policy]
-        return [Decision(each, missed) for each in times]
+        missed = {
+            "skip": DueTimeVerdict.MISS,
+            "once": DueTimeVerdict.REPLACED,
+            "all": DueTimeVerdict.TOO_MANY,
+        }[policy]
+        return [DueTimeDecision(each, missed) for each in times]
     last = len(times) - 1
     return [
-        Decision(each, _verdict(now - each, policy, older_than=last - index))
+        DueTimeDecision(each, _verdict(now - each, policy, older_than=last - index))
         for index, each in enumerate(times)
     ]
 
 
-def _verdict(age: timedelta, policy: str, *, older_than: int) -> Verdict:
+def _verdict(age: timedelta, policy: str, *, older_than: int) -> DueTimeVerdict:
     """``older_than``: how many of the due times are newer."""
     if age <= ON_TIME:
-        return Verdict.START
+        return DueTimeVerdict.START
     if age <= LATE and not older_than:
-        return Verdict.START_LATE
+        return DueTimeVerdict.START_LATE
     if policy == "skip":
-        return Verdict.MISS
+        return DueTimeVerdict.MISS
     if policy == "once":
-        return Verdict.REPLACED if older_than else Verdict.CATCH_UP
-    return Verdict.CATCH_UP if older_than < CATCH_UP_LIMIT else Verdict.TOO_MANY
+        return DueTimeVerdict.REPLACED if older_than else DueTimeVerdict.CATCH_UP
+    return DueTimeVerdict.CATCH_UP if older_than < CATCH_UP_LIMIT else DueTimeVerdict.TOO_MANY

@@ -15,11 +15,11 @@ from django.utils.translation import gettext as _
 
 from apps.jobs.engine.placement import (
     LASTING,
-    Against,
     HostFacts,
-    Limits,
-    Refusal,
-    Wanted,
+    HostRefusal,
+    PlacementLimits,
+    RefusalReason,
+    RunRequirements,
     choose,
     refusals,
 )
@@ -46,7 +46,7 @@ _Key = tuple[str, tuple[tuple[str, str], ...], int]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HostVerdict:
     """What is said of one host. Nothing against it: it may get the run."""
 
     host: str
@@ -63,12 +63,12 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class PlacementExplanation:
     """Where a run would go now. ``reason`` says why nowhere, and is "" else."""
 
     chosen: str
     reason: str
-    hosts: list[Verdict]
+    hosts: list[HostVerdict]
 
 
 def place_runs(*, now: datetime, placer: str = "") -> int:
@@ -134,7 +134,9 @@ def _place(hosts: dict[str, HostFacts], now: datetime, placer: str) -> int:
     return placed
 
 
-def _assign(run: Run, wanted: Wanted, hosts: dict[str, HostFacts], now: datetime) -> str | None:
+def _assign(
+    run: Run, wanted: RunRequirements, hosts: dict[str, HostFacts], now: datetime
+) -> str | None:
     """Assign the run to the best host and return the host's name, "" if no host takes it.
 
     None: another process changes the run just now, or has. ``hosts`` is updated with what was read
@@ -174,10 +176,10 @@ def _candidates(hosts: dict[str, HostFacts], hopeless: set[int], now: datetime) 
 
 def _any_free(hosts: dict[str, HostFacts]) -> bool:
     """Whether a run that asks for nothing special could begin."""
-    return any(choose(list(hosts.values()), Wanted(kind), _limits()) for kind in HostKind)
+    return any(choose(list(hosts.values()), RunRequirements(kind), _limits()) for kind in HostKind)
 
 
-def _key(wanted: Wanted) -> _Key:
+def _key(wanted: RunRequirements) -> _Key:
     return wanted.kind, tuple(sorted(wanted.labels.items())), wanted.memory_bytes
 
 
@@ -255,16 +257,18 @@ def _facts(rows: QuerySet[Host], now: datetime) -> dict[str, HostFacts]:
     }
 
 
-def _limits() -> Limits:
-    return Limits(cpu_percent=settings.RUN_MAX_CPU_PERCENT, memory_bytes=settings.RUN_MIN_MEMORY)
+def _limits() -> PlacementLimits:
+    return PlacementLimits(
+        cpu_percent=settings.RUN_MAX_CPU_PERCENT, memory_bytes=settings.RUN_MIN_MEMORY
+    )
 
 
-def _wanted_by(run: Run) -> Wanted:
+def _wanted_by(run: Run) -> RunRequirements:
     return _wanted(run.job, in_container=bool(run.image_digest or run.image_id))
 
 
-def _wanted(job: Job, *, in_container: bool) -> Wanted:
-    return Wanted(
+def _wanted(job: Job, *, in_container: bool) -> RunRequirements:
+    return RunRequirements(
         kind=HostKind.DOCKER if in_container else HostKind.PROCESS,
         labels={str(name): str(value) for name, value in job.host_labels.items()},
         memory_bytes=job.memory_limit_bytes or 0,
@@ -274,12 +278,12 @@ def _wanted(job: Job, *, in_container: bool) -> Wanted:
 # --- what is said -----------------------------------------------------------------------------
 
 
-def explain_placement(*, job: Job, now: datetime) -> Explanation:
+def explain_placement(*, job: Job, now: datetime) -> PlacementExplanation:
     """Where a run of ``job`` would go if it were started now, and what speaks against each host."""
     return _explain(_wanted(job, in_container=job.image_id is not None), now)
 
 
-def explain_run_placement(*, run: Run, now: datetime) -> Explanation:
+def explain_run_placement(*, run: Run, now: datetime) -> PlacementExplanation:
     """The same for a run that waits; ``reason`` also says what else it waits for."""
     explanation = _explain(_wanted_by(run), now)
     row = Run.objects.filter(pk=run.pk).annotate(ahead=Subquery(_ahead().values("pk")[:1]))
@@ -287,11 +291,11 @@ def explain_run_placement(*, run: Run, now: datetime) -> Explanation:
     return replace(explanation, chosen="", reason=early) if early else explanation
 
 
-def _explain(wanted: Wanted, now: datetime) -> Explanation:
+def _explain(wanted: RunRequirements, now: datetime) -> PlacementExplanation:
     hosts = _facts(Host.objects.order_by("name"), now)
     chosen = choose(list(hosts.values()), wanted, _limits())
     verdicts = [
-        Verdict(
+        HostVerdict(
             host=host.name,
             against=[_refusal_text(each) for each in refusals(host, wanted, _limits())],
             chosen=host is chosen,
@@ -302,10 +306,10 @@ def _explain(wanted: Wanted, now: datetime) -> Explanation:
         for host in hosts.values()
     ]
     reason = "" if chosen else _text(hosts.values(), wanted)
-    return Explanation(chosen=chosen.name if chosen else "", reason=reason, hosts=verdicts)
+    return PlacementExplanation(chosen=chosen.name if chosen else "", reason=reason, hosts=verdicts)
 
 
-def _text(hosts: Any, wanted: Wanted) -> str:
+def _text(hosts: Any, wanted: RunRequirements) -> str:
     """``host a: CPU 95 % (limit 90 %); host b: label gpu=yes is missing``."""
     said = [
         _("host %(host)s: %(reasons)s")
@@ -318,7 +322,7 @@ def _text(hosts: Any, wanted: Wanted) -> str:
     return "; ".join(said) or _("there is no host: start run_runner somewhere")
 
 
-def _refusal_text(refusal: Refusal) -> str:
+def _refusal_text(refusal: HostRefusal) -> str:
     return _TEXTS[refusal.against](refusal.figures)
 
 
@@ -348,13 +352,13 @@ def _memory_text(figures: Mapping[str, Any]) -> str:
     }
 
 
-_TEXTS: Final[dict[Against, Callable[[Mapping[str, Any]], str]]] = {
-    Against.KIND: _kind_text,
-    Against.MODE: _mode_text,
-    Against.SILENT: _silent_text,
-    Against.PROBLEM: lambda figures: str(figures["problem"]),
-    Against.LABEL: lambda figures: _("label %(label)s is missing") % figures,
-    Against.CPU: _cpu_text,
-    Against.MEMORY: _memory_text,
-    Against.FULL: lambda figures: _("all of its %(capacity)d places are taken") % figures,
+_TEXTS: Final[dict[RefusalReason, Callable[[Mapping[str, Any]], str]]] = {
+    RefusalReason.KIND: _kind_text,
+    RefusalReason.MODE: _mode_text,
+    RefusalReason.SILENT: _silent_text,
+    RefusalReason.PROBLEM: lambda figures: str(figures["problem"]),
+    RefusalReason.LABEL: lambda figures: _("label %(label)s is missing") % figures,
+    RefusalReason.CPU: _cpu_text,
+    RefusalReason.MEMORY: _memory_text,
+    RefusalReason.FULL: lambda figures: _("all of its %(capacity)d places are taken") % figures,
 }

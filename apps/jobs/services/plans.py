@@ -16,11 +16,11 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 
 from apps.jobs.engine.cron import parse_cron, times_between
-from apps.jobs.engine.planning import CATCH_UP_LIMIT, Decision, Verdict, decide
+from apps.jobs.engine.due_times import CATCH_UP_LIMIT, DueTimeDecision, DueTimeVerdict, decide
 from apps.jobs.errors import JobRunning, TooManyWaiting
 from apps.jobs.models import Job, PlannedRun, Run, Schedule
-from apps.jobs.services.overlapping import make_way
-from apps.jobs.services.queueing import queue_run
+from apps.jobs.services.overlap import make_way
+from apps.jobs.services.run_queue import queue_run
 from apps.jobs.services.schedules import next_time, sync_schedule
 from apps.jobs.states import OverlapPolicy, PlanOutcome, Trigger
 from apps.runtime.errors import DATABASE_AWAY
@@ -38,9 +38,9 @@ PARKED: Final = timedelta(hours=1)
 KEEP: Final = timedelta(days=90)
 
 _OUTCOMES: Final = {
-    Verdict.START: PlanOutcome.STARTED,
-    Verdict.START_LATE: PlanOutcome.LATE,
-    Verdict.CATCH_UP: PlanOutcome.CAUGHT_UP,
+    DueTimeVerdict.START: PlanOutcome.STARTED,
+    DueTimeVerdict.START_LATE: PlanOutcome.LATE,
+    DueTimeVerdict.CATCH_UP: PlanOutcome.CAUGHT_UP,
 }
 
 
@@ -142,7 +142,7 @@ def _plan_chunk(schedule: Schedule, job: Job, now: datetime) -> int:
     return len(rows)
 
 
-def _row(schedule: Schedule, job: Job, decision: Decision, now: datetime) -> PlannedRun:
+def _row(schedule: Schedule, job: Job, decision: DueTimeDecision, now: datetime) -> PlannedRun:
     row = PlannedRun(schedule=schedule, planned_at=decision.planned_at, decided_at=now)
     outcome = _OUTCOMES.get(decision.verdict)
     if outcome is None:
@@ -153,11 +153,11 @@ def _row(schedule: Schedule, job: Job, decision: Decision, now: datetime) -> Pla
     return row
 
 
-def _why_missed(decision: Decision, now: datetime) -> str:
+def _why_missed(decision: DueTimeDecision, now: datetime) -> str:
     minutes = {"minutes": (now - decision.planned_at).total_seconds() // 60}
-    if decision.verdict is Verdict.REPLACED:
+    if decision.verdict is DueTimeVerdict.REPLACED:
         return _("noticed %(minutes)d min late; a later one stands for it") % minutes
-    if decision.verdict is Verdict.TOO_MANY:
+    if decision.verdict is DueTimeVerdict.TOO_MANY:
         text = _("noticed %(minutes)d min late; only the last %(limit)d are caught up")
         return text % {**minutes, "limit": CATCH_UP_LIMIT}
     return _("noticed %(minutes)d min late") % minutes
