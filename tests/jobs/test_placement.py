@@ -24,10 +24,12 @@ from apps.jobs.services import (
     finish_run,
     forget_host,
     place_runs,
-    placement,
     register_host,
     stop_run,
     switch_host,
+)
+from apps.jobs.services import (
+    placement as placing,
 )
 from apps.jobs.states import HostMode, RunState
 from apps.runtime.models import OutboxMessage
@@ -188,7 +190,7 @@ def test_a_run_behind_one_that_is_tried_again_waits_for_the_retry() -> None:
 
 
 def test_runs_that_may_not_begin_yet_hold_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "MOST_PLACED", 2)
+    monkeypatch.setattr(placing, "MOST_PLACED", 2)
     make_host("one", capacity=9)
     for _ in range(3):
         make_run(not_before=NOW + timedelta(hours=1), priority=9)
@@ -198,14 +200,14 @@ def test_runs_that_may_not_begin_yet_hold_up_no_others(monkeypatch: pytest.Monke
 
 
 def test_runs_that_fit_no_host_hold_up_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "MOST_PLACED", 2)
+    monkeypatch.setattr(placing, "MOST_PLACED", 2)
     asked: list[RunRequirements] = []
 
     def choose(hosts: Any, wanted: RunRequirements, limits: Any) -> Any:
         asked.append(wanted)
         return placement.choose(hosts, wanted, limits)
 
-    monkeypatch.setattr(placement, "choose", choose)
+    monkeypatch.setattr(placing, "choose", choose)
     make_host("one", capacity=9)
     picky = [make_run(job=make_job(host_labels={"gpu": "yes"}), priority=9) for _ in range(4)]
     ready = [make_run() for _ in range(3)]
@@ -231,7 +233,7 @@ def test_what_is_full_for_one_is_still_free_for_another() -> None:
 def test_more_that_fit_no_host_than_one_look_holds_hold_up_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(placement, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(placing, "MOST_LOOKED_AT", 2)
     make_host("one", capacity=2)
     job = make_job(host_labels={"gpu": "yes"})
     picky = [make_run(job=job, priority=9) for _ in range(5)]
@@ -241,8 +243,8 @@ def test_more_that_fit_no_host_than_one_look_holds_hold_up_no_others(
 
 
 def test_one_pass_looks_so_often_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "MOST_LOOKED_AT", 2)
-    monkeypatch.setattr(placement, "MOST_LOOKS", 2)
+    monkeypatch.setattr(placing, "MOST_LOOKED_AT", 2)
+    monkeypatch.setattr(placing, "MOST_LOOKS", 2)
     host = make_host("one", capacity=9)
     for _ in range(4):
         make_run(job=make_job(host_labels={"gpu": "yes"}), priority=9)
@@ -251,7 +253,7 @@ def test_one_pass_looks_so_often_at_most(monkeypatch: pytest.MonkeyPatch) -> Non
     assert places(behind) == [""]
     # Where no place is free, nobody looks a second time.
     Host.objects.filter(pk=host.pk).update(cpu_percent=99)
-    monkeypatch.setattr(placement, "MOST_LOOKS", 99)
+    monkeypatch.setattr(placing, "MOST_LOOKS", 99)
     with CaptureQueriesContext(connection) as asked:
         assert place() == 0
     assert sum("LIMIT 2" in each["sql"] for each in asked) == 1

@@ -1,4 +1,6 @@
-"""The runner: gives waiting runs to hosts, starts those of this host, watches and ends them."""
+"""Runner daemon: assigns waiting runs to hosts, starts those of this host, watches and ends
+them.
+"""
 
 from apps.jobs.daemon.runner import RunnerDaemon
 

@@ -1,4 +1,4 @@
-"""Takes what runs answer to the people who asked them something."""
+"""Consumer of the answers that runs give to commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_AT_ONCE = 100
 
 
 class AnswerListener:
-    """Any runner takes any answer; it commits, then acknowledges."""
+    """Consumer of the queue of answers, which all runners share: it commits, then acknowledges."""
 
     def __init__(self, here: RunnerContext) -> None:
         self._here = here
@@ -28,13 +28,13 @@ class AnswerListener:
         self._answers = broker.subscribe(topology.LIFECYCLE_ANSWERS.name, prefetch=MOST_AT_ONCE)
 
     def close(self) -> None:
-        """What is not acknowledged goes to another runner."""
+        """Unsubscribe; unacknowledged answers go to another runner."""
         if self._answers is not None:
             self._answers.close()
             self._answers = None
 
     def step(self) -> None:
-        """Take what is there."""
+        """Process the answers that have arrived."""
         answers = self._answers
         if answers is None:
             return
@@ -43,7 +43,7 @@ class AnswerListener:
             try:
                 self._take(answers, delivery)
             except BaseException:
-                # Else they would count against the prefetch for ever.
+                # Unacknowledged, they would count against the prefetch limit.
                 answers.requeue(deliveries[number:])
                 raise
 

@@ -1,4 +1,4 @@
-"""What a runner knows of its own host; all of its parts share it."""
+"""State of a runner that its parts share."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class RunnerContext:
-    """One host.
+    """State of one runner and its host.
 
     Attributes:
-        handles: what runs here, by run.
-        claimed: ours, and not started yet.
-        unrecorded: started, which the rows do not say yet.
-        accounts: makes the broker accounts of runs; None: they use the platform's own.
-        problem: why the engine starts nothing just now, "" when it does.
+        handles: executions on this host, by run id.
+        claimed: claimed runs that have not been started.
+        unrecorded: started runs whose rows do not say so yet.
+        accounts: creates broker accounts for runs; None: runs use the platform's account.
+        problem: why the container engine starts nothing at the moment, "" when it works.
     """
 
     host: str
@@ -50,52 +50,54 @@ class RunnerContext:
         self.timers = Timers(self.clock.monotonic)
 
     def forget(self) -> None:
-        """Begin anew: the rows and the engine say what is here."""
+        """Clear what is known; it is read again from the database and the engine."""
         self.handles.clear()
         self.claimed.clear()
         self.unrecorded.clear()
 
     def now(self) -> datetime:
-        """The database's time: a host whose clock is wrong must not judge the others by it."""
+        """Return the database's time: a host with a wrong clock must not judge other hosts by
+        it.
+        """
         return self.clock.now() + self._database_ahead
 
     def read_clock(self) -> None:
-        """Compare the clocks."""
+        """Measure the offset between the host's clock and the database's."""
         self._database_ahead = database_now() - self.clock.now()
 
     def folder_of(self, run: int) -> Path:
-        """Where a run leaves what it makes."""
+        """Return the folder that a run started here writes to."""
         return self.folder / str(run)
 
     def add(self, run: Run, handle: RunHandle) -> None:
-        """It runs here: watch it, and ship what it writes."""
+        """Watch an execution and ship its log."""
         self.handles[run.pk] = handle
         self.follow(run.pk, handle.boot, handle.folder)
 
     def follow(self, run: int, boot: str, folder: Path) -> None:
-        """Ship the log of one execution from its beginning."""
+        """Ship the log of one execution from its first line."""
         source = self.runner.log(run=run, boot=boot, folder=folder)
         self.shipper.follow(run=run, boot=boot, source=source)
 
     def close_account(self, run: int, boot: str) -> None:
-        """An execution is over: it may no longer speak to the broker."""
+        """Remove the broker account of an execution that has ended."""
         if self.accounts is not None and boot:
             try:
                 self.accounts.close(run, boot)
             except RunnerAway as error:
-                # Tidying finds it again.
+                # ``RunReconciler.tidy`` removes it later.
                 logger.warning("the broker account of run %s stays for now: %s", run, error)
 
     @contextlib.contextmanager
     def engine_may_be_away(self) -> Iterator[None]:
-        """While the engine does not answer nothing is started and nothing is judged."""
+        """Suppress ``RunnerAway``: without an answer of the engine no run is started or judged."""
         try:
             yield
         except RunnerAway as error:
             self.note_problem(str(error))
 
     def note_problem(self, text: str) -> None:
-        """What the host's next beat says; once in the log."""
+        """Set the problem that the next heartbeat reports; log its beginning and its end."""
         if text and not self.problem:
             logger.warning("no run is started here: %s", text)
         elif self.problem and not text:

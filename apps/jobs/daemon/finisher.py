@@ -1,4 +1,4 @@
-"""Stops what shall stop, freezes what shall stand still, writes down how runs ended."""
+"""Ending, freezing and finishing of the runs on this host."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ logger = logging.getLogger(__name__)
 
 
 class RunFinisher:
-    """From a process or container to a final row."""
+    """Ends and freezes executions as their rows say, and records how they ended."""
 
     def __init__(self, here: RunnerContext, endings: Terminations) -> None:
         self._here = here
         self._endings = endings
-        # Since when a run is seen stopping, on this process's own clock.
+        # Monotonic time at which a run was first seen stopping.
         self._stopping: dict[int, float] = {}
 
-    # --- ends -----------------------------------------------------------------------------------
+    # --- ends -------------------------------------------------------------------------------------
 
     def collect(self, *, leaving: bool = False) -> int:
-        """See which have ended; returns how many."""
+        """Record every execution that has ended; return their number."""
         here = self._here
         ended = 0
         for pk, handle in list(here.handles.items()):
@@ -47,7 +47,7 @@ class RunFinisher:
             run = Run.objects.select_related("job__project").filter(pk=pk).first()
             if run is not None and run.boot == handle.boot:
                 self.finish(run, result, leaving=leaving)
-            # Only now: while the database is away the end must not be forgotten.
+            # Not earlier: if the database is away, the end must be recorded in a later round.
             del here.handles[pk]
             self._endings.forget(pk)
             self._stopping.pop(pk, None)
@@ -56,7 +56,7 @@ class RunFinisher:
         return ended
 
     def finish(self, run: Run, result: RunExit, *, leaving: bool = False) -> None:
-        """Its execution is over: the run has ended, or begins anew."""
+        """Record the end of an execution, or restart the run where that was requested."""
         run.refresh_from_db(fields=["state", "reason", "restart_wanted"])
         if run.state == RunState.STOPPING and run.restart_wanted:
             failpoints.hit("jobs.before_restart")
@@ -79,7 +79,7 @@ class RunFinisher:
             logger.info("run %s %s%s", run.pk, state.value, f": {reason}" if reason else "")
 
     def fail(self, run: Run, reason: str) -> None:
-        """It could not be started."""
+        """Record that a run could not be started."""
         self._here.close_account(run.pk, run.boot)
         finish_run(run=run, state=RunState.FAILED, reason=reason, now=self._here.now())
 
@@ -101,16 +101,16 @@ class RunFinisher:
         return RunState.FAILED, result.reason
 
     def _timed_out(self, run: Run) -> bool:
-        """Whether it was the host itself that stopped it."""
+        """Return whether the host stopped the run because of its time limit."""
         moves = run.moves.filter(to_state=RunState.STOPPING)
-        # A note on a recovery leads from a state to itself.
+        # Notes of a recovery have the same state on both sides.
         stop = moves.exclude(from_state=RunState.STOPPING).last()
         return stop is not None and bool(stop.reason) and stop.actor == run.host
 
-    # --- what the rows want ---------------------------------------------------------------------
+    # --- requests in the rows ---------------------------------------------------------------------
 
     def see_to(self) -> None:
-        """Do what the rows say about the runs that are here."""
+        """Stop, freeze or thaw the executions whose rows ask for it."""
         if not self._here.handles:
             return
         now = self._here.now()
@@ -125,7 +125,7 @@ class RunFinisher:
             if run.state == RunState.STOPPING:
                 stopping.append(run)
             elif run.state in FINAL:
-                # Others have given it up for lost.
+                # Another runner has declared it lost.
                 self._end(run.pk)
             elif limit and run.started_at and now > run.started_at + timedelta(seconds=limit):
                 if time_out_run(run=run, seconds=limit, now=now):
@@ -163,9 +163,9 @@ class RunFinisher:
 
 
 def _patience(command: Any) -> float:
-    """How long to wait for a run that was told to exit before it is signalled."""
+    """Return the seconds between the exit message and SIGTERM."""
     if command is None or command.accepted is False:
-        # Nobody has told it, or it will not.
+        # No exit message was sent, or the run has refused it.
         return 0.0
     if command.answered_at is None:
         return timing.UNHEARD_SECONDS

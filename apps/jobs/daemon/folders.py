@@ -1,4 +1,4 @@
-"""The folders of runs on this host go after as many days as their log lines."""
+"""Retention of run folders: as many days as log lines."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from apps.jobs.models import Run
 
 logger = logging.getLogger(__name__)
 
-# So many in one go: a runner has more to do than to delete.
+# Most folders deleted in one call, so that the runner's other work does not wait.
 BATCH = 50
 
 
 def remove_old_folders(here: RunnerContext, *, days: int) -> int:
-    """Remove what ended runs have left here ``days`` ago; returns how many folders that were.
+    """Remove folders of ended runs that are older than ``days``; return their number.
 
-    What still has lines that are not shipped stays, however old it is.
+    A folder whose log is not fully shipped stays, whatever its age.
     """
     before = here.clock.now().timestamp() - days * 24 * 3600
     old: dict[int, Path] = {}
     with contextlib.suppress(FileNotFoundError):
         for path in here.folder.iterdir():
-            # Of most folders their own time is enough.
+            # For most folders their own modification time decides.
             if path.name.isdigit() and _own_time(path) < before and _touched(path) < before:
                 old[int(path.name)] = path
     if not old:
         return 0
     waiting = {run for run, _boot in here.shipper.unfinished()}
-    # Not by their numbers: the old may be many thousands, and the active are few.
+    # A range, not a list of ids: there may be many thousand old folders and few active runs.
     between = Run.objects.active().filter(pk__range=(min(old), max(old)))
     waiting |= set(between.values_list("pk", flat=True))
     removed, stay = 0, []
     for run in sorted(old):
         if run in waiting or here.shipper.follows(run=run):
             continue
-        # Another runner of the same folder may be at it too.
+        # Another runner with the same data folder may be deleting it.
         shutil.rmtree(old[run], ignore_errors=True)
         if os.path.lexists(old[run]):
             stay.append(old[run])
@@ -60,7 +60,7 @@ def _own_time(path: Path) -> float:
 
 
 def _touched(folder: Path) -> float:
-    """When anything directly in it was last written (seconds since 1970)."""
+    """Return the newest modification time directly in the folder (Unix seconds)."""
     try:
         return max(map(_own_time, folder.iterdir()), default=0.0)
     except FileNotFoundError:

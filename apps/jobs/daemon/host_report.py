@@ -1,4 +1,4 @@
-"""Says that the host is there, and how it is."""
+"""Registration and heartbeat of the host."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from apps.jobs.services import beat_host, register_host
 
 
 class HostReporter:
-    """Keeps the host's row."""
+    """Writes the row of this runner's host."""
 
     def __init__(self, here: RunnerContext, about: HostDescription) -> None:
         self._here = here
@@ -18,12 +18,12 @@ class HostReporter:
         self._engine = ""
 
     def register(self) -> None:
-        """The runner has started."""
+        """Register the host."""
         beat = self._beat()
         register_host(name=self._here.host, about=self.about, beat=beat, now=self._here.now())
 
     def beat(self) -> None:
-        """It is still there."""
+        """Record a heartbeat."""
         beat_host(name=self._here.host, about=self.about, beat=self._beat(), now=self._here.now())
 
     def _beat(self) -> HostBeat:

@@ -1,4 +1,4 @@
-"""Takes over what an earlier runner left, sees after what nobody watches, tidies up."""
+"""Reconciliation of rows and executions: takeover, adoption, lost runs, cleanup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunReconciler:
-    """Makes rows and engine agree."""
+    """Brings the rows of runs and the executions on this host into agreement."""
 
     def __init__(self, here: RunnerContext, ender: RunFinisher) -> None:
         self._here = here
@@ -36,7 +36,7 @@ class RunReconciler:
         self.reap_at = 0.0
 
     def take_stock(self) -> None:
-        """At the start: ship what is left of old logs, and find what should run here."""
+        """Ship the rest of old logs and take over the runs of this host; called at the start."""
         here = self._here
         ours = list(Run.objects.on_host(here.host).select_related("job__project"))
         current = {(run.pk, run.boot) for run in ours}
@@ -48,7 +48,7 @@ class RunReconciler:
             self._reconcile(each)
 
     def watch(self) -> None:
-        """Say that the runs here are watched."""
+        """Renew the lease of the runs of this host."""
         here = self._here
         now = here.now()
         watch_runs(host=here.host, now=now)
@@ -59,9 +59,9 @@ class RunReconciler:
         self.watched = monotonic
 
     def see_after_all(self) -> None:
-        """Find what should run here, and see after what nobody watches any more."""
+        """Take over runs of this host that are not watched; adopt or reap those of silent hosts."""
         here = self._here
-        # The rows are the truth: a claim may have been committed whose answer was lost.
+        # A claim may have been committed although its answer was lost.
         known = [*here.handles, *(run.pk for run in here.claimed)]
         for run in (
             Run.objects.on_host(here.host).exclude(pk__in=known).select_related("job__project")
@@ -78,15 +78,15 @@ class RunReconciler:
         for run in stale.select_related("job__project"):
             if bool(run.image_digest) != in_container:
                 continue
-            # The runner it belonged to had another name, on this very machine. A pid proves
-            # nothing: it may be that of another machine.
+            # The runner that started it had another name on this machine. A matching pid alone
+            # proves nothing: it may belong to a process of another machine.
             handle = self._find(run)
             if handle is not None and adopt_run(run=run, host=here.host, now=now):
                 self._take_over(run, handle)
         reap_lost_runs(now=now)
 
     def tidy(self) -> None:
-        """Now and then: remove what has ended long ago, end what nobody wants (seed S1.14)."""
+        """Remove ended containers, unwanted executions, accounts and old folders (seed S1.14)."""
         here = self._here
         if not here.timers.due("tidy", timing.TIDY_EVERY_SECONDS):
             return
@@ -100,11 +100,11 @@ class RunReconciler:
             logger.info("the folders of %d old runs removed", gone)
 
     def _close_accounts(self) -> None:
-        """Those of runs whose runner was gone when they ended, of this host and of any other."""
+        """Remove broker accounts of ended runs whose own runner could not, on whatever host."""
         accounts = self._here.accounts
         if accounts is None:
             return
-        # First the accounts: one that is made meanwhile belongs to a row that is there already.
+        # List accounts before runs: an account made meanwhile belongs to a row that exists already.
         made = accounts.made()
         if made:
             rows = Run.objects.filter(pk__in={run for run, _boot in made}).exclude(state__in=FINAL)

@@ -1,4 +1,4 @@
-"""One runner a host: its life, and the order of what it does in each round."""
+"""Runner daemon of one host and the order of work in each step."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ from yardkit.stop import Stop
 
 logger = logging.getLogger(__name__)
 
-# Where it is written down which logs are not shipped to their end.
+# Positions of logs that are not fully shipped.
 SHIPPING_FOLDER = ".shipping"
 
 
 class RunnerDaemon:
-    """The rows say what should run; this makes it so.
+    """Daemon that makes the executions on one host agree with the rows of its runs.
 
     Args:
-        stop: tells at the end whether a person or a supervisor has asked for it. Without one
-            every end counts as asked for.
+        stop: says at the end whether the stop was requested. Without one every end counts as
+            requested.
         runner: by default the one that ``RUNNER_URL`` names.
     """
 
@@ -97,14 +97,14 @@ class RunnerDaemon:
 
     @property
     def handles(self) -> Mapping[int, RunHandle]:
-        """What runs here."""
+        """Executions on this host, by run id."""
         return self.here.handles
 
-    # --- life -----------------------------------------------------------------------------------
+    # --- life cycle -------------------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Listen for wake-ups, and take over what an earlier runner of this name left behind."""
-        # It is tried again after a failure: begin anew.
+        """Subscribe to wake-ups and take over the runs of an earlier runner of this name."""
+        # The daemon calls this again after a failure.
         self._close()
         self.here.forget()
         own = topology.runner_wakeups(self.here.host)
@@ -120,12 +120,12 @@ class RunnerDaemon:
             self.watcher.take_stock()
 
     def step(self) -> bool:
-        """One round. True while a run is here: a runner has then something to do."""
+        """Do one round of work; return True while there are runs on this host."""
         here = self.here
         woken = self._wait()
         self.listener.step()
         ended = 0
-        # An engine that did not answer is asked again with the next beat, and not before.
+        # After a failure the engine is asked again with the next heartbeat, not in every step.
         if not here.problem:
             with here.engine_may_be_away():
                 ended = self.ender.collect()
@@ -142,8 +142,8 @@ class RunnerDaemon:
         return bool(ended or here.handles or here.claimed)
 
     def _wait(self) -> bool:
-        """Until somebody wakes us, or a moment has passed. True: somebody did."""
-        # A message only wakes: the rows are read anyway, so its content does not matter.
+        """Wait for a wake-up, at most ``POLL_SECONDS``; return whether one came."""
+        # The content of a wake-up does not matter: the rows are read in any case.
         woken = False
         timeouts = [0.0] * (len(self._wakeups) - 1) + [timing.POLL_SECONDS]
         for wakeups, timeout in zip(self._wakeups, timeouts, strict=True):
@@ -162,10 +162,10 @@ class RunnerDaemon:
                 self.watcher.tidy()
 
     def teardown(self) -> None:
-        """Stop what runs here, so that nothing is left behind without a watcher.
+        """End the executions of this host, so that none is left without a runner.
 
-        A runner that ends because something is broken, or because another one has taken its name,
-        leaves its runs alone, and so does one whose runs outlive it: the next one takes them over.
+        They go on where they outlive the runner, and where the runner ends because of a failure or
+        because another one has taken its name: the next runner takes them over.
         """
         self._endings.close()
         unasked = self._stop is not None and not self._stop.signal_name

@@ -1,4 +1,4 @@
-"""What a run is started with."""
+"""Environment, program and limits of an execution."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from yardkit.tokens import frontier_scope, pools_scope, sign_run_token, sign_sco
 
 
 def spec_of(run: Run, folder: Path) -> RunSpec:
-    """Its environment, its program and its limits.
+    """Return the specification of a run's execution.
 
     Raises:
-        CannotRun: the job's secrets cannot be read.
+        CannotRun: the job's secrets cannot be decrypted.
     """
     job = run.job
     in_container = bool(run.image_digest)
@@ -33,7 +33,7 @@ def spec_of(run: Run, folder: Path) -> RunSpec:
         run=run.pk,
         boot=run.boot,
         folder=folder,
-        # What the platform says comes last: no job can take another run's place.
+        # Variables of the platform override those of the job: no job can impersonate another run.
         environment={
             **_texts(job.environment),
             **_secrets(job),
@@ -64,13 +64,13 @@ def _volumes(project: str, job: str) -> Iterator[Volume]:
 
 
 def installation() -> str:
-    """The same on every host of this installation, and on no other one's."""
+    """Return an id that all hosts of this installation share and no other installation has."""
     key = settings.SECRET_KEY.encode()
     return hmac.new(key, b"crawlyard installation", hashlib.sha256).hexdigest()[:16]
 
 
 def accounts_for(kind: str) -> BrokerAccounts | None:
-    """What makes broker accounts for runs of a runner of this kind, if anything does."""
+    """Return the factory of broker accounts for a kind of runner; None: no own accounts."""
     if not settings.BROKER_MANAGEMENT_URL:
         return None
     return BrokerAccounts(
@@ -81,7 +81,11 @@ def accounts_for(kind: str) -> BrokerAccounts | None:
 
 
 def with_account(spec: RunSpec, run: Run, accounts: BrokerAccounts | None) -> RunSpec:
-    """The same with a broker account of its own. Raises ``RunnerAway`` when it cannot be made."""
+    """Return the specification with a broker account of its own.
+
+    Raises:
+        RunnerAway: the account cannot be created now.
+    """
     if accounts is None:
         return spec
     url = accounts.open(run.pk, run.boot, run.topic)
@@ -108,7 +112,7 @@ def _platform(run: Run, in_container: bool) -> dict[str, str]:
 
 
 def _seeds(job: Job) -> dict[str, str]:
-    """What lets a run speak for its job's frontier."""
+    """Environment variables that give the run access to its job's frontier."""
     frontier = job.frontier_id
     if frontier is None:
         return {}

@@ -1,4 +1,4 @@
-"""Places runs on hosts, takes those of this host, and starts them."""
+"""Placement, claiming and starting of runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunStarter:
-    """From a waiting row to a process or container."""
+    """Turns waiting runs into executions."""
 
     def __init__(self, here: RunnerContext, ender: RunFinisher, capacity: int) -> None:
         self._here = here
@@ -26,28 +26,28 @@ class RunStarter:
         self._capacity = capacity
 
     def place(self, *, woken: bool) -> None:
-        """Give waiting runs to hosts: when something has happened, and now and then."""
+        """Assign waiting runs to hosts: after a wake-up, and every ``PLACE_EVERY_SECONDS``."""
         if not (self._here.timers.due("place", timing.PLACE_EVERY_SECONDS) or woken):
             return
         place_runs(now=self._here.now(), placer=self._here.host)
         failpoints.hit("jobs.placed")
 
     def claim(self) -> None:
-        """Take what was placed here."""
+        """Claim runs that are assigned to this host."""
         here = self._here
         free = self._capacity - len(here.handles) - len(here.claimed)
         if free > 0 and not here.problem:
             here.claimed += claim_runs(host=here.host, limit=free, now=here.now())
 
     def start_claimed(self) -> None:
-        """Start what is ready; an image that is pulled keeps only its own run waiting."""
+        """Start the claimed runs that are ready; a run whose image is being pulled waits alone."""
         here = self._here
         for _turn in range(len(here.claimed)):
             run = here.claimed.popleft()
             try:
                 handle, later = self._start(run)
             except BaseException:
-                # Nothing was started, or it will be found: it has its turn when all is well.
+                # Nothing was started, or the reconciler will find it: the run keeps its turn.
                 here.claimed.appendleft(run)
                 raise
             if later:
@@ -61,14 +61,14 @@ class RunStarter:
             self.record_started()
 
     def _start(self, run: Run) -> tuple[RunHandle | None, bool]:
-        """The handle of a claimed run, and whether it must wait for another turn.
+        """Start a claimed run; return its handle and whether it must wait for another turn.
 
-        Neither where it ends before it began.
+        (None, False) where the run ended before it was started.
         """
         here = self._here
         ours = Run.objects.filter(pk=run.pk, host=here.host, boot=run.boot, state=RunState.STARTING)
         if not ours.exists():
-            # Stopped, or given up by another runner, before its turn.
+            # It was stopped, or declared lost by another runner, before its turn.
             self._ender.finish(run, RunExit(code=None))
             return None, False
         failpoints.hit("jobs.before_start")
@@ -85,7 +85,7 @@ class RunStarter:
             return None, False
 
     def record_started(self) -> None:
-        """Write down what has been started."""
+        """Record in the rows which runs have started."""
         here = self._here
         for pk, run in list(here.unrecorded.items()):
             handle = here.handles.get(pk)

@@ -1,4 +1,6 @@
-"""The same asked of many runs: each is asked by itself, and what one refuses holds up no other."""
+"""Actions on many runs: each run is handled by itself, and a refusal does not stop the
+others.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ DO: Final[dict[RunAsk, Callable[..., Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class RunActionRefusal:
-    """Why a run was not asked."""
+    """Why an action on a run was refused."""
 
     run: int
     code: str
@@ -41,21 +43,21 @@ class RunActionRefusal:
 
 @dataclass(frozen=True, slots=True)
 class RunActionResult:
-    """Which runs were asked, and which refused."""
+    """Ids of the runs that accepted an action, and the refusals of the others."""
 
     done: list[int] = field(default_factory=list)
     refused: list[RunActionRefusal] = field(default_factory=list)
 
 
 def act_on_run(*, run: Run, action: RunAsk, now: datetime, actor: User | None) -> None:
-    """Ask one run. Raises what the service of the action raises."""
+    """Perform an action on one run. Raises what the action's service raises."""
     DO[action](run=run, now=now, actor=actor)
 
 
 def act_on_runs(
     *, runs: Iterable[Run], action: RunAsk, now: datetime, actor: User | None
 ) -> RunActionResult:
-    """Ask each of ``runs``, in a transaction of its own."""
+    """Perform an action on each run, in a transaction of its own."""
     tally = RunActionResult()
     for run in runs:
         try:
@@ -68,21 +70,21 @@ def act_on_runs(
 
 
 def pause_job(*, job: Job, now: datetime, actor: User | None) -> RunActionResult:
-    """Ask every active run of a job to pause (seed S1.8)."""
+    """Pause every active run of a job (seed S1.8)."""
     return _act_on_job(job, RunAsk.PAUSE, now=now, actor=actor)
 
 
 def resume_job(*, job: Job, now: datetime, actor: User | None) -> RunActionResult:
-    """Ask every active run of a job to go on (seed S1.9)."""
+    """Resume every active run of a job (seed S1.9)."""
     return _act_on_job(job, RunAsk.RESUME, now=now, actor=actor)
 
 
 def stop_job(*, job: Job, now: datetime, actor: User | None) -> RunActionResult:
-    """Ask every active run of a job to stop."""
+    """Stop every active run of a job."""
     return _act_on_job(job, RunAsk.EXIT, now=now, actor=actor)
 
 
 def _act_on_job(job: Job, action: RunAsk, *, now: datetime, actor: User | None) -> RunActionResult:
-    """Each run is told by its own number: one that has just begun is not paused unasked."""
+    """Act on the runs that are active now; a run that starts meanwhile is not affected."""
     runs = job.runs.active().select_related("job__project").order_by("id")
     return act_on_runs(runs=runs, action=action, now=now, actor=actor)

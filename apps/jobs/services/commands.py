@@ -1,4 +1,4 @@
-"""What a run is asked: the row of the command, and the message that carries it to the run."""
+"""Commands to runs: the row and the message that carries it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from apps.runtime.services import enqueue
 from yardkit import topology
 from yardkit.protocol import Lifecycle, RunAction
 
-# A run that has not heard of a command by then is told again by its host's watch.
+# After this a command is repeated by the runner of the run's host (``remind_runs``).
 MESSAGE_TTL_SECONDS: Final = 60.0
 
-# What the run itself is told; freezing is between the platform and the host.
+# What the message says to the run; freezing is left to the host.
 TOLD: Final = {
     RunAsk.PAUSE: RunAction.PAUSE,
     RunAsk.RESUME: RunAction.RESUME,
@@ -35,9 +35,9 @@ def ask(
     asked_by: str,
     settings: Mapping[str, Any] | None = None,
 ) -> RunCommand:
-    """Write down what is asked of a run and tell it at the commit.
+    """Store a command and publish it on commit.
 
-    What only the host can do (freeze, thaw) is told nobody: the host reads the run's row.
+    Freeze and thaw are not published: the host reads them from the run's row.
     """
     command = RunCommand.objects.create(
         run=run,
@@ -54,9 +54,9 @@ def ask(
 
 
 def send(command: RunCommand, run: Run) -> None:
-    """Publish a command, once more if need be: a run that has done it only answers again.
+    """Publish a command; safe to repeat, since a run only answers again.
 
-    Not mandatory: what does not listen, or not yet, shows as unanswered.
+    Not mandatory: a run that does not listen shows as unanswered.
     """
     message = Lifecycle(
         action=TOLD[RunAsk(command.action)],
@@ -76,7 +76,7 @@ def send(command: RunCommand, run: Run) -> None:
 
 
 def answer(command: RunCommand, *, now: datetime, accepted: bool, text: str = "") -> bool:
-    """Write an answer down. False when there is one already."""
+    """Record the answer to a command; False when it is answered already."""
     answered = RunCommand.objects.filter(pk=command.pk, answered_at=None).update(
         answered_at=max(now, command.asked_at), accepted=accepted, answer=text
     )

@@ -20,7 +20,7 @@ from apps.jobs.services.links import add_link
 from apps.jobs.services.schedules import sync_schedule
 from yardkit.secretbox import SecretError
 
-# A clone has its own.
+# Fields that a clone does not take over.
 _OWN: Final = frozenset(
     {"id", "name", "enabled", "created_at", "updated_at", "deleted_at", "deleted_by"}
 )
@@ -105,7 +105,7 @@ def clone_job(*, job: Job, actor: User | None, now: datetime, name: str = "") ->
     except IntegrityError as error:
         raise _told_apart(clone, error) from error
     for link in job.links.select_related("after"):
-        # Of a project where the person may not change jobs, nothing new may be hung on a job.
+        # Links to jobs of projects where the actor is no editor are not cloned.
         if actor is None or has_role(actor, link.after.project_id, Role.EDITOR):
             add_link(job=clone, after=link.after, condition=link.condition, actor=actor)
     _scheduled(clone, now)

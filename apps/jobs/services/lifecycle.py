@@ -1,4 +1,6 @@
-"""Pause, resume, restart and freeze what runs, and what the runs answer (seed S1.8 to S1.11)."""
+"""Pause, resume, restart, freeze and tune runs, and process their answers (seed S1.8 to
+S1.11).
+"""
 
 from __future__ import annotations
 
@@ -33,23 +35,23 @@ from yardkit.protocol import LifecycleAnswer
 
 logger = logging.getLogger(__name__)
 
-# What a run has not answered after so long it is told again, until it is out of date.
+# An unanswered command is repeated from the first age on, up to the second.
 REMIND_AFTER: Final = timedelta(seconds=3)
 REMIND_FOR: Final = timedelta(hours=1)
 
-# Where an answered command leads: from the state it was asked in, accepted or not.
+# State in which a command is asked, and the states after acceptance and after refusal.
 _AFTER: Final[dict[RunAsk, tuple[RunState, RunState, RunState]]] = {
     RunAsk.PAUSE: (RunState.PAUSING, RunState.PAUSED, RunState.RUNNING),
     RunAsk.RESUME: (RunState.RESUMING, RunState.RUNNING, RunState.PAUSED),
 }
 
 
-# --- what persons ask ---------------------------------------------------------------------------
+# --- requests of people ---------------------------------------------------------------------------
 
 
 @transaction.atomic
 def pause_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Ask a run to send nothing more; what is on its way is still handled (seed S1.8, S1.11).
+    """Ask a run to send no new requests; answers in flight are still processed (seed S1.8, S1.11).
 
     Raises:
         RunNotActive: it has already ended.
@@ -63,7 +65,7 @@ def pause_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
 
 @transaction.atomic
 def resume_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Ask a paused run to go on where it was (seed S1.9); a frozen one is thawed.
+    """Ask a paused run to continue (seed S1.9); a frozen one is thawed.
 
     Raises:
         RunNotActive: it has already ended.
@@ -79,11 +81,11 @@ def resume_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
 
 @transaction.atomic
 def restart_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Ask a run to exit; its host then starts it again, in the same place (seed S1.10).
+    """Ask a run to exit; its host then starts it again (seed S1.10).
 
     Raises:
         RunNotActive: it has already ended.
-        MoveRefused: it has not begun yet, or is stopping already.
+        MoveRefused: it has not started, or is stopping already.
     """
     before = _locked(run)
     if run.state not in RESTARTABLE or not move(
@@ -101,11 +103,11 @@ def restart_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
 
 @transaction.atomic
 def freeze_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Have the host halt the run's container or process, for a run that does not listen.
+    """Let the host halt the run's container or process: for a run that does not answer.
 
     Raises:
         RunNotActive: it has already ended.
-        MoveRefused: it is not at work, or frozen already.
+        MoveRefused: it is not running, or frozen already.
     """
     before = _locked(run)
     if run.state not in FREEZABLE or run.freeze_wanted or run.frozen:
@@ -116,11 +118,11 @@ def freeze_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
 
 @transaction.atomic
 def thaw_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
-    """Have the host let a frozen run go on.
+    """Let the host continue a frozen run.
 
     Raises:
         RunNotActive: it has already ended.
-        MoveRefused: it is not frozen, or is on its way out.
+        MoveRefused: it is not frozen, or is stopping.
     """
     before = _locked(run)
     thawable = run.state in ON_A_HOST and run.state != RunState.STOPPING
@@ -131,7 +133,7 @@ def thaw_run(*, run: Run, now: datetime, actor: User | None) -> RunCommand:
     _set(run, freeze_wanted=False)
     command = _asked(run, RunAsk.THAW, before, now=now, actor=actor)
     if not run.frozen:
-        # The host has not come to it: both are done with, whichever it sees first.
+        # The host has not acted yet: freeze and thaw cancel each other out.
         _answer_open(run, RunAsk.FREEZE, now=now, accepted=False, text=_("taken back in time"))
         answer(command, now=now, accepted=True)
     return command
@@ -146,14 +148,14 @@ def tune_run(
     now: datetime,
     actor: User | None,
 ) -> RunCommand:
-    """Ask a run to go on with another window or another speed (seed S3.20).
+    """Ask a run to continue with another window or speed (seed S3.20).
 
-    What its job says stays as it is; a restarted run begins with that.
+    The job keeps its settings, and a restarted run begins with those.
 
     Raises:
         RunNotActive: it has already ended.
-        MoveRefused: it has not begun yet, is frozen, or is stopping.
-        BadPace: neither is given, or one is out of its bounds.
+        MoveRefused: it has not started, is frozen, or is stopping.
+        BadPace: neither is given, or one is out of range.
     """
     given: dict[str, Any] = {"concurrency": concurrency, "speed": speed}
     settings = {name: value for name, value in given.items() if value is not None}
@@ -169,13 +171,13 @@ def _check_pace(settings: dict[str, Any]) -> None:
         raise BadPace(_("Give a window, a speed, or both."))
     if not 1 <= settings.get("concurrency", 1) <= MAX_CONCURRENCY:
         raise BadPace(_("The window is a number from 1 to %(most)d.") % {"most": MAX_CONCURRENCY})
-    # Also false of what is no number at all.
+    # Also false for NaN.
     if not 0 <= settings.get("speed", 0) <= MAX_SPEED:
         raise BadPace(_("The speed is a number from 0 to %(most)d.") % {"most": MAX_SPEED})
 
 
 def _locked(run: Run) -> dict[str, Any]:
-    """Read the row anew and keep it to this transaction; what it says, for the audit trail."""
+    """Lock and read the row; return its state for the audit record."""
     run.refresh_from_db(from_queryset=Run.objects.select_for_update())
     if run.state in FINAL:
         raise RunNotActive(_("Run %(id)s has already ended.") % {"id": run.pk})
@@ -217,15 +219,15 @@ def _set(run: Run, **fields: Any) -> None:
         setattr(run, name, value)
 
 
-# --- what runs and hosts say --------------------------------------------------------------------
+# --- reports of runs and hosts --------------------------------------------------------------------
 
 
 @transaction.atomic
 def acknowledge(*, message: LifecycleAnswer, now: datetime) -> None:
-    """Take a run's answer. A repeated one, or one to a command nobody gave, changes nothing.
+    """Process a run's answer; a repeated answer, or one without a command, changes nothing.
 
-    An answer of an earlier execution, or to an earlier command than the newest, is written down
-    and moves nothing.
+    An answer of an earlier execution, or to a command that a newer one replaced, is recorded and
+    changes no state.
     """
     run = (
         Run.objects.select_for_update(of=("self",))
@@ -254,7 +256,7 @@ def acknowledge(*, message: LifecycleAnswer, now: datetime) -> None:
 
 @transaction.atomic
 def mark_frozen(*, run: Run, frozen: bool, now: datetime) -> bool:
-    """The host has halted the run, or let it go on. False when that was known."""
+    """Record that the host has frozen or thawed the run; False when that is recorded already."""
     run.refresh_from_db(from_queryset=Run.objects.select_for_update())
     if run.state in FINAL or run.frozen == frozen:
         return False
@@ -266,7 +268,7 @@ def mark_frozen(*, run: Run, frozen: bool, now: datetime) -> bool:
         _arrive(run, RunState.RUNNING, now=now, actor=run.host)
         thaw = run.commands.filter(action=RunAsk.THAW, boot=run.boot).last()
         if thaw is not None:
-            # It may find an old word to pause as it wakes up.
+            # When it wakes up, the run may find an old pause message in its queue.
             send(thaw, run)
     notify(run)
     return True
@@ -274,9 +276,9 @@ def mark_frozen(*, run: Run, frozen: bool, now: datetime) -> bool:
 
 @transaction.atomic
 def restart_here(*, run: Run, now: datetime) -> bool:
-    """Its first half is over: the run begins anew, on its host, as another execution.
+    """Begin the second half of a restart: a new execution on the same host.
 
-    False when it was not to be restarted, or is not any more.
+    False when no restart is wanted (any more).
     """
     run.refresh_from_db(from_queryset=Run.objects.select_for_update())
     if run.state != RunState.STOPPING or not run.restart_wanted:
@@ -302,9 +304,9 @@ def restart_here(*, run: Run, now: datetime) -> bool:
 
 
 def remind_runs(*, host: str, now: datetime) -> int:
-    """Tell the runs of ``host`` again what they have not answered; returns how many were told.
+    """Publish unanswered commands to the runs of ``host`` again; return their number.
 
-    A message may have come before the run listened, or while the broker was away.
+    The first message may have come before the run listened, or while the broker was away.
     """
     moving = Q(
         run__state__in=[RunState.PAUSING, RunState.RESUMING],
@@ -331,7 +333,7 @@ def remind_runs(*, host: str, now: datetime) -> int:
 def _arrive(
     run: Run, to: RunState, *, now: datetime, actor: str, reason: str = "", **fields: Any
 ) -> bool:
-    """Move, and let go of the reason for where it was."""
+    """Move a run and clear the reason of its previous state."""
     moved = move(run, to, now=now, actor=actor, reason=reason, **fields)
     if moved and not reason and run.reason:
         _set(run, reason="")

@@ -13,18 +13,18 @@ from apps.jobs.engine.graph import find_path
 from apps.jobs.errors import LinkCycle, LinkExists
 from apps.jobs.models import Job, JobLink
 
-# Of the advisory lock that adding links takes; any number nobody else uses.
+# Key of the advisory lock for adding links; arbitrary, used nowhere else.
 _LOCK = 0x4C494E4B
 
 
 @transaction.atomic
 def add_link(*, job: Job, after: Job, condition: str, actor: User | None) -> JobLink:
-    """Let a run of ``job`` follow each run of ``after`` that ends as ``condition`` says.
+    """Queue a run of ``job`` after each run of ``after`` that ends as ``condition`` says.
 
     Raises:
-        LinkCycle: the jobs would follow each other for ever.
+        LinkCycle: the links would form a cycle.
         LinkExists: there is a link between the two already.
-        RoleRequired: ``after`` is of another project, and ``actor`` is no editor there.
+        RoleRequired: ``after`` is in another project, and ``actor`` is no editor there.
     """
     require_roles(job=job, after=after, actor=actor)
     hold_links()
@@ -39,7 +39,7 @@ def add_link(*, job: Job, after: Job, condition: str, actor: User | None) -> Job
 
 @transaction.atomic
 def change_link(*, link: JobLink, condition: str, actor: User | None) -> JobLink:
-    """Another condition, for the ends to come."""
+    """Change the condition of a link, for runs that end from now on."""
     before = {"condition": link.condition}
     if condition != link.condition:
         JobLink.objects.filter(pk=link.pk).update(condition=condition)
@@ -56,13 +56,13 @@ def change_link(*, link: JobLink, condition: str, actor: User | None) -> JobLink
 
 @transaction.atomic
 def remove_link(*, link: JobLink, actor: User | None) -> None:
-    """End of the following; runs that were queued by it stay."""
+    """Remove a link; runs that it queued stay."""
     record(actor=actor, action="jobs.delete_joblink", obj=link, before=snapshot(link))
     link.delete()
 
 
 def require_roles(*, job: Job, after: Job, actor: User | None) -> None:
-    """Who links two projects must be an editor in both. Raises ``RoleRequired``."""
+    """Require that the actor is an editor in both projects. Raises ``RoleRequired``."""
     if actor is not None and not all(
         has_role(actor, project, Role.EDITOR) for project in {job.project_id, after.project_id}
     ):
@@ -70,18 +70,18 @@ def require_roles(*, job: Job, after: Job, actor: User | None) -> None:
 
 
 def hold_links() -> None:
-    """Until the end of the transaction nobody else adds a link.
+    """Lock the set of links until the end of the transaction.
 
-    Two links that are fine each by itself can be a circle together.
+    Two links that are added at once may be acyclic alone and a cycle together.
     """
-    # SQLite's transactions take their turns anyway.
+    # SQLite's write transactions are serialized anyway.
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
 
 def refuse_cycle(*, job: Job, after: Job, actor: User | None) -> None:
-    """Raise ``LinkCycle`` with the way round if ``after`` follows ``job`` already."""
+    """Raise ``LinkCycle`` with its path if ``after`` already follows ``job``."""
     edges = JobLink.objects.values_list("after_id", "job_id")
     path = find_path(edges, job.pk, after.pk)
     if not path:

@@ -1,4 +1,4 @@
-"""Letting the pages know of a run."""
+"""Notification of pages about runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from apps.runtime.services import emit
 
 
 def notify(run: Run) -> None:
-    """Let the pages know at the commit."""
+    """Emit ``RUN_CHANGED`` on commit."""
     emit(
         RUN_CHANGED,
         project=run.job.project_id,

@@ -1,8 +1,7 @@
-"""A run is due while earlier ones of its job are active: one rule for whoever starts it.
+"""Overlap policy: what happens when a run is due while earlier runs of its job are active.
 
-Locks are taken in one order, so that two who do this at once never wait for each other: the row of
-a job, then the rows of its runs, then the rows of the jobs that follow it. The end of a run begins
-in the middle of that, with the row of the run, and goes on with its followers.
+Lock order, to avoid deadlocks: the job's row, its runs' rows, the rows of the jobs that follow
+it. The end of a run starts with the row of that run and goes on with the followers.
 """
 
 from __future__ import annotations
@@ -20,20 +19,20 @@ from apps.jobs.models import Job, Run
 from apps.jobs.services.stops import stop_run
 from apps.jobs.states import OverlapPolicy, RunState
 
-# So many runs of a job may wait behind each other.
+# Most runs of a job that may wait behind each other.
 WAITING_LIMIT: Final = 100
 
 
 def make_way(
     *, job: Job, overlap: str, now: datetime, actor: User | None, reason: str = ""
 ) -> Run | None:
-    """Do about the active runs of ``job`` what ``overlap`` says; the run to wait for, if any.
+    """Apply ``overlap`` to the active runs of ``job``; return the run to wait for, if any.
 
-    Who calls this holds the lock of the job's row. ``reason``: why a run that is replaced ends.
+    The caller holds the lock of the job's row. ``reason``: recorded for a run that is replaced.
 
     Raises:
-        JobRunning: a run is active, and the later one is to be skipped (seed S1.13).
-        TooManyWaiting: as many as may wait do so already.
+        JobRunning: a run is active, and the policy skips the later one (seed S1.13).
+        TooManyWaiting: the job's queue is full.
     """
     if overlap == OverlapPolicy.ALLOW:
         return None
@@ -57,20 +56,20 @@ def _active(job: Job) -> list[Run]:
 
 def _replace(job: Job, now: datetime, actor: User | None, reason: str) -> Run | None:
     _lock_active(job)
-    # Read anew: one that ended while we waited for its row may have left a retry.
+    # Read again: a run that ended while we waited for its lock may have queued a retry.
     active = _active(job)
     for run in active:
         if run.state != RunState.STOPPING or run.restart_wanted:
-            # It has ended meanwhile, or is stopping already: either is what is wanted.
+            # It has ended, or is stopping already: both are fine.
             with contextlib.suppress(RunNotActive, MoveRefused):
                 stop_run(run=run, now=now, actor=actor, reason=reason)
     return next((run for run in active if run.is_active), None)
 
 
 def _lock_active(job: Job) -> None:
-    """All before any of them is stopped: a cancelled one goes on to the jobs that follow.
+    """Lock all active runs before one is stopped: a cancelled run locks the jobs that follow.
 
-    Those on a host come first: the end of one may hang what is queued behind it on its retry.
+    Runs on a host come first: the end of one may move those queued behind it to its retry.
     """
     queued = Case(When(state=RunState.QUEUED, then=Value(1)), default=Value(0))
     behind = Case(When(waits_for__isnull=False, then=Value(1)), default=Value(0))

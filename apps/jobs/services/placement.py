@@ -1,4 +1,4 @@
-"""Placement: which host gets a waiting run, and why it still waits."""
+"""Placement: which host gets a waiting run, and why a run still waits."""
 
 from __future__ import annotations
 
@@ -29,25 +29,26 @@ from apps.runtime.services import enqueue
 from yardkit import topology
 from yardkit.protocol import RunQueued
 
-# In one pass; the next one is a second away. What fits no host is looked at, and takes no turn.
+# Per pass; the next one is a second away. Runs that no host takes do not count as placed.
 MOST_PLACED: Final = 500
 MOST_LOOKED_AT: Final = 5000
-# As long as a place is free: behind so many that fit nowhere there may be others that do.
+# Further batches of a pass while a host has room: behind many runs that fit nowhere may be
+# others that fit.
 MOST_LOOKS: Final = 4
 MOST_REASONS: Final = 100
-# A wake-up that comes later wakes nobody: the host looks by itself.
+# An older wake-up is useless: the host has polled meanwhile.
 WAKE_UP_TTL_SECONDS: Final = 60.0
-# "Silent for 43 s" would be written down anew each second.
+# Rounded, so that a reason does not change, and is not written, every second.
 _SILENCE_STEP: Final = 5
 
 
-# What a run needs of its host, to look up what was said of the same before.
+# Requirements of a run as a dictionary key.
 _Key = tuple[str, tuple[tuple[str, str], ...], int]
 
 
 @dataclass(frozen=True, slots=True)
 class HostVerdict:
-    """What is said of one host. Nothing against it: it may get the run."""
+    """Judgement of one host for a run; ``against`` is empty where the host may get it."""
 
     host: str
     against: list[str]
@@ -58,13 +59,13 @@ class HostVerdict:
 
     @property
     def eligible(self) -> bool:
-        """Whether it may get the run."""
+        """Whether the host may get the run."""
         return not self.against
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementExplanation:
-    """Where a run would go now. ``reason`` says why nowhere, and is "" else."""
+    """Where a run would go now; ``reason`` says why it would go nowhere, else ""."""
 
     chosen: str
     reason: str
@@ -139,8 +140,8 @@ def _assign(
 ) -> str | None:
     """Assign the run to the best host and return the host's name, "" if no host takes it.
 
-    None: another process changes the run just now, or has. ``hosts`` is updated with what was read
-    again under the lock.
+    None: another process is changing the run. ``hosts`` is updated with what was read again under
+    the lock.
     """
     while host := choose(list(hosts.values()), wanted, _limits()):
         with transaction.atomic():
@@ -162,9 +163,9 @@ def _assign(
 
 
 def _candidates(hosts: dict[str, HostFacts], hopeless: set[int], now: datetime) -> Iterator[Run]:
-    """Runs that may begin; after a whole look without those of the jobs that are hopeless by then.
+    """Yield waiting runs; each further batch leaves out the jobs that are ``hopeless`` by then.
 
-    The caller fills ``hosts`` and ``hopeless`` meanwhile.
+    The caller updates ``hosts`` and ``hopeless`` during the iteration.
     """
     waiting = _queued().filter(host="").exclude(_early(now))
     for _look in range(MOST_LOOKS):
@@ -175,7 +176,7 @@ def _candidates(hosts: dict[str, HostFacts], hopeless: set[int], now: datetime) 
 
 
 def _any_free(hosts: dict[str, HostFacts]) -> bool:
-    """Whether a run that asks for nothing special could begin."""
+    """Whether some host would take a run without special requirements."""
     return any(choose(list(hosts.values()), RunRequirements(kind), _limits()) for kind in HostKind)
 
 
@@ -192,21 +193,21 @@ def _tell_reason(run: Run, reason: str) -> None:
 
 
 def _ahead() -> Any:
-    """What a run that waits for another one lets end first: that one, and all before itself.
+    """Runs that must end before a run which waits: the one it waits for, and all earlier ones.
 
-    The one it waits for may be cancelled while those before it go on.
+    The one it waits for may be cancelled while earlier ones are still active.
     """
     earlier = Q(job=OuterRef("job"), pk__lt=OuterRef("pk")) | Q(pk=OuterRef("waits_for"))
     return Run.objects.active().filter(earlier).order_by("-pk")
 
 
 def _early(now: datetime) -> Q:
-    """Runs that no host may have yet."""
+    """Filter of runs that may not be placed yet."""
     return Q(not_before__gt=now) | Q(Exists(_ahead()), waits_for__isnull=False)
 
 
 def _tell_early(now: datetime) -> None:
-    """Besides those that may be placed, however many they are: none of them takes a turn."""
+    """Record why early runs wait. They are not candidates, so their number delays no other run."""
     ahead = Subquery(_ahead().values("pk")[:1])
     early = _queued().filter(_early(now), host="").annotate(ahead=ahead)
     told = 0
@@ -218,7 +219,7 @@ def _tell_early(now: datetime) -> None:
 
 
 def _too_early(run: Run, ahead: int | None, now: datetime) -> str:
-    """Why no host may have it yet. ``ahead``: the newest active run of those it waits for."""
+    """Return why a run may not be placed yet. ``ahead``: the newest active run it waits for."""
     if run.waits_for_id is not None and ahead is not None:
         return _("run %(id)s has not ended yet") % {"id": ahead}
     if run.not_before is not None and run.not_before > now:
@@ -226,11 +227,11 @@ def _too_early(run: Run, ahead: int | None, now: datetime) -> str:
     return ""
 
 
-# --- what is known ----------------------------------------------------------------------------
+# --- facts ----------------------------------------------------------------------------------------
 
 
 def _facts(rows: QuerySet[Host], now: datetime) -> dict[str, HostFacts]:
-    # The hosts before their runs: rows that are locked here count what was committed before.
+    # Hosts before runs: where hosts are locked, the runs assigned before are counted.
     hosts = list(rows)
     counted = (
         Run.objects.active()
@@ -275,16 +276,16 @@ def _wanted(job: Job, *, in_container: bool) -> RunRequirements:
     )
 
 
-# --- what is said -----------------------------------------------------------------------------
+# --- explanations ---------------------------------------------------------------------------------
 
 
 def explain_placement(*, job: Job, now: datetime) -> PlacementExplanation:
-    """Where a run of ``job`` would go if it were started now, and what speaks against each host."""
+    """Explain where a run of ``job`` would go if it were started now."""
     return _explain(_wanted(job, in_container=job.image_id is not None), now)
 
 
 def explain_run_placement(*, run: Run, now: datetime) -> PlacementExplanation:
-    """The same for a run that waits; ``reason`` also says what else it waits for."""
+    """Explain where a waiting run would go; ``reason`` also names what else it waits for."""
     explanation = _explain(_wanted_by(run), now)
     row = Run.objects.filter(pk=run.pk).annotate(ahead=Subquery(_ahead().values("pk")[:1]))
     early = _too_early(run, row.values_list("ahead", flat=True).first(), now)
@@ -310,7 +311,7 @@ def _explain(wanted: RunRequirements, now: datetime) -> PlacementExplanation:
 
 
 def _text(hosts: Any, wanted: RunRequirements) -> str:
-    """``host a: CPU 95 % (limit 90 %); host b: label gpu=yes is missing``."""
+    """Return ``host a: CPU 95 % (limit 90 %); host b: label gpu=yes is missing``."""
     said = [
         _("host %(host)s: %(reasons)s")
         % {

@@ -1,8 +1,8 @@
-"""Planned runs: every time a schedule names gets its one row, and its run where it is to have one.
+"""Planned runs: one row for each time of a schedule, and a run where the policy wants one.
 
-Who plans holds the lock of the job, and one transaction carries the rows, the runs and
-``planned_through``: whoever dies on the way, and however many try at once, no time is used twice
-and none is left out.
+The planner holds the job's lock, and one transaction writes the rows, the runs and
+``planned_through``: after a crash, and with several planners, no time is used twice or left
+out.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from yardkit import failpoints
 
 logger = logging.getLogger(__name__)
 
-# One transaction writes so many rows at most, one call so many transactions.
+# Rows per transaction, and transactions per call.
 CHUNK: Final = 1000
 CHUNKS: Final = 50
-# A schedule that cannot be planned is left alone for so long.
+# Pause before a schedule that failed is tried again.
 PARKED: Final = timedelta(hours=1)
 
-# The account goes back so far.
+# Retention of planned runs.
 KEEP: Final = timedelta(days=90)
 
 _OUTCOMES: Final = {
@@ -45,10 +45,10 @@ _OUTCOMES: Final = {
 
 
 def plan_due(*, now: datetime, job: int | None = None) -> int:
-    """Decide on every planned time up to ``now``, of all jobs or of one; returns how many.
+    """Plan all times up to ``now``, of all jobs or of one; return their number.
 
-    Bounded: after ``CHUNKS`` transactions the rest is left to the next call. A schedule that
-    somebody else is planning at this moment is left to them.
+    At most ``CHUNKS`` transactions a call; the rest is left to the next call. Schedules locked by
+    another planner are skipped.
     """
     decided = 0
     left = CHUNKS
@@ -64,9 +64,9 @@ def plan_due(*, now: datetime, job: int | None = None) -> int:
 
 
 def forget_planned_runs(*, now: datetime) -> int:
-    """Delete the account of what was planned long ago, in small transactions; returns how many.
+    """Delete planned runs past their retention, in small transactions; return their number.
 
-    ``planned_through`` says that those times are over, so none of them can come again.
+    ``planned_through`` keeps their times from being planned again.
     """
     old = PlannedRun.objects.filter(planned_at__lt=now - KEEP)
     forgotten = 0
@@ -84,23 +84,23 @@ def _due(now: datetime, job: int | None) -> QuerySet[Schedule]:
 
 
 def _plan_safely(schedule_id: int, now: datetime) -> int | None:
-    """``_plan``; a schedule that fails is parked, and the others have their turn."""
+    """Call ``_plan``; park a schedule that fails, so that the others are planned."""
     try:
         return _plan(schedule_id, now)
     except DATABASE_AWAY:
         raise
     except Exception:
         logger.exception("schedule %d cannot be planned; it is parked", schedule_id)
-        # planned_through stays, so that nothing of the time meanwhile is forgotten.
+        # planned_through is unchanged, so that the times of the pause are planned afterwards.
         Schedule.objects.filter(pk=schedule_id, next_at__lte=now).update(next_at=now + PARKED)
         return None
 
 
 def _plan(schedule_id: int, now: datetime) -> int | None:
-    """Decide on the next chunk; None when there is nothing to do, or somebody else does it."""
+    """Plan the next chunk; None when nothing is due, or another planner holds the lock."""
     with transaction.atomic():
         job = (
-            # The job first, as those who change it do. Runs may be added under this lock.
+            # Lock the job first, as those who change it do. ``no_key``: runs may still be added.
             Job.objects.select_for_update(of=("self",), no_key=True, skip_locked=True)
             .select_related("project", "image")
             .filter(schedule=schedule_id)
@@ -112,7 +112,7 @@ def _plan(schedule_id: int, now: datetime) -> int | None:
         if schedule.next_at is None or schedule.next_at > now:
             return None
         if not job.enabled or (schedule.cron, schedule.time_zone) != (job.cron, job.time_zone):
-            # Changed past the services: as if they had been told now.
+            # The job was changed without the services: follow its cron from now on.
             sync_schedule(job=job, now=now)
             return 0
         decided = _plan_chunk(schedule, job, now)
@@ -129,7 +129,7 @@ def _plan_chunk(schedule: Schedule, job: Job, now: datetime) -> int:
     if newer_follow:
         times = times[:CHUNK]
     decisions = decide(times, now=now, policy=job.misfire, newer_follow=newer_follow)
-    # A clock that was put back, or an expression that was changed and changed back.
+    # The clock was set back, or an expression was changed and changed back.
     known = set(
         schedule.planned_runs.filter(planned_at__in=times).values_list("planned_at", flat=True)
     )
@@ -164,7 +164,7 @@ def _why_missed(decision: DueTimeDecision, now: datetime) -> str:
 
 
 def _start(job: Job, planned_at: datetime, now: datetime) -> tuple[Run | None, str]:
-    """Queue the run, as far as the overlap policy allows; and why not, or behind which."""
+    """Queue the run if the overlap policy allows it; return it, or the reason it was skipped."""
     newest = job.runs.active().order_by("-id").values_list("pk", flat=True).first()
     instead = _("a planned run takes its place")
     try:

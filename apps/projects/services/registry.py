@@ -40,7 +40,10 @@ class Refreshed:
 
 
 def registry_name(project: Project) -> str:
-    """``host/repository``: what the engine calls images of the registry. Raises ``ProjectInputError``."""
+    """Return ``host/repository``, the engine's name of the registry's images.
+
+    Raises ``ProjectInputError``.
+    """
     if not (project.registry_url and project.registry_repository):
         raise ProjectInputError("registry_not_set")
     address = check_registry_url(
