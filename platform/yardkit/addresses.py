@@ -87,14 +87,14 @@ _LOOPBACK = ("127.0.0.1", "::1")
 
 
 class AddressRefused(OSError):
-    """A connection that was not made, because of where it would have led.
+    """A connection refused by the address guard.
 
-    An ``OSError``, so that HTTP clients treat it as a connection that failed.
+    An ``OSError``, so that HTTP clients treat it as a failed connection.
     """
 
 
 class Problem(enum.StrEnum):
-    """What kind of refusal a verdict is."""
+    """Kind of refusal of an address."""
 
     NONE = ""
     MALFORMED = "malformed"
@@ -104,7 +104,9 @@ class Problem(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``reason`` says why not, "" when accepted; ``addresses`` are the ones that may be used."""
+    """Result of an address check: ``reason`` is "" when accepted; ``addresses`` may be connected
+    to.
+    """
 
     accepted: bool
     reason: str = ""
@@ -117,7 +119,7 @@ def _refuse(reason: str, problem: Problem = Problem.BLOCKED) -> Verdict:
 
 
 def parse_networks(networks: Iterable[str | Network]) -> tuple[Network, ...]:
-    """Read "127.0.0.0/8" and the like. Raises ``ValueError`` that names the bad one."""
+    """Parse networks such as "127.0.0.0/8". Raises ``ValueError`` that names the invalid one."""
     parsed: list[Network] = []
     for network in networks:
         try:
@@ -128,10 +130,10 @@ def parse_networks(networks: Iterable[str | Network]) -> tuple[Network, ...]:
 
 
 def is_blocked_ip(ip: str | Address, allowed_networks: Sequence[str | Network] = ()) -> str | None:
-    """Why a socket must not connect to ``ip``; None when it may.
+    """Return why a socket must not connect to ``ip``; None when it may.
 
-    ``allowed_networks`` are opened on purpose and win over every rule. An IPv6 address that
-    stands for an IPv4 address is judged as that one too.
+    ``allowed_networks`` override every rule. An IPv6 address that embeds an IPv4 address is judged
+    as that one, too.
     """
     if isinstance(ip, str):
         try:
@@ -147,12 +149,12 @@ def check_address(
     allowed_networks: Sequence[str | Network] = (),
     resolve: Resolve | None = None,
 ) -> Verdict:
-    """Judge a host as it stands in a URL: a name, or an address in any spelling.
+    """Check a host of a URL: a name, or an address in any spelling.
 
     Args:
-        host: with or without the brackets of IPv6 and the dot at the end.
-        resolve: gives the addresses of a name, raises ``OSError`` when there are none; the
-            system's resolver when left out.
+        host: with or without the brackets of IPv6 and a final dot.
+        resolve: returns the addresses of a name, raises ``OSError`` when there are none; default:
+            the system's resolver.
     """
     networks = parse_networks(allowed_networks)
     name, reason = _normalise(host)
@@ -179,7 +181,7 @@ def check_address(
 def check_resolved(
     name: str, addresses: Sequence[str], allowed_networks: Sequence[str | Network] = ()
 ) -> Verdict:
-    """Judge the answer of a resolver: one address that is blocked refuses the whole name."""
+    """Check resolved addresses: one that is blocked refuses the whole name."""
     if not addresses:
         return _refuse(f"{name} cannot be resolved", Problem.UNRESOLVED)
     if is_localhost(name):
@@ -192,13 +194,13 @@ def check_resolved(
 
 
 def resolve_name(name: str) -> list[str]:
-    """The system's answer for a name, without repeats. Raises ``OSError`` when there is none."""
+    """Return the system's addresses of a name, without duplicates. Raises ``OSError``."""
     found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def is_localhost(name: str) -> bool:
-    """``localhost`` and what is below it never leave the machine, whatever a resolver says."""
+    """Return whether the name is ``localhost`` or below it, which never leaves the machine."""
     name = name.rstrip(".").lower()
     return name == "localhost" or name.endswith(".localhost")
 
@@ -212,7 +214,7 @@ def _check_localhost(
 
 
 def _normalise(host: str) -> tuple[str, str]:
-    """(host in lower-case ASCII without brackets and end dot, "") or ("", reason)."""
+    """Return (host in lower-case ASCII without brackets and final dot, "") or ("", reason)."""
     if not host or not host.strip():
         return "", "empty host"
     if len(host) > 4 * MAX_NAME_CHARACTERS:
@@ -240,7 +242,7 @@ def _normalise(host: str) -> tuple[str, str]:
 
 
 def _literal(name: str) -> tuple[Address | None, str]:
-    """(the address that ``name`` spells, or None for a name; reason when it spells a bad one)."""
+    """Return (address spelled by ``name``, ""), (None, "") for a name, or (None, reason)."""
     if ":" in name:
         try:
             return IPv6Address(name), ""
@@ -254,7 +256,9 @@ def _literal(name: str) -> tuple[Address | None, str]:
 
 
 def _parse_ipv4(text: str) -> IPv4Address | None:
-    """1 to 4 parts, each decimal, octal (0...) or hex (0x...), the last one filling the rest."""
+    """Parse 1 to 4 parts, each decimal, octal (0...) or hexadecimal (0x...); the last fills the
+    rest.
+    """
     parts = text.split(".")
     if len(parts) > 4:
         return None
@@ -317,7 +321,7 @@ def _judge_v6(ip: IPv6Address) -> str | None:
 
 
 def _embedded(ip: IPv6Address) -> list[tuple[str, IPv4Address]]:
-    """IPv4 addresses that a packet to ``ip`` may end up at."""
+    """Return the IPv4 addresses that a packet to ``ip`` may reach."""
     value = int(ip)
     if ip in _NAT64:
         return [("NAT64", IPv4Address(value & 0xFFFF_FFFF))]

@@ -1,7 +1,7 @@
-"""``python -m yardkit.alive [URL]``: a container's health check, 0 well and 1 not.
+"""``python -m yardkit.alive [URL]``: health check of a container, exit status 0 or 1.
 
-Without an address it reads the file ``CRAWLYARD_HEARTBEAT_PATH`` names; with one it asks that, and
-wants 200. It starts in a tenth of the time of a management command, since it is run often.
+Reads the heartbeat file ``CRAWLYARD_HEARTBEAT_PATH``, or requests the URL and expects 200. Starts
+in a tenth of the time of a management command, since it runs often.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ANSWER_SECONDS: Final = 4.0
 
 
 def check_file(path: Path, *, oldest_seconds: float = OLDEST_SECONDS) -> str:
-    """What is wrong with the process that writes this file, or ""."""
+    """Return what is wrong with the process that writes this heartbeat file, or ""."""
     beat = read_beat(path)
     if beat is None:
         return f"{path}: no sign of life"
@@ -33,7 +33,7 @@ def check_file(path: Path, *, oldest_seconds: float = OLDEST_SECONDS) -> str:
 
 
 def check_address(url: str) -> str:
-    """What is wrong with the web process that listens there, or ""."""
+    """Return what is wrong with the web process at ``url``, or ""."""
     # Here, since the other check needs none of it and is run much more often.
     import http.client
     from urllib.parse import urlsplit
@@ -53,7 +53,7 @@ def check_address(url: str) -> str:
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Check, say what is wrong in one line."""
+    """Run the check, print a problem in one line, return the exit status."""
     file = environ.get(FILE_SETTING, "")
     if arguments:
         problem = check_address(arguments[0])

@@ -1,8 +1,7 @@
-"""Between threads and an event loop, without holding up either.
+"""Calls between threads and an event loop, without blocking either.
 
-Blocking calls that may hang (a look-up, a connection) run in daemon threads: a thread pool's
-threads are waited for when the process ends, and a process that is told to stop must be gone
-within seconds.
+Blocking calls that may hang (name resolution, connecting) run in daemon threads: the interpreter
+waits for the threads of a pool at exit, and a stopping process must be gone within seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _END_SECONDS: Final = 1.0
 
 
 async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call ``function`` in a thread of its own and wait for what it returns or raises.
+    """Call ``function`` in its own daemon thread and await its result.
 
     Cancelling stops the waiting, not the thread.
     """
@@ -38,10 +37,10 @@ async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.
 
 
 async def settled(source: concurrent.futures.Future[T]) -> T:
-    """Wait for a future of another thread.
+    """Await a future of another thread.
 
-    Unlike ``asyncio.wrap_future``, cancelling leaves ``source`` alone: whoever fulfils it need not
-    reckon with a future that was taken away.
+    Unlike ``asyncio.wrap_future``, cancelling does not cancel ``source``, so its producer can
+    always set a result.
     """
     loop = asyncio.get_running_loop()
     target: asyncio.Future[T] = loop.create_future()
@@ -67,7 +66,7 @@ async def settled(source: concurrent.futures.Future[T]) -> T:
 
 
 class LoopThread:
-    """An event loop in a daemon thread, started with the first ``submit``."""
+    """An event loop in a daemon thread, started by the first ``submit``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -76,7 +75,7 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run it there; cancelling the future cancels the work."""
+        """Run a coroutine in the loop; cancelling the future cancels the coroutine."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -88,7 +87,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, loop)
 
     def close(self) -> None:
-        """Cancel what runs, end the thread."""
+        """Cancel running work and end the thread."""
         with self._lock:
             loop, self._loop = self._loop, None
             thread, self._thread = self._thread, None

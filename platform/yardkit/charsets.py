@@ -1,7 +1,4 @@
-"""Which encoding a body is written in, by the rules browsers follow where they matter.
-
-Agents that work on a text and spiders that read it use the same rules, so that both see the same.
-"""
+"""Character set detection and decoding by the rules of browsers, shared by agents and spiders."""
 
 from __future__ import annotations
 
@@ -45,7 +42,7 @@ _NEVER: Final = frozenset({"idna", "punycode", "utf-7", "unicode_escape", "raw_u
 
 @lru_cache(maxsize=256)
 def known(label: str) -> str | None:
-    """The codec a label means; None for a label that means no text encoding."""
+    """Return the codec of a label; None for an unknown or unsafe one."""
     try:
         codec = codecs.lookup(label.strip())
         b"a".decode(codec.name, "replace")
@@ -56,9 +53,10 @@ def known(label: str) -> str | None:
 
 
 def decode(body: bytes, content_type: str = "") -> tuple[str, str]:
-    """(text, encoding). Byte-order mark, header, ``<meta>``, else UTF-8, else windows-1252.
+    """Return (text, encoding) by byte-order mark, header, ``<meta>``, else UTF-8, else
+    windows-1252.
 
-    Never raises: bytes that are wrong in the encoding become U+FFFD.
+    Never raises: invalid bytes become U+FFFD.
     """
     for mark, name in _MARKS:
         if body.startswith(mark):
@@ -84,7 +82,9 @@ def _declared(body: bytes, content_type: str) -> str | None:
 
 
 def declaring(content_type: str, encoding: str) -> str:
-    """``content_type`` so changed that ``decode`` reads a body without a mark as ``encoding``."""
+    """Return ``content_type`` changed so that ``decode`` reads a body without a mark as
+    ``encoding``.
+    """
     match = _HEADER.search(content_type)
     if match is None:
         return f"{content_type or _PLAIN}; charset={encoding}"
@@ -94,10 +94,9 @@ def declaring(content_type: str, encoding: str) -> str:
 
 
 def encode(text: str, encoding: str) -> tuple[bytes, str]:
-    """(bytes, their encoding): what ``decode`` reads as ``text`` when that encoding is declared.
+    """Return (bytes, encoding) that ``decode`` reads as ``text`` when that encoding is declared.
 
-    In ``encoding`` where it has all the characters of the text, else in UTF-8. ``text`` holds no
-    lone surrogates.
+    Uses ``encoding`` if it has all characters, else UTF-8. ``text`` has no lone surrogates.
     """
     name = known(encoding) or _FALLBACK
     if name != _FALLBACK:
@@ -114,5 +113,5 @@ def encode(text: str, encoding: str) -> tuple[bytes, str]:
 
 
 def has_mark(body: bytes) -> bool:
-    """Whether it begins with a byte-order mark, which says more than any declaration."""
+    """Return whether the body begins with a byte-order mark, which overrides declarations."""
     return any(body.startswith(mark) for mark, _ in _MARKS)

@@ -1,4 +1,4 @@
-"""Time as a thing to hand in, so that tests can turn it."""
+"""Injectable clocks."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What code asks instead of the ``time`` module."""
+    """Replaces the ``time`` module in code under test."""
 
     def now(self) -> datetime:
-        """The wall clock, aware, in UTC."""
+        """Return the wall clock, aware, in UTC."""
 
     def time(self) -> float:
-        """The wall clock as seconds since 1970; it may jump either way."""
+        """Return Unix seconds; may jump either way."""
 
     def monotonic(self) -> float:
-        """Seconds since some moment; never goes back. For durations."""
+        """Return seconds that never go back, for durations."""
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The machine's clocks."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)
@@ -35,7 +35,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class ManualClock:
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Time passes, on both clocks."""
+        """Let time pass on both clocks."""
         if seconds < 0:
             raise ValueError("time does not pass backwards; jump() moves the wall clock")
         with self._lock:
@@ -60,6 +60,6 @@ class ManualClock:
             self._monotonic += seconds
 
     def jump(self, seconds: float) -> None:
-        """Somebody sets the wall clock: only that one moves, either way."""
+        """Set the wall clock only, forward or back."""
         with self._lock:
             self._now += timedelta(seconds=seconds)

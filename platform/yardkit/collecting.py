@@ -1,4 +1,4 @@
-"""How often Python looks for circles of objects that nobody needs."""
+"""Tuning of Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ THRESHOLDS: Final = (20_000, 10, 5)
 
 
 def spare_the_collector() -> None:
-    """For daemons whose batches are thousands of objects that no circle holds.
+    """Freeze existing objects and collect less often, for daemons with large batches.
 
-    By itself Python would go over all of it, and over the code, again and again, for a fifth of
-    the time of an item.
+    By default the collector scans all of them, and all code, repeatedly: a fifth of the time of an
+    item.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Undoing ``Content-Encoding`` without ever holding more than a limit of output."""
+"""Decoding of ``Content-Encoding`` within an output limit."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _MAX_MEMBERS: Final = 20_000
 
 
 class BadContent(ValueError):
-    """A body that is not what its ``Content-Encoding`` says, or an encoding nobody asked for."""
+    """A body that does not match its ``Content-Encoding``, or an unsupported encoding."""
 
 
 async def decode_content(
     raw: bytes, encoding: str, limit: int, *, partial: bool
 ) -> tuple[bytes, bool]:
-    """Decode ``raw``; returns (at most ``limit`` bytes, whether more would have come).
+    """Decode ``raw``; return (at most ``limit`` bytes, whether there was more).
 
     Args:
-        partial: ``raw`` itself was cut, so an encoding that just stops is no error.
+        partial: ``raw`` was cut, so an incomplete stream is no error.
 
     Raises:
-        BadContent: names the encoding and what is wrong.
+        BadContent: names the encoding and the problem.
     """
     # A layer inside another may be a thousand times as long as what came.
     if len(raw) > _IN_THREAD_BYTES or "," in encoding:
@@ -62,7 +62,7 @@ def _has_zlib_header(body: bytes) -> bool:
 
 
 def _inflate(body: bytes, name: str, wbits: int, limit: int, partial: bool) -> tuple[bytes, bool]:
-    """Inflate up to ``limit`` bytes; members of a gzip file follow one another."""
+    """Inflate up to ``limit`` bytes of all members of a gzip file."""
     output: list[bytes] = []
     size = at = members = 0
     whole = memoryview(body)

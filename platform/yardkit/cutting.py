@@ -1,6 +1,6 @@
-"""Texts made smaller and cleaner where they arrive, before they travel on (seed S1.27, S1.30).
+"""Filters that shorten and clean texts before they are sent on (S1.27, S1.30).
 
-Agents and spiders that run on their own both pass every answer through a ``TextFilter``.
+Agents and local spiders pass every response through a ``TextFilter``.
 """
 
 from __future__ import annotations
@@ -51,19 +51,18 @@ _Cut = Callable[[str], str]
 
 
 class CannotCut(ValueError):
-    """A rule does not fit the text: which one and why."""
+    """A rule does not fit the text; names the rule and the reason."""
 
 
 class TextFilter:
-    """Does what a run's settings say to texts: ``encoding``, ``decode_html`` and ``cut``.
+    """Apply a run's text settings: ``encoding``, ``decode_html`` and ``cut``.
 
-    ``encoding`` is written into the ``Content-Type`` of every text without a byte-order mark.
-    Of successful answers (2xx) the entities are resolved first and the rules applied then, one
-    after another; the result is in the encoding the page had, or in UTF-8 where that one lacks a
-    character, and ``Content-Type`` says which. Everything else stays as it came, but a page that
-    rules cannot cut is the failure ``BAD_RULE``: one that is no text, too.
+    ``encoding`` is written into the ``Content-Type`` of texts without a byte-order mark. Of
+    successful responses (2xx) entities are resolved, then rules applied in order; the result has
+    the page's encoding, or UTF-8 if that lacks a character, as ``Content-Type`` says. A page that
+    the rules do not fit, or that is no text, fails with ``BAD_RULE``.
 
-    Raises ``ValueError`` for settings that make no sense: it names the rule, counted from 1.
+    Raises ``ValueError`` for invalid settings, naming the rule, counted from 1.
     """
 
     def __init__(self, settings: DownloaderSettings) -> None:
@@ -83,7 +82,7 @@ class TextFilter:
         self._in_thread_bytes = _IN_THREAD_BYTES * _USUAL_PATTERN_SIZE // size
 
     async def apply(self, fetched: Fetched) -> Fetched:
-        """The answer as the run wants it; a large one is worked on beside the event loop."""
+        """Return the filtered response; large ones are processed outside the event loop."""
         if fetched.failure or not (self._encoding or self._decodes_html or self._cuts):
             return fetched
         if len(fetched.body) > self._in_thread_bytes:
@@ -118,7 +117,7 @@ class TextFilter:
 
 
 def resolve_entities(text: str) -> str:
-    """``&amp;``, ``&#20013;`` and their like as the characters they stand for, as browsers do."""
+    """Replace ``&amp;``, ``&#20013;`` and the like by their characters, as browsers do."""
     return html.unescape(_ENDLESS_NUMBER.sub(_NO_CHARACTER, text))
 
 
@@ -193,7 +192,7 @@ def _content_type(headers: Sequence[tuple[str, str]]) -> str:
 
 
 def _with_type(fetched: Fetched, content_type: str) -> Fetched:
-    """The answer with this as its first ``Content-Type``, the one that counts."""
+    """Return the response with this as its first ``Content-Type``."""
     headers = list(fetched.headers)
     for position, (name, _) in enumerate(headers):
         if name.lower() == _CONTENT_TYPE:

@@ -1,7 +1,6 @@
-"""The loop around every daemon's ``step()``.
+"""The main loop of every daemon: signals, heartbeat, waiting, back-off, exit.
 
-It owns what all of them need: signals, heartbeat, waiting, back-off, the end. A daemon brings
-``setup()``, ``step()`` and ``teardown()`` and does not parse arguments.
+A daemon implements ``setup()``, ``step()`` and ``teardown()`` and does not parse arguments.
 """
 
 from __future__ import annotations
@@ -44,30 +43,29 @@ State = Literal["starting", "running", "failing", "stopping", "stopped"]
 
 
 class CannotStart(Exception):
-    """A daemon cannot run like this: its text is the one line for the person at fault (exit 2)."""
+    """A daemon cannot run with these settings; the text is for the operator (exit status 2)."""
 
 
 class Daemon(Protocol):
-    """What ``run`` drives. Every method runs in the main thread."""
+    """Interface of a daemon. Every method runs in the main thread."""
 
     def setup(self) -> None:
-        """Connect and claim. Tried again with back-off when it raises."""
+        """Connect and claim. Repeated with back-off when it raises."""
 
     def step(self) -> bool:
-        """Some work. True: call again now; False: nothing to do, wait."""
+        """Do some work. True: call again at once; False: idle, wait."""
 
     def teardown(self) -> None:
-        """Give back what is held. Called once, also after a ``setup`` that failed."""
+        """Release everything. Called once, also after a failed ``setup``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run.
+    """Options of ``run``.
 
-    ``once`` ends as soon as a step finds nothing to do. ``status`` runs nothing and says how the
-    process that writes ``heartbeat_file`` is. ``max_failures`` failures in a row end the process
-    with exit status 1; restarting it is the supervisor's work. ``expected_errors`` are what the
-    world may do to a step: they are logged as one line, anything else once with its traceback.
+    ``once`` exits when a step is idle. ``status`` only reports on the process that writes
+    ``heartbeat_file``. ``max_failures`` failures in a row exit with status 1. ``expected_errors``
+    are logged as one line, others with a traceback at their first occurrence.
     """
 
     name: str
@@ -89,12 +87,11 @@ def run(
     beat: Callable[[Beat], None] | None = None,
     stop: Stop | None = None,
 ) -> int:
-    """Run until a signal, an idle ``once`` or too many failures; returns the exit status.
+    """Run until a signal, an idle ``once`` or too many failures; return the exit status.
 
     Args:
-        beat: called with each heartbeat, for a row in a database. What it raises is logged, once
-            for each outage, and stops nothing.
-        stop: handed in by tests and by daemons that wait on it themselves; made here otherwise.
+        beat: called with each heartbeat; its errors are logged once for each outage and ignored.
+        stop: passed by tests and by daemons that wait on it.
     """
     if options.status:
         return report_status(options)
@@ -110,7 +107,7 @@ def run(
 
 
 def report_status(options: Options) -> int:
-    """Print one line about the running daemon: 0 when it is alive, 3 when it is not."""
+    """Print one line about the running daemon; return 0 when it is alive, 3 otherwise."""
     if options.heartbeat_file is None:
         return _say(f"{options.name}: no heartbeat file is set", EXIT_BAD_SETTING)
     found = read_beat(options.heartbeat_file)
@@ -219,7 +216,7 @@ class _Loop:
         self._change("running")
 
     def _failed(self, error: Exception) -> bool:
-        """Note a failure and wait; True when it was one too many."""
+        """Count a failure and wait; True when there were too many."""
         options = self._options
         self._failures += 1
         self._error = f"{type(error).__name__}: {error}"[:500]
@@ -242,7 +239,7 @@ class _Loop:
         return False
 
     def _wait(self, seconds: float) -> None:
-        """Wait for the stop, with the heartbeats that fall into it."""
+        """Wait for the stop, sending heartbeats meanwhile."""
         deadline = time.monotonic() + seconds
         while True:
             left = deadline - time.monotonic()
@@ -298,13 +295,11 @@ class _Loop:
 
 
 class _StopGuard:
-    """Ends the process when, after a stop request, the work does not end in time.
+    """Exit the process when it does not stop in time after a request.
 
-    Leaving without goodbye is safe here: what is unacknowledged comes again.
-
-    Python runs signal handlers in the main thread and between two of its own instructions, so a
-    main thread that waits inside a database library hears of no signal. The kernel's side of the
-    handler writes to a pipe at once, and this object's thread reads it.
+    This is safe: unacknowledged work is redelivered. Python runs signal handlers in the main thread
+    between bytecodes, so a main thread inside a database library notices no signal; the kernel's
+    part of the handler writes to a pipe, which this object's thread reads.
     """
 
     def __init__(self, stop: Stop, name: str) -> None:

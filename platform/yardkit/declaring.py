@@ -1,4 +1,4 @@
-"""What every process of the platform makes at the broker when it connects."""
+"""Queues and exchanges that every process declares when it connects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from yardkit.broker.gateway import open_gateway
 
 
 def declare_shared(broker: Broker) -> None:
-    """Make what every process of the platform expects to be there. Raises ``BrokerError``."""
+    """Declare the shared queues and exchanges. Raises ``BrokerError``."""
     broker.declare(*topology.SHARED)
     for exchange in (topology.EVENTS, topology.HEARTBEATS):
         broker.declare_exchange(exchange, "fanout")

@@ -1,9 +1,7 @@
-"""Settings from the environment: typed, with secrets from files, and refusals that help.
+"""Typed settings from the environment, with secrets from files and helpful errors.
 
-Every reader takes ``NAME`` or, when ``NAME_FILE`` is set, the content of that file (the way
-containers hand in secrets). A variable that is set to nothing counts as not set. A bad value
-raises ``EnvError``, whose text names the setting, says what is wrong and how to mend it; the
-value of a secret is never part of it.
+``NAME``, or the content of the file ``NAME_FILE``. An empty variable counts as not set. Invalid
+values raise ``EnvError`` with the setting, the problem and the fix, without the value of a secret.
 """
 
 from __future__ import annotations
@@ -26,10 +24,10 @@ _SHOWN_CHARACTERS = 60
 
 
 class EnvError(ValueError):
-    """A setting this process cannot start with. ``str()`` is one line for the person at fault.
+    """An invalid setting. ``str()`` is one line for the operator.
 
-    ``EnvError("PORT", "'x' is no whole number", "use one such as 8000")``, or the whole line at
-    once, which starts with the setting's name: ``EnvError("DATABASE_URL: not understood")``.
+    ``EnvError("PORT", "'x' is no whole number", "use one such as 8000")``, or a whole line that
+    starts with the name: ``EnvError("DATABASE_URL: not understood")``.
     """
 
     def __init__(self, name: str, problem: str = "", remedy: str = "") -> None:
@@ -48,7 +46,7 @@ REQUIRED: Final = _Required()
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What was asked of the environment, for pages and tests that list all settings."""
+    """A setting that was read, for pages and tests that list all settings."""
 
     name: str
     kind: str
@@ -58,10 +56,10 @@ class Setting:
 
 
 class Env:
-    """Reads settings from ``environ``.
+    """Typed reader of ``environ``.
 
-    The default is returned as it is; without one, an unset setting is an ``EnvError``.
-    ``settings`` holds every setting that was asked for, by name.
+    Defaults are returned unchanged; without one an unset setting raises ``EnvError``. ``settings``
+    lists every setting that was read.
     """
 
     def __init__(self, environ: Mapping[builtins.str, builtins.str] | None = None) -> None:
@@ -203,7 +201,7 @@ class Env:
         *,
         separator: builtins.str = ",",
     ) -> builtins.list[builtins.str]:
-        """Texts between separators; blanks around them and empty ones are dropped."""
+        """Texts between separators, stripped, without empty ones."""
 
         def convert(value: builtins.str) -> builtins.list[builtins.str]:
             return [part.strip() for part in value.split(separator) if part.strip()]
@@ -275,7 +273,9 @@ class Env:
         return self._get(name, "secret", default, lambda value: value, secret=True)
 
     def file_of(self, name: builtins.str) -> Path | None:
-        """The file that holds the value, for who looks at it again; None: the value stands here."""
+        """Return the file that holds the value, for watching it; None: the value is in the
+        variable.
+        """
         file = self._environ.get(f"{name}_FILE", "")
         return Path(file) if file else None
 

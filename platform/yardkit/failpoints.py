@@ -1,12 +1,12 @@
-"""Places where a test can break a process on purpose.
+"""Named points at which tests break a process on purpose.
 
-``hit("router.after_publish")`` does nothing unless the environment says otherwise:
+``hit("router.after_publish")`` does nothing unless configured:
 
     FAILPOINTS="router.after_publish=kill@3,center.before_ack=stop:12@1,x=raise@2,y=sleep:0.5"
 
-Actions: ``kill`` (SIGKILL to this process), ``stop`` (SIGSTOP, woken by SIGCONT after the given
-seconds, 12 without), ``raise`` (``FailpointError``), ``sleep`` (the given seconds, 1 without).
-``@n`` means at the n-th hit only; without it, at every hit.
+Actions: ``kill`` (SIGKILL), ``stop`` (SIGSTOP, continued after the given seconds, default 12),
+``raise`` (``FailpointError``), ``sleep`` (seconds, default 1). ``@n``: at the n-th hit only, else
+at every hit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WAKER: Final = (
 
 
 class FailpointError(RuntimeError):
-    """Raised where a test asked for it."""
+    """Raised by the action ``raise``."""
 
 
 @dataclass(slots=True)
@@ -66,7 +66,7 @@ _lock = threading.Lock()
 
 
 def hit(name: str) -> None:
-    """A place named ``name`` is passed."""
+    """Pass the failpoint ``name``."""
     if _points is None:
         return
     if _pending:
@@ -75,13 +75,12 @@ def hit(name: str) -> None:
 
 
 def configure(environ: Mapping[str, str] | None = None) -> None:
-    """Read the setting (again); hits count from 0.
+    """Parse the setting; hits count from 0.
 
-    Daemons call it at their start, so that a bad value stops them there. Otherwise the first
-    ``hit`` does.
+    Daemons call it at start, so that an invalid value stops them; otherwise the first ``hit`` does.
 
     Raises:
-        EnvError: the value cannot be read; the text shows the part that is wrong.
+        EnvError: the value is invalid; names the part.
     """
     global _points, _pending
     value = (os.environ if environ is None else environ).get(SETTING, "")
@@ -92,7 +91,7 @@ def configure(environ: Mapping[str, str] | None = None) -> None:
 
 
 def parse(value: str) -> dict[str, _Point]:
-    """The points of a ``FAILPOINTS`` value by name. Raises ``EnvError``."""
+    """Parse a ``FAILPOINTS`` value into points by name. Raises ``EnvError``."""
     points: dict[str, _Point] = {}
     for part in filter(None, (entry.strip() for entry in value.split(","))):
         match = _ENTRY.fullmatch(part)

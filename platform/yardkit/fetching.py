@@ -1,8 +1,7 @@
-"""The one HTTP fetcher: an agent's downloader and a spider run on its own both use it.
+"""HTTP fetcher of agents and of local spiders.
 
-A bad page, a bad request or an address that must not be reached is an answer here, never an
-exception: ``Fetched.failure`` says which kind. The address guard sits where sockets are made, so
-redirects and names that change their address between two look-ups meet it like the first URL.
+Invalid pages, requests and refused addresses are results with ``Fetched.failure``, never
+exceptions. The address guard is at socket creation, so redirects and DNS changes meet it, too.
 """
 
 from __future__ import annotations
@@ -40,11 +39,10 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One answer. ``status`` is 0 whenever ``failure`` is set; ``body`` is decoded already.
+    """One response. ``status`` is 0 when ``failure`` is set; ``body`` is decoded.
 
-    ``url`` is the last one after redirects, and without any the one that was asked for: letter
-    for letter where it was sent like that, else as it was sent. ``headers`` are as received,
-    ``truncated`` tells that the body was cut at the limit of its downloader.
+    ``url`` is the last one after redirects; without any, the requested one as it was sent.
+    ``headers`` are as received; ``truncated``: the body was cut at the limit.
     """
 
     url: str
@@ -63,28 +61,27 @@ class Fetched:
 
 
 class Via(Protocol):
-    """A proxy on this machine that the process itself runs, and that keeps the guard."""
+    """A local proxy of this process that applies the guard."""
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Address it listens on."""
 
     @property
     def login(self) -> tuple[str, str]:
-        """The user and password it asks for."""
+        """User and password it requires."""
 
     def refusal_in(self, headers: Iterable[tuple[str, str]]) -> tuple[FailureKind, str] | None:
-        """What it refused, if these headers are its own and not those of a page."""
+        """Return its refusal if these headers are its own and not a page's."""
 
 
 class Fetcher:
-    """Downloads for one owner: own connections, own cookies, own limits.
+    """Download for one owner, with its own connections, cookies and limits.
 
-    Make and close it inside the running event loop. ``concurrency`` of the settings is the
-    caller's to keep. The cookies of the settings go to every host; those that servers set go
-    back where they came from.
+    Create and close it in the running event loop. The caller enforces ``concurrency``. Configured
+    cookies are sent to every host; received ones return to their host.
 
-    Raises ``ValueError`` for settings that make no sense, such as a network that is none.
+    Raises ``ValueError`` for invalid settings.
     """
 
     def __init__(self, settings: DownloaderSettings) -> None:
@@ -114,7 +111,7 @@ class Fetcher:
             raise ValueError(f"cookies: {error}; use names without blanks") from error
 
     async def close(self) -> None:
-        """Close every connection. ``fetch`` afterwards answers with a failure."""
+        """Close every connection; later ``fetch`` calls fail."""
         session = self._open()
         await session.close()
 
@@ -219,9 +216,9 @@ class Fetcher:
 
 
 def check_cookies(cookies: Mapping[str, str]) -> None:
-    """Raise ``ValueError`` for control characters in a cookie; its value, a secret, is not told.
+    """Raise ``ValueError`` for control characters in a cookie, without its value.
 
-    Some releases of Python refuse them by themselves and tell the value, others send them quoted.
+    Some Python versions refuse them with the value in the text, others send them quoted.
     """
     for name, value in cookies.items():
         if _CONTROL.search(name) or _CONTROL.search(value):
@@ -229,7 +226,7 @@ def check_cookies(cookies: Mapping[str, str]) -> None:
 
 
 class Refused(Exception):
-    """The gate has refused a request: ``kind`` and ``text`` say what."""
+    """The address guard has refused a request: ``kind`` and ``text``."""
 
     def __init__(self, kind: FailureKind, text: str) -> None:
         super().__init__(text)
@@ -270,7 +267,7 @@ def _headers(raw: Sequence[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
 def _classify(
     error: Exception, request: DownloadRequest, networks: tuple[addresses.Network, ...]
 ) -> tuple[FailureKind, str]:
-    """Which kind of failure an exception is, and its text for people."""
+    """Return the failure kind and text of an exception."""
     if isinstance(error, TimeoutError):
         return FailureKind.TIMEOUT, "no complete answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
@@ -293,7 +290,7 @@ def _classify(
 def _classify_url(
     error: Exception, request: DownloadRequest, networks: tuple[addresses.Network, ...]
 ) -> tuple[FailureKind, str]:
-    """A URL that the client refused: for its host, where the guard would refuse it as well."""
+    """Return the failure of a URL that the client rejected."""
     text = str(getattr(error, "url", request.url))
     try:
         host = URL(text).host or text
@@ -337,10 +334,10 @@ def _connector(
 
 
 class GuardedResolver(AbstractResolver):
-    """The system's resolver; a name with one blocked address is refused as a whole.
+    """The system's resolver; one blocked address refuses the whole name.
 
-    Look-ups run in daemon threads of their own: a look-up may hang for half a minute, and a
-    thread pool would make the process wait for it when it is told to stop.
+    Runs in daemon threads: a lookup may hang for half a minute, and the interpreter waits for pool
+    threads.
     """
 
     def __init__(self, networks: tuple[addresses.Network, ...]) -> None:
@@ -373,7 +370,7 @@ class GuardedResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resources are held."""
 
     def _check(self, host: str) -> addresses.Verdict:
         return addresses.check_address(host, allowed_networks=self._networks)

@@ -1,4 +1,4 @@
-"""The sign of life of a daemon, and the file that carries it."""
+"""Heartbeat of a daemon and its file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import msgspec
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True):
-    """How a daemon is. ``at`` is Unix time; ``state`` is one of starting, running, failing,
-    stopping, stopped; ``boot`` differs for each start of the process."""
+    """State of a daemon. ``at`` is Unix time; ``state`` is starting, running, failing,
+    stopping or stopped; ``boot`` differs for each start.
+    """
 
     name: str
     boot: str
@@ -24,7 +25,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_beat(path: Path, beat: Beat) -> None:
-    """Replace the file in one go: a reader sees the old beat or the new one."""
+    """Replace the file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     beside.write_bytes(msgspec.json.encode(beat) + b"\n")
@@ -32,7 +33,7 @@ def write_beat(path: Path, beat: Beat) -> None:
 
 
 def read_beat(path: Path) -> Beat | None:
-    """The last beat; None when there is no file, or one that holds no beat."""
+    """Return the last heartbeat; None without a readable file."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Beat)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):

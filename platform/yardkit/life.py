@@ -1,10 +1,7 @@
-"""Tells whoever supervises this process that it is up, that it goes on, and that it ends.
+"""Notifications to the supervisor of this process: ready, alive, stopping.
 
-Two listeners, both named by the environment: systemd, at the socket ``NOTIFY_SOCKET`` (what
-``Type=notify`` and ``WatchdogSec=`` need), and a container's health check, which reads the file
-``CRAWLYARD_HEARTBEAT_PATH``. Without either, all of this does nothing.
-
-The protocol is sd_notify(3): one datagram of ``NAME=value`` lines.
+systemd at ``NOTIFY_SOCKET`` (sd_notify(3), for ``Type=notify`` and ``WatchdogSec=``), and a
+container's health check by the file ``CRAWLYARD_HEARTBEAT_PATH``. Without either nothing happens.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ _NOTIFY: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
 
 class Life:
-    """What is told. No method raises: a supervisor that is away must not stop the work."""
+    """Send the notifications. No method raises."""
 
     def __init__(
         self, name: str, *, notify_socket: str = "", heartbeat_file: Path | None = None
@@ -40,8 +37,7 @@ class Life:
 
     @classmethod
     def take(cls, name: str, environ: MutableMapping[str, str]) -> Life:
-        """As ``environ`` says, which then says it no longer: it was meant for this process, and
-        not for what this process starts."""
+        """Create from ``environ`` and remove its variables: they are for this process only."""
         told = [environ.pop(key, "") for key in _NOTIFY]
         file = environ.pop(FILE_SETTING, "").strip()
         return cls(
@@ -51,14 +47,14 @@ class Life:
         )
 
     def ready(self) -> None:
-        """It works: said once, and again after ``stopping`` only."""
+        """Notify that the process works, once."""
         if not self._is_ready:
             self._is_ready = True
             self._send("READY=1")
         self.feed(now=True)
 
     def feed(self, state: str = "running", error: str = "", *, now: bool = False) -> None:
-        """A sign of life, at most one each 5 s. To be called by the loop that does the work."""
+        """Notify that the loop turns, at most every 5 s. Called by the loop that does the work."""
         if not now and time.monotonic() < self._next_feed:
             return
         self._next_feed = time.monotonic() + FEED_SECONDS
@@ -67,7 +63,7 @@ class Life:
         self._send("WATCHDOG=1", f"STATUS={status}")
 
     def stopping(self) -> None:
-        """It ends; from here on nobody waits for signs of life."""
+        """Notify the end; no further heartbeats are expected."""
         self._is_ready = False
         self._write("stopped", "")
         self._send("STOPPING=1", "STATUS=stopping")

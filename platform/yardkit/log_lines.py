@@ -1,4 +1,4 @@
-"""Log lines that nobody can forge."""
+"""Log lines that foreign text cannot forge."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with every control character, half surrogate and turn of direction escaped."""
+    """Escape control characters, lone surrogates and direction marks."""
     return _CONTROL.sub(_escaped, text)
 
 
 class OneLineFormatter(logging.Formatter):
-    """One message, one line: what a page or a message brought in cannot start another.
+    """Format each record as one line; text from pages and messages cannot start another.
 
-    Control characters are written as escapes. A traceback keeps its lines, each of which is
-    indented, so that none looks like a record of its own.
+    Control characters are escaped. Traceback lines are indented.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line, escaped."""
+        """Return the escaped line."""
         return one_line(super().formatMessage(record))
 
     def formatException(self, ei: object) -> str:
-        """The traceback, escaped and indented."""
+        """Return the escaped and indented traceback."""
         text = super().formatException(ei)  # type: ignore[arg-type]
         return "    " + _IN_TRACEBACK.sub(_escaped, text).replace("\n", "\n    ")

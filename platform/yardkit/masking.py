@@ -1,4 +1,4 @@
-"""Addresses of servers in texts that people see: without their passwords."""
+"""Masking of passwords in addresses shown to people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OPTION: Final = re.compile(r"(?i)((?:password|secret|token|authMechanismPropert
 
 
 def masked(url: str) -> str:
-    """The address with **** for its password and for passwords among its options."""
+    """Return the URL with **** for passwords, also among its options."""
 
     def hide(found: re.Match[str]) -> str:
         user, colon, _password = found["login"].partition(":")
@@ -23,7 +23,7 @@ def masked(url: str) -> str:
 
 
 def without_secrets(text: str, url: str) -> str:
-    """``text`` of some library, which may quote the address or its password."""
+    """Return a library's ``text`` without the address or password of ``url``."""
     text = text.replace(url, masked(url))
     for secret in _secrets(url):
         text = text.replace(secret, _HIDDEN)

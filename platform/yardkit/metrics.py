@@ -1,4 +1,4 @@
-"""What a process can measure of itself: each app registers here, one place samples all."""
+"""Registry of metrics: apps register them, one place samples all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Reading = float | Mapping[tuple[str, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number at one moment."""
+    """One value at one moment."""
 
     name: str
     kind: Kind
@@ -27,7 +27,7 @@ class Sample:
 
 
 class Metric:
-    """A gauge or a counter; made by a registry."""
+    """A gauge or counter; created by a registry."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Metric:
         self._unreadable = False
 
     def inc(self, amount: float = 1.0, **labels: str) -> None:
-        """Add to it. A counter only rises: ``ValueError`` for a negative amount."""
+        """Add to the value. ``ValueError`` for a negative amount on a counter."""
         if self.kind == "counter" and amount < 0:
             raise ValueError(f"counter {self.name} cannot fall")
         key = self._key(labels)
@@ -66,7 +66,7 @@ class Metric:
             self._values[key] = value
 
     def samples(self) -> list[Sample]:
-        """Its numbers now; none when its ``read`` fails, which is logged once."""
+        """Return current values; none if ``read`` fails, which is logged once."""
         if self.read is None:
             with self._lock:
                 return self._samples(dict(self._values))
@@ -81,7 +81,7 @@ class Metric:
         return samples
 
     def of(self, reading: Reading) -> list[Sample]:
-        """The samples that a reading stands for."""
+        """Return the samples of a reading."""
         return self._samples(reading if isinstance(reading, Mapping) else {(): float(reading)})
 
     def _key(self, labels: Mapping[str, str]) -> tuple[str, ...]:
@@ -98,10 +98,10 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a metric is, whether or not there is a number of it now.
+    """Description of a metric.
 
-    ``absent_is_zero``: of what a reading does not name there is none, such as messages of a
-    queue in a count of rows by queue. ``failed``: it could not be read last time.
+    ``absent_is_zero``: label values missing in a reading count as 0, such as queues without dead
+    letters. ``failed``: the last reading failed.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Description:
 
 
 class Group:
-    """Metrics with the same labels that one reading brings; made by a registry."""
+    """Metrics with the same labels from one reading; created by a registry."""
 
     def __init__(
         self, metrics: Sequence[Metric], read: Callable[[], Mapping[str, Reading]]
@@ -123,7 +123,7 @@ class Group:
         self._unreadable = False
 
     def samples(self) -> list[Sample]:
-        """The numbers of all of them now; none when the reading fails, which is logged once."""
+        """Return current values of all; none if the reading fails, which is logged once."""
         try:
             found = self._read()
             samples = [
@@ -163,7 +163,7 @@ class Registry:
         *,
         absent_is_zero: bool = False,
     ) -> Metric:
-        """A number that rises and falls: from ``read`` at each sampling, or by ``set``."""
+        """Register a gauge: from ``read`` at each sampling, or set by ``set``."""
         metric = self._register(
             name, "gauge", help, labels, alone=True, absent_is_zero=absent_is_zero
         )
@@ -178,7 +178,7 @@ class Registry:
         labels: Sequence[str] = (),
         read: Callable[[], Reading] | None = None,
     ) -> Metric:
-        """A number that only rises: from ``read``, such as a sum of the books, or by ``inc``."""
+        """Register a counter: from ``read``, such as a sum, or raised by ``inc``."""
         metric = self._register(name, "counter", help, labels, alone=True)
         if read is not None:
             metric.read = read
@@ -193,17 +193,17 @@ class Registry:
         *,
         absent_is_zero: bool = False,
     ) -> None:
-        """Several metrics that one question answers, such as one query.
+        """Register several metrics answered by one query.
 
         Args:
-            gauges: Their texts by name.
-            read: Readings by name; a name that is left out has no number now.
-            labels: Of each of them.
-            counters: Those that only rise, likewise.
-            absent_is_zero: Of the gauges: see ``Description``.
+            gauges: help texts by name.
+            read: returns readings by name; a missing name has no value now.
+            labels: of each metric.
+            counters: help texts of counters by name.
+            absent_is_zero: see ``Description``.
 
         Raises:
-            ValueError: one of the names is taken.
+            ValueError: a name is taken.
         """
         taken = [name for name in (*gauges, *(counters or {})) if name in self._metrics]
         if taken:
@@ -219,13 +219,13 @@ class Registry:
             self._sources.append(Group(metrics, read))
 
     def snapshot(self) -> list[Sample]:
-        """Every number of every metric, in the order of registration."""
+        """Return all values, in the order of registration."""
         with self._lock:
             sources = list(self._sources)
         return [sample for source in sources for sample in source.samples()]
 
     def described(self) -> list[Description]:
-        """What there is, by name."""
+        """Return all descriptions, by name."""
         with self._lock:
             metrics = sorted(self._metrics.values(), key=lambda each: each.name)
         return [

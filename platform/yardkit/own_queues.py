@@ -1,4 +1,4 @@
-"""Queues that the platform itself talks through: nobody else may be sent to one, or read one."""
+"""Names of the platform's own queues, which rules and sources may not use."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ _PREFIXES = (
 
 
 def is_own(queue: str) -> bool:
-    """Whether it is one of them by its name."""
+    """Return whether the name is one of the platform's queues."""
     return queue in _OWN or queue.startswith(_PREFIXES)

@@ -1,4 +1,4 @@
-"""How much waits in which queue: each app registers what it knows, one place reads all."""
+"""Registry of queue depths: apps register readers, one place reads all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 class Way(StrEnum):
-    """Who puts in and who takes out."""
+    """Direction of a queue: who produces and who consumes."""
 
     # Processes of this platform do both.
     INSIDE = "inside"
@@ -24,22 +24,21 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueReading:
-    """A queue as it stands.
+    """Current state of a queue.
 
     Args:
-        name: Tells it from the others of its project, or of the platform (``project`` None).
+        name: unique in its project, or on the platform (``project`` None).
         engine: rabbitmq, sqlite, redis, kafka, files, … .
-        address: What its engine calls it, where that is another word.
-        waiting: Messages that nobody has taken; of a Kafka group: those it has not read. None:
-            nobody can say.
-        taken: Handed out and not done; None where the engine does not tell.
-        readers: How many read it; None where the engine does not tell.
-        oldest_seconds: For how long the oldest one has waited; None: unknown.
-        in_total: How many were ever put in, as far as is counted; None: nobody counts. Only the
-            difference to an earlier reading with the same ``epoch`` says anything.
-        out_total: How many were ever taken out for good, likewise.
-        epoch: Counting began anew where it differs.
-        problem: Why it cannot be used, or read; "" when all is well.
+        address: name in the engine, if different.
+        waiting: messages not taken; of a Kafka group: its lag. None: unknown.
+        taken: delivered and not done; None: unknown.
+        readers: number of consumers; None: unknown.
+        oldest_seconds: age of the oldest message; None: unknown.
+        in_total: messages ever added; None: not counted. Only differences within one ``epoch``
+            are meaningful.
+        out_total: messages ever finished, likewise.
+        epoch: changes when counting restarts.
+        problem: why it cannot be used or read; "": OK.
     """
 
     name: str
@@ -61,7 +60,7 @@ Read = Callable[[], Iterable[QueueReading]]
 
 
 class QueueRegistry:
-    """Where queues are read. Thread-safe."""
+    """Registered readers. Thread-safe."""
 
     def __init__(self) -> None:
         self._reads: dict[str, Read] = {}
@@ -69,12 +68,12 @@ class QueueRegistry:
         self._lock = threading.Lock()
 
     def register(self, name: str, read: Read) -> None:
-        """From now on ``read`` is asked, too; a second one of the name replaces the first."""
+        """Register ``read``; a second one of the name replaces the first."""
         with self._lock:
             self._reads[name] = read
 
     def snapshot(self) -> list[QueueReading]:
-        """Every queue now. What cannot be read is left out, which is logged once."""
+        """Read every queue. Failing readers are skipped and logged once."""
         with self._lock:
             reads = list(self._reads.items())
         found: list[QueueReading] = []

@@ -1,13 +1,12 @@
-"""Counting what happens, second by second, in any process and at next to no cost.
+"""Event counters by second, in any process, at low cost.
 
-    rates.add("requests.created", project=7, label="news", amount=500)    # any thread, often
+    rates.add("requests.created", project=7, label="news", amount=500)    # any thread
     for message in rates.reports(now): publish(message); rates.sent(message)
 
-``add`` goes into the second it happens in. A second that is over becomes part of a ``Samples``
-message, which is the same one until it is confirmed: the receiver adds each (sender, boot, seq)
-once. While nobody confirms, memory stays bounded: what is older than two minutes is kept by the
-minute, than two hours by the hour, and beyond two days with the oldest hour. Nothing is dropped;
-``coarsened`` counts the seconds and minutes whose own place in time was given up.
+A finished second becomes part of a ``Samples`` message, which stays the same until it is confirmed;
+receivers de-duplicate by (sender, boot, seq). Memory is bounded: unconfirmed counts older than two
+minutes are kept by the minute, than two hours by the hour, than two days in the oldest hour.
+``coarsened`` counts them; no count is dropped.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Key = tuple[str, int, str]
 
 
 class _Number:
-    """One number of one series in one span."""
+    """One value of one series in one span."""
 
     __slots__ = ("count", "highest", "kind", "value")
 
@@ -60,9 +59,9 @@ _Spans = dict[int, dict[Key, _Number]]
 
 
 class Rates:
-    """The counts of one process that are on their way. Thread-safe.
+    """Unconfirmed counts of one process. Thread-safe.
 
-    ``sender`` names the process for people, ``boot`` its one life: both together are unique.
+    ``sender`` names the process, ``boot`` its start; together they are unique.
     """
 
     def __init__(self, sender: str, boot: str, clock: Callable[[], float] = time.time) -> None:
@@ -80,7 +79,7 @@ class Rates:
         self._seq = 0
 
     def add(self, series: str, project: int, label: str, amount: float = 1) -> None:
-        """So many more happened just now."""
+        """Count ``amount`` events now."""
         key = (series, project, label)
         second = int(self._clock())
         with self._lock:
@@ -89,7 +88,7 @@ class Rates:
             self._sums[key] = self._sums.get(key, 0) + amount
 
     def gauge(self, series: str, project: int, label: str, value: float) -> None:
-        """So much of it there is just now."""
+        """Record the current value of a gauge."""
         key = (series, project, label)
         second = int(self._clock())
         with self._lock:
@@ -101,10 +100,10 @@ class Rates:
             number.read(value)
 
     def reports(self, *, ending: bool = False) -> list[Samples]:
-        """The messages to publish now, oldest first: those not confirmed, and what is new.
+        """Return the messages to publish, oldest first: unconfirmed and new ones.
 
-        ``ending``: with the second that is not over yet. An unconfirmed one comes again with
-        the same ``seq`` and the same numbers.
+        ``ending``: include the unfinished second. Unconfirmed messages keep their ``seq`` and
+        content.
         """
         now = self._clock()
         with self._lock:
@@ -114,21 +113,21 @@ class Rates:
             return [_sent_at(message, now) for message in self._unconfirmed]
 
     def sent(self, messages: list[Samples]) -> None:
-        """These have been confirmed."""
+        """Note confirmed messages."""
         done = {message.seq for message in messages}
         with self._lock:
             self._unconfirmed = [m for m in self._unconfirmed if m.seq not in done]
 
     @property
     def waiting(self) -> bool:
-        """Whether anything is not confirmed or not even published."""
+        """Return whether anything is unconfirmed or unpublished."""
         with self._lock:
             return bool(
                 self._sums or self._gauges or self._unconfirmed or any(self._spans.values())
             )
 
     def _turn(self, second: int) -> None:
-        """Another second has begun, or the clock was set: what it was goes to the spans."""
+        """Start a new second, also after the clock was set."""
         if self._sums or self._gauges:
             numbers = self._spans[1].setdefault(self._second, {})
             for key, amount in self._sums.items():
@@ -158,7 +157,7 @@ class Rates:
             self.coarsened += 1
 
     def _collect(self) -> None:
-        """Make messages of the spans, while there is room for unconfirmed ones."""
+        """Build messages from spans within the limit of unconfirmed ones."""
         notes: list[SampleNote] = []
         for spread in (HOUR, MINUTE, 1):
             spans = self._spans[spread]

@@ -1,7 +1,6 @@
-"""The broker port for asyncio: the same objects, awaited instead of waited for.
+"""The broker port for asyncio: the same operations, awaited.
 
-The broker's I/O thread stays where it is; an event loop only learns from it that something is
-there. Nothing here polls.
+The broker's I/O thread notifies the event loop; nothing polls.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from yardkit.broker.base import Broker, Delivery, Outgoing, Subscription
 
 
 async def publish(broker: Broker, messages: Sequence[Outgoing]) -> None:
-    """Publish and wait for the confirms; raises what the future of ``Broker.publish`` holds.
+    """Publish and await the confirms; raises what the future of ``Broker.publish`` raises.
 
-    Cancelling the wait does not take the messages back.
+    Cancelling does not withdraw the messages.
     """
     await settled(broker.publish(messages))
 
 
 class AsyncSubscription:
-    """A ``Subscription`` whose ``take`` is awaited. Belongs to the loop it was made in."""
+    """A ``Subscription`` whose ``take`` is awaited. Bound to the loop that created it."""
 
     _subscription: Subscription
 
@@ -70,10 +69,11 @@ class AsyncSubscription:
         return self._subscription.queue
 
     async def take(self, limit: int = 100, timeout: float | None = None) -> list[Delivery]:
-        """Up to ``limit`` deliveries; waits for the first one, without ``timeout`` for ever.
+        """Return up to ``limit`` deliveries, waiting for the first one; ``timeout`` None waits
+        without limit.
 
-        An empty list means that the time is over. A cancelled call has taken nothing.
-        Raises ``BrokerClosed`` once the broker or the subscription is closed.
+        An empty list means the timeout. A cancelled call has taken nothing. Raises ``BrokerClosed``
+        once the broker or the subscription is closed.
         """
         taken = self._take_waiting(limit)
         if not taken:
@@ -103,7 +103,7 @@ class AsyncSubscription:
         self._subscription.dead_letter(delivery, reason)
 
     async def cancel(self) -> None:
-        """Ask for no more; ``take(timeout=0)`` gives what has come by then."""
+        """Stop receiving; ``take(timeout=0)`` returns what has arrived."""
         await in_daemon_thread(self._subscription.cancel)
 
     async def close(self) -> None:
@@ -122,7 +122,7 @@ class AsyncSubscription:
         await self.close()
 
     def _announce(self) -> None:
-        """Called by the broker's I/O thread; one wake-up for many deliveries is enough."""
+        """Wake the loop; called by the broker's I/O thread, once for many deliveries."""
         if not self._announced:
             self._announced = True
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits

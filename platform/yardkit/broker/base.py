@@ -1,7 +1,7 @@
-"""What every broker adapter offers. Both adapters pass tests/yardkit/test_broker_contract.py.
+"""The broker port. Both adapters pass tests/yardkit/test_broker_contract.py.
 
 All methods are thread-safe. An adapter owns one I/O thread that connects, reconnects with
-back-off, re-declares what this object declared and re-subscribes; callers never see a socket.
+back-off, declares queues again and re-subscribes; callers never see a socket.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ HEADER_DIED_AT = "x-crawlyard-died-at"
 
 
 class BrokerError(Exception):
-    """Base of everything a broker raises on purpose."""
+    """Base class of broker errors."""
 
 
 class BadBrokerURL(BrokerError, ValueError):
-    """The URL names no broker this code knows; the text says what is wrong with it."""
+    """The URL names no supported broker; the text says why."""
 
 
 class BrokerUnavailable(BrokerError):
-    """No connection, or it was lost before the confirm came: the outcome is unknown, try again."""
+    """Not connected, or disconnected before the confirm: the outcome is unknown, retry."""
 
 
 class MessageRefused(BrokerUnavailable):
-    """The broker refused one of the messages under way and let go of all: one alone is the one."""
+    """The broker closed the channel over one of several messages: retry them one by one."""
 
 
 class BrokerClosed(BrokerError):
@@ -41,7 +41,7 @@ class BrokerClosed(BrokerError):
 
 
 class Unroutable(BrokerError):
-    """Mandatory messages that no queue wanted. ``keys`` lists their routing keys."""
+    """Mandatory messages without a queue. ``keys`` lists their routing keys."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         self.keys = list(keys)
@@ -50,11 +50,11 @@ class Unroutable(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """A queue as every process that uses it must declare it.
+    """Declaration of a queue, identical in every process that uses it.
 
-    ``dead_letter``: messages that expire here move to ``DEAD_QUEUE`` with reason "expired".
-    ``expires_seconds``: the queue deletes itself, with what is in it, after so long without any
-    consumer. ``message_ttl_seconds``: upper limit for the life of each message in it.
+    ``dead_letter``: expired messages move to ``DEAD_QUEUE`` with reason "expired".
+    ``expires_seconds``: the queue is deleted, with its messages, after this time without a
+    consumer. ``message_ttl_seconds``: maximum TTL of each message.
     """
 
     name: str
@@ -67,7 +67,7 @@ class QueueSpec:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to publish. ``exchange`` "" means straight to the queue named ``key``."""
+    """A message to publish. ``exchange`` "" sends it to the queue named ``key``."""
 
     body: bytes
     key: str
@@ -87,7 +87,7 @@ class Outgoing:
 # Not frozen: each message makes one, and that would take three times as long.
 @dataclass(slots=True)
 class Delivery:
-    """A received message. ``tag`` is the adapter's own."""
+    """A received message. ``tag`` is private to the adapter."""
 
     body: bytes
     queue: str
@@ -104,7 +104,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """``ready`` waits for a consumer, ``unacked`` is handed out (-1 where the broker hides it)."""
+    """``ready``: waiting; ``unacked``: delivered and not acknowledged (-1: unknown)."""
 
     ready: int
     unacked: int
@@ -113,35 +113,37 @@ class QueueDepth:
 
 @runtime_checkable
 class Subscription(Protocol):
-    """One consumer of one queue. At most ``prefetch`` unacknowledged deliveries at once."""
+    """One consumer of one queue, with at most ``prefetch`` unacknowledged deliveries."""
 
     @property
     def queue(self) -> str: ...
 
     def take(self, limit: int = 100, timeout: float = 0.0) -> list[Delivery]:
-        """Up to ``limit`` deliveries; waits ``timeout`` seconds for the first one.
+        """Return up to ``limit`` deliveries, waiting up to ``timeout`` seconds for the first one.
 
         Raises ``BrokerClosed`` once the broker or the subscription is closed.
         """
 
     def ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Done with these. An ack of a delivery from before a reconnect is ignored."""
+        """Acknowledge. Deliveries from before a reconnect are ignored."""
 
     def requeue(self, deliveries: Sequence[Delivery]) -> None:
-        """Give these back; they come again with ``redelivered``."""
+        """Return deliveries to the queue; they are redelivered with ``redelivered`` set."""
 
     def dead_letter(self, delivery: Delivery, reason: str) -> None:
-        """Move this one to ``DEAD_QUEUE`` with the reason: confirmed there before acked here."""
+        """Move a delivery to ``DEAD_QUEUE`` with the reason: confirmed there before acknowledged
+        here.
+        """
 
     def cancel(self) -> None:
-        """Ask for no more. What has come by then can still be taken and settled.
+        """Stop receiving. Deliveries that have arrived can still be taken and acknowledged.
 
-        ``take`` does not wait any more. Never raises. Whoever ends closes only then: what is open
-        when it closes comes to another one as ``redelivered``. See ``drain``.
+        ``take`` no longer waits. Never raises. Close afterwards: unacknowledged deliveries are then
+        redelivered to another consumer. See ``drain``.
         """
 
     def close(self) -> None:
-        """Stop consuming; what is unacknowledged goes back to the queue."""
+        """Stop consuming; unacknowledged deliveries return to the queue."""
 
 
 @runtime_checkable
@@ -156,37 +158,43 @@ class Broker(Protocol):
     def connected(self) -> bool: ...
 
     def declare(self, *queues: QueueSpec) -> None:
-        """Create queues that are missing; repeated after each reconnect. ``DEAD_QUEUE`` exists."""
+        """Create missing queues, and again after each reconnect. ``DEAD_QUEUE`` always exists."""
 
     def declare_exchange(self, name: str, kind: Literal["fanout", "topic"]) -> None: ...
 
     def bind(self, queue: str, exchange: str, key: str = "#") -> None:
-        """Topic keys use ``*`` for one word and ``#`` for any number; fanout ignores the key."""
+        """Bind a queue. Topic keys use ``*`` for one word and ``#`` for any number; fanout ignores
+        the key.
+        """
 
     def publish(self, messages: Sequence[Outgoing]) -> Future[None]:
-        """Resolves when the broker has confirmed every message.
+        """Publish; the future resolves when the broker has confirmed every message.
 
-        Fails with ``Unroutable`` (the routable ones of the batch were still delivered) or
+        Fails with ``Unroutable`` (routable messages of the batch were delivered) or
         ``BrokerUnavailable``. Messages of successive calls to one queue keep their order.
         """
 
     def subscribe(
         self, queue: str, *, prefetch: int = 100, on_ready: Callable[[], None] | None = None
     ) -> Subscription:
-        """``on_ready`` is called from the I/O thread when deliveries wait; it must not block."""
+        """Subscribe. ``on_ready`` is called from the I/O thread when deliveries wait; it must not
+        block.
+        """
 
     def request(self, message: Outgoing, timeout: float) -> Delivery:
-        """Publish and wait for one reply. ``TimeoutError`` when none came in time."""
+        """Publish and wait for one reply. Raises ``TimeoutError``."""
 
     def reply(self, to: Delivery, body: bytes) -> Future[None]:
-        """Answer a message that came through ``request``; harmless if the asker is gone."""
+        """Reply to a message sent by ``request``; harmless if the caller is gone."""
 
     def depth(self, queue: str) -> QueueDepth:
-        """Raises ``Unroutable`` for a queue that does not exist."""
+        """Return the depth of a queue. Raises ``Unroutable`` for one that does not exist."""
 
     def purge(self, queue: str) -> int: ...
 
     def delete(self, queue: str) -> None: ...
 
     def close(self, timeout: float = 3.0) -> None:
-        """Flush pending publishes and acks for up to ``timeout`` seconds, then let go."""
+        """Flush pending publishes and acknowledgements for up to ``timeout`` seconds, then
+        disconnect.
+        """

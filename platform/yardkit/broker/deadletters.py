@@ -1,4 +1,4 @@
-"""The headers that tell why a message is in the dead-letter queue."""
+"""Headers of dead letters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXPIRED = "expired"
 
 
 def dead_headers(headers: Headers, *, reason: str, queue: str, died_at: float) -> Headers:
-    """The message's own headers and the three of a dead letter; ``died_at`` is a Unix time."""
+    """Return the message's headers with the three of a dead letter; ``died_at`` is Unix time."""
     return {
         **headers,
         HEADER_REASON: reason,

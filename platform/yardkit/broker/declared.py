@@ -1,4 +1,4 @@
-"""What a broker object has declared, so that it can be declared again."""
+"""Declarations of a broker object, repeated after a reconnect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from yardkit.broker.base import DEAD_QUEUE, QueueSpec
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A queue's wish for messages of an exchange."""
+    """Binding of a queue to an exchange."""
 
     queue: str
     exchange: str
@@ -19,7 +19,7 @@ class Binding:
 
 @dataclass(slots=True)
 class Declared:
-    """Queues, exchanges and bindings by name. Used by one I/O thread only."""
+    """Declared queues, exchanges and bindings by name. Used by one I/O thread only."""
 
     queues: dict[str, QueueSpec] = field(
         default_factory=lambda: {DEAD_QUEUE: QueueSpec(DEAD_QUEUE)}
@@ -32,7 +32,7 @@ class Declared:
         return (binding for binding in list(self.bindings) if binding.queue == queue)
 
     def forget_queue(self, name: str) -> None:
-        """The queue was deleted on purpose: do not bring it back."""
+        """Do not declare this queue again: it was deleted on purpose."""
         self.queues.pop(name, None)
         for binding in list(self.bindings_of(name)):
             del self.bindings[binding]

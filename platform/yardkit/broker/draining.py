@@ -1,4 +1,4 @@
-"""The end of a consumer that leaves nothing half done."""
+"""Orderly end of a consumer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DRAIN_SECONDS: Final = 2.0
 def drain(
     subscription: Subscription, *, limit: int = 100, seconds: float = DRAIN_SECONDS
 ) -> Iterator[list[Delivery]]:
-    """Ask for no more and yield what has come, at most ``limit`` at once, for up to ``seconds``.
+    """Cancel the subscription and yield what has arrived, in batches, for up to ``seconds``.
 
-    Whoever settles all of it before it closes the subscription leaves nothing to be delivered
-    again. Raises ``BrokerClosed``.
+    A caller that acknowledges everything before closing causes no redelivery. Raises
+    ``BrokerClosed``.
     """
     until = time.monotonic() + seconds
     subscription.cancel()

@@ -1,4 +1,4 @@
-"""From a URL to an adapter."""
+"""Broker adapters by URL."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def connect(url: str, *, name: str, timeout: float = 10.0) -> Broker:
-    """Open the broker at ``url`` and wait up to ``timeout`` seconds for the first connection.
+    """Connect to the broker at ``url``, waiting up to ``timeout`` seconds.
 
-    ``sqlite:///path/to/file`` or ``amqp://user:password@host:port/vhost`` (``amqps://``).
-    ``name`` shows up in the broker's list of connections.
+    ``sqlite:///path/to/file`` or ``amqp://user:password@host:port/vhost`` (``amqps://``). ``name``
+    appears in the broker's list of connections.
 
     Raises:
-        BadBrokerURL: the URL cannot mean any broker.
-        BrokerUnavailable: it can, but there was no connection in time.
+        BadBrokerURL: the URL names no supported broker.
+        BrokerUnavailable: no connection in time.
     """
     scheme = urlsplit(url).scheme
     if scheme == "sqlite":

@@ -1,9 +1,8 @@
-"""The way into the platform for those who may use no queue but their own.
+"""Exchange for accounts that may use only their own queues.
 
-RabbitMQ's default exchange takes a message to any queue, so whoever may publish there may publish
-everywhere. A limited account publishes to the topic exchange ``GATEWAY`` instead, with its own
-name at the end of each routing key. RabbitMQ lets it use no other name (topic permissions), so
-that a consumer knows for certain who has sent a message.
+RabbitMQ's default exchange reaches any queue, so an account that may publish there may publish
+everywhere. A limited account publishes to the topic exchange ``GATEWAY`` instead, with its own name
+at the end of each routing key, which topic permissions enforce. So consumers know the sender.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ _SENDER: Final = re.compile(rf"\.({_OWN.pattern})\Z")
 
 
 def is_own(name: str) -> bool:
-    """Whether this can be the name of a limited account: ``run.<run>.<boot>``."""
+    """Return whether this can be the name of a limited account: ``run.<run>.<boot>``."""
     return _OWN.fullmatch(name) is not None
 
 
 def belongs_to(name: str, own: str) -> bool:
-    """Whether a queue is that of the limited account ``own``."""
+    """Return whether a queue belongs to the limited account ``own``."""
     return name == own or name.startswith(f"{own}.")
 
 
 def gateway_key(queue: str, own: str) -> str:
-    """The routing key by which the limited account ``own`` reaches ``queue``."""
+    """Return the routing key with which the limited account ``own`` reaches ``queue``."""
     return f"{queue}.{own}"
 
 
 def sender_of(delivery: Delivery) -> str:
-    """The limited account that sent this, for certain; "" if it came from anybody else."""
+    """Return the limited account that sent this, as the broker enforces; "" for others."""
     if delivery.exchange != GATEWAY:
         return ""
     found = _SENDER.search(delivery.key)
@@ -44,12 +43,12 @@ def sender_of(delivery: Delivery) -> str:
 
 
 def flaw_of_sender(delivery: Delivery, *, run: int, boot: str = "", reply_to: str = "") -> str:
-    """What is wrong when a limited account speaks for another run, or for another's queue; else "".
+    """Return why a limited account may not send this message (another run or queue), else "".
 
     Args:
-        run: in whose name the message speaks.
-        boot: which execution of it, "" where the message does not say.
-        reply_to: where the message wants its answers, besides what the delivery says.
+        run: run that the message is about.
+        boot: its execution, "" if the message names none.
+        reply_to: further queue for replies, beside that of the delivery.
     """
     sender = sender_of(delivery)
     if not sender:
@@ -64,7 +63,7 @@ def flaw_of_sender(delivery: Delivery, *, run: int, boot: str = "", reply_to: st
 
 
 def open_gateway(broker: Broker, *queues: QueueSpec) -> None:
-    """Let limited accounts reach these queues, which exist. Repeated after each reconnect."""
+    """Bind existing queues to the gateway; repeated after each reconnect."""
     broker.declare_exchange(GATEWAY, "topic")
     for queue in queues:
         broker.bind(queue.name, GATEWAY, f"{queue.name}.#")

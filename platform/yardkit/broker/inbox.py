@@ -1,4 +1,4 @@
-"""Where deliveries wait between the I/O thread and whoever takes them."""
+"""Buffer of deliveries between the I/O thread and consumers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 
 class Inbox:
-    """A queue in memory with one producer, the I/O thread, and any number of takers."""
+    """In-memory queue with one producer, the I/O thread, and any number of consumers."""
 
     def __init__(self, on_ready: Callable[[], None] | None) -> None:
         self._arrived = threading.Condition()
@@ -23,7 +23,7 @@ class Inbox:
         self._on_ready = on_ready
 
     def put(self, deliveries: Iterable[Delivery]) -> None:
-        """Hand deliveries over and tell the takers."""
+        """Append deliveries and notify consumers."""
         with self._arrived:
             if self._closed_because is not None:
                 return
@@ -32,7 +32,7 @@ class Inbox:
         self._announce()
 
     def take(self, limit: int, timeout: float) -> list[Delivery]:
-        """Up to ``limit`` deliveries; see ``Subscription.take``."""
+        """Return up to ``limit`` deliveries; see ``Subscription.take``."""
         with self._arrived:
             if timeout > 0 and not self._waiting and self._closed_because is None:
                 self._arrived.wait_for(self._has_news, timeout)
@@ -46,19 +46,19 @@ class Inbox:
             return [waiting.popleft() for _ in range(limit)]
 
     def clear(self) -> None:
-        """Forget what nobody took: after a lost connection it will be delivered again."""
+        """Discard everything: after a lost connection it is redelivered."""
         with self._arrived:
             self._waiting.clear()
 
     def end(self) -> None:
-        """Nothing more comes: nobody shall wait for it."""
+        """Mark the end: ``take`` no longer waits."""
         with self._arrived:
             self._is_last = True
             self._arrived.notify_all()
         self._announce()
 
     def close(self, because: str) -> None:
-        """Make every taker, waiting or to come, raise ``BrokerClosed(because)``."""
+        """Make current and later ``take`` calls raise ``BrokerClosed(because)``."""
         with self._arrived:
             if self._closed_because is not None:
                 return

@@ -1,4 +1,4 @@
-"""What both adapters ask of a message before they accept it."""
+"""Validation of messages and names, shared by both adapters."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _LONGEST_SECONDS = 2**22
 
 
 def new_future() -> Future[None]:
-    """A future nobody can cancel: the I/O thread may settle it without asking first."""
+    """Return a future that cannot be cancelled: the I/O thread may set it unconditionally."""
     future: Future[None] = Future()
     future.set_running_or_notify_cancel()
     return future
 
 
 def check(messages: Sequence[Outgoing]) -> None:
-    """Raise ``ValueError`` or ``TypeError`` for a message that no broker could carry."""
+    """Raise ``ValueError`` or ``TypeError`` for a message that no broker can carry."""
     for message in messages:
         if not isinstance(message.body, bytes):
             raise TypeError(f"a message body is bytes, not {type(message.body).__name__}")
@@ -44,20 +44,20 @@ def check(messages: Sequence[Outgoing]) -> None:
 
 
 def check_name(kind: str, name: str) -> None:
-    """Raise ``ValueError`` for what cannot be the name of a queue or an exchange."""
+    """Raise ``ValueError`` for an invalid name of a queue or exchange."""
     if not name or len(name.encode()) > _SHORT_STRING_BYTES:
         raise ValueError(f"{name!r} cannot name {kind}: 1 to {_SHORT_STRING_BYTES} bytes")
 
 
 def check_exchange(name: str, kind: str) -> None:
-    """Raise ``ValueError`` for an exchange this port does not offer."""
+    """Raise ``ValueError`` for an unsupported exchange type."""
     check_name("an exchange", name)
     if kind not in ("fanout", "topic"):
         raise ValueError(f"an exchange is fanout or topic, not {kind!r}")
 
 
 def check_spec(*specs: QueueSpec) -> None:
-    """Raise ``ValueError`` for a queue that no broker could make."""
+    """Raise ``ValueError`` for an invalid queue declaration."""
     for spec in specs:
         check_name("a queue", spec.name)
         if not 0 <= spec.max_priority <= 255:

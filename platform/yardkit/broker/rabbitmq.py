@@ -1,7 +1,7 @@
-"""A broker in RabbitMQ 3.10 or newer, by pika on its own I/O thread.
+"""RabbitMQ adapter (3.10 or newer) with pika on its own I/O thread.
 
-Throughput comes from a window of outstanding confirms and from acknowledgements sent together;
-a blocking confirm for each message would be ten times slower.
+A window of outstanding confirms and combined acknowledgements make it about ten times as fast
+as a blocking confirm for each message.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _MAX_PREFETCH = 65535
 
 
 class RabbitBroker:
-    """See ``yardkit.broker.base.Broker``."""
+    """Broker on RabbitMQ; see ``yardkit.broker.base.Broker``."""
 
     def __init__(self, url: str, *, name: str, timeout: float) -> None:
-        """Connect, trying again for up to ``timeout`` seconds.
+        """Connect, retrying for up to ``timeout`` seconds.
 
         Raises:
-            BadBrokerURL: the URL is none of RabbitMQ's.
-            BrokerUnavailable: nobody there in time, or, at once, a refused login or vhost.
+            BadBrokerURL: not a RabbitMQ URL.
+            BrokerUnavailable: no connection in time; at once for a refused login or vhost.
         """
         address = parse_rabbitmq_url(url)
         self._url = address.url
@@ -103,7 +103,7 @@ class RabbitBroker:
     def subscribe(
         self, queue: str, *, prefetch: int = 100, on_ready: Callable[[], None] | None = None
     ) -> Subscription:
-        """Raises ``Unroutable`` for a queue that does not exist."""
+        """Subscribe. Raises ``Unroutable`` for a queue that does not exist."""
         self._same_process()
         if prefetch < 1:
             raise ValueError(f"prefetch is at least 1, not {prefetch}")

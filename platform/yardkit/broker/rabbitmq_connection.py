@@ -1,9 +1,9 @@
-"""A connection that reads plain deliveries in one pass.
+"""Connection that decodes plain deliveries in one pass.
 
-pika makes three frames, a method and properties of each message, and looks for callbacks of each
-frame: where messages come by the thousand that is most of what they cost. Here a delivery that has
-come as a whole, in one body frame, for a channel that has asked for it, is read where it lies in
-the buffer. Everything else, from the first byte of a frame on, is left to pika.
+pika builds three frames, a method and properties for each message and looks up callbacks for each
+frame, which dominates at thousands of messages a second. Deliveries that have arrived completely,
+in one body frame, on a channel that asked for it, are decoded in the buffer. Everything else is
+left to pika.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _OTHERS: Final = 0xFFFF & ~(
 
 
 class Connection(pika.SelectConnection):  # type: ignore[misc]  # pika has no types for mypy
-    """See the module. Like all of pika it belongs to the loop's thread."""
+    """pika connection with the fast path; used in the loop's thread only."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         self._plain: dict[int, Plain] = {}
@@ -57,14 +57,14 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]  # pika has no ty
         super().__init__(*args, **options)
 
     def read_plain(self, channel: int, received: Plain) -> None:
-        """Hand ``received`` the deliveries of this channel that can be read in one pass.
+        """Pass plain deliveries of this channel to ``received``, which must not raise.
 
-        The others go to its consumer as ever: both get them, in their order. It must not raise.
+        The others go to the channel's consumer; order is kept.
         """
         self._plain[channel] = received
 
     def read_all(self, channel: int) -> None:
-        """Leave what comes on this channel to pika again."""
+        """Leave deliveries of this channel to pika again."""
         self._plain.pop(channel, None)
 
     def _proto_connection_made(self, transport: Any) -> None:
@@ -86,7 +86,7 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]  # pika has no ty
             self._process_frame(frame)
 
     def _read_deliveries(self) -> bool:
-        """Read as many as there are; whether the rest begins one and has to wait for more bytes."""
+        """Decode complete deliveries; return whether the rest is the start of one."""
         data, plain = self._frame_buffer, self._plain
         last = len(data)
         at, waits = 0, False
@@ -125,7 +125,7 @@ class Connection(pika.SelectConnection):  # type: ignore[misc]  # pika has no ty
     def _read(
         self, data: bytes, at: int, header: int, body: int, end: int, flags: int
     ) -> tuple[int, bool, str, str, pika.BasicProperties | None, str, bytes]:
-        """What ``Plain`` is called with, from where its three frames begin, and the last ends."""
+        """Return the arguments of ``Plain`` and the end of the last frame."""
         at += _METHOD.size
         at += 1 + data[at]  # the consumer's tag: these channels have one consumer
         tag, bits = _TAG.unpack_from(data, at)

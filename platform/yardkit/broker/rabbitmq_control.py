@@ -1,6 +1,6 @@
-"""Declares, deletes and counts, one after the other, on a channel of their own.
+"""Serial declare, delete and count requests on a channel of their own.
 
-RabbitMQ answers a mistake by closing the channel, so nothing else may share it.
+RabbitMQ closes the channel on an error, so nothing else may share it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Done = Callable[[pika.frame.Method], None]
 
 @dataclass(slots=True)
 class Request:
-    """Something to ask of the broker. ``subject`` names it in an error."""
+    """One request to the broker. ``subject`` names it in errors."""
 
     start: Callable[[Channel, Done], object]
     subject: str
@@ -49,7 +49,7 @@ class Request:
 
 
 class Control:
-    """Works requests off in order; repeats the one that a lost connection interrupted."""
+    """Execute requests in order; repeat the one interrupted by a lost connection."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Control:
         declared: Declared,
         on_restored: Callable[[Connection], None],
     ) -> None:
-        """``on_restored``: connected, and all that was declared is there again."""
+        """``on_restored`` is called when connected and everything declared exists again."""
         self._loop = loop
         self._declared = declared
         self._on_restored = on_restored
@@ -69,7 +69,7 @@ class Control:
     # --- what the link says --------------------------------------------------------------------
 
     def up(self, connection: Connection) -> None:
-        """A new connection: restore first, then go on where the old one ended."""
+        """Restore declarations on a new connection, then continue."""
         self._connection = connection
         requests = self._restoring()
         for request in requests:
@@ -83,7 +83,7 @@ class Control:
         self._open()
 
     def down(self) -> None:
-        """The connection is lost; requests wait for the next one."""
+        """Keep requests for the next connection."""
         self._connection = self._channel = None
         if self._current is not None:
             self._waiting.appendleft(self._current)
@@ -92,7 +92,7 @@ class Control:
         self._loop.later(PATIENCE_SECONDS, self._give_up_old)
 
     def fail_all(self, error: BrokerError) -> None:
-        """The broker object is closed."""
+        """Fail all requests: the broker object is closed."""
         if self._current is not None:
             self._waiting.appendleft(self._current)
             self._current = None

@@ -1,4 +1,4 @@
-"""What a RabbitMQ broker object is made of, and how it comes up and goes down."""
+"""Parts of a RabbitMQ broker object, its start and its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ABORT_SECONDS = 0.2
 
 
 class Core:
-    """One thread, one connection for consuming and control, one for publishing."""
+    """One I/O thread, one connection for consuming and control, one for publishing."""
 
     def __init__(self, address: Address, name: str) -> None:
         self.declared = Declared() if not address.own else Declared(queues={})
@@ -70,7 +70,7 @@ class Core:
     # --- any thread ----------------------------------------------------------------------------
 
     def start(self, timeout: float) -> None:
-        """Connect; raises ``BrokerUnavailable`` when that cannot or does not succeed in time."""
+        """Connect. Raises ``BrokerUnavailable``."""
         self.loop.start()
         self.loop.post(self._link.connect)
         try:
@@ -87,7 +87,7 @@ class Core:
 
     @property
     def connected(self) -> bool:
-        """Both connections stand, the publishing one only once it is needed."""
+        """Whether the connections are up; the publishing one counts once it is needed."""
         return (
             self._connection is not None
             and (self._publishing_link.is_up or not self._publishes)
@@ -102,7 +102,7 @@ class Core:
             self.loop.post(function)
 
     def ask(self, request: Request, then: Callable[[], None] | None = None) -> pika.frame.Method:
-        """Have the broker do something and wait; ``then`` runs in the I/O thread on success."""
+        """Execute a request and wait; ``then`` runs in the I/O thread on success."""
         if self.loop.is_current:
             raise RuntimeError("on_ready must not call a method of the broker that waits")
         if then is not None:
@@ -129,7 +129,7 @@ class Core:
             raise
 
     def stop(self, timeout: float) -> None:
-        """Flush for up to ``timeout`` seconds, then let go."""
+        """Flush for up to ``timeout`` seconds, then disconnect."""
         with self._lock:
             if self._closed_because:
                 return
@@ -146,10 +146,10 @@ class Core:
     # --- the I/O thread ------------------------------------------------------------------------
 
     def send(self, batch: Batch) -> None:
-        """Publish a batch, after a look at the exchanges nobody here has declared.
+        """Publish a batch, after checking exchanges that were not declared here.
 
-        RabbitMQ closes the channel for a message to an exchange it does not know, and the
-        confirms of all others on it would be lost.
+        RabbitMQ closes the channel over a message to an unknown exchange, and the confirms of all
+        other messages on it would be lost.
         """
         if not self._publishes:
             self._publishes = True
@@ -229,7 +229,7 @@ class Core:
         self._publishing_link.abort()
 
     def _flushed(self) -> None:
-        """Everything published is confirmed: send the acknowledgements and close."""
+        """Send acknowledgements and close, after the last confirm."""
         for subscription in list(self._subscriptions):
             subscription.flush()
         links = [self._link, self._publishing_link]
@@ -244,13 +244,13 @@ class Core:
             link.close(partial(closed, link))
 
     def _abort(self) -> None:
-        """The time for flushing is over, or nobody answers."""
+        """Drop the connections: flushing timed out."""
         self._flushed()
         self._start_over()
         self.loop.later(_ABORT_SECONDS, self._end)
 
     def _end(self) -> None:
-        """Let everybody know who still waits, and let the thread end."""
+        """Fail all waiting callers and end the thread."""
         error = BrokerClosed(self._closed_because)
         self._publisher.fail_all(error)
         self.control.fail_all(error)

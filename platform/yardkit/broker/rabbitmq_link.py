@@ -1,4 +1,4 @@
-"""One connection to RabbitMQ that comes back by itself."""
+"""A RabbitMQ connection that reconnects by itself."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _CONNECT_SECONDS = 10.0
 
 
 class Link:
-    """Connects, tells its owner, and connects again with back-off until closed.
+    """Connect, notify the owner, and reconnect with back-off until closed.
 
-    Lives in the loop's thread; only ``is_up`` may be read from elsewhere.
+    Used in the loop's thread; only ``is_up`` may be read elsewhere.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class Link:
         on_refused: Callable[[str, bool], None] | None = None,
         loss_level: int = logging.WARNING,
     ) -> None:
-        """``on_refused(why, for_good)``: an attempt failed, and whether others must fail too.
+        """``on_refused(why, for_good)``: an attempt failed, and whether retrying is useless.
 
-        ``loss_level``: how loud to log a loss; of two links to one broker one is enough.
+        ``loss_level``: log level of a lost connection; of two links to one broker one is enough.
         """
         self._loop = loop
         self._address = address
@@ -63,7 +63,7 @@ class Link:
         self.is_up = False
 
     def connect(self) -> None:
-        """Try to connect; the callbacks tell what became of it."""
+        """Start connecting; the callbacks report the result."""
         if self._on_closed is not None:
             return
         self._connection = Connection(
@@ -75,7 +75,7 @@ class Link:
         )
 
     def close(self, done: Callable[[], None]) -> None:
-        """Close for good, with everything written before, and call ``done``."""
+        """Flush, close permanently, and call ``done``."""
         self._on_closed = done
         connection = self._connection
         if connection is None or connection.is_closed:
@@ -84,7 +84,7 @@ class Link:
             connection.close()
 
     def abort(self) -> None:
-        """Drop the connection at once; the callbacks follow. For one that hangs or is broken."""
+        """Drop a hanging or broken connection at once; the callbacks follow."""
         connection = self._connection
         if connection is not None and not connection.is_closed:
             # pika offers no public way to close a socket without asking the other side first.
@@ -153,7 +153,7 @@ class Link:
 
 
 def explain(address: Address, error: BaseException) -> str:
-    """One line for a person: what is wrong at which address, without the password."""
+    """Return one line with the error and the address, without the password."""
     where = f"{address.host}:{address.port}"
     if isinstance(error, ProbableAuthenticationError):
         return f"RabbitMQ at {where} refused the user {address.user!r} or the password"
@@ -171,13 +171,13 @@ def explain(address: Address, error: BaseException) -> str:
 
 
 def _text(error: BaseException) -> str:
-    """Why a connection that stood has ended."""
+    """Return why an established connection ended."""
     cause = _innermost(error)
     return cause.reply_text if isinstance(cause, ConnectionClosed) else str(cause)
 
 
 def _innermost(error: BaseException) -> BaseException:
-    """pika wraps the error that matters in up to three others."""
+    """Unwrap the relevant error, which pika wraps up to three times."""
     while True:
         inner = getattr(error, "exception", None)
         attempts = getattr(error, "exceptions", None)

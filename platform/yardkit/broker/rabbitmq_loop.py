@@ -1,4 +1,4 @@
-"""The I/O thread of a RabbitMQ broker object and the way into it."""
+"""The I/O thread of a RabbitMQ broker object."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Loop:
     """One pika event loop in one thread, shared by the connections of a broker object."""
 
     def __init__(self, name: str, on_defect: Callable[[], None]) -> None:
-        """``on_defect`` is called in the thread after an exception nobody expected."""
+        """``on_defect`` is called in the thread after an unforeseen exception."""
         self.ioloop = IOLoop()
         self._name = name
         self._on_defect = on_defect
@@ -54,7 +54,7 @@ class Loop:
                 self.ioloop.add_callback_threadsafe(self._run_posted)
 
     def soon(self, function: Callable[[], None]) -> None:
-        """Run ``function`` once what the loop has just received is worked off. I/O thread only."""
+        """Run ``function`` after what the loop has just received. I/O thread only."""
         self.ioloop.call_later(0, function)
 
     def later(self, seconds: float, function: Callable[[], None]) -> object:

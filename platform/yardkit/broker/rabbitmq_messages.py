@@ -1,4 +1,4 @@
-"""Between this port's messages and AMQP's."""
+"""Conversion between the port's messages and AMQP's."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _FLOAT = "float"
 
 
 class Tag(NamedTuple):
-    """What the RabbitMQ adapter needs to find a delivery again."""
+    """Identifies a delivery for the RabbitMQ adapter."""
 
     generation: int
     number: int
 
 
 def to_properties(message: Outgoing, number: int) -> pika.BasicProperties:
-    """The AMQP properties of the ``number``-th message of a channel."""
+    """Return the AMQP properties of the ``number``-th message of a channel."""
     ttl = message.ttl_seconds
     return pika.BasicProperties(
         content_type=message.content_type or None,
@@ -51,7 +51,7 @@ def _to_table(headers: Headers) -> dict[str, object]:
 
 
 def number_of(properties: pika.BasicProperties) -> int | None:
-    """The number ``to_properties`` wrote."""
+    """Return the number written by ``to_properties``."""
     app_id = properties.app_id or ""
     number = app_id.removeprefix(_APP_ID)
     return int(number) if number != app_id and number.isdecimal() else None
@@ -65,7 +65,7 @@ def to_delivery(
     queue: str,
     generation: int,
 ) -> Delivery:
-    """A delivery from what pika hands over."""
+    """Return the delivery for what pika received."""
     headers = properties.headers
     return Delivery(
         body,
@@ -105,7 +105,7 @@ def _plain_headers(headers: Mapping[str, object], queue: str) -> Headers:
 
 
 def queue_arguments(spec: QueueSpec) -> dict[str, str | int]:
-    """The arguments of ``queue.declare``."""
+    """Return the arguments of ``queue.declare``."""
     arguments: dict[str, str | int] = {}
     if spec.max_priority:
         arguments["x-max-priority"] = spec.max_priority

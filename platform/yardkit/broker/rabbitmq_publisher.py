@@ -1,8 +1,7 @@
-"""Publishing with a window of outstanding confirms, on a connection of its own.
+"""Publisher with a window of outstanding confirms, on a connection of its own.
 
-Of its own, because RabbitMQ stops reading from a connection that publishes while its memory
-alarm is on. Acknowledgements on the same connection would then stay unread, and the queues whose
-messages caused the alarm could never drain.
+RabbitMQ stops reading from publishing connections during a memory alarm; acknowledgements on the
+same connection would not be read, and the queues could never drain.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _PRECONDITION_FAILED: Final = 406
 
 
 class Batch:
-    """The messages of one ``publish()`` call on their way."""
+    """Messages of one ``publish()`` call in flight."""
 
     __slots__ = ("failed", "future", "made_at", "messages", "open", "unroutable")
 
@@ -71,7 +70,7 @@ class Batch:
 
 
 class Publisher:
-    """Lives in the loop's thread."""
+    """Send batches and track confirms. Used in the loop's thread."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
@@ -93,7 +92,7 @@ class Publisher:
         connection.channel(on_open_callback=self._opened)
 
     def down(self, why: str) -> None:
-        """What was sent and not confirmed may or may not have arrived."""
+        """Fail unconfirmed batches: their outcome is unknown."""
         self._connection = None
         text = f"the connection was lost before the confirm came: {why}"
         self._lose_channel(BrokerUnavailable(text))
@@ -132,19 +131,19 @@ class Publisher:
         connection.channel(on_open_callback=self._opened)
 
     def hold(self) -> None:
-        """Send nothing: the queues that end with the broker may not be declared again yet."""
+        """Stop sending until queues are declared again."""
         self._held = True
         self._watch()
 
     def release(self) -> None:
-        """Everything declared is there again."""
+        """Resume sending: everything is declared again."""
         self._held = False
         self._pump()
 
     # --- the way out ---------------------------------------------------------------------------
 
     def submit(self, batch: Batch) -> None:
-        """Send a batch when there is room."""
+        """Send a batch as soon as the window allows."""
         self._waiting.extend([(message, batch) for message in batch.messages])
         self._pump()
         self._watch()
@@ -199,7 +198,7 @@ class Publisher:
         properties: pika.BasicProperties,
         body: bytes,
     ) -> None:
-        """No queue wanted this one; its confirm follows."""
+        """Note an unroutable message; its confirm follows."""
         entry = self._outstanding.get(number_of(properties) or 0)
         if entry is not None:
             message, batch = entry
@@ -208,7 +207,7 @@ class Publisher:
     # --- waiting -------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """While nothing can be sent, fail what has waited too long, about once a second."""
+        """Fail batches that have waited too long, about once a second."""
         if not self._watching and self._waiting and (self._channel is None or self._held):
             self._watching = True
             self._loop.later(1.0, self._give_up_old)
@@ -235,7 +234,7 @@ class Publisher:
             self._loop.soon(function)
 
     def fail_all(self, error: BrokerError) -> None:
-        """The broker object is closed."""
+        """Fail all batches: the broker object is closed."""
         for _, batch in (*self._outstanding.values(), *self._waiting):
             batch.fail(error)
         self._outstanding.clear()

@@ -1,7 +1,6 @@
 """One consumer of one queue in RabbitMQ, on a channel of its own.
 
-Of its own, because the prefetch limit and a mistake's consequence, a closed channel, are a
-channel's.
+The prefetch limit, and the closing of the channel after an error, apply to a channel.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _BURIAL_ATTEMPTS = 3
 
 
 class RabbitSubscription:
-    """See ``yardkit.broker.base.Subscription``."""
+    """Subscription on RabbitMQ; see ``yardkit.broker.base.Subscription``."""
 
     def __init__(
         self, core: Core, queue: str, prefetch: int, on_ready: Callable[[], None] | None
@@ -121,7 +120,7 @@ class RabbitSubscription:
         self._wait_for(self._shut, _CLOSE_SECONDS)
 
     def _wait_for(self, ending: Callable[[Callable[[], None]], None], seconds: float) -> None:
-        """Have the I/O thread do it, and wait until it calls back."""
+        """Run ``ending`` in the I/O thread and wait for its callback."""
         done: Future[None] = Future()
         try:
             self._core.post(partial(ending, lambda: done.set_result(None)))
@@ -136,18 +135,18 @@ class RabbitSubscription:
     # --- the I/O thread: connecting ------------------------------------------------------------
 
     def up(self, connection: Connection) -> None:
-        """A connection is there, and on it the queue if this broker object has declared it."""
+        """Consume on a new connection; declared queues exist again."""
         self._connection = connection
         if not self._takes_no_more:
             connection.channel(on_open_callback=self._opened)
 
     def down(self) -> None:
-        """The connection is lost: what was handed out will be delivered again."""
+        """Discard deliveries: they are redelivered."""
         self._connection = None
         self._lose_channel()
 
     def end(self, because: str) -> None:
-        """The broker object is closed."""
+        """Fail waiting callers: the broker object is closed."""
         self._inbox.close(because)
         if not self.accepted.done():
             self.accepted.set_exception(BrokerClosed(because))
@@ -210,7 +209,7 @@ class RabbitSubscription:
         self._tell_cancelled()
 
     def _come_back(self) -> None:
-        """The queue is gone, or was: declare it again if it is ours, then try again."""
+        """Consume again after the queue was deleted; declare it first if it is ours."""
         connection = self._connection
         if connection is None or self._channel is not None or self._takes_no_more:
             return
@@ -289,7 +288,7 @@ class RabbitSubscription:
         message_id: str,
         body: bytes,
     ) -> None:
-        """The same of what the connection has read in one pass."""
+        """Handle a delivery decoded by the fast path."""
         if properties is not None:
             method = pika.spec.Basic.Deliver("", number, redelivered, exchange, key)
             delivery = to_delivery(
@@ -327,7 +326,7 @@ class RabbitSubscription:
         self._plan_flush()
 
     def _is_open(self, generation: int, number: int) -> bool:
-        """Whether this delivery is still ours to finish; a second time it is not."""
+        """Return whether this delivery is still unacknowledged and of this connection."""
         return (
             generation == self._generation and number in self._open and number not in self._burying
         )
@@ -338,7 +337,7 @@ class RabbitSubscription:
             self._core.loop.soon(self.flush)
 
     def flush(self) -> None:
-        """Send the acknowledgements: one for all that no unfinished delivery comes before."""
+        """Send acknowledgements, combined up to the first unfinished delivery."""
         self._flush_planned = False
         channel, order, acked = self._channel, self._order, self._acked
         if channel is None or not channel.is_open:

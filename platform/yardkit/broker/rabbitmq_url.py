@@ -1,4 +1,4 @@
-"""From ``amqp://user:password@host:port/vhost`` to an address, with every mistake named."""
+"""Parsing of ``amqp://user:password@host:port/vhost``."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PORTS = {"amqp": 5672, "amqps": 5671}
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where RabbitMQ is and how to log in. ``repr`` and ``url`` keep the password to themselves.
+    """Address and login of RabbitMQ. ``repr`` and ``url`` hide the password.
 
     Attributes:
-        own: the account may use no queue but those of this name; "": any.
+        own: name of a limited account, which may use only its own queues; "": any queue.
     """
 
     scheme: str

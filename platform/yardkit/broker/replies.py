@@ -1,4 +1,4 @@
-"""The asker's side of request and reply, the same on every broker."""
+"""The caller's side of request and reply, on every broker."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ _PREFETCH = 1000
 
 
 class Replies:
-    """One private queue per broker object, made at the first request.
+    """One private reply queue for each broker object, created at the first request.
 
-    It is an ordinary queue that expires, not one bound to the connection, so that an answer
-    sent while the asker reconnects still arrives.
+    An ordinary expiring queue, so that replies sent during a reconnect arrive.
     """
 
     def __init__(
         self, broker: Broker, name: str, discard: Callable[[str], None], *, own: str = ""
     ) -> None:
-        """``discard`` takes a queue away without waiting for it.
+        """``discard`` deletes a queue without waiting.
 
-        ``own``: the limited account that asks, which may have no queue of another name.
+        ``own``: the limited account that asks; its queue is named after it.
         """
         self._broker = broker
         self._discard = discard
@@ -68,10 +67,7 @@ class Replies:
             self._asked.pop(correlation_id, None)
 
     def close(self) -> None:
-        """Take the queue away, if that is possible at once, and let every asker know.
-
-        A queue that stays, because the broker does not answer, expires.
-        """
+        """Delete the queue if possible at once, and fail waiting callers. Otherwise it expires."""
         with self._lock:
             was_open = self._subscription is not None
         if was_open:
@@ -80,7 +76,7 @@ class Replies:
         self.abandon()
 
     def abandon(self) -> None:
-        """Let every asker know that no answer will come."""
+        """Fail waiting callers."""
         for answer in list(self._asked.values()):
             _fail_with(answer, BrokerClosed("the broker was closed before the reply came"))
 
@@ -114,9 +110,9 @@ class Replies:
 
 
 def reply_message(to: Delivery, body: bytes) -> Outgoing:
-    """The answer to ``to``.
+    """Return the reply to ``to``.
 
-    Raises ``ValueError`` when nobody asked for one, or somebody for one into another's queue.
+    Raises ``ValueError`` when no reply was requested, or into another account's queue.
     """
     if not to.reply_to:
         raise ValueError("this message asks for no reply")

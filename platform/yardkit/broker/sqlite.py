@@ -1,7 +1,6 @@
-"""A broker in one SQLite file: durable, shared by the processes of one machine, no server.
+"""Broker in one SQLite file: durable, shared by the processes of one machine, no server.
 
-Throughput comes from batches (whatever waits goes into one transaction), latency from wake-ups
-through Unix sockets instead of polling, safety from SQLite: a confirm means committed.
+Batches give throughput, Unix sockets instead of polling give latency; a confirm means committed.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from yardkit.broker.sqlite_worker import Result, Worker
 
 
 class SqliteBroker:
-    """See ``yardkit.broker.base.Broker``."""
+    """Broker in a SQLite file; see ``yardkit.broker.base.Broker``."""
 
     def __init__(self, url: str, *, name: str, timeout: float) -> None:
-        """Open the file, making it when missing.
+        """Open or create the file.
 
         Raises:
-            BadBrokerURL: the URL has no usable path, or there is something else.
+            BadBrokerURL: no usable path, or another kind of file.
             BrokerUnavailable: the file cannot be written.
         """
         self._url = url
@@ -109,7 +108,7 @@ class SqliteBroker:
     def subscribe(
         self, queue: str, *, prefetch: int = 100, on_ready: Callable[[], None] | None = None
     ) -> Subscription:
-        """Raises ``Unroutable`` for a queue that does not exist."""
+        """Subscribe. Raises ``Unroutable`` for a queue that does not exist."""
         if prefetch < 1:
             raise ValueError(f"prefetch is at least 1, not {prefetch}")
         subscription = SqliteSubscription(self._worker, queue, prefetch, on_ready)

@@ -1,8 +1,7 @@
-"""One clock for all processes that share a broker file, deaf to changes of the wall clock.
+"""Common clock of all processes of a broker file, independent of the wall clock.
 
-A time to live must neither end early nor last longer because somebody set the date. The time
-since boot runs evenly and is the same in every process; the file remembers for which boot its
-epoch holds, and the first process after a reboot sets the epoch anew from the wall clock.
+Setting the date must not change TTLs. Time since boot is even and equal in every process; the file
+stores its epoch, which the first process after a reboot sets from the wall clock.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ _WALL = "wall"
 
 
 def current_boot() -> str:
-    """What tells this boot from others; "wall" where the system does not say."""
+    """Return the id of this boot of the machine; "wall" if the system has none."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -28,12 +27,12 @@ def _since_boot() -> float:
 
 
 def fresh_epoch(boot: str) -> float:
-    """The Unix time at which this boot began, as far as the wall clock knows now."""
+    """Return the Unix time of this boot by the wall clock."""
     return 0.0 if boot == _WALL else time.time() - _since_boot()
 
 
 class SharedClock:
-    """Seconds, about Unix time, equal in all processes that read the same ``state`` row."""
+    """Clock in seconds, about Unix time, equal in all processes with the same ``state`` row."""
 
     def __init__(self, boot: str, epoch: float) -> None:
         self._epoch = epoch

@@ -1,4 +1,4 @@
-"""One opened broker file: the hot path of publishing, acknowledging and claiming."""
+"""One open broker file: publishing, acknowledging and claiming."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _Row = tuple[int, int, int, float | None, bytes, bytes]
 
 
 class FileConnection:
-    """A connection, its session, and what it knows of the others. For the I/O thread only."""
+    """A connection with its session and its view of other processes. I/O thread only."""
 
     def __init__(self, file: Path, name: str, declared: Declared) -> None:
         """Open the file; raises what ``open_database`` raises and ``sqlite3.Error``."""
@@ -82,7 +82,7 @@ class FileConnection:
                 bind(self.database, binding.queue, binding.exchange, binding.key)
 
     def close(self) -> None:
-        """Give back what is unacknowledged and leave; never raises."""
+        """Return unacknowledged messages and disconnect; never raises."""
         try:
             removed = remove_session(self.database, self.session.id, self.clock.now())
             if removed is not None:
@@ -96,9 +96,9 @@ class FileConnection:
     # --- the hot path --------------------------------------------------------------------------
 
     def commit(self, batch: Batch, subscriptions: Sequence[SqliteSubscription]) -> None:
-        """Do all of it in one transaction, then hand out what was claimed.
+        """Execute a batch in one transaction, then pass on what was claimed.
 
-        Raises ``sqlite3.Error`` when nothing of it happened.
+        Raises ``sqlite3.Error`` when nothing was committed.
         """
         while True:
             rows, unroutable, touched = self._route(batch)
@@ -214,7 +214,7 @@ class FileConnection:
     # --- the others ----------------------------------------------------------------------------
 
     def wake_others(self, queue_ids: Iterable[int]) -> None:
-        """Tell the sessions that consume these queues."""
+        """Wake the sessions that consume these queues."""
         wanted: dict[str, list[int]] = {}
         for queue_id in queue_ids:
             queue = self.topology.by_id.get(queue_id)
@@ -225,7 +225,7 @@ class FileConnection:
                 self._must_reap = True  # nobody there: do not wait for the next sweep
 
     def refresh(self, subscriptions: Iterable[SqliteSubscription]) -> None:
-        """Read queues and consumers again; bring back a queue of ours that vanished."""
+        """Reload queues and consumers; recreate own queues that vanished."""
         self.topology = load_topology(self.database, self.session.id)
         attached = False
         for subscription in subscriptions:
@@ -257,7 +257,7 @@ class FileConnection:
         subscription.attach(*add_consumer(self.database, self.session.id, subscription.queue))
 
     def remove_consumer(self, subscription: SqliteSubscription) -> None:
-        """Take a consumer away and give back what it held. ``refresh`` afterwards."""
+        """Remove a consumer and return what it held. ``refresh`` afterwards."""
         with writing(self.database):
             queue_ids = remove_consumers(
                 self.database, [subscription.consumer_id], self.clock.now()
@@ -266,7 +266,7 @@ class FileConnection:
         self.wake_others(queue_ids)
 
     def look_around(self, subscriptions: Sequence[SqliteSubscription]) -> None:
-        """Find out, cheaply, whether another process changed something."""
+        """Check cheaply whether another process changed something."""
         (version,) = self.database.execute("PRAGMA data_version").fetchone()
         if version == self._seen_version:
             return
@@ -288,14 +288,14 @@ class FileConnection:
         return found is not None
 
     def sweep(self, subscriptions: Iterable[SqliteSubscription]) -> bool:
-        """One round of housekeeping; True when another is wanted at once."""
+        """Run one round of housekeeping; True when another is due at once."""
         news, more = self._sweeper.sweep(self.topology, self.clock.now())
         self._must_reap = False
         self._spread(news, subscriptions)
         return more
 
     def reap_if_needed(self, subscriptions: Iterable[SqliteSubscription]) -> None:
-        """Look for dead sessions now, if a wake-up found nobody."""
+        """Search for dead sessions now, after a wake-up that reached no process."""
         if self._must_reap:
             self._must_reap = False
             self._spread(self._sweeper.reap(self.clock.now()), subscriptions)

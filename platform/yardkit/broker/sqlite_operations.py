@@ -1,4 +1,4 @@
-"""What callers' threads ask of the I/O thread, and what one transaction makes of it."""
+"""Operations that callers submit to the I/O thread, and the batch of one transaction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_BYTES = 8 * 1024 * 1024
 
 
 class Publish:
-    """One ``publish()`` call: messages with their packed envelopes."""
+    """One ``publish()`` call: messages with packed envelopes."""
 
     __slots__ = ("envelopes", "future", "made_at", "messages", "size")
 
@@ -35,7 +35,7 @@ class Publish:
 
 @dataclass(slots=True)
 class Finish:
-    """Acknowledge deliveries, or give them back."""
+    """Acknowledge or requeue deliveries."""
 
     subscription: SqliteSubscription
     tags: list[Tag]
@@ -44,7 +44,7 @@ class Finish:
 
 @dataclass(slots=True)
 class Bury:
-    """Move a delivery to the dead-letter queue."""
+    """Dead-letter a delivery."""
 
     subscription: SqliteSubscription
     tag: Tag
@@ -52,12 +52,12 @@ class Bury:
 
 
 class Again:
-    """What a call returns to be continued after the operations that wait behind it."""
+    """Returned by a call that continues after the operations waiting behind it."""
 
 
 @dataclass(slots=True)
 class Call:
-    """Run a function in the I/O thread, after what was asked before it."""
+    """Run a function in the I/O thread, in order."""
 
     function: Callable[[Worker], object]
     future: Future[object]
@@ -68,7 +68,7 @@ Operation = Publish | Finish | Bury | Call
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction will do, beside claiming deliveries."""
+    """Changes of one transaction, besides claims."""
 
     publishes: list[Publish] = field(default_factory=list)
     acks: list[tuple[int, int, int]] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Batch:
         return bool(self.publishes or self.acks or self.releases or self.burials)
 
     def add(self, operation: Publish | Finish | Bury) -> None:
-        """Take one more operation in. Stale and repeated tags are dropped here."""
+        """Add an operation. Stale and repeated tags are dropped."""
         if isinstance(operation, Publish):
             self.publishes.append(operation)
             self.messages += len(operation.messages)
@@ -113,7 +113,7 @@ class Batch:
             self.acks += rows
 
     def confirm(self, unroutable: dict[int, list[str]]) -> None:
-        """Tell the publishers that the transaction is committed."""
+        """Resolve the publishers' futures: the transaction is committed."""
         for position, publish in enumerate(self.publishes):
             keys = unroutable.get(position)
             if keys:
@@ -122,7 +122,7 @@ class Batch:
                 publish.future.set_result(None)
 
     def fail(self, error: Exception) -> None:
-        """Tell the publishers who have no answer yet that nothing of it happened."""
+        """Fail unresolved publishers: nothing was committed."""
         for publish in self.publishes:
             if not publish.future.done():
                 publish.future.set_exception(error)

@@ -1,4 +1,4 @@
-"""How a message lies in the SQLite file: an envelope in MessagePack, and the body as it is."""
+"""Format of messages in the SQLite file: an envelope in MessagePack and the raw body."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _decoder: msgspec.msgpack.Decoder[_Envelope] = msgspec.msgpack.Decoder(_Envelope
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """What the SQLite adapter needs to find a delivery again."""
+    """Identifies a delivery for the SQLite adapter."""
 
     claim: int
     id: int
 
 
 def pack_envelope(message: Outgoing) -> bytes:
-    """Everything about a message except its body."""
+    """Pack everything of a message except its body."""
     return _encoder.encode(
         (
             message.exchange,
@@ -40,7 +40,7 @@ def pack_envelope(message: Outgoing) -> bytes:
 
 
 def unpack(queue: str, claim: int, row: tuple[int, int, bytes, bytes]) -> Delivery:
-    """A delivery from a row (id, redelivered, envelope, body) of ``queue``."""
+    """Return a delivery for a row (id, redelivered, envelope, body) of ``queue``."""
     id_, redelivered, envelope, body = row
     exchange, key, priority, message_id, reply_to, correlation_id, headers = _decoder.decode(
         envelope
@@ -61,7 +61,7 @@ def unpack(queue: str, claim: int, row: tuple[int, int, bytes, bytes]) -> Delive
 
 
 def bury_envelope(envelope: bytes, *, reason: str, queue: str, died_at: float) -> bytes:
-    """The same envelope with the headers of a dead letter."""
+    """Return the envelope with the headers of a dead letter."""
     *fields, headers = _decoder.decode(envelope)
     return _encoder.encode(
         (*fields, dead_headers(headers, reason=reason, queue=queue, died_at=died_at))
@@ -69,7 +69,7 @@ def bury_envelope(envelope: bytes, *, reason: str, queue: str, died_at: float) -
 
 
 def bury_delivery(delivery: Delivery, *, reason: str, died_at: float) -> bytes:
-    """The envelope a rejected delivery gets in the dead-letter queue."""
+    """Return the envelope of a rejected delivery for the dead-letter queue."""
     return _encoder.encode(
         (
             delivery.exchange,

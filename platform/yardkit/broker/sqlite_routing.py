@@ -1,4 +1,4 @@
-"""What one process knows of queues, exchanges, bindings and consumers, and how it routes."""
+"""Queues, exchanges, bindings and consumers as one process knows them, and routing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ROUTES_KEPT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue as it stands in the file."""
+    """A queue of the file."""
 
     id: int
     spec: QueueSpec
@@ -24,7 +24,7 @@ class Queue:
 
 @dataclass(slots=True)
 class Topology:
-    """A snapshot, good for as long as ``version`` is the one in the file."""
+    """Snapshot, valid while ``version`` is that of the file."""
 
     version: int = 0
     queues: dict[str, Queue] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Topology:
     _routes: dict[tuple[str, str], tuple[Queue, ...] | None] = field(default_factory=dict)
 
     def route(self, exchange: str, key: str) -> tuple[Queue, ...] | None:
-        """The queues that get a message; None when there is no such exchange."""
+        """Return the queues of a message; None for an unknown exchange."""
         if not exchange:
             queue = self.queues.get(key)
             return () if queue is None else (queue,)
@@ -61,9 +61,9 @@ class Topology:
 
 
 def topic_matches(pattern: list[str], words: list[str]) -> bool:
-    """Whether the words of a key fit a pattern: ``*`` is one word, ``#`` any number of them.
+    """Return whether a key matches a pattern: ``*`` is one word, ``#`` any number.
 
-    Reached positions of the pattern are kept as a set, so that no pattern takes exponential time.
+    Reached positions are kept as a set, so the time is not exponential.
     """
     reached = _skip_hashes(pattern, {0})
     for word in words:
@@ -93,7 +93,7 @@ def _skip_hashes(pattern: list[str], positions: Iterable[int]) -> set[int]:
 
 
 def load_topology(connection: sqlite3.Connection, own_session: int) -> Topology:
-    """Read everything in one snapshot of the file."""
+    """Load everything in one snapshot of the file."""
     connection.execute("BEGIN")
     try:
         return _load(connection, own_session)

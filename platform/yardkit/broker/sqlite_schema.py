@@ -1,12 +1,10 @@
-"""The broker's SQLite file: how it is opened, made, and what is in it.
+"""Schema and opening of the broker's SQLite file.
 
-Why the changes of a transaction are written as triggers: a statement that Python executes
-gives the interpreter lock away and may get it back only 5 ms later when another thread of the
-process is busy. Ten statements between BEGIN and COMMIT then hold the file's only write lock
-for 50 ms, and every other process waits. Measured with four processes of which one was busy:
-266 transactions a second that way, 1,336 with all of it in one statement. So the I/O thread
-first fills temporary tables, which locks nobody out, and then runs one INSERT whose trigger
-does the rest and commits, without Python in between.
+Changes of a transaction are triggers: Python releases the interpreter lock at each statement and
+may get it back only 5 ms later when another thread is busy. Ten statements between BEGIN and COMMIT
+then hold the file's only write lock for 50 ms. Measured with four processes, one of them busy: 266
+transactions a second, and 1,336 with one statement. So the I/O thread fills temporary tables, which
+locks no process out, and runs one INSERT whose trigger does the rest.
 """
 
 from __future__ import annotations
@@ -162,16 +160,16 @@ END;
 
 
 def side_folder(file: Path) -> Path:
-    """Where the lock files and wake-up sockets of the sessions are."""
+    """Return the folder of lock files and wake-up sockets."""
     return file.with_name(file.name + ".d")
 
 
 def open_database(file: Path) -> sqlite3.Connection:
-    """Open the file, making it and its side folder when missing; safe in several processes.
+    """Open the file, creating it and its side folder; safe in several processes.
 
     Raises:
-        BadBrokerURL: the file is something else than a broker's database.
-        BrokerUnavailable: the folder or the file cannot be written.
+        BadBrokerURL: the file is no broker database.
+        BrokerUnavailable: the folder or file cannot be written.
     """
     folder = side_folder(file)
     try:

@@ -1,7 +1,6 @@
-"""A process's presence at a broker file: a locked file that says it lives, a socket to wake it.
+"""Presence of a process at a broker file: a locked file as sign of life, a socket to wake it.
 
-Whether a session lives is asked of the kernel: its lock file is locked for as long as the
-process exists, whatever the clocks say and however it died.
+The kernel holds the lock for as long as the process exists, whatever the clocks say.
 """
 
 from __future__ import annotations
@@ -33,10 +32,7 @@ _open_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 class Session:
-    """One broker object's lock file, sockets and row. Used by its I/O thread only.
-
-    ``nudge`` alone may be called by any thread.
-    """
+    """Lock file, sockets and row of one broker object. I/O thread only, except ``nudge``."""
 
     def __init__(self, folder: Path, name: str) -> None:
         self.id = 0
@@ -54,9 +50,8 @@ class Session:
         _open_sessions.add(self)
 
     def open(self, connection: sqlite3.Connection) -> None:
-        """Become visible to the others. Call it inside a write transaction.
-
-        The transaction keeps others from taking the new lock file for a dead session's.
+        """Register in a write transaction, so that no process takes the new lock file for a dead
+        one.
         """
         _remove_strays(connection, self._folder)
         self._lock = os.open(_lock_file(self._folder, self._token), os.O_CREAT | os.O_RDWR, 0o666)
@@ -92,9 +87,9 @@ class Session:
             self._outer.send(b"\0")
 
     def wait(self, seconds: float) -> set[int] | None:
-        """Sleep until a nudge, a datagram or the timeout.
+        """Wait for a nudge, a datagram or the timeout.
 
-        Returns the ids of queues that may have news, or None when any of them may.
+        Returns the ids of queues that may have changed; None: any.
         """
         events = self._poller.poll(max(seconds, 0.0) * 1000)
         news: set[int] | None = set()
@@ -120,7 +115,7 @@ class Session:
         return None
 
     def wake(self, address: str, queue_ids: Iterable[int]) -> bool:
-        """Tell another session that these queues have news; False when nobody is there."""
+        """Wake another session for these queues; False when it is gone."""
         datagram = b"".join(map(_QUEUE_ID.pack, queue_ids))
         size = _QUEUE_ID.size * _QUEUES_PER_DATAGRAM
         sender = self._mailbox
@@ -136,13 +131,13 @@ class Session:
         return True
 
     def close(self) -> None:
-        """Leave the folder clean. The row is the caller's business."""
+        """Remove the files. The caller removes the row."""
         if self._lock >= 0:
             remove_files(self._folder, self._token, self.address)
         self.detach()
 
     def detach(self) -> None:
-        """Close what is open without touching the file system."""
+        """Close file descriptors without touching the file system."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -153,13 +148,13 @@ class Session:
 
 
 def find_dead(connection: sqlite3.Connection, folder: Path, own: int) -> list[int]:
-    """Ids of sessions whose processes are gone."""
+    """Return the ids of sessions whose processes are gone."""
     rows = connection.execute("SELECT id, token FROM session WHERE id != ?", (own,)).fetchall()
     return [id_ for id_, token in rows if not _is_locked(_lock_file(folder, token))]
 
 
 def remove_files(folder: Path, token: str, address: str) -> None:
-    """Take away what a session left in the folder."""
+    """Remove the files of a session."""
     for path in filter(None, (address, str(_lock_file(folder, token)))):
         with contextlib.suppress(OSError):
             os.unlink(path)
@@ -196,7 +191,7 @@ def _remove_strays(connection: sqlite3.Connection, folder: Path) -> None:
 
 
 def _remove_unanswered(folder: Path) -> None:
-    """Clear the temporary folder of sockets whose process, and maybe whose file, is gone."""
+    """Remove sockets of processes that are gone from the temporary folder."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         for path in folder.glob(f"{_ELSEWHERE}*.sock"):
             try:

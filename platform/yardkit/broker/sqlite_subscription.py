@@ -21,7 +21,7 @@ _POLITE_SECONDS = 0.005
 
 
 class SqliteSubscription:
-    """See ``yardkit.broker.base.Subscription``."""
+    """Subscription in a broker file; see ``yardkit.broker.base.Subscription``."""
 
     def __init__(
         self, worker: Worker, queue: str, prefetch: int, on_ready: Callable[[], None] | None
@@ -74,57 +74,57 @@ class SqliteSubscription:
     # --- the I/O thread's side -----------------------------------------------------------------
 
     def attach(self, consumer_id: int, queue_id: int) -> None:
-        """The consumer is in the file."""
+        """Note the consumer's row."""
         self.consumer_id = consumer_id
         self.queue_id = queue_id
         self.look_again()
 
     def detach(self) -> None:
-        """The consumer, or the whole connection, is gone: what was handed out is void."""
+        """Forget the consumer or the connection: open deliveries are void."""
         self.consumer_id = self.queue_id = 0
         self._handed_out.clear()
         self._inbox.clear()
 
     def shut(self, because: str) -> None:
-        """The broker is closed."""
+        """Fail waiting callers: the broker is closed."""
         self._inbox.close(because)
 
     def claim_no_more(self) -> None:
-        """What it has it keeps."""
+        """Stop claiming; claimed deliveries stay."""
         self._is_cancelled = True
 
     def settle(self, tag: Tag) -> bool:
-        """Whether this delivery is still ours to finish; a second time it is not."""
+        """Return whether this delivery was still open, and close it."""
         if tag not in self._handed_out:
             return False
         self._handed_out.remove(tag)
         return True
 
     def look_again(self) -> None:
-        """The queue may have something new."""
+        """Claim again: the queue may have messages."""
         self._may_have_news = True
         self._not_before = 0.0
 
     @property
     def credit(self) -> int:
-        """How many more deliveries it may be handed."""
+        """Return how many more deliveries the prefetch allows."""
         if self._is_cancelled or not self.consumer_id:
             return 0
         return self._prefetch - len(self._handed_out)
 
     @property
     def is_idle(self) -> bool:
-        """It could take something, but believes that there is nothing."""
+        """Whether it has room and assumes an empty queue."""
         return self.credit > 0 and not self._may_have_news
 
     def claims_in(self, now: float) -> float | None:
-        """Seconds until it wants to claim; None when it waits for news or for acks."""
+        """Return the seconds until its next claim; None: after news or acknowledgements."""
         if not self._may_have_news or self.credit <= 0:
             return None
         return max(self._not_before - now, 0.0)
 
     def accept(self, deliveries: Iterable[Delivery], *, asked: int, alone: bool) -> None:
-        """Take over what a claim brought."""
+        """Take over claimed deliveries."""
         batch = list(deliveries)
         self._handed_out.update(delivery.tag for delivery in batch if isinstance(delivery.tag, Tag))
         if len(batch) < asked:

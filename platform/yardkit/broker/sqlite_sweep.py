@@ -1,7 +1,6 @@
-"""What any live process does for all of them about once a second.
+"""Periodic housekeeping of a broker file by any live process, about once a second.
 
-Each part first looks without a lock and writes only when there is something to do, so an idle
-broker costs next to nothing.
+Each part reads first and writes only if needed, so an idle broker costs little.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class FileReplaced(OSError):
 
 
 class Sweeper:
-    """Expires messages and queues, reaps the dead, keeps the file small."""
+    """Expire messages and queues, reap dead sessions, shrink the file."""
 
     def __init__(self, connection: sqlite3.Connection, file: Path, session_id: int) -> None:
         self._connection = connection
@@ -48,10 +47,10 @@ class Sweeper:
         self._calm_sweeps = 0
 
     def sweep(self, topology: Topology, now: float) -> tuple[set[int], bool]:
-        """One round. Returns the queues that have news, and whether to come again at once.
+        """Run one round; return the changed queues, and whether to run again at once.
 
         Raises:
-            FileReplaced: what this connection writes would be seen by nobody.
+            FileReplaced: the open file is no longer the one at the path.
         """
         if _identity(self._file) != self._identity:
             raise FileReplaced(f"{self._file} was deleted or replaced")
@@ -64,7 +63,7 @@ class Sweeper:
         return news, more
 
     def reap(self, now: float) -> set[int]:
-        """Give back what dead processes held; returns the queues concerned."""
+        """Requeue what dead processes held; return the queues."""
         news: set[int] = set()
         folder = side_folder(self._file)
         for session_id in find_dead(self._connection, folder, self._session_id):

@@ -1,7 +1,7 @@
-"""The rare changes of the broker file: queues, exchanges, bindings, consumers, sessions.
+"""Rare changes of the broker file: queues, exchanges, bindings, consumers, sessions.
 
-Each function takes the connection of the I/O thread and runs one transaction, or a few short
-ones where a single one would lock the others out for long.
+Each function runs one transaction on the I/O thread's connection, or several short ones where one
+would lock others out for long.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ROWS_PER_STEP = 5000
 
 
 def when_free(attempt: Callable[[], object]) -> None:
-    """Run ``attempt``, again and again while others hold the write lock, for up to 30 s."""
+    """Repeat ``attempt`` while others hold the write lock, for up to 30 s."""
     deadline = time.monotonic() + _BUSY_SECONDS
     while True:
         try:
@@ -40,7 +40,7 @@ def when_free(attempt: Callable[[], object]) -> None:
 
 @contextmanager
 def writing(connection: sqlite3.Connection) -> Iterator[None]:
-    """A write transaction, rolled back when the block raises."""
+    """Write transaction, rolled back on an exception."""
     when_free(lambda: connection.execute("BEGIN IMMEDIATE"))
     try:
         yield
@@ -52,12 +52,12 @@ def writing(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def touch_topology(connection: sqlite3.Connection) -> None:
-    """Make every process read queues, bindings and consumers again."""
+    """Make every process reload queues, bindings and consumers."""
     connection.execute("UPDATE state SET topology = topology + 1")
 
 
 def declare_queue(connection: sqlite3.Connection, spec: QueueSpec, now: float) -> None:
-    """Create the queue, or check that the one in the file is the same and renew its expiry."""
+    """Create the queue, or check that the existing one is equal and renew its expiry."""
     values = tuple(getattr(spec, column.name) for column in fields(spec))
     columns = ", ".join(column.name for column in fields(spec))
     with writing(connection):
@@ -88,7 +88,7 @@ def _difference(spec: QueueSpec, row: tuple[object, ...], values: tuple[object, 
 
 
 def declare_exchange(connection: sqlite3.Connection, name: str, kind: str) -> None:
-    """Create the exchange, or check that the one in the file is of this kind."""
+    """Create the exchange, or check the kind of the existing one."""
     with writing(connection):
         row = connection.execute("SELECT kind FROM exchange WHERE name = ?", (name,)).fetchone()
         if row is None:
@@ -99,7 +99,7 @@ def declare_exchange(connection: sqlite3.Connection, name: str, kind: str) -> No
 
 
 def bind(connection: sqlite3.Connection, queue: str, exchange: str, key: str) -> None:
-    """Bind a queue to an exchange; a repeat changes nothing."""
+    """Bind a queue to an exchange; idempotent."""
     with writing(connection):
         row = connection.execute("SELECT kind FROM exchange WHERE name = ?", (exchange,)).fetchone()
         if row is None:
@@ -114,7 +114,7 @@ def bind(connection: sqlite3.Connection, queue: str, exchange: str, key: str) ->
 
 
 def find_queue(connection: sqlite3.Connection, name: str) -> int:
-    """The id of a queue; raises ``Unroutable`` when it does not exist."""
+    """Return the id of a queue. Raises ``Unroutable``."""
     row = connection.execute("SELECT id FROM queue WHERE name = ?", (name,)).fetchone()
     if row is None:
         raise Unroutable([name])
@@ -128,7 +128,7 @@ _UNUSED = (
 
 
 def drop_unused_queues(connection: sqlite3.Connection, now: float) -> None:
-    """Remove the queues that were without a consumer for as long as they may be."""
+    """Delete queues past their time without consumers."""
     if connection.execute(_UNUSED, (now,)).fetchone() is None:
         return
     with writing(connection):
@@ -137,7 +137,7 @@ def drop_unused_queues(connection: sqlite3.Connection, now: float) -> None:
 
 
 def drop_queue(connection: sqlite3.Connection, name: str) -> None:
-    """Remove a queue at once; its messages are removed bit by bit by the sweep."""
+    """Delete a queue; the sweep deletes its messages."""
     if name == DEAD_QUEUE:
         raise BrokerError(f"the queue {DEAD_QUEUE!r} cannot be deleted; purge it")
     with writing(connection):
@@ -154,7 +154,7 @@ def _drop(connection: sqlite3.Connection, name: str) -> None:
 
 
 def purge_some(connection: sqlite3.Connection, queue_id: int) -> int:
-    """Remove up to 5,000 waiting messages; returns how many."""
+    """Delete up to 5,000 waiting messages; return the number."""
     with writing(connection):
         ids = "SELECT id FROM ready WHERE queue_id = ? ORDER BY rank, id LIMIT ?"
         chosen = (queue_id, _ROWS_PER_STEP)
@@ -167,7 +167,7 @@ def purge_some(connection: sqlite3.Connection, queue_id: int) -> int:
 
 
 def remove_garbage(connection: sqlite3.Connection) -> bool:
-    """Remove some messages of queues that are gone; True when there may be more."""
+    """Delete some messages of deleted queues; True when there may be more."""
     row = connection.execute("SELECT queue_id FROM garbage LIMIT 1").fetchone()
     if row is None:
         return False
@@ -178,7 +178,7 @@ def remove_garbage(connection: sqlite3.Connection) -> bool:
 
 
 def depth(connection: sqlite3.Connection, name: str, now: float) -> QueueDepth:
-    """Count what waits, what is handed out and who consumes."""
+    """Count waiting and delivered messages and consumers."""
     queue_id = find_queue(connection, name)
     (ready,) = connection.execute(
         "SELECT count(*) FROM ready WHERE queue_id = ? AND (expires_at IS NULL OR expires_at > ?)",
@@ -194,7 +194,7 @@ def depth(connection: sqlite3.Connection, name: str, now: float) -> QueueDepth:
 
 
 def add_consumer(connection: sqlite3.Connection, session_id: int, queue: str) -> tuple[int, int]:
-    """Register a consumer; returns its id and the queue's. Raises ``Unroutable``."""
+    """Register a consumer; return its id and the queue's. Raises ``Unroutable``."""
     with writing(connection):
         queue_id = find_queue(connection, queue)
         cursor = connection.execute(
@@ -207,9 +207,9 @@ def add_consumer(connection: sqlite3.Connection, session_id: int, queue: str) ->
 def remove_consumers(
     connection: sqlite3.Connection, consumer_ids: list[int], now: float
 ) -> set[int]:
-    """Take consumers away inside a transaction of the caller's.
+    """Remove consumers in the caller's transaction.
 
-    What they had not acknowledged is ready again. Returns the ids of the queues concerned.
+    Their unacknowledged messages are ready again. Returns the ids of their queues.
     """
     queue_ids: set[int] = set()
     for consumer_id in consumer_ids:
@@ -242,9 +242,9 @@ def remove_consumers(
 def remove_session(
     connection: sqlite3.Connection, session_id: int, now: float
 ) -> tuple[str, str, set[int]] | None:
-    """Remove a session that has ended and give back what it held.
+    """Remove a dead session and requeue what it held.
 
-    Returns its token, its address and the queues concerned; None when another process did it.
+    Returns its token, its address and the queues; None when another process did it.
     """
     with writing(connection):
         row = connection.execute(

@@ -1,4 +1,4 @@
-"""From ``sqlite:///path/to/file`` to a path, with every way to get it wrong named."""
+"""Parsing of ``sqlite:///path/to/file``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FORM = "use sqlite:///path/to/file"
 
 
 def parse_sqlite_url(url: str) -> Path:
-    """The absolute path of the file; ``sqlite:////path`` means the same.
+    """Return the absolute path of the file; ``sqlite:////path`` is equivalent.
 
     Raises:
         BadBrokerURL: no path, a host, a query, a memory database or a folder.

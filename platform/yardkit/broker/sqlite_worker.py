@@ -33,7 +33,7 @@ _SWEEP_SECONDS = 0.8
 
 
 class Worker:
-    """The thread, the queue of operations it works off, and the subscriptions it serves."""
+    """The I/O thread with its queue of operations and its subscriptions."""
 
     def __init__(self, file: Path, name: str) -> None:
         self.declared = Declared()
@@ -53,7 +53,7 @@ class Worker:
     # --- any thread ----------------------------------------------------------------------------
 
     def start(self, timeout: float) -> None:
-        """Start the thread and wait for the file; raises what opening it raises."""
+        """Start the thread and wait for the file; raises the error of opening it."""
         self._thread.start()
         try:
             self._first.result(timeout)
@@ -83,7 +83,7 @@ class Worker:
                 connection.session.nudge()
 
     def call(self, function: Callable[[Worker], Result | Again]) -> Result:
-        """Run ``function`` in the I/O thread, after what was submitted before, and wait."""
+        """Run ``function`` in the I/O thread, in order, and wait."""
         if threading.current_thread() is self._thread:
             raise RuntimeError("on_ready must not call a method of the broker that waits")
         call = Call(function, Future())
@@ -96,7 +96,7 @@ class Worker:
             ) from None
 
     def unsubscribe(self, subscription: SqliteSubscription) -> None:
-        """Take a subscription away; from the I/O thread itself without waiting for it."""
+        """Remove a subscription; without waiting when called in the I/O thread."""
 
         def leave(worker: Worker) -> None:
             if subscription in worker.subscriptions:
@@ -114,12 +114,12 @@ class Worker:
             return  # closing the broker has done it
 
     def let_be(self, subscription: SqliteSubscription) -> None:
-        """Claim nothing more for it; all that was claimed is in its inbox afterwards."""
+        """Stop claiming for it; everything claimed is in its inbox afterwards."""
         with contextlib.suppress(BrokerError):
             self.call(lambda _worker: subscription.claim_no_more())
 
     def stop(self, timeout: float, because: str = "the broker is closed") -> None:
-        """Refuse new operations, work off the queued ones for up to ``timeout`` seconds."""
+        """Refuse new operations; execute queued ones for up to ``timeout`` seconds."""
         with self._lock:
             if self._refuses:
                 return
@@ -137,7 +137,7 @@ class Worker:
 
     @property
     def connection(self) -> FileConnection:
-        """The open file, for functions that run by ``call``."""
+        """Return the open file, for functions run by ``call``."""
         if self._connection is None:
             raise BrokerUnavailable(f"the broker file {self._file} is not open")
         return self._connection
@@ -165,7 +165,7 @@ class Worker:
 
     @property
     def _came_up(self) -> bool:
-        """Whether the file was open at least once; before that, ``start`` reports the failure."""
+        """Whether the file has been open at least once."""
         return self._first.done() and self._first.exception() is None
 
     def _open(self) -> None:
@@ -196,7 +196,7 @@ class Worker:
         return BrokerUnavailable(f"the broker file {self._file} cannot be used: {error}")
 
     def _give_up_old(self) -> None:
-        """Fail publishes that have waited too long for the file to come back."""
+        """Fail publishes that have waited too long for the file."""
         oldest = time.monotonic() - PATIENCE_SECONDS
         while self._operations:
             operation = self._operations[0]
@@ -266,7 +266,7 @@ class Worker:
                 call.future.set_result(result)
 
     def _claim_in(self) -> float | None:
-        """Seconds until a subscription wants to claim; None when none does."""
+        """Return the seconds until a subscription claims; None: none will."""
         now = time.monotonic()
         return min(
             (

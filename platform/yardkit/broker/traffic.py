@@ -1,4 +1,4 @@
-"""How many messages this process has finished, by queue, since it began."""
+"""Number of messages finished by this process, by queue."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _settled: dict[str, int] = {}
 
 
 def settled(queue: str, count: int) -> None:
-    """So many of a queue were acknowledged, or given up as dead letters, just now."""
+    """Count messages of a queue that were acknowledged or dead-lettered."""
     with _lock:
         if queue in _settled or len(_settled) < MOST_QUEUES:
             _settled[queue] = _settled.get(queue, 0) + count
 
 
 def counts() -> dict[str, int]:
-    """By queue; they only rise."""
+    """Return the totals by queue, which only rise."""
     with _lock:
         return dict(_settled)

@@ -1,8 +1,8 @@
-"""Every message that travels between Crawlyard's own processes.
+"""Messages between Crawlyard's own processes.
 
-Inside the platform messages are MessagePack, because page bodies are bytes. A reader accepts
-the current version and the one before it, so that a cluster can be upgraded daemon by daemon;
-anything else is a ``ProtocolError``, which the consumer turns into a dead letter with a reason.
+MessagePack, because page bodies are bytes. Readers accept the current version and the previous one,
+so that clusters are upgraded daemon by daemon; anything else is a ``ProtocolError``, which
+consumers dead-letter with a reason.
 """
 
 from __future__ import annotations

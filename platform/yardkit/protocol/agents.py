@@ -1,4 +1,4 @@
-"""Agents, and who gets them."""
+"""Messages about agents and their allocation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from yardkit.protocol.base import DownloaderType, Message, Policy
 
 
 class Register(Message, frozen=True, kw_only=True, tag="register"):
-    """An agent has started (seed S1.20, S1.21). Processed whatever its age.
-
-    ``sent_at``: Unix seconds; 0.0 of an older agent. An old one does not count as a sign of life.
-    """
+    """Registration of a started agent, processed whatever its age (S1.46)."""
 
     agent: str
     name: str
@@ -28,7 +25,7 @@ class Register(Message, frozen=True, kw_only=True, tag="register"):
 
 
 class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
-    """Sent by each agent every 5 s; judged by the receiver's clock (seed S1.20, S1.22)."""
+    """Heartbeat of an agent, every 5 s; judged by the receiver's clock."""
 
     agent: str
     name: str
@@ -49,12 +46,12 @@ class Heartbeat(Message, frozen=True, kw_only=True, tag="heartbeat"):
 
 
 class CutRule(msgspec.Struct, frozen=True, kw_only=True):
-    """Cuts a part out of the text on the agent, so that less travels back (seed S1.27).
+    """Rule that cuts a part out of the text on the agent.
 
-    From ``start`` to the next ``end``, both included ("" is the beginning, or the end, of the
-    text), or the first match of ``pattern`` (google-re2; its first group, where it has one).
-    ``start_offset`` and ``end_offset`` move the two edges, in characters, to the right where they
-    are positive: minus the length of ``end`` leaves that out. Rules are applied one after another.
+    From ``start`` to the next ``end``, both included ("": the beginning or end of the text), or the
+    first match of ``pattern`` (google-re2; its first group, if any). ``start_offset`` and
+    ``end_offset`` shift the edges in characters, positive to the right. Rules apply one after
+    another.
     """
 
     start: str = ""
@@ -66,7 +63,7 @@ class CutRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DownloaderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a downloader of one run is allowed and told to do. Sizes in bytes, times in seconds."""
+    """Limits and settings of a run's downloader. Sizes in bytes, times in seconds."""
 
     concurrency: int = 64
     timeout_seconds: float = 15.0
@@ -98,7 +95,7 @@ class DownloaderSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Allocate(Message, frozen=True, kw_only=True, tag="allocate"):
-    """A run asks the center for agents and waits for ``Allocated`` (seed S1.35)."""
+    """Request of a run for agents, answered by ``Allocated``."""
 
     run: int
     token: str
@@ -111,7 +108,7 @@ class Allocate(Message, frozen=True, kw_only=True, tag="allocate"):
 
 
 class Allocated(Message, frozen=True, kw_only=True, tag="allocated"):
-    """The center's answer. ``agents`` is empty and ``error`` says why when none could be had."""
+    """Answer of the center. ``agents`` is empty, with ``error``, when there are none."""
 
     run: int
     agents: list[str]
@@ -120,14 +117,14 @@ class Allocated(Message, frozen=True, kw_only=True, tag="allocated"):
 
 
 class Release(Message, frozen=True, kw_only=True, tag="release"):
-    """A run has ended and gives its agents back."""
+    """A run has ended and releases its agents."""
 
     run: int
     token: str
 
 
 class AllocateDownloader(Message, frozen=True, kw_only=True, tag="allocate_downloader"):
-    """The center tells one chosen agent to make a downloader for a run (seed S1.23)."""
+    """Command of the center to an agent to create a downloader for a run."""
 
     run: int
     reply_to: str
@@ -140,7 +137,7 @@ class AllocateDownloader(Message, frozen=True, kw_only=True, tag="allocate_downl
 
 
 class DownloaderReady(Message, frozen=True, kw_only=True, tag="downloader_ready"):
-    """The agent's answer to the run itself (seed S1.31)."""
+    """Confirmation of an agent to the run."""
 
     run: int
     agent: str
@@ -149,12 +146,12 @@ class DownloaderReady(Message, frozen=True, kw_only=True, tag="downloader_ready"
 
 
 class ReleaseDownloader(Message, frozen=True, kw_only=True, tag="release_downloader"):
-    """The center tells an agent that a run needs its downloader no more."""
+    """Command of the center to an agent to delete a run's downloader."""
 
     run: int
 
 
 class ExitAgent(Message, frozen=True, kw_only=True, tag="exit_agent"):
-    """Ask an agent to finish what it holds and leave (seed S1.23)."""
+    """Command to an agent to finish and exit."""
 
     reason: str = ""

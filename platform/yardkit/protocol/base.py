@@ -1,4 +1,4 @@
-"""What every message has, and the words several of them share."""
+"""Base of all messages and shared enumerations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ACCEPTED_VERSIONS: Final = frozenset({VERSION, VERSION - 1})
 
 
 class ProtocolError(ValueError):
-    """A body that is no message of this protocol: what is wrong, and where in the body."""
+    """A body that is no valid message: the problem and its position."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -22,7 +22,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class Policy(enum.StrEnum):
-    """How a run's agents are chosen (seed S1.36)."""
+    """Policy by which a run's agents are chosen."""
 
     RANDOM = "random"
     FIXED = "fixed"
@@ -30,7 +30,7 @@ class Policy(enum.StrEnum):
 
 
 class DownloaderType(enum.StrEnum):
-    """What fetches the pages of a run (seed S1.30)."""
+    """Kind of downloader."""
 
     HTTP = "http"
     # Like a browser on the wire: its TLS, its HTTP/2, its order of headers.
@@ -42,7 +42,7 @@ class DownloaderType(enum.StrEnum):
 
 
 class FailureKind(enum.StrEnum):
-    """Why a download has no usable answer."""
+    """Reason why a download has no usable response."""
 
     NONE = ""
     CONNECTION = "connection"

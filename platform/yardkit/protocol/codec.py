@@ -1,4 +1,4 @@
-"""Every message, as bytes."""
+"""Encoding and decoding of messages."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ _request_decoder = msgspec.msgpack.Decoder(DownloadRequest)
 
 
 def encode(message: AnyMessage) -> bytes:
-    """The bytes that go to the broker."""
+    """Encode a message."""
     return _encoder.encode(message)
 
 
 def decode(body: bytes) -> AnyMessage:
-    """Read any message; raises ``ProtocolError`` for everything else."""
+    """Decode a message. Raises ``ProtocolError``."""
     try:
         message = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -108,7 +108,7 @@ _version_decoder = msgspec.msgpack.Decoder(_Versioned)
 
 
 def version_of(body: bytes) -> int | None:
-    """The version of a message, whether this process can read it or not; None: it is none."""
+    """Return the version of a message, also of unreadable ones; None: no message."""
     try:
         return _version_decoder.decode(body).v
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -116,12 +116,12 @@ def version_of(body: bytes) -> int | None:
 
 
 def encode_request(request: DownloadRequest) -> msgspec.Raw:
-    """Encode a request once, for the whole of its way to the agent."""
+    """Encode a request once, for its whole way to the agent."""
     return msgspec.Raw(_encoder.encode(request))
 
 
 def decode_request(raw: msgspec.Raw) -> DownloadRequest:
-    """The agent's side of ``encode_request``."""
+    """Decode what ``encode_request`` made, at the agent."""
     try:
         return _request_decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

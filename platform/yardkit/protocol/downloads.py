@@ -1,4 +1,4 @@
-"""Requests and answers."""
+"""Download requests and responses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DownloadRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class RequestItem(msgspec.Struct, frozen=True, array_like=True):
-    """A request on its way. ``request`` stays encoded: the center routes it without reading it."""
+    """A request in transit. ``request`` stays encoded: the center routes it without decoding."""
 
     id: int
     attempt: int
@@ -62,7 +62,7 @@ class DownloadBatch(Message, frozen=True, kw_only=True, tag="download_batch"):
 
 
 class DownloadCommand(Message, frozen=True, kw_only=True, tag="download"):
-    """Requests of one run, center to one agent; void 60 s after ``dispatched_at``."""
+    """Requests of one run, center to one agent; expire 60 s after ``dispatched_at``."""
 
     run: int
     reply_to: str
@@ -73,7 +73,7 @@ class DownloadCommand(Message, frozen=True, kw_only=True, tag="download"):
 
 
 class DownloadResult(msgspec.Struct, frozen=True, array_like=True):
-    """One answer. ``status`` is 0 when there was none, and ``failure`` then says why."""
+    """One response. ``status`` 0: none, and ``failure`` says why."""
 
     id: int
     attempt: int
@@ -89,7 +89,7 @@ class DownloadResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DownloadResults(Message, frozen=True, kw_only=True, tag="download_results"):
-    """Answers of one agent to one run."""
+    """Responses of one agent to one run."""
 
     run: int
     agent: str
@@ -97,9 +97,9 @@ class DownloadResults(Message, frozen=True, kw_only=True, tag="download_results"
 
 
 class Skipped(Message, frozen=True, kw_only=True, tag="skipped"):
-    """The center did not dispatch these (id, attempt); the run retries them and counts them.
+    """Requests (id, attempt) that the center did not dispatch; the run retries and counts them.
 
-    ``withdrawn``: because the run wanted them back (``Withdraw``), and for no fault of anybody.
+    ``withdrawn``: on the run's own request (``Withdraw``).
     """
 
     run: int
@@ -109,7 +109,7 @@ class Skipped(Message, frozen=True, kw_only=True, tag="skipped"):
 
 
 class Refused(Message, frozen=True, kw_only=True, tag="refused"):
-    """The center will never dispatch these (id, attempt), robots.txt forbids them: they failed."""
+    """Requests (id, attempt) that are never dispatched (robots.txt): they failed."""
 
     run: int
     reason: str
@@ -117,11 +117,10 @@ class Refused(Message, frozen=True, kw_only=True, tag="refused"):
 
 
 class Held(Message, frozen=True, kw_only=True, tag="held"):
-    """The center has these (id, attempt) and sends them later, so that their host is not hurried.
+    """Requests (id, attempt) deferred by the center for politeness.
 
-    They are told of again before ``wait_seconds`` are over if it takes longer. Time-outs start
-    with ``Dispatched``; if neither comes in time the center is gone and the run tries again.
-    ``center`` is the queue where the run can ask for them back; "" with a center that gives none.
+    Repeated before ``wait_seconds`` end. Timeouts start with ``Dispatched``; without either in time
+    the center is dead and the run retries. ``center``: queue for ``Withdraw``; "": not supported.
     """
 
     run: int
@@ -132,21 +131,21 @@ class Held(Message, frozen=True, kw_only=True, tag="held"):
 
 
 class Withdraw(Message, frozen=True, kw_only=True, tag="withdraw"):
-    """A run that pauses wants back what the center holds of it; it comes as ``Skipped``."""
+    """Request of a pausing run to return held requests, answered by ``Skipped``."""
 
     run: int
     token: str
 
 
 class Dispatched(Message, frozen=True, kw_only=True, tag="dispatched"):
-    """These (id, attempt), held until now, are on their way to an agent."""
+    """Requests (id, attempt), held until now, that were sent to an agent."""
 
     run: int
     items: list[tuple[int, int]]
 
 
 class HostResult(msgspec.Struct, frozen=True, array_like=True):
-    """How one host answered: ``busy`` counts 429 and 503; ``retry_after`` is what it asked for."""
+    """Results of one host: ``busy`` counts 429 and 503; ``retry_after`` in seconds."""
 
     host: str
     finished: int
@@ -155,7 +154,7 @@ class HostResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DownloadsFinished(Message, frozen=True, kw_only=True, tag="downloads_finished"):
-    """An agent to the center that sent it a run's requests: so many of them have ended."""
+    """Report of an agent to the center: finished requests by host."""
 
     run: int
     agent: str

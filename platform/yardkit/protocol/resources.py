@@ -1,7 +1,7 @@
-"""Resources: what a pool hands out to one at a time, and how it went (seed S3.21).
+"""Messages about leased resources of pools.
 
-Every call shows the token of the project whose pools it asks (``yardkit.tokens.pools_scope``). What
-is refused is answered by ``SeedsRefused``. Times are milliseconds since 1970.
+Calls carry the token of the project whose pools they use (``yardkit.tokens.pools_scope``). Refusals
+are ``SeedsRefused``. Times are Unix milliseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_REASON: Final = 500
 
 
 class ResourceOutcome(IntEnum):
-    """How the use of a resource went."""
+    """Outcome of using a resource."""
 
     OK = 1
     NOT_OK = 2
@@ -29,7 +29,7 @@ class ResourceOutcome(IntEnum):
 
 
 class LeasedResource(msgspec.Struct, frozen=True):
-    """One resource in the hands of one owner. ``lease`` is its number; its ``repr`` is discreet."""
+    """A leased resource. ``lease`` is its number; ``repr`` hides the secret."""
 
     id: int
     pool: str
@@ -43,9 +43,9 @@ class LeasedResource(msgspec.Struct, frozen=True):
 
 
 class LeaseResource(Message, frozen=True, kw_only=True, tag="resource_lease"):
-    """Hand out the best resource of ``pool`` to ``owner`` for ``seconds`` (0: as the pool says).
+    """Lease the best resource of ``pool`` for ``seconds`` (0: the pool's default).
 
-    ``key``: made up anew for each call; the same call once more gets the same resource.
+    ``key``: idempotency key; a repeated call gets the same resource.
     """
 
     project: int
@@ -57,9 +57,9 @@ class LeaseResource(Message, frozen=True, kw_only=True, tag="resource_lease"):
 
 
 class ResourceLeased(Message, frozen=True, kw_only=True, tag="resource_leased"):
-    """``resource`` is None while none is free: then the next one is at ``next_at``, if any.
+    """``resource`` None: none is free; the next one at ``next_at``, if any.
 
-    Before that time one may be given back; whoever waits asks again now and then.
+    One may be returned earlier, so callers retry.
     """
 
     resource: LeasedResource | None
@@ -67,7 +67,7 @@ class ResourceLeased(Message, frozen=True, kw_only=True, tag="resource_leased"):
 
 
 class ReturnResource(Message, frozen=True, kw_only=True, tag="resource_return"):
-    """The resource ``id`` is no longer used under ``lease``."""
+    """Return the resource ``id`` leased under ``lease``."""
 
     project: int
     token: str
@@ -79,9 +79,10 @@ class ReturnResource(Message, frozen=True, kw_only=True, tag="resource_return"):
 
 
 class ResourceReturned(Message, frozen=True, kw_only=True, tag="resource_returned"):
-    """``code``: ``returned``; ``repeated``, said before; ``late``, the lease was over, and counted.
+    """``code``: ``returned``, ``repeated`` (already returned) or ``late`` (the lease had ended;
+    counted).
 
-    Only the first changes anything. ``state`` and ``available_at`` are those of the resource now.
+    Only the first changes anything. ``state`` and ``available_at`` are current.
     """
 
     code: str

@@ -1,4 +1,4 @@
-"""Runs and their accounts."""
+"""Messages about runs, their logs and counters."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from yardkit.protocol.base import Message
 
 
 class RunQueued(Message, frozen=True, kw_only=True, tag="run_queued"):
-    """Wakes a runner; the run's row is the truth."""
+    """Wake-up of a runner; the run's row is the truth."""
 
     run: int
 
 
 class RunAction(enum.StrEnum):
-    """What a run can be told on its job's topic (seed S1.8 to S1.10)."""
+    """Commands to a run (S1.8 to S1.10)."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -27,11 +27,10 @@ class RunAction(enum.StrEnum):
 
 
 class Lifecycle(Message, frozen=True, kw_only=True, tag="lifecycle"):
-    """Tells one execution of a run, or all runs of the job, what to do.
+    """Command to one execution of a run, or to all runs of the job.
 
-    ``run`` 0 means every run that listens; ``boot`` "" every execution of it. ``command`` comes
-    back in the answer; 0 wants none. A run that has done it already answers the same again.
-    ``settings``: of ``tune``.
+    ``run`` 0: every run; ``boot`` "": every execution. ``command`` is returned in the answer; 0: no
+    answer. Repeated commands get the same answer. ``settings``: of ``tune``.
     """
 
     action: RunAction
@@ -43,7 +42,7 @@ class Lifecycle(Message, frozen=True, kw_only=True, tag="lifecycle"):
 
 
 class LifecycleAnswer(Message, frozen=True, kw_only=True, tag="lifecycle_answer"):
-    """What the run did about it. ``accepted`` false says in ``reason`` why not."""
+    """Answer of the run; ``accepted`` false has a ``reason``."""
 
     run: int
     boot: str
@@ -54,9 +53,9 @@ class LifecycleAnswer(Message, frozen=True, kw_only=True, tag="lifecycle_answer"
 
 
 class LogRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One line. ``seq`` counts from 1 inside (stream, boot); ``at`` is Unix seconds.
+    """One log line. ``seq`` counts from 1 in (stream, boot); ``at`` is Unix seconds.
 
-    ``source`` says where it came from: stdout, stderr, a step of a build, a logger.
+    ``source``: stdout, stderr, a build step, a logger.
     """
 
     seq: int
@@ -67,9 +66,9 @@ class LogRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LogBatch(Message, frozen=True, kw_only=True, tag="log_batch"):
-    """Lines of one stream (``run:7``, ``build:3``), distinct by (stream, boot, seq).
+    """Lines of one stream (``run:7``, ``build:3``), unique by (stream, boot, seq).
 
-    ``dropped`` counts, absolutely since ``boot`` began, the lines their sender had to give up.
+    ``dropped``: lines dropped by the sender since ``boot`` began.
     """
 
     stream: str
@@ -79,7 +78,7 @@ class LogBatch(Message, frozen=True, kw_only=True, tag="log_batch"):
 
 
 class FailureNote(msgspec.Struct, frozen=True, array_like=True):
-    """A request that failed for good. ``seq`` counts from 1 inside (run, boot)."""
+    """A finally failed request. ``seq`` counts from 1 in (run, boot)."""
 
     seq: int
     url: str
@@ -134,7 +133,7 @@ class RunCounters(Message, frozen=True, kw_only=True, tag="run_counters"):
 
 
 class CenterCounters(Message, frozen=True, kw_only=True, tag="center_counters"):
-    """What one center did for one run since ``boot`` began (absolute counts).
+    """Absolute counters of one center for one run since ``boot`` began.
 
     received = dispatched + skipped + expired + refused + held, where ``held`` still wait.
     """
@@ -151,7 +150,7 @@ class CenterCounters(Message, frozen=True, kw_only=True, tag="center_counters"):
 
 
 class Event(Message, frozen=True, kw_only=True, tag="event"):
-    """Something a page may want to show at once. Droppable: the page refetches."""
+    """News for pages. Droppable: pages refetch."""
 
     kind: str
     project: int | None = None

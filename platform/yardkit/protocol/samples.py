@@ -1,4 +1,4 @@
-"""Numbers over time: how many a second, how much there is."""
+"""Time series samples."""
 
 from __future__ import annotations
 
@@ -10,18 +10,17 @@ from yardkit.protocol.base import Message
 
 
 class SampleKind(enum.StrEnum):
-    """How numbers of one series combine: sums add up, of gauges the mean and the peak count."""
+    """Aggregation of a series: sums add up; gauges have mean and peak."""
 
     SUM = "sum"
     GAUGE = "gauge"
 
 
 class SampleNote(msgspec.Struct, frozen=True, array_like=True):
-    """One number of one series: of the ``spread`` seconds (1, 60 or 3600) from ``second`` on.
+    """One sample of a series for ``spread`` seconds (1, 60 or 3600) from ``second`` on.
 
-    ``second``: whole seconds since 1970 by the sender's clock, a multiple of ``spread``.
-    ``project`` 0: of no project. ``value``: of a sum how many, of a gauge the sum of ``count``
-    readings, of which ``highest`` was the highest.
+    ``second``: Unix seconds by the sender's clock, a multiple of ``spread``. ``project`` 0: none.
+    ``value``: the sum, or for a gauge the sum of ``count`` readings with the maximum ``highest``.
     """
 
     second: int
@@ -36,11 +35,10 @@ class SampleNote(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Samples(Message, frozen=True, kw_only=True, tag="samples"):
-    """What one process has counted since its last message (seed S4.24, S4.25).
+    """Counts of one process since its last message.
 
-    Each is added once, however often it comes: ``seq`` counts from 1 inside (sender, boot).
-    ``sent_at``: Unix seconds by the sender's clock when it was last published, which tells how
-    wrong that clock is.
+    Added once: ``seq`` counts from 1 in (sender, boot). ``sent_at``: Unix seconds of the last
+    publishing by the sender's clock, to detect wrong clocks.
     """
 
     sender: str

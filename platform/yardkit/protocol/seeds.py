@@ -1,8 +1,7 @@
-"""Seeds: what is added, leased and finished at the seed service, in batches with one reply each.
+"""Messages to and from the seed service, in batches with one reply each.
 
-Every call shows the token of what it speaks for (``yardkit.tokens.sign_scope``): that of a frontier
-for the calls of spiders and rules, another one for managing it. Times are milliseconds since 1970.
-A call that cannot be answered as asked is answered by ``SeedsRefused``.
+Calls carry a token (``yardkit.tokens.sign_scope``) of the frontier, or for managing it. Times are
+Unix milliseconds. Refusals are ``SeedsRefused``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ MAX_RESULT_BYTES: Final = 1024 * 1024
 
 
 class SeedState(IntEnum):
-    """0 to 4 are VSCrawler's (seed S3.11); for ``IGNORED`` it has a flag instead."""
+    """States 0 to 4 are VSCrawler's (S3.11); ``IGNORED`` is a flag there."""
 
     INIT = 0
     SUCCEEDED = 1
@@ -34,7 +33,7 @@ class SeedState(IntEnum):
 
 
 class SeedOutcome(IntEnum):
-    """What came of a leased seed."""
+    """Outcome of a leased seed."""
 
     SUCCESS = 1
     # Tried again while it has retries left.
@@ -45,9 +44,9 @@ class SeedOutcome(IntEnum):
 
 
 class Seed(msgspec.Struct, frozen=True, array_like=True):
-    """What somebody adds. ``active_at``: not to be crawled before, ms since 1970.
+    """A seed to add. ``active_at``: not crawled before, Unix milliseconds.
 
-    ``urgent``: handed out before all others; only without ``active_at``.
+    ``urgent``: handed out first; only without ``active_at``.
     """
 
     data: str
@@ -58,10 +57,10 @@ class Seed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SeedAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """What became of one added seed.
+    """Result of adding one seed.
 
-    ``code``: "new"; "duplicate", known ``since`` and by now in ``state``; else why it was refused,
-    such as "empty_data", with ``text`` for people.
+    ``code``: "new"; "duplicate", known ``since``, now in ``state``; or a refusal such as
+    "empty_data" with ``text``.
     """
 
     code: str
@@ -71,7 +70,7 @@ class SeedAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeasedSeed(msgspec.Struct, frozen=True, array_like=True):
-    """A seed handed out. ``retry``: tries that have failed before."""
+    """A leased seed. ``retry``: number of failed tries."""
 
     segment: int
     key: str
@@ -82,10 +81,10 @@ class LeasedSeed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SeedFinish(msgspec.Struct, frozen=True, array_like=True):
-    """What came of one leased seed.
+    """Outcome of one leased seed.
 
-    ``grab``: what ``ext`` of the seed had under ``GRAB``, so that whoever waits for it gets
-    ``result``, anything that JSON could hold.
+    ``grab``: value of ``GRAB`` in the seed's ``ext``, so that the waiting caller gets ``result``
+    (JSON types).
     """
 
     segment: int
@@ -162,9 +161,9 @@ class LeaseSeeds(Message, frozen=True, kw_only=True, tag="seeds_lease"):
 
 
 class SeedsLeased(Message, frozen=True, kw_only=True, tag="seeds_leased"):
-    """``seeds``: in the order to crawl them; empty: nothing is due before ``next_due``.
+    """``seeds`` in crawl order; empty: nothing is due before ``next_due``.
 
-    ``pending``: how many wait in the frontier, those not due yet among them.
+    ``pending``: waiting seeds of the frontier, also later ones.
     """
 
     generation: int
@@ -175,7 +174,7 @@ class SeedsLeased(Message, frozen=True, kw_only=True, tag="seeds_leased"):
 
 
 class FinishSeeds(Message, frozen=True, kw_only=True, tag="seeds_finish"):
-    """What came of leased seeds; ``found`` are new ones, added afterwards (seed S3.17)."""
+    """Outcomes of leased seeds; ``found`` are added afterwards."""
 
     frontier: int
     token: str
@@ -185,14 +184,14 @@ class FinishSeeds(Message, frozen=True, kw_only=True, tag="seeds_finish"):
 
 
 class SeedsFinished(Message, frozen=True, kw_only=True, tag="seeds_finished"):
-    """One answer for each finish and each seed found, in order."""
+    """One answer for each finish and each found seed, in order."""
 
     answers: list[SeedFinished]
     added: list[SeedAnswer] = []
 
 
 class ExtendLease(Message, frozen=True, kw_only=True, tag="seeds_extend"):
-    """The lease lasts ``seconds`` from now on (0: as the frontier says)."""
+    """Extend the lease to ``seconds`` from now (0: the frontier's default)."""
 
     frontier: int
     token: str
@@ -202,13 +201,13 @@ class ExtendLease(Message, frozen=True, kw_only=True, tag="seeds_extend"):
 
 
 class LeaseExtended(Message, frozen=True, kw_only=True, tag="seeds_extended"):
-    """Its new deadline."""
+    """New deadline of the lease."""
 
     deadline: int
 
 
 class GiveBackLease(Message, frozen=True, kw_only=True, tag="seeds_give_back"):
-    """What is still leased becomes pending at its old place; no try is counted."""
+    """Return leased seeds to their old place without counting a try."""
 
     frontier: int
     token: str
@@ -217,13 +216,13 @@ class GiveBackLease(Message, frozen=True, kw_only=True, tag="seeds_give_back"):
 
 
 class LeaseGivenBack(Message, frozen=True, kw_only=True, tag="seeds_given_back"):
-    """How many seeds it were."""
+    """Number of seeds returned."""
 
     count: int
 
 
 class LookUpSeed(Message, frozen=True, kw_only=True, tag="seeds_look_up"):
-    """Would this seed be new, and if not, since when?"""
+    """Ask whether a seed would be new, and since when it is known."""
 
     frontier: int
     token: str
@@ -231,7 +230,7 @@ class LookUpSeed(Message, frozen=True, kw_only=True, tag="seeds_look_up"):
 
 
 class SeedLookedUp(Message, frozen=True, kw_only=True, tag="seeds_looked_up"):
-    """Where it would go; ``known``: what stands in its way, None where it would be new."""
+    """Place of the seed; ``known``: the existing one, None: it would be new."""
 
     segment: int
     key: str
@@ -240,10 +239,9 @@ class SeedLookedUp(Message, frozen=True, kw_only=True, tag="seeds_looked_up"):
 
 
 class GrabSeed(Message, frozen=True, kw_only=True, tag="seeds_grab"):
-    """Crawl this one before all others; ``SeedGrabbed`` comes when it has ended (seed S3.20).
+    """Crawl this seed first; answered by ``SeedGrabbed`` when it has ended.
 
-    Nobody may wait that long: then the seed is crawled all the same. ``again``: also when it has
-    ended before; what is pending or leased is refused as ``seed_in_use``.
+    ``again``: also when it has ended before; a pending or leased one is refused as ``seed_in_use``.
     """
 
     frontier: int
@@ -253,7 +251,7 @@ class GrabSeed(Message, frozen=True, kw_only=True, tag="seeds_grab"):
 
 
 class SeedGrabbed(Message, frozen=True, kw_only=True, tag="seeds_grabbed"):
-    """How it ended, and what its spider hands back."""
+    """Outcome and the spider's result."""
 
     segment: int
     key: str
@@ -262,7 +260,7 @@ class SeedGrabbed(Message, frozen=True, kw_only=True, tag="seeds_grabbed"):
 
 
 class ManageSeeds(Message, frozen=True, kw_only=True, tag="seeds_manage"):
-    """What only those who manage a frontier may do; ``operation`` is one of the service's own."""
+    """Management of a frontier; ``operation`` is one of the service's own."""
 
     frontier: int
     token: str
@@ -270,17 +268,18 @@ class ManageSeeds(Message, frozen=True, kw_only=True, tag="seeds_manage"):
 
 
 class SeedsManaged(Message, frozen=True, kw_only=True, tag="seeds_managed"):
-    """What came of it, in the service's own form."""
+    """Result of a management call."""
 
     result: msgspec.Raw
 
 
 class SeedsRefused(Message, frozen=True, kw_only=True, tag="seeds_refused"):
-    """Nothing was done. ``retry_seconds``: worth asking again after so long; 0: not as it is.
+    """A refused call; nothing changed. ``retry_seconds``: retry after; 0: do not repeat it
+    unchanged.
 
     ``code``: ``bad_call``, ``wrong_token``, ``unknown_frontier``, ``wrong_lease``, ``clock_back``,
-    ``store_unavailable``, ``ask_again`` (it was away meanwhile), ``frozen`` (the frontier is being
-    moved), ``stopping``, ...
+    ``store_unavailable``, ``ask_again`` (it was unavailable meanwhile), ``frozen`` (the frontier is
+    being moved), ``stopping``, ...
     """
 
     code: str
