@@ -1,7 +1,8 @@
 """The end of requests: extract, store the records, set the flag, settle the queue (seed S4.21).
 
-In this order, so that whatever dies in between is done again and nothing is said to be processed
-that is not stored. Each stage is a batch, and each may be repeated.
+In this order, so that a crash in between repeats work and no request is marked as processed whose
+records are not stored. Each stage works on the batch, may be repeated after an outage, and gives up
+a single request that fails by itself.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 
 from apps.queuestats.services.rates import count
 from apps.requeststore.daemon.reading import Reader, Reading
-from apps.requeststore.daemon.work import Result, Trouble, Work
+from apps.requeststore.daemon.work import OUTAGES, Result, Trouble, Work
 from apps.requeststore.engine.entity import Entity
 from apps.requeststore.engine.flags import PROCESSED
 from apps.requeststore.errors import BizDisabled, RequestRefusal
@@ -26,6 +27,8 @@ from apps.requeststore.services.yard import BoundBiz, Yard
 from apps.requeststore.sinks.base import Gathered, Sink
 from apps.requeststore.stores.base import EndCode, Finish, GiveBack, StoredRequest
 from yardkit import failpoints
+from yardkit.errors import first_line
+from yardkit.guard import settle
 
 logger = logging.getLogger(__name__)
 
@@ -77,12 +80,17 @@ class Ending:
     # Of ``ended``, what was not begun: it is for another batch.
     rest: Sequence[tuple[Work, Result]] = ()
     _read: list[tuple[Work, Reading | Trouble]] | None = None
-    _tried: bool = False
+    # Requests whose records an attempt may have stored, and those whose records are stored.
+    _attempted: set[int] = field(default_factory=set)
+    _stored: set[int] = field(default_factory=set)
     _recorded: bool = False
     _followed: int = 0
     # Of the pages that a request leads to.
     _ids: dict[int, list[int]] = field(default_factory=dict)
-    _finished: bool = False
+    # What is still to be told to the store, and the ends that are in the rates already.
+    _ends: list[tuple[StoredRequest, Finish]] | None = None
+    _backs: list[tuple[StoredRequest, GiveBack]] = field(default_factory=list)
+    _counted: set[int] = field(default_factory=set)
     _settle: list[Work] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -101,9 +109,11 @@ class Ending:
             self._record()
             failpoints.hit("fetcher.recorded")
         self._follow()
-        if not self._finished:
-            self._finish()
-            failpoints.hit("fetcher.finished")
+        if self._ends is None:
+            self._ends = self._decide()
+        settle(list(self._ends), self._finish, self._leave, passing=OUTAGES)
+        settle(list(self._backs), self._give_back, self._leave, passing=OUTAGES)
+        failpoints.hit("fetcher.finished")
         if self._settle:
             self.parts.queue.settle([work.taken for work in self._settle])
             self._settle = []
@@ -118,13 +128,20 @@ class Ending:
                 self.rest = self.ended[number:]
                 self.ended = self.ended[:number]
                 break
-            read.append((work, self.parts.reader.read(work, result)))
+            settle(
+                [(work, result)],
+                lambda pairs: read.extend(
+                    (work, self.parts.reader.read(work, result)) for work, result in pairs
+                ),
+                lambda pair, error: read.append((pair[0], _defect(error))),
+                passing=OUTAGES,
+            )
         return read
 
     def give_up(self) -> None:
         """There is no time left to go on; what is not told yet comes again by itself."""
         with self._lock:
-            if self._recorded or self._tried:
+            if self._recorded or self._attempted:
                 return
             # Nothing of it was stored: others need not wait for the deadline.
             self._read = [(work, STOPS) for work, _result in self.ended]
@@ -147,15 +164,24 @@ class Ending:
             for work, found in self._read
             if isinstance(found, Reading) and (found.records or work.again)
         ]
-        if gathered:
-            tried, self._tried = self._tried, True
-            if tried:
-                # The first attempt may have got further than we were told.
-                gathered = [msgspec.structs.replace(one, again=True) for one in gathered]
-            refused = self.parts.sink.write(gathered)
-            if refused:
-                self._refuse(refused)
+        settle(
+            [one for one in gathered if one.request_id not in self._stored],
+            self._write,
+            lambda one, error: self._fail(one.request_id, _defect(error)),
+            passing=OUTAGES,
+        )
         self._recorded = True
+
+    def _write(self, batch: Sequence[Gathered]) -> None:
+        # An earlier attempt may have got further than its error says.
+        marked = [
+            msgspec.structs.replace(one, again=True) if one.request_id in self._attempted else one
+            for one in batch
+        ]
+        self._attempted.update(one.request_id for one in batch)
+        for number, reason in self.parts.sink.write(marked).items():
+            self._fail(number, Trouble(f"records: {reason}", lasting=True))
+        self._stored.update(one.request_id for one in batch)
 
     def _gathered(self, work: Work, found: Reading) -> Gathered:
         return Gathered(
@@ -170,13 +196,10 @@ class Ending:
             again=work.again,
         )
 
-    def _refuse(self, refused: dict[int, str]) -> None:
+    def _fail(self, number: int, trouble: Trouble) -> None:
         assert self._read is not None  # noqa: S101 - step reads first
         self._read = [
-            (work, Trouble(f"records: {refused[work.request.id]}", lasting=True))
-            if work.request.id in refused
-            else (work, found)
-            for work, found in self._read
+            (work, trouble if work.request.id == number else found) for work, found in self._read
         ]
 
     # --- further requests -----------------------------------------------------------------------
@@ -187,12 +210,16 @@ class Ending:
         while self._followed < len(self._read):
             work, found = self._read[self._followed]
             if isinstance(found, Reading) and found.follow:
-                trouble = self._submit(work, found.follow)
-                if trouble is not None:
-                    self._read[self._followed] = (work, trouble)
+                settle(
+                    [(work, found.follow)],
+                    self._submit,
+                    lambda pair, error: self._fail(pair[0].request.id, _defect(error)),
+                    passing=OUTAGES,
+                )
             self._followed += 1
 
-    def _submit(self, work: Work, entities: Sequence[Entity]) -> Trouble | None:
+    def _submit(self, pairs: Sequence[tuple[Work, Sequence[Entity]]]) -> None:
+        ((work, entities),) = pairs
         bound = self.parts.bound
         # Reserved first, so that a repeat after an outage stores nothing twice.
         ids = self._ids.get(work.request.id) or self.yard.reserve(len(entities))
@@ -200,35 +227,51 @@ class Ending:
         try:
             self.yard.submit(bound, entities, by=self.owner, now=self.now(), ids=ids)
         except BizDisabled as error:
-            return Trouble(f"pages to follow: {error}", untried=True)
+            self._fail(work.request.id, Trouble(f"pages to follow: {error}", untried=True))
         except RequestRefusal as error:
-            return Trouble(f"pages to follow: {error}", lasting=True)
-        return None
+            self._fail(work.request.id, Trouble(f"pages to follow: {error}", lasting=True))
 
     # --- flags ----------------------------------------------------------------------------------
 
-    def _finish(self) -> None:
+    def _decide(self) -> list[tuple[StoredRequest, Finish]]:
         assert self._read is not None  # noqa: S101 - step reads first
         biz = self.parts.bound.settings
         ends: list[tuple[StoredRequest, Finish]] = []
-        backs: list[tuple[StoredRequest, GiveBack]] = []
         for work, found in self._read:
             if isinstance(found, Reading):
                 ends.append((work.request, _success(work, found)))
             elif _goes_back(work, found, biz.max_tries):
                 # Another fetcher may have it at once, but none while its host is stopped.
                 at = 0 if found is STOPS else self.now() + biz.retry_seconds * 1000
-                backs.append((work.request, _give_back(work, found, at)))
+                self._backs.append((work.request, _give_back(work, found, at)))
             else:
                 ends.append((work.request, _failure(work, found, biz.failed_flag)))
-        if ends:
-            codes = self.yard.finish(self.parts.bound, ends, owner=self.owner, now=self.now())
-            self._count([end for _request, end in ends], codes)
-        if backs:
-            self.yard.give_back(self.parts.bound, backs, owner=self.owner, now=self.now())
-            self.tally.returned += len(backs)
         self._settle += [work for work, _found in self._read]
-        self._finished = True
+        return ends
+
+    def _finish(self, part: Sequence[tuple[StoredRequest, Finish]]) -> None:
+        assert self._ends is not None  # noqa: S101 - step decides first
+        codes = self.yard.finish(
+            self.parts.bound, part, owner=self.owner, now=self.now(), counted=self._counted
+        )
+        self._count([end for _request, end in part], codes)
+        # At once: a part that is counted must not come again after an outage.
+        done = {end.id for _request, end in part}
+        self._ends = [one for one in self._ends if one[1].id not in done]
+
+    def _give_back(self, part: Sequence[tuple[StoredRequest, GiveBack]]) -> None:
+        self.yard.give_back(self.parts.bound, part, owner=self.owner, now=self.now())
+        self.tally.returned += len(part)
+        done = {back.id for _request, back in part}
+        self._backs = [one for one in self._backs if one[1].id not in done]
+
+    def _leave(self, ended: tuple[StoredRequest, Finish | GiveBack], error: Exception) -> None:
+        logger.error(
+            "biz %s: the end of request %d cannot be stored; it is retried after its deadline: %s",
+            self.parts.bound.name,
+            ended[0].id,
+            first_line(error),
+        )
 
     def _count(self, ends: Sequence[Finish], codes: Sequence[EndCode]) -> None:
         assert self._read is not None  # noqa: S101 - step reads first
@@ -239,7 +282,7 @@ class Ending:
         }
         records = 0
         for end, code in zip(ends, codes, strict=True):
-            if code is not EndCode.DONE:
+            if code not in (EndCode.DONE, EndCode.REPEATED):
                 self.tally.late += 1
             elif end.id in rows:
                 self.tally.processed += 1
@@ -250,6 +293,10 @@ class Ending:
         if records:
             bound = self.parts.bound
             count("requests.records", project=bound.project_id, label=bound.name, amount=records)
+
+
+def _defect(error: Exception) -> Trouble:
+    return Trouble(f"defect: {type(error).__name__}: {first_line(error)}", lasting=True)
 
 
 def _goes_back(work: Work, trouble: Trouble, max_tries: int) -> bool:

@@ -9,13 +9,15 @@ from typing import Final
 
 import msgspec
 
-from apps.requeststore.daemon.work import Work
+from apps.requeststore.daemon.work import OUTAGES, Work
 from apps.requeststore.engine.entity import decode_entity
 from apps.requeststore.engine.errors import BadRequest, StoreUnavailable
 from apps.requeststore.queues.base import RequestQueue, Taken
 from apps.requeststore.services.yard import BoundBiz, Yard
 from apps.requeststore.stores.base import Entry, Finish, StoredRequest, Take, TakeCode
 from yardkit import failpoints
+from yardkit.errors import first_line
+from yardkit.guard import settle
 
 logger = logging.getLogger(__name__)
 
@@ -40,19 +42,33 @@ class Taker:
         """Up to ``number`` requests; [] when nothing waits. ``now``: Unix ms; ``expires``: as in
         ``Work``.
 
-        Entries that name no request become dead letters, and those whose request is in other
-        hands, done or expired, are dropped.
+        Entries that name no request, and those that fail by themselves twice, become dead letters;
+        those whose request is leased, done or expired are dropped.
 
         Raises ``RequestStoreError``; what was taken from the queue has gone back then.
         """
         taken = self.queue.take(number, timeout=0)
         if not taken:
             return []
+        works: list[Work] = []
+        settled: list[Taken] = []
+        away: list[Taken] = []
+
+        def take(part: Sequence[Taken]) -> None:
+            takes = self.yard.take(self.bound, part, owner=self.owner, now=now)
+            failpoints.hit("fetcher.taken")
+            in_part = self._sort(part, takes, now, expires)
+            works.extend(in_part[0])
+            settled.extend(in_part[1])
+            away.extend(in_part[2])
+
+        def reject(one: Taken, error: Exception) -> None:
+            self.bury(one.entry, f"the entry cannot be taken: {first_line(error)}")
+            settled.append(one)
+
         try:
             failpoints.hit("fetcher.popped")
-            takes = self.yard.take(self.bound, taken, owner=self.owner, now=now)
-            failpoints.hit("fetcher.taken")
-            works, settled, away = self._sort(taken, takes, now, expires)
+            settle(taken, take, reject, passing=OUTAGES)
         except BaseException:
             self.queue.requeue(taken)
             raise

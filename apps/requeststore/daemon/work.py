@@ -9,10 +9,23 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode, urlsplit
 
 from apps.requeststore.engine.entity import Entity
+from apps.requeststore.engine.errors import StoreUnavailable, UnknownNode
 from apps.requeststore.queues.base import Taken
+from apps.requeststore.sinks.base import SinkUnavailable
 from apps.requeststore.stores.base import StepKind, StoredRequest
+from apps.runtime.errors import DATABASE_AWAY
+from yardkit.broker import BrokerError
 from yardkit.protocol import DownloadRequest, FailureKind
 
+# An outage rather than a fault of one request: the same work is repeated later.
+OUTAGES: Final = (
+    StoreUnavailable,
+    SinkUnavailable,
+    UnknownNode,
+    BrokerError,
+    *DATABASE_AWAY,
+    OSError,
+)
 # Asked again, these may answer otherwise.
 _PASSING: Final = frozenset(
     {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus.TOO_MANY_REQUESTS}

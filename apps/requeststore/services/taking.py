@@ -94,18 +94,21 @@ class Taking:
         *,
         owner: str,
         now: int,
+        counted: set[int] | None = None,
     ) -> list[EndCode]:
         """See ``Yard.finish``."""
+        codes = [EndCode.UNKNOWN] * len(done)
 
         def ask(node: StorageNode, shard: Shard, ends: Sequence[Finish]) -> list[EndCode]:
             return node.finish(shard, ends, owner=owner, now=now)
 
-        codes = self._end(bound, done, ask)
-        hit("requests.after_finish")
-        ended = [end for (_, end), code in zip(done, codes, strict=True) if code is EndCode.DONE]
-        _count(bound, "requests.processed", len(ended))
-        failed = sum(end.flag == bound.settings.failed_flag for end in ended)
-        _count(bound, "requests.failed", failed)
+        try:
+            self._end(bound, done, ask, codes)
+            hit("requests.after_finish")
+        finally:
+            # Also after an error: a repeat is answered with REPEATED.
+            ends = [end for _request, end in done]
+            _count_ended(bound, ends, codes, counted)
         return codes
 
     def give_back(
@@ -121,16 +124,18 @@ class Taking:
         def ask(node: StorageNode, shard: Shard, ends: Sequence[GiveBack]) -> list[EndCode]:
             codes = node.give_back(shard, ends, owner=owner, now=now)
             returned = zip(ends, codes, strict=True)
-            later = [end for end, code in returned if code is EndCode.DONE]
+            later = [end for end, code in returned if code in (EndCode.DONE, EndCode.REPEATED)]
             hit("requests.after_give_back")
             # So the upkeep does not take them for orphans before their time; should this process
             # die until then, it takes them for forgotten.
             node.queued(shard, [end.id for end in later], by=owner, now=now)
             return codes
 
-        codes = self._end(bound, back, ask)
+        codes = [EndCode.UNKNOWN] * len(back)
+        self._end(bound, back, ask, codes)
         for (request, end), code in zip(back, codes, strict=True):
-            if code is EndCode.DONE:
+            # A repeat follows a call that failed before it came to this.
+            if code in (EndCode.DONE, EndCode.REPEATED):
                 entry = Entry(request.id, request.biz, request.ts)
                 self._retries.add(bound, entry, request.priority, max(end.not_before, now))
         self._retries.push_due(now)
@@ -141,10 +146,13 @@ class Taking:
         return self._retries.push_due(now)
 
     def _end(
-        self, bound: BoundBiz, ends: Sequence[tuple[StoredRequest, End]], ask: _Ask[End]
-    ) -> list[EndCode]:
-        """Codes in their order. Raises ``StoreUnavailable`` after the others have been done."""
-        codes = dict[int, EndCode]()
+        self,
+        bound: BoundBiz,
+        ends: Sequence[tuple[StoredRequest, End]],
+        ask: _Ask[End],
+        codes: list[EndCode],
+    ) -> None:
+        """Fill in ``codes``. Raises ``StoreUnavailable`` after the other nodes have answered."""
 
         def look(place: Place, positions: Sequence[int]) -> Iterator[int]:
             node = self._connections.node(place.node)
@@ -159,9 +167,8 @@ class Taking:
             return ends[position][0].id, ends[position][0].ts
 
         away = self._looking.through(bound, range(len(ends)), key, look)
-        if away is not None and len(codes) < len(ends):
+        if away is not None and EndCode.UNKNOWN in codes:
             raise away
-        return [codes.get(position, EndCode.UNKNOWN) for position in range(len(ends))]
 
 
 class Retries:
@@ -198,6 +205,24 @@ class Retries:
                 for at, entry in due:
                     self.add(bound, entry, priority, at)
         return pushed
+
+
+def _count_ended(
+    bound: BoundBiz, ends: Sequence[Finish], codes: Sequence[EndCode], counted: set[int] | None
+) -> None:
+    """Add each end to the rates once; ``counted`` holds the ids added by earlier calls."""
+    own_repeats = counted is not None
+    counted = set() if counted is None else counted
+    processed = failed = 0
+    for end, code in zip(ends, codes, strict=True):
+        if end.id in counted:
+            continue
+        if code is EndCode.DONE or (own_repeats and code is EndCode.REPEATED):
+            counted.add(end.id)
+            processed += 1
+            failed += end.flag == bound.settings.failed_flag
+    _count(bound, "requests.processed", processed)
+    _count(bound, "requests.failed", failed)
 
 
 def _count(bound: BoundBiz, series: str, amount: int) -> None:

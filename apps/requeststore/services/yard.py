@@ -216,13 +216,20 @@ class Yard:
         *,
         owner: str,
         now: int,
+        counted: set[int] | None = None,
     ) -> list[EndCode]:
         """Give requests, as ``take`` handed them out, their last flags; a code for each.
 
-        Raises ``StoreUnavailable`` when a node did not answer; the others are done then, and a
-        repeat of it all is harmless.
+        Args:
+            counted: ids that earlier calls for the same ends have added to the rates. A caller
+                that repeats a call after an error passes the same set again, so that an end whose
+                answer was lost is counted, and counted once.
+
+        Raises:
+            StoreUnavailable: a node did not answer. The ends on other nodes are stored, and the
+                call may be repeated.
         """
-        return self._taking.finish(bound, done, owner=owner, now=now)
+        return self._taking.finish(bound, done, owner=owner, now=now, counted=counted)
 
     def give_back(
         self,

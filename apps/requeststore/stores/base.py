@@ -140,7 +140,8 @@ class GiveBack(msgspec.Struct, frozen=True):
 class EndCode(enum.StrEnum):
     """What became of a finish or of a give-back."""
 
-    DONE = "done"  # as asked; also for a repeat of the same one
+    DONE = "done"  # changed by this call
+    REPEATED = "repeated"  # an earlier call of the same owner had made this very change
     LATE = "late"  # not his any more: another try, moved on, or expired
     UNKNOWN = "unknown"
 

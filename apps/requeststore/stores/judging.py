@@ -40,4 +40,4 @@ def why_not_ended(end: Finish | GiveBack, state: State | None, *, owner: str) ->
         return EndCode.UNKNOWN
     flag = end.flag if isinstance(end, Finish) else NEW
     same = state.flag == flag and state.owner == owner and state.tries == end.tries
-    return EndCode.DONE if same else EndCode.LATE
+    return EndCode.REPEATED if same else EndCode.LATE

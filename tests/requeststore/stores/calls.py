@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from apps.requeststore.stores.base import (
@@ -15,7 +16,10 @@ from apps.requeststore.stores.base import (
     Take,
 )
 
-SHARD = Shard("crawlyard_test_news", "requests_000")
+# Several test processes may share one server, and each drops its databases at the end; the
+# children of one share its own.
+PREFIX = os.environ.setdefault("CRAWLYARD_TEST_SHARDS", f"cytest{os.getpid()}")
+SHARD = Shard(f"{PREFIX}_news", "requests_000")
 NOW = 1_800_000_000_000
 MINUTE = 60_000
 DAY = 24 * 60 * MINUTE

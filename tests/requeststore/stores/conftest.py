@@ -14,6 +14,7 @@ from apps.requeststore.stores.postgres import PostgresNode
 from apps.requeststore.stores.sqlite import SqliteNode
 from tests.plugins.mongodb_server import MongoServer
 from tests.plugins.stores import lend_empty_database
+from tests.requeststore.stores.calls import PREFIX
 
 Opened = Callable[[], StorageNode]
 
@@ -50,7 +51,7 @@ def open_postgres(requests_database: str) -> Iterator[Opened]:
 
         yield opened
         node = opened()
-        for shard in node.shards("crawlyard_test"):
+        for shard in node.shards(PREFIX):
             node.drop(shard)
 
 
@@ -65,7 +66,7 @@ def open_mongo(mongodb_server: MongoServer) -> Iterator[Opened]:
             return node
 
         yield opened
-        mongodb_server.forget("crawlyard_test")
+        mongodb_server.forget(PREFIX)
 
 
 NODES = [

@@ -109,7 +109,7 @@ class Model:
         if (row.owner, row.tries) != (owner, tries):
             return "late"
         if row.flag != TAKEN:
-            return "done" if row.flag == flag else "late"
+            return "repeated" if row.flag == flag else "late"
         row.flag, row.deadline = flag, 0
         if flag == NEW:
             row.queued_at = 0

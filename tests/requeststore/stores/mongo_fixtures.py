@@ -13,6 +13,7 @@ from pymongo.monitoring import CommandListener, CommandStartedEvent
 from apps.requeststore.stores.mongo import MongoNode
 from tests.plugins.mongodb_server import MongoServer
 from tests.requeststore.stores.calls import (
+    PREFIX,
     SHARD,
 )
 
@@ -26,7 +27,9 @@ class Listener(CommandListener):
         self.said: list[Document] = []
 
     def started(self, event: CommandStartedEvent) -> None:
-        self.said.append(dict(event.command))
+        # Of a command that logs in the driver tells nothing.
+        if event.command:
+            self.said.append(dict(event.command))
 
     def succeeded(self, event: object) -> None:
         """Nothing to note."""
@@ -45,7 +48,7 @@ def node(mongodb_server: MongoServer, listener: Listener) -> Iterator[MongoNode]
     made = MongoNode(mongodb_server.url, listeners=[listener])
     yield made
     made.close()
-    mongodb_server.forget("crawlyard_test")
+    mongodb_server.forget(PREFIX)
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 from pymongo.errors import DocumentTooLarge, OperationFailure
+from pymongo.hello import Hello
+from pymongo.server_description import ServerDescription
 
 from apps.requeststore.engine.errors import BadSetting, StoreUnavailable, TooLarge
 from apps.requeststore.engine.flags import NEW, TAKEN
@@ -17,10 +19,12 @@ from apps.requeststore.engine.limits import MAX_DATA_BYTES, MAX_RESULT_BYTES
 from apps.requeststore.stores.base import Finish, Shard
 from apps.requeststore.stores.mongo import MongoNode
 from apps.requeststore.stores.mongo.client import Client
+from apps.requeststore.stores.mongo.health import members_found
 from tests.plugins.mongodb_server import MongoServer, lend_mongodb
 from tests.requeststore.stores.calls import (
     DEADLINE,
     NOW,
+    PREFIX,
     SHARD,
     codes,
     finish,
@@ -69,7 +73,7 @@ def patient(mongodb_server: MongoServer) -> Iterator[MongoNode]:
     made = MongoNode(f"{mongodb_server.url}&{options}")
     yield made
     made.close()
-    mongodb_server.forget("crawlyard_test")
+    mongodb_server.forget(PREFIX)
 
 
 @pytest.mark.fault
@@ -248,6 +252,20 @@ def test_slow_operations_are_told_without_their_data(
 def test_other_collections_are_no_shards(node: MongoNode, client: MongoClient[Document]) -> None:
     store(node, 1)
     client[SHARD.database]["Other-Thing"].insert_one({"_id": 1})
-    assert node.shards("crawlyard_test") == [SHARD]
-    assert node.shards("crawlyard_test_newsx") == []
+    assert node.shards(PREFIX) == [SHARD]
+    assert node.shards(f"{SHARD.database}x") == []
     assert Shard("x", "y") not in node.shards("")
+
+
+@pytest.mark.parametrize(
+    ("hello", "shown"),
+    [
+        ({"msg": "isdbgrid"}, "host:27017"),
+        ({"isWritablePrimary": True}, "host:27017"),
+        ({"setName": "rs", "isWritablePrimary": True}, "host:27017: primary"),
+        ({"setName": "rs", "secondary": True}, "host:27017: secondary"),
+    ],
+)
+def test_only_a_member_of_a_replica_set_has_a_role(hello: dict[str, Any], shown: str) -> None:
+    server = ServerDescription(("host", 27017), Hello({"ok": 1, **hello}))
+    assert members_found([server]) == [shown]

@@ -20,6 +20,7 @@ from tests.requeststore.stores.calls import (
     CUTOFF,
     DEADLINE,
     NOW,
+    PREFIX,
     SHARD,
     codes,
     finish,
@@ -195,7 +196,7 @@ def test_other_tables_are_no_shards(open_postgres: Opened, requests_database: st
     store(node, 1)
     with administrator(requests_database) as connection:
         connection.execute(f"CREATE TABLE {SHARD.database}.other (id int)")
-        assert node.shards("crawlyard_test") == [SHARD]
+        assert node.shards(PREFIX) == [SHARD]
         node.drop(SHARD)
         connection.execute(f"DROP SCHEMA {SHARD.database} CASCADE")
 

@@ -273,11 +273,12 @@ def test_its_owner_gives_a_request_its_last_flag(node: StorageNode) -> None:
     assert story(node, 1) == [("stored", "web"), ("taken", "w1"), ("finished", "w1")]
 
 
-def test_a_repeat_of_an_end_is_done_and_changes_nothing(node: StorageNode) -> None:
-    store(node, 1)
-    take(node, 1)
-    assert finish(node, 1, 1, now=NOW + 1) == ["done", "done"]
-    assert finish(node, 1, now=NOW + 2) == ["done"]
+def test_a_repeat_of_an_end_says_so_and_changes_nothing(node: StorageNode) -> None:
+    store(node, 1, 2)
+    take(node, 1, 2)
+    assert finish(node, 1, 1, now=NOW + 1) == ["done", "repeated"]
+    assert finish(node, 1, now=NOW + 2) == ["repeated"]
+    assert finish(node, 2, 1, now=NOW + 2) == ["done", "repeated"]
     assert one(node, 1).finished_at == NOW + 1
     assert len(one(node, 1).steps) == 3
     assert finish(node, 1, flag=5) == ["late"]
@@ -302,7 +303,7 @@ def test_what_is_given_back_can_be_taken_again(node: StorageNode) -> None:
     found = one(node, 1)
     assert (found.flag, found.queued_at, found.deadline, found.tries) == (NEW, 0, 0, 1)
     assert found.steps[-1].text == "no answer"
-    assert give_back(node, 1) == ["done"]
+    assert give_back(node, 1) == ["repeated"]
     assert len(one(node, 1).steps) == 4
     assert finish(node, 1) == ["late"]
     assert codes(take(node, 1)) == ["taken"]

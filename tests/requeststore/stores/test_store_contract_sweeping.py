@@ -18,6 +18,7 @@ from tests.requeststore.stores.calls import (
     DEADLINE,
     MINUTE,
     NOW,
+    PREFIX,
     SHARD,
     codes,
     finish,
@@ -32,7 +33,7 @@ from tests.requeststore.stores.calls import (
     take,
 )
 
-OTHER = Shard("crawlyard_test_news", "requests_001")
+OTHER = Shard(SHARD.database, "requests_001")
 
 
 # --- the sweep ------------------------------------------------------------------------------
@@ -300,14 +301,14 @@ def test_ended_ones_are_opened_again(node: StorageNode) -> None:
 def test_shards_are_known_by_their_prefix_and_go_alone(node: StorageNode) -> None:
     store(node, 1)
     store(node, 2, shard=OTHER)
-    third = Shard("crawlyard_testing", "requests_000")
+    third = Shard(f"{PREFIX}ing", "requests_000")
     store(node, 3, shard=third)
-    assert sorted(node.shards("crawlyard_test"), key=str) == sorted([SHARD, OTHER, third], key=str)
-    assert node.shards("crawlyard_testi") == [third]
+    assert sorted(node.shards(PREFIX), key=str) == sorted([SHARD, OTHER, third], key=str)
+    assert node.shards(f"{PREFIX}i") == [third]
     assert node.shards("crawlyard%") == []
     node.drop(SHARD)
     node.drop(SHARD)
-    assert sorted(node.shards("crawlyard_test_"), key=str) == [OTHER]
+    assert sorted(node.shards(f"{PREFIX}_"), key=str) == [OTHER]
     assert node.find(OTHER, [2]) != [None]
     assert flags(node) == {}
     assert store(node, 1) == [True]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from pymongo import MongoClient
 from pymongo.errors import OperationFailure
+from pymongo.server_description import ServerDescription
 
 from apps.requeststore.stores.base import NodeHealth, SlowOperation
 from apps.requeststore.stores.mongo.client import Document
@@ -20,6 +21,11 @@ _MOST_SLOW: Final = 10
 _KINDS: Final = ["command", "query", "getmore", "insert", "update", "remove"]
 _NOT_OURS: Final = ("admin.", "config.", "local.")
 _SHOWN: Final = ("op", "ns", "secs_running", "microsecs_running", "planSummary")
+_ROLES: Final = {
+    "RSPrimary": ": primary",
+    "RSSecondary": ": secondary",
+    "RSArbiter": ": arbiter",
+}
 _MEGABYTE: Final = 1024 * 1024
 
 
@@ -35,6 +41,7 @@ def health_of(client: MongoClient[Document]) -> NodeHealth:
     nothing: Document = {}
     status = _allowed(lambda: ask("serverStatus"), nothing)
     databases = _allowed(lambda: ask("listDatabases"), nothing)
+    found = client.topology_description.server_descriptions().values()
     members = _allowed(lambda: _members(ask("replSetGetStatus")), None)
     return NodeHealth(
         kind="mongodb",
@@ -42,7 +49,7 @@ def health_of(client: MongoClient[Document]) -> NodeHealth:
         storage_bytes=_storage(client, databases),
         memory_bytes=_bytes(_number(status.get("mem"), "resident"), _MEGABYTE),
         connections=_number(status.get("connections"), "current"),
-        members=_known_members(client) if members is None else members,
+        members=members_found(found) if members is None else members,
         slow=_allowed(lambda: _slow(client), []),
     )
 
@@ -75,14 +82,15 @@ def _members(status: Document) -> list[str]:
     ]
 
 
-def _known_members(client: MongoClient[Document]) -> list[str]:
-    """As the driver has found them."""
-    primary = client.primary
-    found = sorted(client.nodes)
-    return [
-        f"{host}:{port}: {'primary' if (host, port) == primary else 'secondary'}"
-        for host, port in found
-    ]
+def members_found(servers: Iterable[ServerDescription]) -> list[str]:
+    """Return the servers that the driver has found, with their roles where they have any.
+
+    A mongos and a standalone mongod have none: only the members of a replica set differ.
+    """
+    return sorted(
+        f"{one.address[0]}:{one.address[1]}{_ROLES.get(one.server_type_name, '')}"
+        for one in servers
+    )
 
 
 def _slow(client: MongoClient[Document]) -> list[SlowOperation]:

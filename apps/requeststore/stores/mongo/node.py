@@ -178,6 +178,9 @@ class MongoNode(CheckedNode):
         owner: str,
         changes: list[list[Document]],
     ) -> list[EndCode]:
+        token = secrets.token_hex(8)
+        for change in changes:
+            change[0]["$set"]["token"] = token
         updates = [
             UpdateOne(
                 {"_id": one.id, "flag": TAKEN, "owner": owner, "tries": one.tries},
@@ -192,9 +195,17 @@ class MongoNode(CheckedNode):
 
         if self._run(shard, work, 0) == len(ends):
             return [EndCode.DONE] * len(ends)
-        # Whoever has just ended one has the state of a repeat: the answer is the same.
-        states = self._states(shard, [one.id for one in ends])
-        return [why_not_ended(one, states.get(one.id), owner=owner) for one in ends]
+        which = {"_id": among(one.id for one in ends), "token": token}
+        done: set[int] = self._run(
+            shard,
+            lambda found: {one["_id"] for one in found.find(which, {"_id": 1}, hint=BY_ID)},
+            set(),
+        )
+        states = self._states(shard, [one.id for one in ends if one.id not in done])
+        return [
+            EndCode.DONE if one.id in done else why_not_ended(one, states.get(one.id), owner=owner)
+            for one in ends
+        ]
 
     def _states(self, shard: Shard, ids: list[int]) -> dict[int, State]:
         if not ids:
