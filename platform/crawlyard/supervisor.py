@@ -18,12 +18,15 @@ from typing import Final
 
 import psutil
 
+from yardkit.backoff import Backoff
 from yardkit.stop import DIE_WITH_PARENT
 
 # A child that ran this long is healthy; its next crash starts the back-off anew.
 HEALTHY_SECONDS: Final = 30.0
 FIRST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 15.0
+# Where output without a newline is cut: a child that writes none would fill the memory.
+LONGEST_LINE_BYTES: Final = 64 * 1024
 # Everything is over within 5 s: the first ones may take 3.2, the rest what is left of 4.4.
 FIRST_GRACE_SECONDS: Final = 3.2
 GRACE_SECONDS: Final = 4.4
@@ -51,7 +54,9 @@ class _Child:
     started: float = 0.0
     restarts: int = 0
     start_at: float = 0.0
-    backoff: float = FIRST_BACKOFF_SECONDS
+    backoff: Backoff = field(
+        default_factory=lambda: Backoff(FIRST_BACKOFF_SECONDS, LONGEST_BACKOFF_SECONDS)
+    )
     rest: bytes = b""
     last_line: str = ""
     # When it is killed: it was told to end for good.
@@ -185,14 +190,14 @@ class Supervisor:
         if code == BAD_SETTING_STATUS and not child.restarts and not healthy:
             raise UnitFailed(child.last_line or f"{child.unit.name} refused to start")
         if healthy:
-            child.backoff = FIRST_BACKOFF_SECONDS
+            child.backoff.reset()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         self._back_off(child, f"{child.unit.name} ended with {how}")
 
     def _back_off(self, child: _Child, what: str) -> None:
-        child.start_at = time.monotonic() + child.backoff
-        self._write_line("up", f"{what}; starting again in {child.backoff:.1f} s")
-        child.backoff = min(child.backoff * 2, LONGEST_BACKOFF_SECONDS)
+        seconds = child.backoff.seconds()
+        child.start_at = time.monotonic() + seconds
+        self._write_line("up", f"{what}; starting again in {seconds:.1f} s")
 
     def _close(self, child: _Child) -> None:
         if child.process is None:
@@ -216,7 +221,7 @@ class Supervisor:
         stdout = child.process.stdout
         while True:
             try:
-                data = os.read(stdout.fileno(), 65536)
+                data = os.read(stdout.fileno(), LONGEST_LINE_BYTES)
             except BlockingIOError:
                 break
             if not data:
@@ -227,6 +232,9 @@ class Supervisor:
             *lines, child.rest = (child.rest + data).split(b"\n")
             for line in lines:
                 self._log(child, line)
+            if len(child.rest) >= LONGEST_LINE_BYTES:
+                self._log(child, child.rest)
+                child.rest = b""
         if child.process.poll() is not None and child.rest:
             self._log(child, child.rest)
             child.rest = b""

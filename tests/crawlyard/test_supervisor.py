@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from crawlyard.supervisor import Supervisor, Unit, UnitFailed
+from crawlyard.supervisor import LONGEST_LINE_BYTES, Supervisor, Unit, UnitFailed
 from tests.plugins.measured import Measured
 
 SLEEP = "import time; print('up', flush=True); time.sleep(60)"
@@ -116,6 +116,14 @@ def test_logs_are_merged_under_their_names(box: Box) -> None:
     box.start(unit("a", "print('one'); print('two', end='')" + "; " + SLEEP), unit("b", SLEEP))
     # A line is told once it is whole, and under the name of the process that wrote it.
     box.until(lambda: {("a", "one"), ("a", "twoup"), ("b", "up")} <= set(box.lines))
+
+
+def test_output_without_a_newline_is_cut_and_not_kept(box: Box) -> None:
+    size = 8 * LONGEST_LINE_BYTES
+    endless = f"import sys; sys.stdout.write('x' * {size}); sys.stdout.flush(); import time"
+    box.start(unit("a", endless + "; time.sleep(60)"))
+    box.until(lambda: sum(len(line) for name, line in box.lines if name == "a") == size)
+    assert max(len(line) for _name, line in box.lines) <= 2 * LONGEST_LINE_BYTES
 
 
 @pytest.mark.fault
