@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from django.core.exceptions import ValidationError
-from django.db import DatabaseError, connection, transaction
+from django.db import connection, transaction
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
@@ -33,6 +33,7 @@ from apps.routing.engine.outbounds.base import (
 )
 from apps.routing.engine.outbounds.parameters import Parameter, name_of, read
 from apps.routing.engine.rules import Outbound as Rule
+from apps.runtime.errors import DATABASE_ERRORS
 
 NAME: Final = "jobs.StartRunOutbound"
 _DATABASE_AWAY: Final = away("database_away", "the database does not answer")
@@ -75,7 +76,7 @@ class StartRunOutbound:
         for message in work.ready:
             try:
                 work.settle([message], self._start(message))
-            except DatabaseError:
+            except DATABASE_ERRORS:
                 # The next thread that asks gets a connection that works, if there is one.
                 connection.close_if_unusable_or_obsolete()
                 break
@@ -90,7 +91,7 @@ class StartRunOutbound:
         )
         try:
             return waiting.count()
-        except DatabaseError:
+        except DATABASE_ERRORS:
             connection.close_if_unusable_or_obsolete()
             return None
 

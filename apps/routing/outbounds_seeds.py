@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
-from django.db import DatabaseError, connection
+from django.db import connection
 from django.db.models import Max, Sum
 from django.utils import timezone
 
@@ -32,6 +32,7 @@ from apps.routing.engine.outbounds.base import (
 )
 from apps.routing.engine.outbounds.parameters import Parameter, name_of, read
 from apps.routing.engine.rules import Outbound as Rule
+from apps.runtime.errors import DATABASE_ERRORS
 from yardkit.broker.base import BrokerError
 from yardkit.protocol import Seed, SeedAnswer
 from yardkit.protocol.seeds import GRAB
@@ -105,7 +106,7 @@ class SeedOutbound:
         )
         try:
             found = reports.aggregate(pending=Sum("pending"), at=Max("reported_at"))
-        except DatabaseError:
+        except DATABASE_ERRORS:
             connection.close_if_unusable_or_obsolete()
             return None
         at = found["at"]
@@ -125,7 +126,7 @@ class SeedOutbound:
 
         try:
             frontier = Frontier.objects.filter(project=self._project, name=self._frontier).first()
-        except DatabaseError:
+        except DATABASE_ERRORS:
             # The next thread that asks gets a connection that works, if there is one.
             connection.close_if_unusable_or_obsolete()
             return _DATABASE_AWAY

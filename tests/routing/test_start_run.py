@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection
+from django.db import InterfaceError, connection
 
 from apps.jobs.daemon import RunnerDaemon
 from apps.jobs.models import Job, Run
@@ -199,6 +199,19 @@ def test_trouble_of_the_database_is_away_and_no_run_is_lost_or_twice(table: str)
     assert depth == (None if table != "runtime_processedmessage" else 0)
     assert made.send([sent(one, ITEM, "u-1"), sent(one, ITEM, "u-2")]) == [DELIVERED] * 2
     assert Run.objects.count() == 2
+
+
+def test_a_connection_that_is_closed_is_an_outage() -> None:
+    job = make_job()
+    made, one = outbound(job), rule(job.name)
+
+    def closed(execute: Any, sql: str, *more: Any) -> None:
+        raise InterfaceError("connection already closed")
+
+    with connection.execute_wrapper(closed):
+        assert [each.code for each in made.send([sent(one, ITEM)])] == ["database_away"]
+        assert made.depth() is None
+    assert made.send([sent(one, ITEM)]) == [DELIVERED]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from apps.routing.engine.failures import Failed, FailureFile, FailureFileError
 from yardkit.clock import Clock
+from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -24,9 +25,9 @@ class FailureLine:
     """Writes the file, and says what is wrong with it. Threads may share it."""
 
     def __init__(self, slug: str, file: FailureFile, clock: Clock) -> None:
-        self._slug = slug
         self._file = file
         self._clock = clock
+        self._outage = Outage(logger, f"failure file of {slug}")
         self._error: FailureFileError | None = None
         self._tried_at = float("-inf")
         # Since when it cannot be written.
@@ -63,13 +64,12 @@ class FailureLine:
         return self._clock.monotonic() >= self._tried_at + seconds
 
     def _note(self, error: FailureFileError | None) -> None:
-        """Log it once that it cannot be written, and once that it can again."""
         before, self._error = self._error, error
         self._tried_at = self._clock.monotonic()
         if error is None:
-            if before is not None:
-                logger.info("the failure file of %s can be written again", self._slug)
+            self._outage.recovered()
             self.problem_at = None
-        elif before is None:
-            self.problem_at = self._clock.now()
-            logger.warning("items of %s wait: %s", self._slug, error)
+        else:
+            self._outage.failed(error)
+            if before is None:
+                self.problem_at = self._clock.now()

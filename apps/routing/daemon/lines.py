@@ -14,6 +14,7 @@ from apps.routing.engine.inbounds.base import Inbound
 from apps.routing.engine.life import expects_result
 from apps.routing.engine.outbounds.base import Outbound, Outcome, Sent, Sociable, Verdict, away
 from apps.routing.engine.tokens import Tokens
+from yardkit.backoff import Backoff
 from yardkit.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class Lane:
         self.away_at: datetime | None = None
         self._is_told = False
         self.probe_at = 0.0
-        self._probe_seconds = FIRST_PROBE_SECONDS
+        self._probes = Backoff(FIRST_PROBE_SECONDS, LONGEST_PROBE_SECONDS)
         # Items are parked for it: those that come now wait behind them.
         self.has_parked = False
         # How many items of all routers were parked for it a moment ago.
@@ -175,15 +176,14 @@ class Lane:
 
     def _is_back(self) -> None:
         self.away, self.away_at = "", None
-        self._probe_seconds = FIRST_PROBE_SECONDS
+        self._probes.reset()
 
     def _is_away(self, outcome: Outcome) -> None:
         if not self.away:
             self.away_at = self._clock.now()
         self.away = outcome.reason or outcome.code or "away"
         self.has_parked = True
-        self.probe_at = self._clock.monotonic() + self._probe_seconds
-        self._probe_seconds = min(self._probe_seconds * 2, LONGEST_PROBE_SECONDS)
+        self.probe_at = self._clock.monotonic() + self._probes.seconds()
 
     def _tell(self) -> None:
         """Log it once that the target is away, and once that it is back."""

@@ -15,6 +15,7 @@ from apps.routing.engine.inbounds.registry import check_running
 from apps.routing.engine.reports import FileReport, InboundReport, OutboundReport, Reports
 from apps.routing.services import forget_reports, report_lines
 from yardkit.clock import Clock
+from yardkit.timers import Timers
 
 REPORT_SECONDS: Final = 2.0
 # Servers are asked how much waits, and whether the threads suit them, so often for each line.
@@ -28,15 +29,12 @@ class Reporting:
         self._yard = yard
         self._clock = clock
         self._router = router
-        self._report_at = 0.0
-        self._ask_at = 0.0
+        self.timers = Timers(clock.monotonic)
 
     def turn(self) -> None:
         """Write the reports where that is due."""
-        now = self._clock.monotonic()
-        if now < self._report_at:
+        if not self.timers.due("report", REPORT_SECONDS):
             return
-        self._report_at = now + REPORT_SECONDS
         reports = {}
         for project in self._yard.projects():
             with self._yard.using(project) as running:
@@ -46,10 +44,8 @@ class Reporting:
 
     def ask(self) -> None:
         """Ask servers, where that is due. This may wait for them."""
-        now = self._clock.monotonic()
-        if now < self._ask_at:
+        if not self.timers.due("ask", ASK_SECONDS):
             return
-        self._ask_at = now + ASK_SECONDS
         seats = self._seats()
         for project in self._yard.projects():
             with self._yard.using(project) as running:

@@ -22,6 +22,7 @@ from apps.routing.queries import Entry, known_of
 from apps.routing.services import Move, claim_due, claim_parked
 from apps.routing.states import ItemState
 from yardkit.clock import Clock
+from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +47,7 @@ class Tending:
         self._yard = yard
         self._work = work
         self._clock = clock
-        self._claim_at = 0.0
-        self._parked_at = 0.0
+        self.timers = Timers(clock.monotonic)
         # Outbounds that are disabled or gone, by project, version and name: when it is looked again
         # whether items wait for them that this version was not asked about.
         self._stranded: dict[tuple[int, int, str], float] = {}
@@ -57,14 +57,13 @@ class Tending:
         """One round; whether there was anything to do."""
         if self._tending.waits():
             return False
-        now = self._clock.monotonic()
         busy = False
-        if now >= self._claim_at:
+        if self.timers.due("claim", CLAIM_SECONDS):
             found = self._claim()
-            self._claim_at = now + (0.0 if found == BATCH else CLAIM_SECONDS)
+            if found == BATCH:
+                self.timers.hasten("claim")
             busy = found > 0
-        if now >= self._parked_at:
-            self._parked_at = now + PARKED_SECONDS
+        if self.timers.due("parked", PARKED_SECONDS):
             busy |= self._look_for_parked()
         for project in self._yard.projects():
             with self._yard.using(project) as running:
@@ -182,7 +181,7 @@ class Tending:
             # A batch by the rules before may still park some.
             self._stranded[key] = now + STRANDED_SECONDS
         else:
-            self._parked_at = 0.0
+            self.timers.hasten("parked")
         self._offer_these(running, entries)
         return bool(entries)
 

@@ -44,7 +44,8 @@ from apps.runtime.errors import DATABASE_AWAY
 from yardkit import failpoints
 from yardkit.backoff import Backoff
 from yardkit.clock import Clock
-from yardkit.errors import first_line
+from yardkit.guard import settle
+from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -85,8 +86,7 @@ class Work:
         self._stopping = stopping
         # When something was done last, by the clock that never goes back.
         self.active_at = clock.monotonic()
-        # Why nothing can be written; "" when all is well.
-        self.outage = ""
+        self.outage = Outage(logger, "the ledger")
         # Since when each thread writes, by the clock that never goes back.
         self._writing: dict[int, float] = {}
 
@@ -108,7 +108,7 @@ class Work:
         0, too, where they go back because their project's failure file cannot be written.
         """
         # Alone, those go on that need no line of the file.
-        is_alone = self.outage or (running.failures is not None and running.failures.rests)
+        is_alone = self.outage.lasting or (running.failures is not None and running.failures.rests)
         most = 1 if is_alone else BATCH
         taken = line.inbound.take(most, 0)
         if not taken:
@@ -203,47 +203,36 @@ class Work:
             del self._writing[thread]
 
     def note_outage(self, error: Exception | None) -> None:
-        """Tell once that nothing can be written, and once that it can again."""
+        """Log the beginning and the end of an outage of the database."""
         if error is None:
-            if self.outage:
-                logger.info("the ledger can be written again")
-            self.outage = ""
+            self.outage.recovered()
             return
         # A server that restarted leaves a connection that only fails.
         connection.close()
-        line = first_line(error)
-        if not self.outage:
-            logger.warning("the ledger cannot be written, items wait: %s", line)
-        self.outage = line
+        self.outage.failed(error)
 
     # --- taking in --------------------------------------------------------------------------------
 
     def _take_in(self, running: Running, line: InLine, taken: list[Taken]) -> list[Piece]:
         """Write down what has come; returns what is to be sent, parked or ended."""
         entrance = running.track.entrances[line.rule.name]
-        try:
-            return self._take_in_all(running, line, entrance, taken)
-        except (*DATABASE_AWAY, FailureFileError):
-            raise
-        except Exception as error:
-            if len(taken) > 1:
-                # One of them is at fault; the others go on without it.
-                return [p for each in taken for p in self._take_in(running, line, [each])]
-            logger.exception("%s of %s cannot be taken in", taken[0].where, line.rule.name)
-            poison = Poison("defect", f"{type(error).__name__}: {error}"[:300])
-            batch = _Sorted()
-            self._poisoned(batch, running, line, taken[0], poison)
-            self._receive(running, line, batch)
-            return []
+        pieces: list[Piece] = []
 
-    def _take_in_all(
-        self, running: Running, line: InLine, entrance: Entrance, taken: list[Taken]
-    ) -> list[Piece]:
-        batch = self._sorted(running, line, entrance, taken)
-        return self._receive(running, line, batch)
+        def take_in_all(part: Sequence[Taken]) -> None:
+            pieces.extend(self._receive(running, line, self._sorted(running, line, entrance, part)))
+
+        def reject(one: Taken, error: Exception) -> None:
+            logger.error("%s of %s cannot be taken in", one.where, line.rule.name)
+            batch = _Sorted()
+            poison = Poison("defect", f"{type(error).__name__}: {error}"[:300])
+            self._poisoned(batch, running, line, one, poison)
+            self._receive(running, line, batch)
+
+        settle(taken, take_in_all, reject, passing=(*DATABASE_AWAY, FailureFileError))
+        return pieces
 
     def _sorted(
-        self, running: Running, line: InLine, entrance: Entrance, taken: list[Taken]
+        self, running: Running, line: InLine, entrance: Entrance, taken: Sequence[Taken]
     ) -> _Sorted:
         batch = _Sorted()
         read: list[tuple[Taken, Item]] = []

@@ -19,6 +19,7 @@ import redis
 
 from apps.routing.engine.outbounds.redis_client import connect, outcome_of
 from yardkit.clock import Clock, SystemClock
+from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -218,9 +219,14 @@ class Tokens:
         self.share = share
         self._shared: RedisBuckets | None = None
         self._local: LocalBuckets | None = None
-        self._pause = _FIRST_PAUSE_SECONDS
+        # A server that hangs would hold up every batch: it is asked again after a growing pause.
+        self._outage = Outage(
+            logger,
+            f"rate limit of {name} in Redis (meanwhile a local share of {rate:g} a second)",
+            first=_FIRST_PAUSE_SECONDS,
+            longest=_LONGEST_PAUSE_SECONDS,
+        )
         self._try_at = -math.inf
-        self._degraded = ""
         if rate > 0 and redis_url:
             self._shared = RedisBuckets(
                 redis_url,
@@ -247,7 +253,7 @@ class Tokens:
     @property
     def degraded(self) -> str:
         """Why a local share is used instead of the common buckets; "" when it is not."""
-        return self._degraded
+        return self._outage.error
 
     def take(self, wanted: Sequence[str]) -> list[float]:
         """One token for each value, in order: 0 is granted, else the seconds until it may be.
@@ -286,9 +292,11 @@ class Tokens:
             try:
                 drawn = self._shared.draw(wanted)
             except BucketsAway as error:
-                self._fall_back(str(error))
+                self._try_at = self._clock.monotonic() + self._outage.failed(error)
             else:
-                self._recover()
+                if self._outage.lasting:
+                    self._outage.recovered()
+                    self._local = None
                 return drawn, self._rate
         local = self._local
         if local is None or (self._shared is not None and local.rate != self._rate * self._share):
@@ -297,28 +305,6 @@ class Tokens:
                 self._rate * self._share, self._clock, is_empty=self._shared is not None
             )
         return local.draw(wanted), local.rate
-
-    def _fall_back(self, why: str) -> None:
-        # Not asked again for a while: a server that hangs would hold up every batch.
-        self._try_at = self._clock.monotonic() + self._pause
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE_SECONDS)
-        if not self._degraded:
-            logger.warning(
-                "the rate limit of %s: %s; this router goes on with %g of %g a second",
-                self._name,
-                why,
-                self._rate * self._share,
-                self._rate,
-            )
-        self._degraded = why
-
-    def _recover(self) -> None:
-        if self._degraded:
-            logger.info("the rate limit of %s: Redis is there again", self._name)
-            self._degraded = ""
-            self._local = None
-            self._pause = _FIRST_PAUSE_SECONDS
-            self._try_at = -math.inf
 
 
 def burst_of(rate: float) -> float:

@@ -143,6 +143,11 @@ class Router:
                 text = item if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
                 lines.write(text + "\n")
 
+    def report_soon(self) -> None:
+        """Servers are asked, and the report is written, at the next turn."""
+        for name in ("ask", "report"):
+            self.daemon.reporting.timers.hasten(name)
+
     def shelf(self, name: str) -> Shelf:
         return ShelfOutbound.shelves[name]
 

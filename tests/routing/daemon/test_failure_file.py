@@ -44,7 +44,7 @@ def lines(file: Path) -> list[dict[str, object]]:
 
 
 def problem(router: Router, project: Project) -> str:
-    router.daemon.reporting._report_at = 0.0
+    router.daemon.reporting.timers.hasten("report")
     router.daemon.step()
     return standing(project.pk, timezone.now()).file_problem
 
@@ -53,7 +53,7 @@ def come_again(router: Router) -> None:
     """The lease of what waits is over, and a router takes it."""
     waiting = RoutedItem.objects.get(state="received")
     RoutedItem.objects.filter(pk=waiting.pk).update(due_at=timezone.now())
-    router.daemon.tending._claim_at = 0.0
+    router.daemon.tending.timers.hasten("claim")
 
     def was_taken() -> bool:
         return RoutedItem.objects.get(pk=waiting.pk).generation > waiting.generation
@@ -70,7 +70,7 @@ def test_what_cannot_be_ended_waits_and_holds_up_nobody_else(
     router.put({"a": 1}, {"a": 2})
     router.until(lambda: router.states() == {"dispatched": 1, "received": 1}, "the first")
     # It is not the ledger that is away.
-    assert router.daemon.work.outage == ""
+    assert not router.daemon.work.outage.lasting
     assert "holds other things" in problem(router, router.project)
     router.put({"a": 1}, file="other.jsonl")
     router.until(lambda: len(router.shelf("other").messages) == 1, "the other project")
@@ -113,7 +113,7 @@ def test_what_ends_as_it_comes_goes_back_and_holds_up_nobody_else(
     router.until(lambda: problem(router, router.project), "the problem")
     router.put({"a": 1}, file="other.jsonl")
     router.until(lambda: len(router.shelf("other").messages) == 1, "the other project")
-    assert router.daemon.work.outage == ""
+    assert not router.daemon.work.outage.lasting
     assert router.states() == {"dispatched": 1}
     file.unlink()
     ends = {"dispatched": 1, "dead": 1} if end == "poison" else {"failed": 1}

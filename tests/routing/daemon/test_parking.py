@@ -205,7 +205,7 @@ def test_a_crowd_that_waits_for_tokens_is_not_looked_at_all_the_time(router: Rou
     # Since then nobody was there for long.
     now = router.clock.now()
     RoutedItem.objects.filter(state="parked").update(due_at=now)
-    router.daemon.tending._parked_at = 0.0
+    router.daemon.tending.timers.hasten("parked")
     router.until(lambda: not RoutedItem.objects.filter(due_at__lte=now).exists(), "a look at all")
     # As long as the tokens for all of them take, and not only for one batch.
     latest = RoutedItem.objects.filter(state="parked").latest("due_at").due_at
@@ -237,7 +237,7 @@ def test_parked_items_of_a_disabled_outbound_wait_and_are_not_asked_about_for_ev
     before = list(RoutedItem.objects.order_by("id").values_list("generation", flat=True))
     router.run_dry()
     for _ in range(5):
-        router.daemon.tending._parked_at = 0.0
+        router.daemon.tending.timers.hasten("parked")
         router.run_dry()
     after = list(RoutedItem.objects.order_by("id").values_list("generation", flat=True))
     assert after == before

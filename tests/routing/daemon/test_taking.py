@@ -152,7 +152,7 @@ def test_what_an_inbound_finds_is_reported(router: Router) -> None:
     router.daemon, router.is_set_up = router.make("two"), False
     router.use([inbound("in.jsonl")], [outbound("p", "True")])
     router.until(lambda: router.states() == {"dispatched": 2}, "the other item")
-    router.daemon.reporting._ask_at = router.daemon.reporting._report_at = 0.0
+    router.report_soon()
     router.daemon.reporting.ask()
     router.daemon.reporting.turn()
     (row,) = RouterReport.objects.filter(router__startswith="two")
@@ -172,7 +172,7 @@ def test_inbounds_of_two_projects_in_one_group_are_told_of(
     other = save_rules(make_project(), [mine], [outbound("p", "True")], router.clock)
     activate(version=other, actor=None, now=router.clock.now())
     router.use([mine, inbound("in.jsonl", name="files")], [outbound("o", "True")])
-    router.daemon.reporting._ask_at = router.daemon.reporting._report_at = 0.0
+    router.report_soon()
     router.daemon.reporting.ask()
     router.daemon.reporting.turn()
     rows = {row.project_id: row.reports["inbounds"] for row in RouterReport.objects.all()}
@@ -269,9 +269,9 @@ def test_a_router_tells_of_its_lines(router: Router) -> None:
     )
     router.put({"n": 1}, {"n": -1}, "no item", {"n": 2}, {"n": 3})
     router.until(lambda: router.states().get("parked") == 1, "all of them")
-    router.daemon.reporting._ask_at = router.daemon.reporting._report_at = 0.0
+    router.report_soon()
     router.daemon.step()
-    router.daemon.reporting._report_at = 0.0
+    router.daemon.reporting.timers.hasten("report")
     router.daemon.step()
     told = standing(router.project.pk, timezone.now())
     assert [each.rules_version for each in told.routers] == [1]
