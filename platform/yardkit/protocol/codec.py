@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from yardkit.nesting import check_msgpack
 from yardkit.protocol.agents import (
     Allocate,
     Allocated,
@@ -91,6 +92,7 @@ def encode(message: AnyMessage) -> bytes:
 def decode(body: bytes) -> AnyMessage:
     """Decode a message. Raises ``ProtocolError``."""
     try:
+        check_msgpack(body)
         message = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ProtocolError(f"not a message of this protocol: {error}") from error
@@ -110,6 +112,7 @@ _version_decoder = msgspec.msgpack.Decoder(_Versioned)
 def version_of(body: bytes) -> int | None:
     """Return the version of a message, also of unreadable ones; None: no message."""
     try:
+        check_msgpack(body)
         return _version_decoder.decode(body).v
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None

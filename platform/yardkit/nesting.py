@@ -1,0 +1,96 @@
+"""Limit of the nesting depth of JSON and MessagePack, judged before they are decoded.
+
+Python's own recursion limit protects no longer: from Python 3.14 on, decoders written in C accept
+many thousand levels, and the first Python function that walks the value fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+# Arrays and maps inside one another. Every document that people write has fewer; functions that
+# walk a value with three frames for each level stay below the interpreter's 1,000.
+MAX_DEPTH: Final = 100
+
+_json_list = msgspec.json.Decoder(list[msgspec.Raw])
+_json_map = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_msgpack_list = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_msgpack_map = msgspec.msgpack.Decoder(dict[Any, msgspec.Raw])
+# First bytes of containers in MessagePack: fixmap, fixarray, array 16 and 32, map 16 and 32.
+_ARRAYS: Final = frozenset([*range(0x90, 0xA0), 0xDC, 0xDD])
+_CONTAINERS: Final = _ARRAYS | {*range(0x80, 0x90), 0xDE, 0xDF}
+_CONTAINER_BYTES: Final = bytes(_CONTAINERS)
+_COUNTED_BYTES: Final = 2048
+
+
+class NestedTooDeeply(msgspec.DecodeError, ValueError):
+    """A document is nested deeper than the limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"nested deeper than {limit} levels")
+
+
+def check_json(body: bytes, limit: int = MAX_DEPTH) -> None:
+    """Raise ``NestedTooDeeply`` for JSON deeper than ``limit``; other mistakes pass."""
+    _check(body.lstrip(), limit, _json_bound, _json_children)
+
+
+def check_msgpack(body: bytes, limit: int = MAX_DEPTH) -> None:
+    """Raise ``NestedTooDeeply`` for MessagePack deeper than ``limit``; other mistakes pass."""
+    _check(body, limit, _msgpack_bound, _msgpack_children)
+
+
+def _check(
+    body: bytes,
+    limit: int,
+    bound: Callable[[bytes], int],
+    children: Callable[[bytes], Iterable[msgspec.Raw]],
+) -> None:
+    """Open one level after the other, but only of parts whose bound says that they may be too deep.
+
+    ``bound``: no less than the depth of a part, and fast. A batch of many small values is opened
+    once or twice, by a decoder that skips what is inside.
+    """
+    if len(body) <= limit or bound(body) <= limit:
+        return
+    level = [body]
+    try:
+        for left in range(limit - 1, -1, -1):
+            level = [
+                part
+                for whole in level
+                for raw in children(whole)
+                if len(raw) > left and bound(part := bytes(raw)) > left
+            ]
+            if not level:
+                return
+    except RecursionError:
+        pass
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # The decoder that reads the whole says where.
+        return
+    raise NestedTooDeeply(limit)
+
+
+def _json_bound(part: bytes) -> int:
+    return part.count(b"[") + part.count(b"{") if part[:1] in (b"[", b"{") else 0
+
+
+def _json_children(part: bytes) -> Iterable[msgspec.Raw]:
+    return _json_list.decode(part) if part[:1] == b"[" else _json_map.decode(part).values()
+
+
+def _msgpack_bound(part: bytes) -> int:
+    if part[0] not in _CONTAINERS:
+        return 0
+    if len(part) > _COUNTED_BYTES:
+        # Opening is faster than counting: texts and bodies are skipped by their length.
+        return len(part)
+    return len(part) - len(part.translate(None, _CONTAINER_BYTES))
+
+
+def _msgpack_children(part: bytes) -> Iterable[msgspec.Raw]:
+    return _msgpack_list.decode(part) if part[0] in _ARRAYS else _msgpack_map.decode(part).values()
