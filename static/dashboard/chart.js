@@ -15,6 +15,8 @@
   const DASHES = [[], [6, 3], [2, 2], [8, 3, 2, 3]];
   const HEIGHT = 180;
   const FEW = 60;
+  const SHARES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5];
+  const WHOLE = Array.from({ length: 13 }, (_each, digits) => [1, 2, 5].map((first) => first * 10 ** digits)).flat();
   const { COLOURS, Refused, ask, make, writer, words, newest, count, colours, pointing } = window.CrawlyardChart;
 
   class Chart {
@@ -23,6 +25,8 @@
       this.texts = words(root);
       this.title = root.dataset.title || "";
       this.write = writer(root.dataset.unit || "");
+      // Counts have no halves; a gauge without a unit that stays below 1 is a share.
+      this.increments = root.dataset.unit ? undefined : (_plot, _axis, _low, high) => (high >= 1 ? WHOLE : SHARES);
       this.sources = root.dataset.series
         ? JSON.parse(root.dataset.series)
         : [{ source: root.dataset.source, title: this.title }];
@@ -240,12 +244,13 @@
         height: this.height,
         tzDate: (seconds) => uPlot.tzDate(new Date(1000 * seconds), this.zone || Intl.DateTimeFormat().resolvedOptions().timeZone),
         legend: { show: false },
-        padding: [8, 8, 0, 0],
+        // On the right, room for half of the last label, hh:mm:ss.
+        padding: [8, 24, 0, 0],
         cursor: { drag: { x: this.timed, y: false, setScale: false }, points: { size: 6 }, sync: { key: "cy-charts", setSeries: false, filters: { pub: pointing } }, y: false },
         scales: { x: { time: true, range: () => this.range }, y: { range: (_plot, low, high) => this.heights(low, high) } },
         axes: [
           { ...axis, space: 54, size: 26, values: (_plot, splits, _axis, _space, step) => splits.map((each) => this.clock(each, step)) },
-          { ...axis, size: (_plot, values) => wide(values), values: (_plot, splits) => splits.map((each) => this.write.brief(each)) },
+          { ...axis, ...(this.increments && { incrs: this.increments }), size: (_plot, values) => wide(values), values: (_plot, splits) => splits.map((each) => this.write.brief(each)) },
         ],
         series: [{}, ...this.plan.map((each) => this.plotSeries(each))],
         bands: bands.map((band) => ({ series: band.edges, fill: this.colour(band.line) + "2e" })),

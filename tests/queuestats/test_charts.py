@@ -132,3 +132,42 @@ def test_in_a_browser(live_server: Any, settings: Any, scheme: str, width: int) 
         keep(page, f"charts-zoomed-{width}")
         back.click()
         expect(back).to_be_hidden()
+
+
+# Keeps every text that a canvas draws, with its right edge and the width of the canvas.
+TEXTS = """
+window.drawn = [];
+const fill = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...rest) {
+  const width = this.measureText(text).width;
+  const right = x + { right: 0, end: 0, center: width / 2 }[this.textAlign] ?? width;
+  window.drawn.push([text, this.getTransform().e + right, this.canvas.width]);
+  return fill.call(this, text, x, y, ...rest);
+};
+"""
+
+
+@pytest.mark.browser
+@pytest.mark.django_db(transaction=True)
+def test_an_axis_of_counts_has_whole_numbers_and_no_label_is_cut(
+    live_server: Any, settings: Any
+) -> None:
+    settings.ROOT_URLCONF = "tests.queuestats.chart_page"
+    project, now = make_project(), timezone.now()
+    for ago in range(5, 3600, 5):
+        record_gauges(
+            {("queue.waiting", project.pk, "news"): 1.0}, now=now - timedelta(seconds=ago)
+        )
+    cookies = enter(make_user(roles={project: Role.VIEWER})).cookies
+    session = cookies[settings.SESSION_COOKIE_NAME]
+    with browsing(live_server.url, session, "light", 1280) as page:
+        page.add_init_script(TEXTS)
+        page.goto(f"/charts?project={project.pk}")
+        expect(page.locator("[data-chart] canvas").first).to_be_visible()
+        page.wait_for_function("window.drawn.length > 4")
+        drawn = page.evaluate("window.drawn")
+    # Times have a colon, and labels of the chart of a rate its unit.
+    counts = {text for text, _right, _width in drawn if ":" not in text and "/" not in text}
+    assert counts >= {"0", "1"}
+    assert not [text for text in counts if "." in text]
+    assert [text for text, right, width in drawn if right > width] == []

@@ -102,7 +102,8 @@ class RuleAdmin(ReadOnly, ProjectScopedAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> None:
-        """No row has a page of its own."""
+        """Answer 404: rules are in configurations, and a mute has no page of its own."""
+        raise Http404
 
     # --- the list -------------------------------------------------------------------------------
 

@@ -68,7 +68,8 @@ class EventSource(Protocol):
 
     May have ``over(open_keys, at)``: of the keys of open incidents (with when each was counted
     last) those where all is well again. May have ``sentence``: a lazy text with ``%(fact)s``; and
-    ``advice``: another, without, of what to do about it.
+    ``advice``: another, without, of what to do about it. May have ``same_run_as``: names of sources
+    whose incident of the same run (fact ``run``) and key covers an event of this one.
     """
 
     name: str

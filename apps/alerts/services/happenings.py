@@ -58,9 +58,9 @@ class EventReader:
             if hasattr(source, "since"):
                 found = by_source.setdefault(source.name, (cast("EventSource", source), []))
                 found[1].append(scoped)
-        return sum(
-            self._read_source(source, scoped, now, hold) for source, scoped in by_source.values()
-        )
+        # Causes before what follows from them.
+        ordered = sorted(by_source.values(), key=lambda pair: bool(_causes(pair[0])))
+        return sum(self._read_source(source, scoped, now, hold) for source, scoped in ordered)
 
     def finish(self, rules: Rules, *, now: datetime, hold: Hold) -> int:
         """End incidents of events that are over, every 15 s; how many.
@@ -139,7 +139,7 @@ class EventReader:
         for each in scoped:
             groups: dict[tuple[int | None, str], list[Happening]] = defaultdict(list)
             for happening in happened:
-                if _watched(each, happening):
+                if _watched(each, happening) and not _has_incident(source, happening):
                     groups[(happening.project, happening.key)].append(happening)
             self._open(source, each, groups.values(), now)
 
@@ -197,6 +197,21 @@ def prune_seen(*, now: datetime) -> int:
 
 def _watched(scoped: Scoped, happening: Happening) -> bool:
     return scoped.holds_for(happening.project) and scoped.rule.matches_facts(happening.facts)
+
+
+def _causes(source: EventSource) -> tuple[str, ...]:
+    """Return the sources whose incident of the same run covers an event of this source."""
+    causes: tuple[str, ...] = getattr(source, "same_run_as", ())
+    return causes
+
+
+def _has_incident(source: EventSource, happening: Happening) -> bool:
+    """Whether the event's cause has opened an incident: one cause notifies once."""
+    causes = _causes(source)
+    same = Incident.objects.filter(
+        project=happening.project, key=happening.key, facts__run=happening.facts.get("run")
+    )
+    return bool(causes) and same.filter(source__in=causes).exists()
 
 
 def _unseen(source: str, happened: Sequence[Happening]) -> list[Happening]:

@@ -249,3 +249,8 @@ def test_buttons_are_for_those_who_may(project: Project, verb: str) -> None:
             assert client.post(f"{LIST}{verb}", {"rule": wrong}).status_code == 404
     assert viewer.get(f"{LIST}{verb}").status_code == 405
     assert stranger.get(f"{RULE}?project={project.pk}").status_code == 404
+
+
+def test_an_address_of_no_rule_is_not_found(editor: Client) -> None:
+    for name in ("new", "7/change/"):
+        assert editor.get(f"{LIST}{name}", follow=True).status_code == 404
