@@ -26,7 +26,7 @@ from apps.agents.center.tallies import (
 from apps.agents.center.workers import Workers
 from apps.agents.engine.owners import owner_of
 from apps.agents.errors import AllocationRefused, NoAgentFree
-from apps.agents.hosts.keeping import HostKeeping, default_limits, host_shares
+from apps.agents.hosts.host_keeper import HostKeeping, default_limits, host_shares
 from apps.agents.models import Agent, Allocation
 from apps.agents.queries import (
     all_open_allocations,
@@ -39,13 +39,13 @@ from apps.agents.queries import (
 )
 from apps.agents.services import (
     allocate,
+    allocation_commands,
     join_run,
     register_agent,
     release,
+    release_commands,
     release_ended,
     store_heartbeats,
-    told_allocation,
-    told_releases,
 )
 from apps.agents.services.lookups import load
 from apps.runtime.errors import DATABASE_AWAY
@@ -92,7 +92,7 @@ class CenterThreadDied(RuntimeError):
     """A defect has ended one of the center's threads; all of them have been started anew."""
 
 
-class MessageRefused(Exception):
+class ControlMessageRefused(Exception):
     """A message nobody can use; the text says why and goes to the dead letters with it."""
 
 
@@ -272,7 +272,7 @@ class CenterDaemon:
             raise
         except ValidationError as error:
             reason = "; ".join(error.messages)
-        except (MessageRefused, ValueError, OverflowError, DataError) as error:
+        except (ControlMessageRefused, ValueError, OverflowError, DataError) as error:
             reason = first_line(error)
         except Exception as error:  # the loop's last guard: one message must not stop the center
             # Bad data, or a defect; once more in case it was a moment's, but not for ever.
@@ -288,7 +288,7 @@ class CenterDaemon:
 
     def _on_register(self, delivery: Delivery, message: AnyMessage) -> None:
         if not isinstance(message, Register):
-            raise MessageRefused(f"{type(message).__name__} is no registration")
+            raise ControlMessageRefused(f"{type(message).__name__} is no registration")
         # One that started and died while no center ran must not look alive (seed S1.46).
         age = max(0.0, self.clock.time() - message.sent_at) if message.sent_at else 0.0
         now = self.clock.now()
@@ -303,13 +303,13 @@ class CenterDaemon:
         self, delivery: Delivery, message: AnyMessage, deadline: float | None = None
     ) -> None:
         if not isinstance(message, Allocate | Release):
-            raise MessageRefused(f"{type(message).__name__} is no control message")
+            raise ControlMessageRefused(f"{type(message).__name__} is no control message")
         if not verify_run_token(settings.SECRET_KEY, message.run, message.token):
-            raise MessageRefused(f"the token is not that of run {message.run}")
+            raise ControlMessageRefused(f"the token is not that of run {message.run}")
         reply_to = message.reply_to if isinstance(message, Allocate) else ""
         flaw = flaw_of_sender(delivery, run=message.run, reply_to=reply_to)
         if flaw:
-            raise MessageRefused(flaw)
+            raise ControlMessageRefused(flaw)
         if isinstance(message, Release):
             released = release(owner=owner_of(message.run), now=self.clock.now())
             self.gate.drop(message.run)
@@ -372,7 +372,7 @@ class CenterDaemon:
         self._pending[reply_to] = (deadline, delivery)
 
     def _told(self, allocation: Allocation, agents: Sequence[Agent]) -> list[Outgoing]:
-        told = told_allocation(allocation, agents, self.clock.time())
+        told = allocation_commands(allocation, agents, self.clock.time())
         return [to_agent(agent, command) for agent, command in told]
 
     def _choose(self, message: Allocate) -> Allocation:
@@ -454,4 +454,4 @@ class CenterDaemon:
 
 
 def _releases(allocations: Sequence[Allocation]) -> list[Outgoing]:
-    return [to_agent(agent, command) for agent, command in told_releases(allocations)]
+    return [to_agent(agent, command) for agent, command in release_commands(allocations)]

@@ -11,10 +11,10 @@ import msgspec
 from django.db.models import Count, Max, Prefetch, Q, QuerySet
 
 from apps.access.models import User
-from apps.agents.center.politeness.limits import Rules
+from apps.agents.center.politeness.limits import HostRules
 from apps.agents.center.runs import OpenAllocation
 from apps.agents.engine.owners import OwnerFacts, number_of, owner_of
-from apps.agents.hosts.keeping import default_limits
+from apps.agents.hosts.host_keeper import default_limits
 from apps.agents.hosts.services import load_rules
 from apps.agents.models import Agent, AgentSample, Allocation
 from apps.agents.states import (
@@ -68,7 +68,7 @@ def consider(agents: Iterable[Agent], *, alive: Collection[str], wanted: str) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class PolicyPreview:
     """Which agents a run would be given now.
 
     ``given`` of the eligible ones are drawn at random; where it is all of them there is nothing
@@ -94,7 +94,9 @@ class Preview:
         return [each for each in self.considered if each.refusal is not None]
 
 
-def preview_allocation(*, policy: str, agents: int, wanted_type: str, now: datetime) -> Preview:
+def preview_allocation(
+    *, policy: str, agents: int, wanted_type: str, now: datetime
+) -> PolicyPreview:
     """What ``allocate`` would answer now; nothing is written. One query."""
     found = list(Agent.objects.all())
     alive = {agent.agent_id for agent in found if is_alive(agent.heartbeat_at, now)}
@@ -102,7 +104,7 @@ def preview_allocation(*, policy: str, agents: int, wanted_type: str, now: datet
     refusals = [each.refusal for each in considered if each.refusal is not None]
     asked = wanted_number(policy, agents)
     given = given_number(policy, agents, len(considered) - len(refusals))
-    return Preview(
+    return PolicyPreview(
         policy=policy,
         wanted_type=wanted_type,
         asked=asked,
@@ -269,6 +271,6 @@ def run_owners(runs: Iterable[int]) -> dict[int, OwnerFacts]:
     }
 
 
-def host_rules() -> Rules:
+def host_rules() -> HostRules:
     """How hosts are to be spared: the settings, and what people have decided. One query."""
-    return Rules.of(default_limits(), load_rules())
+    return HostRules.of(default_limits(), load_rules())

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
+from yardspider.accounting import CrawlAccounting
 from yardspider.callbacks import (
     callback_name,
     describe_error,
@@ -15,13 +16,12 @@ from yardspider.callbacks import (
     ready_outputs,
     waited_outputs,
 )
-from yardspider.dispatcher import Dispatcher
+from yardspider.dispatcher import RequestDispatcher
 from yardspider.errors import RunFailed
-from yardspider.ledger import Ledger
 from yardspider.outputs import ItemSink
 from yardspider.request import Request
 from yardspider.response import Response
-from yardspider.seeds.desk import SeedDesk
+from yardspider.seeds.client import SeedClient
 from yardspider.seeds.seed import Seed
 from yardspider.seeds.task import SeedTask
 from yardspider.spider import SeedSpider, Spider
@@ -45,19 +45,19 @@ class Caller:
     def __init__(
         self,
         spider: Spider,
-        dispatcher: Dispatcher,
-        desk: SeedDesk,
+        dispatcher: RequestDispatcher,
+        seed_client: SeedClient,
         items: ItemSink,
-        ledger: Ledger,
+        accounting: CrawlAccounting,
         *,
         chained: bool,
         ring: Callable[[], None],
     ) -> None:
         self._spider = spider
         self._dispatcher = dispatcher
-        self._desk = desk
+        self._seed_client = seed_client
         self._items = items
-        self._ledger = ledger
+        self._accounting = accounting
         self._chained = chained
         self._ring = ring
         self.hungry = asyncio.Event()
@@ -73,7 +73,7 @@ class Caller:
             async for output in waited_outputs(result) if outputs is None else _each(outputs):
                 self._emit(output, None, None)
                 self._ring()
-                while self._dispatcher.queued >= START_QUEUE or self._desk.crowded:
+                while self._dispatcher.queued >= START_QUEUE or self._seed_client.crowded:
                     self.hungry.clear()
                     await self.hungry.wait()
         except RunFailed as failure:
@@ -107,7 +107,7 @@ class Caller:
             self._took(began)
 
     def _took(self, began: float) -> None:
-        self._ledger.callback_ms += 1000.0 * (time.perf_counter() - began)
+        self._accounting.callback_ms += 1000.0 * (time.perf_counter() - began)
 
     async def _await_callback(self, callback: Any, result: Any, response: Response) -> None:
         began = time.perf_counter()
@@ -123,20 +123,20 @@ class Caller:
             self._took(began)
 
     def _succeeded(self, request: Request) -> None:
-        self._ledger.success += 1
+        self._accounting.success += 1
         if request.seed is not None:
-            self._desk.settled(request.seed)
+            self._seed_client.settled(request.seed)
 
     def _callback_failed(self, callback: Any, error: BaseException, response: Response) -> None:
         reason = describe_error(f"callback {callback_name(callback)}", error, callback)
         log.error("%s for %s", reason, response.request.url)
-        self._ledger.fail(response.request.url, response.status, reason)
+        self._accounting.fail(response.request.url, response.status, reason)
         self.request_failed(response.request, reason)
 
     def request_failed(self, request: Request, reason: str) -> None:
         """Report a failed request to its seed."""
         if request.seed is not None:
-            self._desk.settled(request.seed, f"{reason} ({request.url})")
+            self._seed_client.settled(request.seed, f"{reason} ({request.url})")
 
     # --- seeds --------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Caller:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - a spider's code: its seed fails
             self._requests_failed(make, error, task)
         else:
-            self._desk.settled(task)
+            self._seed_client.settled(task)
 
     async def _await_requests(self, make: Any, result: Any, task: SeedTask) -> None:
         try:
@@ -169,12 +169,12 @@ class Caller:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - as in begin
             self._requests_failed(make, error, task)
         else:
-            self._desk.settled(task)
+            self._seed_client.settled(task)
 
     def _requests_failed(self, make: Any, error: BaseException, task: SeedTask) -> None:
         reason = describe_error("requests", error, make)
         log.error("%s for seed %s", reason, task.data)
-        self._desk.settled(task, reason)
+        self._seed_client.settled(task, reason)
 
     # --- outputs ------------------------------------------------------------------------------
 
@@ -202,9 +202,9 @@ class Caller:
                 output.seed.open += 1
         elif isinstance(output, dict):
             self._items.add(output)
-            self._ledger.take_item(output)
+            self._accounting.take_item(output)
         elif isinstance(output, Seed):
-            self._desk.found(output, seed)
+            self._seed_client.found(output, seed)
         else:
             kind = type(output).__name__
             raise TypeError(f"yielded {kind}, not a Request, a Seed or a dict")

@@ -22,18 +22,18 @@ from yardkit.env import EnvError
 from yardkit.protocol import DownloaderSettings
 from yardkit.stop import Stop, die_with_parent_if_told
 from yardspider import environment
-from yardspider.engine import Outcome
+from yardspider.accounting import CrawlAccounting
+from yardspider.engine import CrawlOutcome
 from yardspider.errors import BadInput, RunFailed
-from yardspider.ledger import Ledger
-from yardspider.loading import load_spider, make_spider
+from yardspider.loader import load_spider, make_spider
 from yardspider.outputs import ITEMS_FILE, write_exit
 from yardspider.resources.port import Pools
 from yardspider.runner import EXIT_FAILED, exit_content, finish, outcome_content, run_process
 from yardspider.scaffold import make_project, version
 from yardspider.seeds.memory import MemoryFrontier
-from yardspider.seeds.port import Frontier
+from yardspider.seeds.port import RunFrontier
 from yardspider.settings import SpiderSettings
-from yardspider.transports.base import Transport
+from yardspider.transports.base import RunTransport
 
 log = logging.getLogger("yardspider")
 
@@ -113,7 +113,7 @@ def _set_up_logging(*, quiet: bool) -> None:
 def _leave_failure(run_dir: Path | None, reason: str) -> None:
     if run_dir is not None:
         try:
-            write_exit(run_dir, exit_content("failed", reason, Ledger()))
+            write_exit(run_dir, exit_content("failed", reason, CrawlAccounting()))
         except OSError as error:
             log.error("cannot write into %s: %s", run_dir, error.strerror or error)
 
@@ -136,8 +136,8 @@ def _run(options: argparse.Namespace, run_dir: Path | None, stop: Stop) -> int:
         arguments = {**run.arguments, **arguments}
     settings = settings.changed(_pairs(options.set, "--set"), origin="--set")
     spider = make_spider(spider_class, arguments)
-    make_transport: Callable[[], Transport]
-    frontier: Frontier | None
+    make_transport: Callable[[], RunTransport]
+    frontier: RunFrontier | None
     pools: Pools | None = None
     if platform and not options.local:
         make_transport = _platform_transport(run, settings)
@@ -172,7 +172,7 @@ def _pairs(texts: Sequence[str], option: str) -> dict[str, Any]:
     return pairs
 
 
-def _local_transport(settings: SpiderSettings) -> Callable[[], Transport]:
+def _local_transport(settings: SpiderSettings) -> Callable[[], RunTransport]:
     try:
         from yardspider.transports.local import ANYWHERE, LocalTransport
     except ModuleNotFoundError as error:
@@ -187,14 +187,14 @@ def _local_transport(settings: SpiderSettings) -> Callable[[], Transport]:
 
 def _platform_transport(
     run: environment.RunEnvironment, settings: SpiderSettings
-) -> Callable[[], Transport]:
+) -> Callable[[], RunTransport]:
     from yardspider.transports.remote import RemoteTransport
 
     run = dataclasses.replace(run, downloader=_timed(run.downloader, settings))
     return lambda: RemoteTransport(run, settings)
 
 
-def _platform_frontier(run: environment.RunEnvironment) -> Frontier | None:
+def _platform_frontier(run: environment.RunEnvironment) -> RunFrontier | None:
     if not run.frontier:
         return None
     from yardspider.seeds.remote import RemoteFrontier
@@ -219,15 +219,15 @@ def _timed(downloader: DownloaderSettings, settings: SpiderSettings) -> Download
     )
 
 
-def _print_summary(options: argparse.Namespace, outcome: Outcome) -> None:
-    books = outcome.ledger
+def _print_summary(options: argparse.Namespace, outcome: CrawlOutcome) -> None:
+    counts = outcome.accounting
     if options.json:
         content = outcome_content(outcome)
         sys.stdout.write(msgspec.json.encode(content).decode() + "\n")
     elif options.local and not options.quiet:
         sys.stdout.write(
-            f"{outcome.state}: {books.pages} pages, {books.total} requests ({books.success} "
-            f"succeeded, {books.failed} failed, {books.left} left), {books.items} items "
+            f"{outcome.state}: {counts.pages} pages, {counts.total} requests ({counts.success} "
+            f"succeeded, {counts.failed} failed, {counts.left} left), {counts.items} items "
             f"in {outcome.seconds:.1f} s\n"
         )
         if outcome.seeds.any:

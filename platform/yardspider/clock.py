@@ -46,7 +46,7 @@ class Alarm:
             self._future.set_result(None)
 
 
-class Clock(Protocol):
+class EngineClock(Protocol):
     """Monotonic seconds from any start, and a way to wait for them."""
 
     def now(self) -> float: ...

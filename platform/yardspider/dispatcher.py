@@ -15,16 +15,16 @@ from yardkit.protocol import (
     RequestItem,
     Skipped,
 )
+from yardspider.accounting import CrawlAccounting, Depths
 from yardspider.errors import RunFailed
 from yardspider.flights import Flight, Flights
-from yardspider.judge import Judgement, Verdict, judge
-from yardspider.ledger import Depths, Ledger
-from yardspider.pace import Pace
+from yardspider.judge import ResponseVerdict, VerdictKind, judge
+from yardspider.pace import CrawlPace
 from yardspider.request import Request
 from yardspider.response import Response
 from yardspider.scheduler import Scheduler
 from yardspider.settings import SpiderSettings
-from yardspider.transports.base import Answer, Transport
+from yardspider.transports.base import Answer, RunTransport
 from yardspider.watch import AgentWatch
 
 log = logging.getLogger("yardspider")
@@ -35,7 +35,7 @@ _LONGEST_RETRY_SECONDS = 60.0
 _CATCH_UP_SECONDS = 0.05
 
 
-class Dispatcher:
+class RequestDispatcher:
     """The requests of one run, from queued to settled.
 
     Args:
@@ -47,18 +47,18 @@ class Dispatcher:
     def __init__(
         self,
         settings: SpiderSettings,
-        transport: Transport,
-        ledger: Ledger,
+        transport: RunTransport,
+        accounting: CrawlAccounting,
         is_success: Callable[[Response], bool],
         *,
-        pace: Pace | None = None,
+        pace: CrawlPace | None = None,
         on_failed: Callable[[Request, str], None] | None = None,
     ) -> None:
         self._settings = settings
-        self._pace = pace or Pace(settings)
+        self._pace = pace or CrawlPace(settings)
         self._on_failed = on_failed
         self._transport = transport
-        self._ledger = ledger
+        self._accounting = accounting
         self._is_success = is_success
         self._scheduler = Scheduler(f"run:{transport.run}", settings.remembered_requests)
         self._flights = Flights(timeout_seconds=settings.request_timeout_seconds)
@@ -104,7 +104,7 @@ class Dispatcher:
 
     def cancel(self) -> None:
         """Count what is out as cancelled: the run is over."""
-        self._ledger.cancelled += self._flights.cancel()
+        self._accounting.cancelled += self._flights.cancel()
 
     def was_deaf(self, seconds: float) -> None:
         """Exclude a time in which the spider's own code blocked the event loop from all timeouts.
@@ -117,9 +117,9 @@ class Dispatcher:
     def enqueue(self, request: Request) -> bool:
         """Queue a request. Returns False for a duplicate."""
         if self._scheduler.add(request):
-            self._ledger.total += 1
+            self._accounting.total += 1
             return True
-        self._ledger.filtered += 1
+        self._accounting.filtered += 1
         return False
 
     # --- sending ------------------------------------------------------------------------------
@@ -130,18 +130,18 @@ class Dispatcher:
         Requests held by the center take no place in the window, so a slow host stops no other.
         They have a limit of their own; above it only requests that were sent before are sent.
         """
-        flights, ledger = self._flights, self._ledger
+        flights, accounting = self._flights, self._accounting
         window = self._pace.window(now) - busy
         paced = self._pace.interval > 0
         items: list[RequestItem] = []
         while flights.active < window and (not paced or now >= self._send_at):
             flight = flights.take_ready()
             if flight is not None:
-                ledger.retried += 1
+                accounting.retried += 1
             elif self._may_begin():
                 request = self._scheduler.pop()
                 flight = flights.open(request, request.agent)
-                ledger.sent += 1
+                accounting.sent += 1
             else:
                 break
             items.append(self._launch(flight, now))
@@ -192,28 +192,28 @@ class Dispatcher:
             self._refused(answer)
 
     def _answered(self, result: DownloadResult, agent: str, now: float) -> Response | None:
-        ledger = self._ledger
+        accounting = self._accounting
         flight = self._flights.find(result.id, result.attempt)
         if flight is None:
-            ledger.duplicates += 1
+            accounting.duplicates += 1
             return None
         verdict = judge(result, flight.request, agent, self._is_success)
-        again = verdict.judgement in (Judgement.RETRY, Judgement.LOST)
+        again = verdict.judgement in (VerdictKind.RETRY, VerdictKind.LOST)
         if again and result.attempt in flight.given_up:
-            ledger.duplicates += 1  # the next attempt is out, or planned, already
+            accounting.duplicates += 1  # the next attempt is out, or planned, already
             return None
         self._account(flight, result.attempt)
-        success = verdict.judgement is Judgement.SUCCESS
-        ledger.take_answer(agent, result.elapsed_ms, success=success)
-        ledger.bytes_received += len(result.body)
+        success = verdict.judgement is VerdictKind.SUCCESS
+        accounting.take_answer(agent, result.elapsed_ms, success=success)
+        accounting.bytes_received += len(result.body)
         if result.status == 200 and verdict.response is not None and verdict.response.is_page:
-            ledger.pages += 1
+            accounting.pages += 1
         if success:
             self._flights.settle(flight)
             return verdict.response
-        if verdict.judgement is Judgement.RETRY:
+        if verdict.judgement is VerdictKind.RETRY:
             self._retry(flight, verdict, result.status, now)
-        elif verdict.judgement is Judgement.LOST:
+        elif verdict.judgement is VerdictKind.LOST:
             self._lost(flight, verdict.reason, now)
         else:
             self._fail(flight, result.status, verdict.reason)
@@ -225,7 +225,7 @@ class Dispatcher:
         The attempt that is out in its place then counts as timed out.
         """
         if attempt in flight.given_up and not flight.out:
-            self._ledger.timed_out -= 1
+            self._accounting.timed_out -= 1
 
     def _held(self, answer: Held) -> None:
         # The wait is untrusted: it must be a finite number.
@@ -249,14 +249,14 @@ class Dispatcher:
             flight = self._flights.find(number, attempt)
             if flight is not None:
                 self._account(flight, attempt)
-                self._ledger.refused += 1
+                self._accounting.refused += 1
                 self._fail(flight, 0, f"refused: {answer.reason}")
 
     def _skipped(self, number: int, attempt: int, reason: str, now: float) -> None:
         flight = self._flights.find_out(number, attempt)
         if flight is None:
             return
-        self._ledger.skipped += 1
+        self._accounting.skipped += 1
         self._lost(flight, f"not dispatched: {reason}", now)
         if self._agents is not None:
             self._agents.dead(flight.agent, now - self._deaf_seconds)
@@ -265,10 +265,10 @@ class Dispatcher:
         """Queue a withdrawn request again: it is sent as soon as the run sends."""
         flight = self._flights.find_out(number, attempt)
         if flight is not None:
-            self._ledger.skipped += 1
+            self._accounting.skipped += 1
             self._postpone(flight, now)
 
-    def _retry(self, flight: Flight, verdict: Verdict, status: int, now: float) -> None:
+    def _retry(self, flight: Flight, verdict: ResponseVerdict, status: int, now: float) -> None:
         own = flight.request.download_retries
         flight.downloads += 1
         if flight.downloads > (self._settings.download_retries if own is None else own):
@@ -298,7 +298,7 @@ class Dispatcher:
 
     def _fail(self, flight: Flight, status: int, reason: str) -> None:
         self._flights.settle(flight)
-        self._ledger.fail(flight.request.url, status, reason)
+        self._accounting.fail(flight.request.url, status, reason)
         if self._on_failed is not None:
             self._on_failed(flight.request, reason)
 
@@ -320,16 +320,16 @@ class Dispatcher:
         again: list[RequestItem] = []
         for flight in self._flights.expire(listening):
             flight.timeouts += 1
-            self._ledger.timed_out += 1
+            self._accounting.timed_out += 1
             if flight.timeouts > self._timeout_retries(flight):
                 seconds = self._settings.request_timeout_seconds
                 reason = f"no answer within {seconds:g} s, sent {flight.attempt} times"
                 log.error("request failed, neither center nor agents answered: %s", reason)
-                self._ledger.unanswered += 1
+                self._accounting.unanswered += 1
                 self._fail(flight, 0, reason)
             else:
                 # Still out, so it needs no place in the window and no turn in the queue (S1.41).
-                self._ledger.retried += 1
+                self._accounting.retried += 1
                 again.append(self._launch(flight, now))
         if again:
             self._transport.send(again)

@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from yardkit.protocol import FailureNote, Held, RunCounters
+from yardspider.accounting import CrawlAccounting, Depths
 from yardspider.caller import START_QUEUE, Caller
-from yardspider.clock import Alarm, Clock, MonotonicClock
-from yardspider.dispatcher import Dispatcher
+from yardspider.clock import Alarm, EngineClock, MonotonicClock
+from yardspider.dispatcher import RequestDispatcher
 from yardspider.errors import RunFailed, TransportLost
-from yardspider.ledger import Depths, Ledger
-from yardspider.lifecycle import Commands
+from yardspider.lifecycle import CommandHandler
 from yardspider.outputs import ItemSink
-from yardspider.pace import Pace
+from yardspider.pace import CrawlPace
 from yardspider.reporter import Reporter
 from yardspider.resources.api import Resources
 from yardspider.resources.port import Pools
 from yardspider.seeds.api import Seeds
-from yardspider.seeds.desk import SeedDesk
-from yardspider.seeds.port import Frontier, SeedCounts
+from yardspider.seeds.client import SeedClient
+from yardspider.seeds.port import RunFrontier, SeedCounts
 from yardspider.settings import SEEDS_EMPTY_SECONDS, SpiderSettings
 from yardspider.spider import SeedSpider, Spider
-from yardspider.transports.base import Answer, Transport
+from yardspider.transports.base import Answer, RunTransport
 
 log = logging.getLogger("yardspider")
 
@@ -48,7 +48,7 @@ _LAST_SEEDS_UNHURRIED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CrawlOutcome:
     """How a run ended; ``counters`` are the last ones published.
 
     ``seeds``: what it did with seeds.
@@ -57,23 +57,23 @@ class Outcome:
     state: State
     reason: str
     counters: RunCounters
-    ledger: Ledger
+    accounting: CrawlAccounting
     seconds: float
     seeds: SeedCounts = field(default_factory=SeedCounts)
 
     @property
     def failures(self) -> Sequence[FailureNote]:
         """The first failures; the published counters have all."""
-        return self.ledger.first_failures
+        return self.accounting.first_failures
 
 
-class Engine:
+class CrawlEngine:
     """One run of one spider over one transport. ``run`` may be called once.
 
     Args:
         items: where the spider's items go.
         clock: real time unless a test passes its own.
-        ledger: counters, for callers that read them meanwhile.
+        accounting: counters, for callers that read them meanwhile.
         frontier: where seeds are added and leased.
         pools: resource pools from which the spider may lease.
     """
@@ -82,23 +82,23 @@ class Engine:
         self,
         spider: Spider,
         settings: SpiderSettings,
-        transport: Transport,
+        transport: RunTransport,
         items: ItemSink,
         *,
-        clock: Clock | None = None,
-        ledger: Ledger | None = None,
-        frontier: Frontier | None = None,
+        clock: EngineClock | None = None,
+        accounting: CrawlAccounting | None = None,
+        frontier: RunFrontier | None = None,
         pools: Pools | None = None,
     ) -> None:
         self._settings = settings
         self._transport = transport
         self._items = items
-        self._clock: Clock = clock or MonotonicClock()
+        self._clock: EngineClock = clock or MonotonicClock()
         self._alarm = Alarm()
-        self.ledger = ledger or Ledger()
+        self.accounting = accounting or CrawlAccounting()
         self._takes_seeds = isinstance(spider, SeedSpider)
-        self._pace = Pace(settings)
-        self._desk = SeedDesk(
+        self._pace = CrawlPace(settings)
+        self._seed_client = SeedClient(
             frontier,
             settings,
             takes_seeds=self._takes_seeds,
@@ -106,10 +106,10 @@ class Engine:
             before_finish=items.flush,
             ring=self._alarm.ring,
         )
-        self._dispatcher = Dispatcher(
+        self._dispatcher = RequestDispatcher(
             settings,
             transport,
-            self.ledger,
+            self.accounting,
             spider.is_success,
             pace=self._pace,
             on_failed=lambda request, reason: self._caller.request_failed(request, reason),
@@ -117,15 +117,15 @@ class Engine:
         self._caller = Caller(
             spider,
             self._dispatcher,
-            self._desk,
+            self._seed_client,
             items,
-            self.ledger,
+            self.accounting,
             chained=transport.chained,
             ring=self._alarm.ring,
         )
         self._resources = Resources(pools)
         self._equip(spider)
-        self._reporter = Reporter(transport, self.ledger, self._depths)
+        self._reporter = Reporter(transport, self.accounting, self._depths)
         self._feeder: asyncio.Task[None] | None = None
         self._receiver: asyncio.Task[Sequence[Answer]] | None = None
         self._allocating: asyncio.Task[Any] | None = None
@@ -133,7 +133,7 @@ class Engine:
         self._stop_by: float | None = None
         self._report_at = 0.0
         self._empty_since: float | None = None
-        self._commands = Commands(transport, self)
+        self._commands = CommandHandler(transport, self)
         # Until when this pause has been accounted for; None while the run is not paused.
         self._paused_to: float | None = None
         self._resumed_at = 0.0
@@ -141,7 +141,7 @@ class Engine:
 
     def _equip(self, spider: Spider) -> None:
         """Set the attributes of the spider that exist only during a run."""
-        spider.seeds = Seeds(self._desk)
+        spider.seeds = Seeds(self._seed_client)
         spider.resources = self._resources
 
     def stop(self, reason: str) -> None:
@@ -149,7 +149,7 @@ class Engine:
         if self._stop_by is None:
             self._stop_reason = reason
             self._stop_by = self._clock.now() + self._settings.stop_seconds
-            self._desk.stop()
+            self._seed_client.stop()
             for task in (self._allocating, self._feeder):
                 if task is not None:
                     task.cancel()
@@ -168,14 +168,14 @@ class Engine:
             self._paused_to = self._clock.now()
             self._empty_since = None
             self._transport.withdraw()
-            self._desk.pause()
+            self._seed_client.pause()
             self._alarm.ring()
 
     def resume(self) -> None:
         """Go on where the run was paused."""
         self._resumed_at = self._now()
         self._paused_to = None
-        self._desk.resume()
+        self._seed_client.resume()
         self._alarm.ring()
 
     def tune(self, settings: Mapping[str, Any]) -> str:
@@ -202,8 +202,8 @@ class Engine:
 
     # --- the whole ----------------------------------------------------------------------------
 
-    async def run(self) -> Outcome:
-        """Run to the end. Every end is an ``Outcome``, never an exception."""
+    async def run(self) -> CrawlOutcome:
+        """Run to the end. Every end is an ``CrawlOutcome``, never an exception."""
         begin = self._clock.now()
         self._transport.listen(lambda message: self._commands.take(message, self._now()))
         failure = await self._try_run()
@@ -213,16 +213,18 @@ class Engine:
         reason = "" if failure is None else str(failure)
         if self._stop_by is not None:
             state, reason = "stopped", self._stop_reason
-        elif failure is None and self.ledger.total and not self.ledger.success:
+        elif failure is None and self.accounting.total and not self.accounting.success:
             state, reason = "failed", self._nothing_succeeded()
-        elif failure is None and self.ledger.unanswered:
+        elif failure is None and self.accounting.unanswered:
             state, reason = "failed", self._unanswered()
         hurry = state == "stopped" or isinstance(failure, TransportLost)
         limit = _LAST_REPORT_HURRIED_SECONDS if hurry else _LAST_REPORT_SECONDS
         counters = await self._reporter.finish(limit_seconds=limit)
         await self._transport.close()
         seconds = self._clock.now() - begin
-        return Outcome(state, reason, counters, self.ledger, seconds, self._desk.counts)
+        return CrawlOutcome(
+            state, reason, counters, self.accounting, seconds, self._seed_client.counts
+        )
 
     async def _try_run(self) -> RunFailed | None:
         failure = None
@@ -239,12 +241,12 @@ class Engine:
             failure = failure or caught
         hurry = failure is not None or self._stop_by is not None
         limit = LAST_SEEDS_SECONDS if hurry else _LAST_SEEDS_UNHURRIED_SECONDS
-        untold = await self._desk.finish(limit)
+        untold = await self._seed_client.finish(limit)
         await self._resources.finish(LAST_RESOURCES_SECONDS)
         return failure or untold
 
     def _nothing_succeeded(self) -> str:
-        first = self.ledger.first_failures[0]
+        first = self.accounting.first_failures[0]
         what = "used" if 0 < first.status < 400 else "fetched"
         return f"no page could be {what}: {first.reason} ({first.url})"
 
@@ -252,8 +254,8 @@ class Engine:
         """Return the reason of a run that fails for unanswered requests only (seed S1.43)."""
         retries = self._settings.request_timeout_retries
         return (
-            f"{self.ledger.unanswered} of {self.ledger.total} requests were not answered by the "
-            f"platform after {retries} retries; are the center and the run's agents alive?"
+            f"{self.accounting.unanswered} of {self.accounting.total} requests were not answered"
+            f" by the platform after {retries} retries; are the center and the run's agents alive?"
         )
 
     async def _allocate(self) -> None:
@@ -271,7 +273,7 @@ class Engine:
         self._dispatcher.allocated(allocation.agents)
         if allocation.warning:
             log.warning("%s", allocation.warning)
-        await self._desk.open()
+        await self._seed_client.open()
 
     async def _cancel_tasks(self) -> None:
         tasks = [self._feeder, self._receiver, *self._caller.tasks]
@@ -340,7 +342,7 @@ class Engine:
             if self.paused and isinstance(answer, Held):
                 # It was on its way to the center when the run paused.
                 self._transport.withdraw()
-            if self._may_send and not self._desk.crowded:
+            if self._may_send and not self._seed_client.crowded:
                 self._dispatcher.fill(now, busy=self._busy)
 
     @property
@@ -357,12 +359,12 @@ class Engine:
         if self._stop_by is None:
             if self._may_send:
                 self._dispatcher.tick(now)
-                if not self._desk.crowded:
+                if not self._seed_client.crowded:
                     self._begin_seeds()
                     self._dispatcher.fill(now, busy=self._busy)
-            if self._dispatcher.queued < START_QUEUE and not self._desk.crowded:
+            if self._dispatcher.queued < START_QUEUE and not self._seed_client.crowded:
                 self._caller.hungry.set()
-        self._desk.step(now)
+        self._seed_client.step(now)
         if now >= self._report_at:
             self._report_at = now + self._settings.statistics_seconds
             self._items.flush()
@@ -373,7 +375,7 @@ class Engine:
         pace = self._pace
         most = min(pace.concurrency, math.ceil(pace.speed)) if pace.speed else pace.concurrency
         while self._dispatcher.queued < most and self._busy < pace.concurrency:
-            task = self._desk.take()
+            task = self._seed_client.take()
             if task is None:
                 return
             self._caller.begin(task)
@@ -382,7 +384,7 @@ class Engine:
         dispatcher = self._dispatcher
         if self._stop_by is not None:
             return now >= self._stop_by or not (dispatcher.active or self._busy)
-        busy = dispatcher.queued or dispatcher.unsettled or self._busy or self._desk.busy
+        busy = dispatcher.queued or dispatcher.unsettled or self._busy or self._seed_client.busy
         if busy or self.paused or self._is_awaiting_start():
             self._empty_since = None
             return False
@@ -418,13 +420,13 @@ class Engine:
             times.append(now + _AWAY_SECONDS)
         else:
             # A frontier that is crowded is waited for by its answer.
-            busy = self._pace.concurrency if self._desk.crowded else self._busy
+            busy = self._pace.concurrency if self._seed_client.crowded else self._busy
             wake = self._dispatcher.next_wake(busy=busy)
             if wake is not None:
                 times.append(wake)
             if self._empty_since is not None:
                 times.append(self._empty_since + self._patience)
-        seeds = self._desk.next_wake(now)
+        seeds = self._seed_client.next_wake(now)
         return min(times) if seeds is None else min(*times, seeds)
 
     def _depths(self) -> Depths:

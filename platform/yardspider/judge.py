@@ -19,20 +19,20 @@ _SERVER_ERRORS = range(500, 600)
 LONGEST_RETRY_AFTER_SECONDS = 60.0
 
 
-class Judgement(enum.Enum):
+class VerdictKind(enum.Enum):
     SUCCESS = "success"
     RETRY = "retry"  # counts against download_retries
     LOST = "lost"  # no agent took it: counts against request_timeout_retries
     FAILED = "failed"
 
 
-class Verdict(NamedTuple):
+class ResponseVerdict(NamedTuple):
     """Judgement of one answer.
 
     ``response``: set when there was an HTTP status. ``wait_seconds``: what the server asked for.
     """
 
-    judgement: Judgement
+    judgement: VerdictKind
     reason: str = ""
     response: Response | None = None
     wait_seconds: float = 0.0
@@ -43,15 +43,15 @@ def judge(
     request: Request,
     agent: str,
     is_success: Callable[[Response], bool],
-) -> Verdict:
+) -> ResponseVerdict:
     """Judge one answer; ``is_success`` is the spider's."""
     if result.failure is not FailureKind.NONE:
         reason = f"{result.failure.value}: {result.error}" if result.error else result.failure.value
         if result.failure is FailureKind.DOWNLOADER_MISSING:
-            return Verdict(Judgement.LOST, reason)
+            return ResponseVerdict(VerdictKind.LOST, reason)
         if result.failure in RETRYABLE_FAILURES:
-            return Verdict(Judgement.RETRY, reason)
-        return Verdict(Judgement.FAILED, reason)
+            return ResponseVerdict(VerdictKind.RETRY, reason)
+        return ResponseVerdict(VerdictKind.FAILED, reason)
     response = Response(
         final_url(request.url, result.url),
         request=request,
@@ -65,13 +65,17 @@ def judge(
     try:
         success = is_success(response)
     except Exception as error:  # noqa: BLE001 - a spider's code: it fails this request only
-        return Verdict(Judgement.FAILED, describe_error("is_success", error, is_success), response)
+        return ResponseVerdict(
+            VerdictKind.FAILED, describe_error("is_success", error, is_success), response
+        )
     if success:
-        return Verdict(Judgement.SUCCESS, "", response)
+        return ResponseVerdict(VerdictKind.SUCCESS, "", response)
     if result.status == _TOO_MANY_REQUESTS or result.status in _SERVER_ERRORS:
-        return Verdict(Judgement.RETRY, f"HTTP {result.status}", response, _retry_after(response))
+        return ResponseVerdict(
+            VerdictKind.RETRY, f"HTTP {result.status}", response, _retry_after(response)
+        )
     refused = "" if result.status >= 400 else ", refused by is_success"
-    return Verdict(Judgement.FAILED, f"HTTP {result.status}{refused}", response)
+    return ResponseVerdict(VerdictKind.FAILED, f"HTTP {result.status}{refused}", response)
 
 
 def final_url(asked: str, answered: str) -> str:

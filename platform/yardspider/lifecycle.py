@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 from yardkit.protocol import Lifecycle, LifecycleAnswer, RunAction
 from yardspider.errors import BadInput
-from yardspider.transports.base import Transport
+from yardspider.transports.base import RunTransport
 
 log = logging.getLogger("yardspider")
 
@@ -19,7 +19,7 @@ SETTLE_SECONDS: Final = 5.0
 _REMEMBERED: Final = 1000
 
 
-class Orders(Protocol):
+class RunControl(Protocol):
     """What carries out commands."""
 
     def pause(self) -> None: ...
@@ -35,14 +35,14 @@ class Orders(Protocol):
         """Return the number of requests sent and not answered."""
 
 
-class Commands:
+class CommandHandler:
     """Carries out the commands to one execution of a run and answers them.
 
     Each is carried out once and answered at every repetition. A command that arrives after one
     with a higher number is refused.
     """
 
-    def __init__(self, transport: Transport, orders: Orders) -> None:
+    def __init__(self, transport: RunTransport, orders: RunControl) -> None:
         self._transport = transport
         self._orders = orders
         # By command; None while a pause is pending.

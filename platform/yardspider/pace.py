@@ -12,7 +12,7 @@ from yardspider.settings import SpiderSettings
 TUNABLE: Final = ("concurrency", "speed")
 
 
-class Pace:
+class CrawlPace:
     """Window and interval between requests (seed S3.20).
 
     ``interval``: seconds; 0 is none. ``room``: the window at the last call; ``grows_at``: when it

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from itertools import islice
 
 from yardkit.protocol import RunCounters
+from yardspider.accounting import COUNTED, NOTES_PER_MESSAGE, CrawlAccounting, Depths
 from yardspider.errors import ReportLost
-from yardspider.ledger import COUNTED, NOTES_PER_MESSAGE, Depths, Ledger
-from yardspider.transports.base import Transport
+from yardspider.transports.base import RunTransport
 
 log = logging.getLogger("yardspider")
 
@@ -19,18 +19,20 @@ _RETRY_SECONDS = 0.2
 
 
 class Reporter:
-    """Publishes ``Ledger`` over a transport.
+    """Publishes ``CrawlAccounting`` over a transport.
 
     Counters are absolute, so a lost or repeated message does no harm. Failure notes are numbered
-    and stay in the ledger until the message that carried them is confirmed.
+    and stay in the accounting until the message that carried them is confirmed.
 
     Args:
         depths: returns the current queue depths.
     """
 
-    def __init__(self, transport: Transport, ledger: Ledger, depths: Callable[[], Depths]) -> None:
+    def __init__(
+        self, transport: RunTransport, accounting: CrawlAccounting, depths: Callable[[], Depths]
+    ) -> None:
         self._transport = transport
-        self._ledger = ledger
+        self._accounting = accounting
         self._depths = depths
         self._seq = 0
         self._confirmed: RunCounters | None = None
@@ -61,7 +63,7 @@ class Reporter:
         return self._message(final=True)
 
     async def _send_last(self) -> RunCounters:
-        while len(self._ledger.notes) > NOTES_PER_MESSAGE:
+        while len(self._accounting.notes) > NOTES_PER_MESSAGE:
             await self._send(self._message(final=False))
         message = self._message(final=True)
         await self._send(message)
@@ -71,30 +73,30 @@ class Reporter:
         # Lost counters are replaced at the next interval.
         with contextlib.suppress(ReportLost):
             await self._send(self._message(final=False))
-            while self._ledger.notes:
+            while self._accounting.notes:
                 await self._send(self._message(final=False))
 
     async def _send(self, message: RunCounters) -> None:
         await self._transport.report(message)
         for _ in message.failures:
-            self._ledger.notes.popleft()
+            self._accounting.notes.popleft()
         self._confirmed = message
 
     def _message(self, *, final: bool) -> RunCounters:
         self._seq += 1
-        return self._ledger.snapshot(
+        return self._accounting.snapshot(
             run=self._transport.run,
             boot=self._transport.boot,
             seq=self._seq,
             depths=self._depths(),
-            failures=list(islice(self._ledger.notes, NOTES_PER_MESSAGE)),
+            failures=list(islice(self._accounting.notes, NOTES_PER_MESSAGE)),
             final=final,
         )
 
     def _changed(self) -> bool:
-        if self._confirmed is None or self._ledger.notes:
+        if self._confirmed is None or self._accounting.notes:
             return True
         last = self._confirmed
-        return {name: getattr(last, name) for name in COUNTED} != self._ledger.counts() or any(
+        return {name: getattr(last, name) for name in COUNTED} != self._accounting.counts() or any(
             getattr(last, name) != depth for name, depth in self._depths()._asdict().items()
         )

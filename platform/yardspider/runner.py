@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from yardkit.stop import Stop
+from yardspider.accounting import CrawlAccounting
 from yardspider.deadline import StopDeadline
-from yardspider.engine import LAST_RESOURCES_SECONDS, LAST_SEEDS_SECONDS, Engine, Outcome
+from yardspider.engine import LAST_RESOURCES_SECONDS, LAST_SEEDS_SECONDS, CrawlEngine, CrawlOutcome
 from yardspider.errors import RunFailed
-from yardspider.ledger import Ledger
 from yardspider.outputs import ItemFile, ItemSink, NoItems, write_exit
 from yardspider.resources.port import Pools
 from yardspider.seeds.memory import MemoryFrontier
-from yardspider.seeds.port import Frontier, SeedCounts
+from yardspider.seeds.port import RunFrontier, SeedCounts
 from yardspider.settings import SpiderSettings
 from yardspider.spider import Spider
-from yardspider.transports.base import Transport
+from yardspider.transports.base import RunTransport
 
 log = logging.getLogger("yardspider")
 
@@ -35,14 +35,14 @@ _STOP_SECONDS = 2.7
 def run_process(
     spider: Spider,
     settings: SpiderSettings,
-    make_transport: Callable[[], Transport],
+    make_transport: Callable[[], RunTransport],
     *,
     items: Path | None,
     run_dir: Path | None,
     stop: Stop,
-    frontier: Frontier | None = None,
+    frontier: RunFrontier | None = None,
     pools: Pools | None = None,
-) -> Outcome:
+) -> CrawlOutcome:
     """Run to the end or to a stop; return the outcome. ``stop`` is installed already.
 
     Args:
@@ -50,7 +50,7 @@ def run_process(
         items: file to which items are appended; None only counts them.
         run_dir: folder of ``exit.json``, written from a thread when a callback blocks the stop.
     """
-    ledger = Ledger()
+    accounting = CrawlAccounting()
     stop_seconds = settings.stop_seconds + _STOP_SECONDS
     if not isinstance(frontier, MemoryFrontier | None):
         stop_seconds += LAST_SEEDS_SECONDS
@@ -60,15 +60,15 @@ def run_process(
     def last_words() -> int:
         log.error("stopped: the spider's own code did not return within %g s", stop_seconds)
         if run_dir is not None:
-            write_exit(run_dir, exit_content("stopped", stop.signal_name, ledger))
+            write_exit(run_dir, exit_content("stopped", stop.signal_name, accounting))
         sys.stderr.flush()
         return exit_status("stopped", stop)
 
-    async def main() -> Outcome:
+    async def main() -> CrawlOutcome:
         loop = asyncio.get_running_loop()
         transport = make_transport()
-        engine = Engine(
-            spider, settings, transport, sink, ledger=ledger, frontier=frontier, pools=pools
+        engine = CrawlEngine(
+            spider, settings, transport, sink, accounting=accounting, frontier=frontier, pools=pools
         )
 
         def on_stop() -> None:
@@ -110,7 +110,7 @@ def exit_status(state: str, stop: Stop) -> int:
 def exit_content(
     state: str,
     reason: str,
-    ledger: Ledger,
+    accounting: CrawlAccounting,
     seconds: float = 0.0,
     seeds: SeedCounts | None = None,
 ) -> dict[str, Any]:
@@ -122,26 +122,26 @@ def exit_content(
     return {
         "state": state,
         "reason": reason,
-        **ledger.counts(),
-        "left": ledger.left,
-        "agents": dict(ledger.agents),
+        **accounting.counts(),
+        "left": accounting.left,
+        "agents": dict(accounting.agents),
         "seconds": round(seconds, 3),
         **extra,
         "failures": [
             {"url": note.url, "status": note.status, "reason": note.reason}
-            for note in ledger.first_failures
+            for note in accounting.first_failures
         ],
     }
 
 
-def outcome_content(outcome: Outcome) -> dict[str, Any]:
+def outcome_content(outcome: CrawlOutcome) -> dict[str, Any]:
     """Return the content of ``exit.json`` for an outcome."""
     return exit_content(
-        outcome.state, outcome.reason, outcome.ledger, outcome.seconds, outcome.seeds
+        outcome.state, outcome.reason, outcome.accounting, outcome.seconds, outcome.seeds
     )
 
 
-def finish(outcome: Outcome, run_dir: Path | None, stop: Stop) -> int:
+def finish(outcome: CrawlOutcome, run_dir: Path | None, stop: Stop) -> int:
     """Write ``exit.json`` and log the end; return the exit status."""
     if run_dir is not None:
         try:
@@ -151,7 +151,7 @@ def finish(outcome: Outcome, run_dir: Path | None, stop: Stop) -> int:
             raise RunFailed(f"cannot write into {run_dir}: {error.strerror or error}") from error
     if outcome.state == "exited" and run_dir is not None:
         # The log gets a line even if the spider's own code logs nothing.
-        counts = outcome.ledger
+        counts = outcome.accounting
         log.info(
             "ended after %.1f s: %d requests succeeded, %d failed; %d pages, %d items",
             outcome.seconds,
@@ -163,5 +163,5 @@ def finish(outcome: Outcome, run_dir: Path | None, stop: Stop) -> int:
     elif outcome.state == "failed":
         log.error("run failed: %s", outcome.reason)
     elif outcome.state == "stopped":
-        log.warning("stopped by %s, %d requests left", outcome.reason, outcome.ledger.left)
+        log.warning("stopped by %s, %d requests left", outcome.reason, outcome.accounting.left)
     return exit_status(outcome.state, stop)

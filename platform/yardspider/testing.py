@@ -43,7 +43,7 @@ from yardkit.protocol import (
     decode_request,
 )
 from yardspider.clock import Alarm
-from yardspider.engine import Engine, Outcome
+from yardspider.engine import CrawlEngine, CrawlOutcome
 from yardspider.outputs import ItemList
 from yardspider.resources.memory import MemoryPools
 from yardspider.seeds.memory import MemoryFrontier
@@ -51,7 +51,7 @@ from yardspider.seeds.port import SeedCounts
 from yardspider.seeds.seed import Seed
 from yardspider.settings import SpiderSettings
 from yardspider.spider import Spider
-from yardspider.transports.base import Allocation, Answer
+from yardspider.transports.base import AgentAllocation, Answer
 
 AGENT = "fake"
 _HTML = {"Content-Type": "text/html; charset=utf-8"}
@@ -184,8 +184,8 @@ class FakeCenter:
         self._answers: list[Answer] = []
         self._arrived = asyncio.Event()
 
-    async def allocate(self) -> Allocation:
-        return Allocation([AGENT])
+    async def allocate(self) -> AgentAllocation:
+        return AgentAllocation([AGENT])
 
     def send(self, items: Sequence[RequestItem]) -> None:
         for item in items:
@@ -326,7 +326,7 @@ class CrawlResult:
     """
 
     items: list[dict[str, Any]]
-    outcome: Outcome
+    outcome: CrawlOutcome
     requests: list[DownloadRequest]
     frontier: MemoryFrontier
     pools: MemoryPools
@@ -362,7 +362,7 @@ async def crawl(
     frontier = frontier or MemoryFrontier(seeds)
     frontier.use_clock(center.clock.milliseconds)
     pools = MemoryPools(resources or {})
-    engine = Engine(
+    engine = CrawlEngine(
         made,
         settings or made.settings,
         center,

@@ -12,8 +12,8 @@ from django.utils import timezone
 from apps.access.models import AuditRecord
 from apps.access.states import Role
 from apps.agents.center.politeness.engine import HostView
-from apps.agents.center.politeness.limits import Rule
-from apps.agents.hosts.keeping import HostKeeping
+from apps.agents.center.politeness.limits import HostRuleLimits
+from apps.agents.hosts.host_keeper import HostKeeping
 from apps.agents.hosts.models import HostRule, HostState
 from apps.agents.hosts.services import (
     forget_states,
@@ -89,7 +89,7 @@ def test_what_is_no_rate(rate: float) -> None:
 def test_stop_and_resume_are_recorded_once_and_leave_no_empty_rule() -> None:
     assert stop_host(host="a.test", actor=None)
     assert not stop_host(host="a.test", actor=None)
-    assert load_rules() == [Rule("a.test", stopped=True)]
+    assert load_rules() == [HostRuleLimits("a.test", stopped=True)]
     assert resume_host(host="a.test", actor=None)
     assert not resume_host(host="a.test", actor=None)
     assert load_rules() == []
@@ -97,7 +97,7 @@ def test_stop_and_resume_are_recorded_once_and_leave_no_empty_rule() -> None:
     HostRule.objects.create(host="b.test", concurrency=1)
     stop_host(host="b.test", actor=None)
     resume_host(host="b.test", actor=None)
-    assert load_rules() == [Rule("b.test", concurrency=1)]
+    assert load_rules() == [HostRuleLimits("b.test", concurrency=1)]
     with pytest.raises(ValidationError):
         stop_host(host="no host", actor=None)
 
@@ -200,7 +200,7 @@ def test_rules_over_rest() -> None:
     assert admin.post(f"host-rules/{number}/stop").json() == {"host": "*.a.test", "stopped": True}
     assert admin.get("host-rules?stopped=true").json()["results"][0]["id"] == number
     assert admin.post(f"host-rules/{number}/resume").json()["stopped"] is False
-    assert load_rules() == [Rule("*.a.test", 2.5, 3, False, False)]
+    assert load_rules() == [HostRuleLimits("*.a.test", 2.5, 3, False, False)]
     assert admin.delete(f"host-rules/{number}").status_code == 204
     assert actions() == [
         "agents.add_hostrule",

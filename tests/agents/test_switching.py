@@ -12,7 +12,7 @@ from apps.access.models import AuditRecord
 from apps.agents.errors import AgentSilent
 from apps.agents.models import Agent
 from apps.agents.services import exit_agent, switch_agent
-from apps.agents.services.switching import EXIT_TTL_SECONDS
+from apps.agents.services.modes import EXIT_TTL_SECONDS
 from apps.agents.states import AgentMode
 from apps.runtime.models import OutboxMessage
 from tests.access.factories import make_superuser

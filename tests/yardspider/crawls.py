@@ -49,7 +49,7 @@ def check_counters(counters: RunCounters) -> None:
 
 def check_books(result: CrawlResult) -> None:
     """Every request is in exactly one place."""
-    books = result.outcome.ledger
+    books = result.outcome.accounting
     assert books.total == books.success + books.failed + books.left
     check_counters(result.counters)
     assert (result.counters.out, result.counters.held) == (0, 0)

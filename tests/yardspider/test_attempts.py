@@ -23,9 +23,9 @@ from yardkit.protocol import (
     decode_request,
 )
 from yardspider import Request, Spider
-from yardspider.dispatcher import Dispatcher
+from yardspider.accounting import CrawlAccounting
+from yardspider.dispatcher import RequestDispatcher
 from yardspider.errors import RunFailed
-from yardspider.ledger import Ledger
 from yardspider.testing import (
     FakeCenter,
     HeldBack,
@@ -57,25 +57,25 @@ class Books:
 
     def __init__(self, *, chained: bool = False, **options: Any) -> None:
         self.wire = Wire(chained=chained)
-        self.ledger = Ledger()
+        self.accounting = CrawlAccounting()
         self.now = 50.0
         self.results = 0
         own = {"concurrency": 5, "held_limit": 3, "request_timeout_retries": 3} | options
-        self.dispatcher = Dispatcher(
-            changed(**own), self.wire, self.ledger, lambda response: response.status == 200
+        self.dispatcher = RequestDispatcher(
+            changed(**own), self.wire, self.accounting, lambda response: response.status == 200
         )
         self.dispatcher.allocated(["a", "b"])
 
     def check(self) -> None:
         depths = self.dispatcher.depths(busy=0)
-        check_counters(self.ledger.snapshot(run=1, boot="b", seq=1, depths=depths, failures=[]))
-        assert self.ledger.left == depths.queued + depths.in_flight
-        assert self.ledger.sent + self.ledger.retried == len(self.wire.sent)
-        assert self.results == self.ledger.returned + self.ledger.duplicates
+        check_counters(self.accounting.snapshot(run=1, boot="b", seq=1, depths=depths, failures=[]))
+        assert self.accounting.left == depths.queued + depths.in_flight
+        assert self.accounting.sent + self.accounting.retried == len(self.wire.sent)
+        assert self.results == self.accounting.returned + self.accounting.duplicates
 
     def add(self, count: int) -> None:
         for _ in range(count):
-            number = self.ledger.total + 1
+            number = self.accounting.total + 1
             request = Request(f"http://h/{number}")
             request.agent = ("", "a", "b")[number % 3]
             self.dispatcher.enqueue(request)
@@ -83,7 +83,7 @@ class Books:
 
     def take(self, answer: Answer) -> None:
         for _ in self.dispatcher.take(answer, self.now):
-            self.ledger.success += 1
+            self.accounting.success += 1
         self.dispatcher.fill(self.now, busy=0)
 
     def tell(self, what: str, which: int) -> None:
@@ -144,10 +144,10 @@ def test_the_books_balance_after_every_step(steps: list[Any], chained: bool) -> 
         finally:
             books.check()
     out = books.dispatcher.depths(busy=0).out
-    cancelled = books.ledger.cancelled
+    cancelled = books.accounting.cancelled
     books.dispatcher.cancel()
     books.check()
-    assert books.ledger.cancelled == cancelled + out
+    assert books.accounting.cancelled == cancelled + out
     assert books.dispatcher.depths(busy=0)[2:] == (0, 0)
 
 

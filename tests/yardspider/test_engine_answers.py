@@ -11,7 +11,7 @@ import pytest
 from tests.yardspider.crawls import FAST, One, changed, check_books, run
 from yardkit.protocol import DownloadRequest, FailureKind, RequestItem, Skipped
 from yardspider import Request, Response, Spider
-from yardspider.engine import Engine
+from yardspider.engine import CrawlEngine
 from yardspider.outputs import ItemList
 from yardspider.testing import (
     FakeCenter,
@@ -67,7 +67,7 @@ def test_total_silence_fails_the_run() -> None:
     assert result.outcome.state == "failed"
     assert "no answer for 300 s while 1 requests are out" in result.outcome.reason
     assert 300 <= result.outcome.seconds < 302
-    assert result.outcome.ledger.left == 1
+    assert result.outcome.accounting.left == 1
 
 
 @pytest.mark.covers("S1.44")
@@ -167,7 +167,7 @@ async def test_a_slow_callback_does_not_time_others_out(callback: str) -> None:
             return [Request(url, callback) for url in self.start_urls]
 
     center = SecondIsLater(lambda request: "")
-    outcome = await Engine(Chosen(), FAST, center, ItemList(), clock=Chosen.clock).run()
+    outcome = await CrawlEngine(Chosen(), FAST, center, ItemList(), clock=Chosen.clock).run()
     assert (outcome.counters.success, outcome.counters.retried) == (2, 0)
     assert len(center.requests) == 2
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.yardspider.crawls import Follow, One, run
 from yardspider import Request, Response, Spider
-from yardspider.ledger import Depths, Ledger
+from yardspider.accounting import CrawlAccounting, Depths
 from yardspider.testing import (
     PageLike,
 )
@@ -44,10 +44,10 @@ def test_the_spider_decides_what_success_is() -> None:
     assert counters.agents == {"fake": 4}
     assert counters.agent_failed == {"fake": 2}
     assert counters.callback_ms >= 4
-    ledger = Ledger()
-    ledger.take_answer("a", 12.4, success=True)
-    ledger.take_answer("a", 30.4, success=False)
-    told = ledger.snapshot(run=1, boot="b", seq=1, depths=Depths(), failures=[])
+    accounting = CrawlAccounting()
+    accounting.take_answer("a", 12.4, success=True)
+    accounting.take_answer("a", 30.4, success=False)
+    told = accounting.snapshot(run=1, boot="b", seq=1, depths=Depths(), failures=[])
     assert (told.agents, told.agent_failed, told.agent_ms) == ({"a": 2}, {"a": 1}, {"a": 43})
 
 

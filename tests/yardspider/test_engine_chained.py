@@ -12,7 +12,7 @@ from tests.yardspider.crawls import Follow, changed, check_books
 from yardkit.protocol import DownloadRequest, Held, RequestItem, Skipped
 from yardspider import Request, Response, Spider
 from yardspider.testing import CrawlResult, FakeCenter, crawl, page_answer
-from yardspider.transports.base import Allocation, Answer
+from yardspider.transports.base import AgentAllocation, Answer
 
 
 @pytest.mark.covers("S1.36")
@@ -48,8 +48,8 @@ class Agents(FakeCenter):
         self.begin = self.clock.now()
         self.served: list[tuple[str, str]] = []
 
-    async def allocate(self) -> Allocation:
-        return Allocation(self.names)
+    async def allocate(self) -> AgentAllocation:
+        return AgentAllocation(self.names)
 
     def answer(self, item: RequestItem, request: DownloadRequest) -> Sequence[Answer]:
         seconds = self.clock.now() - self.begin

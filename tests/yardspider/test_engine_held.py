@@ -11,7 +11,7 @@ import pytest
 from tests.yardspider.crawls import FAST, One, changed, check_books, check_counters, run
 from yardkit.protocol import Dispatched, DownloadRequest, Held, RequestItem
 from yardspider import Spider
-from yardspider.engine import Engine
+from yardspider.engine import CrawlEngine
 from yardspider.outputs import ItemList
 from yardspider.testing import FakeCenter, HeldBack, PageLike, Refusal, Slow, crawl, page_answer
 from yardspider.transports.base import Answer
@@ -197,7 +197,7 @@ def test_a_request_sent_after_a_long_hold_has_its_own_time() -> None:
 
 async def test_a_stop_does_not_wait_for_what_is_held() -> None:
     center = FakeCenter(lambda request: HeldBack(1000, ""))
-    engine = Engine(One(), FAST, center, ItemList(), clock=center.clock)
+    engine = CrawlEngine(One(), FAST, center, ItemList(), clock=center.clock)
     center.clock.call_later(10, lambda: engine.stop("SIGTERM"))
     outcome = await engine.run()
     assert outcome.state == "stopped"

@@ -11,7 +11,7 @@ import pytest
 from tests.yardspider.crawls import FAST, Follow, One, check_books
 from yardkit.protocol import DownloadRequest, RunCounters
 from yardspider import Response, Spider, SpiderSettings
-from yardspider.engine import Engine
+from yardspider.engine import CrawlEngine
 from yardspider.errors import ReportLost
 from yardspider.outputs import ItemList
 from yardspider.testing import (
@@ -100,14 +100,14 @@ async def test_a_stopped_run_keeps_its_books(answering: bool) -> None:
         return f"<a href=/{number * 2 + 1}><a href=/{number * 2 + 2}>"
 
     spider, center = StopsItself(), FakeCenter(page)
-    engine = Engine(spider, FAST, center, ItemList(), clock=VirtualClock())
+    engine = CrawlEngine(spider, FAST, center, ItemList(), clock=VirtualClock())
     spider.engine = engine
     outcome = await engine.run()
     assert (outcome.state, outcome.reason) == ("stopped", "SIGTERM")
     assert outcome.seconds <= 2.1
-    assert outcome.ledger.left > 0
+    assert outcome.accounting.left > 0
     assert outcome.counters.final
     assert outcome.counters.total == (
-        outcome.counters.success + outcome.counters.failed + outcome.ledger.left
+        outcome.counters.success + outcome.counters.failed + outcome.accounting.left
     )
     assert center.closed

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.yardspider.crawls import FAST, Follow, One, changed, check_books, check_counters
 from yardkit.protocol import DownloadRequest, Lifecycle, RequestItem, RunAction
 from yardspider import Request, Spider
-from yardspider.lifecycle import Commands
+from yardspider.lifecycle import CommandHandler
 from yardspider.testing import (
     CrawlResult,
     FakeCenter,
@@ -27,7 +27,7 @@ from yardspider.testing import (
     Slow,
     crawl,
 )
-from yardspider.transports.base import Allocation
+from yardspider.transports.base import AgentAllocation
 
 PAUSE, RESUME, EXIT = RunAction.PAUSE, RunAction.RESUME, RunAction.EXIT
 
@@ -194,7 +194,7 @@ async def test_counters_are_published_while_paused() -> None:
 
 async def test_a_pause_before_there_are_agents() -> None:
     class SlowToAllocate(Told):
-        async def allocate(self) -> Allocation:
+        async def allocate(self) -> AgentAllocation:
             self.tell(PAUSE, 1)
             assert self.said == [(1, True, "")]
             self.at(30, RESUME, 2)
@@ -340,7 +340,7 @@ def test_a_run_does_only_what_this_execution_of_it_is_told(
     async def take() -> FakeCenter:
         center = FakeCenter({})
         message = Lifecycle(action=EXIT, run=run, boot=boot, command=5)
-        Commands(center, carried).take(message, 0.0)
+        CommandHandler(center, carried).take(message, 0.0)
         return center
 
     carried = Carried()

@@ -11,7 +11,7 @@ import pytest
 from tests.yardspider.crawls import changed, check_books
 from yardspider import Request, Response, Spider
 from yardspider.errors import BadInput
-from yardspider.pace import Pace
+from yardspider.pace import CrawlPace
 from yardspider.testing import CrawlResult, FakeCenter, Slow, crawl
 
 
@@ -127,7 +127,7 @@ async def test_a_paused_run_is_tuned_and_stays_paused() -> None:
 
 
 def test_a_tune_in_the_slow_start_goes_on_with_it() -> None:
-    pace = Pace(changed(concurrency=10, slow_start_seconds=100))
+    pace = CrawlPace(changed(concurrency=10, slow_start_seconds=100))
     assert pace.window(0.0) == 1
     assert pace.window(50.0) == 5
     pace.tune({"concurrency": 100})

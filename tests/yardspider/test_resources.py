@@ -13,7 +13,7 @@ from yardkit.protocol import LeasedResource, ResourceOutcome
 from yardkit.resources import NoResource
 from yardkit.seeds import CallRefused, SeedServiceAway
 from yardspider import Request, Response, Spider, SpiderSettings
-from yardspider.resources.api import Held, Resources
+from yardspider.resources.api import HeldResource, Resources
 from yardspider.resources.memory import MemoryPools, Use
 from yardspider.testing import CrawlResult, crawl, run_spider
 
@@ -166,5 +166,5 @@ def test_what_is_held_does_not_show_its_secret() -> None:
     leased = LeasedResource(
         id=1, pool="accounts", name="ann", lease=3, until=0, secret={"password": PASSWORD}
     )
-    assert PASSWORD not in repr(leased) + repr(Held(leased)) + str(Held(leased))
-    assert Held(leased).secret == {"password": PASSWORD}
+    assert PASSWORD not in repr(leased) + repr(HeldResource(leased)) + str(HeldResource(leased))
+    assert HeldResource(leased).secret == {"password": PASSWORD}

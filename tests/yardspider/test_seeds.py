@@ -13,7 +13,7 @@ from tests.yardspider.crawls import FAST, changed
 from tests.yardspider.seed_runs import Pages, run_seeds, states
 from yardkit.protocol import SeedAnswer, SeedState
 from yardspider import Request, Response, Seed, SeedSpider, SeedTask, Spider
-from yardspider.engine import Engine
+from yardspider.engine import CrawlEngine
 from yardspider.outputs import ItemList
 from yardspider.seeds.memory import MemoryFrontier
 from yardspider.testing import BEGIN_MS, FakeCenter, Page, Slow
@@ -193,7 +193,7 @@ def test_seeds_found_are_added_after_the_finish_and_items_are_written_before() -
     frontier.use_clock(center.clock.milliseconds)
 
     async def go() -> Any:
-        engine = Engine(
+        engine = CrawlEngine(
             Finds(), Finds.settings, center, Sink(), clock=center.clock, frontier=frontier
         )
         return await engine.run()
@@ -263,7 +263,7 @@ def test_a_run_without_a_frontier_fails_and_says_so(kind: str) -> None:
     center = FakeCenter(lambda request: "")
 
     async def go() -> Any:
-        return await Engine(spider, FAST, center, ItemList(), clock=center.clock).run()
+        return await CrawlEngine(spider, FAST, center, ItemList(), clock=center.clock).run()
 
     outcome = asyncio.run(go())
     assert (outcome.state, outcome.reason) == (

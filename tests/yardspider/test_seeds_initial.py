@@ -11,7 +11,7 @@ import pytest
 from tests.yardspider.crawls import changed
 from tests.yardspider.seed_runs import Pages, run_seeds
 from yardspider import Request, SeedSpider, Spider
-from yardspider.engine import Engine
+from yardspider.engine import CrawlEngine
 from yardspider.outputs import ItemList
 from yardspider.seeds.memory import MemoryFrontier
 from yardspider.testing import FakeCenter
@@ -71,11 +71,11 @@ def test_the_first_seeds_are_crawled_while_the_rest_is_still_read(tmp_path: Path
             return Request(seed.data)
 
     frontier.use_clock(center.clock.milliseconds)
-    engine: Engine
+    engine: CrawlEngine
 
     async def go() -> Any:
         nonlocal engine
-        engine = Engine(
+        engine = CrawlEngine(
             Stops(), settings, center, ItemList(), clock=center.clock, frontier=frontier
         )
         return await engine.run()

@@ -24,7 +24,7 @@ GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
+class AgentChart:
     """One line over time. ``top`` and ``newest`` are texts."""
 
     title: str
@@ -64,7 +64,9 @@ def detail(agent: Agent, person: User | None, hours: int, now: datetime) -> dict
     }
 
 
-def charts(agent: Agent, samples: list[AgentSample], since: datetime, now: datetime) -> list[Chart]:
+def charts(
+    agent: Agent, samples: list[AgentSample], since: datetime, now: datetime
+) -> list[AgentChart]:
     """CPU, free memory, downloaders and QPS; of each stretch of time the worst value."""
     start, end = since.timestamp(), now.timestamp()
     stretch = max(60.0, (end - start) / MOST_POINTS)
@@ -78,7 +80,7 @@ def charts(agent: Agent, samples: list[AgentSample], since: datetime, now: datet
         top = figure.top or round_top(max((value for _at, value in points), default=0.0))
         lines = segments(points, start=start, end=end, top=top, gap=max(GAP_SECONDS, 2.5 * stretch))
         newest = figure.text(points[-1][1]) if points else "–"
-        found.append(Chart(figure.title, newest, figure.text(top), lines))
+        found.append(AgentChart(figure.title, newest, figure.text(top), lines))
     return found
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import UnfoldAdminIntegerFieldWidget, UnfoldAdminSelectWidget
 
-from apps.agents.queries import Preview, preview_allocation
+from apps.agents.queries import PolicyPreview, preview_allocation
 from apps.agents.states import Refusal, refusal_text
 from apps.jobs.models import DownloaderKind, DownloadPolicy, Job
 
@@ -78,7 +78,7 @@ def _job(request: HttpRequest) -> Job | None:
     return job
 
 
-def _reasons(preview: Preview) -> list[dict[str, Any]]:
+def _reasons(preview: PolicyPreview) -> list[dict[str, Any]]:
     return [
         {
             "agent": each.agent,

@@ -10,7 +10,7 @@ from operator import attrgetter
 from random import Random
 
 from apps.agents.center.assignment import Groups, assign, commands, skipped
-from apps.agents.center.gate import Gate
+from apps.agents.center.gate import PolitenessGate
 from apps.agents.center.runs import RunTable
 from yardkit import failpoints, topology
 from yardkit.broker import (
@@ -43,11 +43,11 @@ _host = attrgetter("host")
 Effects = list[Callable[[], object]]
 
 
-class Dispatcher:
+class BatchDispatcher:
     """One thread that moves requests; those to hosts that must be spared go to the gate."""
 
     def __init__(
-        self, *, broker: Broker, runs: RunTable, gate: Gate, secret: str, clock: Clock
+        self, *, broker: Broker, runs: RunTable, gate: PolitenessGate, secret: str, clock: Clock
     ) -> None:
         self.broker = broker
         self.gate = gate

@@ -14,14 +14,14 @@ from apps.agents.center.assignment import Groups, assign, commands, skipped, to_
 from apps.agents.center.politeness.engine import (
     HELD_SECONDS,
     Actions,
-    Engine,
-    Fetch,
     HostView,
-    RunView,
+    PolitenessEngine,
+    PoliteRun,
+    RobotsFetch,
 )
-from apps.agents.center.politeness.host import Waiting
-from apps.agents.center.politeness.limits import Rules
-from apps.agents.center.politeness.shares import Answer, Ask
+from apps.agents.center.politeness.host import HeldRequest
+from apps.agents.center.politeness.limits import HostRules
+from apps.agents.center.politeness.shares import ShareGrant, ShareRequest
 from apps.agents.center.runs import RunEntry, RunTable
 from yardkit import failpoints, topology
 from yardkit.broker import (
@@ -67,7 +67,7 @@ WITHDRAWN = "the run has paused"
 Words = Mapping[tuple[int, str, str], Sequence[RequestItem]]
 
 
-class Gate:
+class PolitenessGate:
     """Owns the engine. Other threads only put something into its box.
 
     Args:
@@ -80,8 +80,8 @@ class Gate:
         broker: Broker,
         runs: RunTable,
         name: str,
-        rules: Rules,
-        ask: Callable[[list[Ask]], None],
+        rules: HostRules,
+        ask: Callable[[list[ShareRequest]], None],
         clock: Clock,
     ) -> None:
         self.broker = broker
@@ -89,7 +89,7 @@ class Gate:
         self.clock = clock
         self._ask = ask
         self._rules = rules
-        self._engine = Engine(rules)
+        self._engine = PolitenessEngine(rules)
         self._reports = topology.center_reports(name)
         self._subscription: Subscription | None = None
         self._box: deque[Callable[[], None]] = deque()
@@ -123,7 +123,7 @@ class Gate:
         except BrokerClosed:
             # The runs' own time-outs are the net.
             logger.warning("nobody could be told what is not held any more")
-        self._engine = Engine(self._rules)
+        self._engine = PolitenessEngine(self._rules)
         self._views = []
 
     def passes(self, entry: RunEntry, hosts: Iterable[str]) -> bool:
@@ -155,7 +155,7 @@ class Gate:
     def offer(self, entry: RunEntry, reply_to: str, items: Sequence[RequestItem]) -> None:
         """Requests that need politeness; the caller has counted them as held."""
         settings = entry.settings
-        view = RunView(
+        view = PoliteRun(
             run=entry.run,
             reply_to=reply_to,
             obey_robots=settings.obey_robots,
@@ -164,7 +164,7 @@ class Gate:
         )
         self._put(lambda: self._offer(view, items))
 
-    def _offer(self, view: RunView, items: Sequence[RequestItem]) -> None:
+    def _offer(self, view: PoliteRun, items: Sequence[RequestItem]) -> None:
         now = self.clock.monotonic()
 
         def offer(item: Sequence[RequestItem]) -> None:
@@ -183,11 +183,11 @@ class Gate:
         """The run has ended, or was started anew and listens at another queue."""
         self._put(lambda: self._engine.drop(run, ENDED, keep_reply_to))
 
-    def granted(self, answers: Mapping[str, Answer]) -> None:
+    def granted(self, answers: Mapping[str, ShareGrant]) -> None:
         """The store's answers to asks."""
         self._put(lambda: self._engine.granted(answers, self.clock.monotonic()))
 
-    def set_rules(self, rules: Rules) -> None:
+    def set_rules(self, rules: HostRules) -> None:
         """People have changed the rules."""
         self._rules = rules
         self._put(lambda: self._engine.set_rules(rules))
@@ -296,11 +296,11 @@ class Gate:
         if actions.asks:
             self._ask(actions.asks)
 
-    def _go(self, going: Sequence[Waiting]) -> list[Outgoing]:
+    def _go(self, going: Sequence[HeldRequest]) -> list[Outgoing]:
         """The requests whose moment has come, and the words about those that had to wait."""
         groups: Groups = {}
         words: list[Outgoing] = []
-        lines: dict[tuple[int, str], list[Waiting]] = {}
+        lines: dict[tuple[int, str], list[HeldRequest]] = {}
         for one in going:
             lines.setdefault((one.run, one.reply_to), []).append(one)
         for (run, reply_to), line in lines.items():
@@ -319,7 +319,7 @@ class Gate:
             words += _words((run, reply_to, ""), told, _dispatched)
         return [*words, *commands(groups, self.clock.time(), self._reports.name)]
 
-    def _fetch(self, fetch: Fetch) -> list[Outgoing]:
+    def _fetch(self, fetch: RobotsFetch) -> list[Outgoing]:
         """A robots.txt, through an agent of a run that waits for it."""
         entry = self.runs.use(fetch.run)
         alive = self.runs.alive(entry)

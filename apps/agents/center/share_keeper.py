@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 
 from apps.agents.center.politeness.shares import (
-    Answer,
-    Ask,
     HostShares,
     MemoryShares,
+    ShareGrant,
+    ShareRequest,
     SharesUnavailable,
     divided,
 )
@@ -31,7 +31,7 @@ class ShareKeeper:
         *,
         shares: HostShares,
         center: str,
-        granted: Callable[[Mapping[str, Answer]], None],
+        granted: Callable[[Mapping[str, ShareGrant]], None],
         now: Callable[[], float],
     ) -> None:
         self._shares = shares
@@ -39,13 +39,13 @@ class ShareKeeper:
         self._granted = granted
         self._alone = MemoryShares(now)
         self._lock = threading.Lock()
-        self._asks: dict[str, Ask] = {}
+        self._asks: dict[str, ShareRequest] = {}
         self._asked = threading.Event()
         self._known: set[str] = set()
         self._centers = 1
         self._outage = Outage(logger, "sharing of hosts with other centers")
 
-    def ask(self, asks: list[Ask]) -> None:
+    def ask(self, asks: list[ShareRequest]) -> None:
         """From the gate's thread; the later ask for a host counts."""
         with self._lock:
             for ask in asks:
@@ -77,7 +77,7 @@ class ShareKeeper:
         except SharesUnavailable as error:
             logger.warning("the shares of hosts end by themselves in some seconds: %s", error)
 
-    def _exchange(self, asks: list[Ask]) -> Mapping[str, Answer]:
+    def _exchange(self, asks: list[ShareRequest]) -> Mapping[str, ShareGrant]:
         try:
             answers = self._shares.exchange(self._center, asks)
         except SharesUnavailable as error:

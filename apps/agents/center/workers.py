@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from apps.agents.center.dispatcher import Dispatcher
-from apps.agents.center.gate import Gate
+from apps.agents.center.dispatcher import BatchDispatcher
+from apps.agents.center.gate import PolitenessGate
 from apps.agents.center.heartbeats import HeartbeatListener
 from apps.agents.center.liveness import Liveness
-from apps.agents.center.politeness.limits import Defaults, Rules
+from apps.agents.center.politeness.limits import Defaults, HostRules
 from apps.agents.center.politeness.shares import HostShares
 from apps.agents.center.runs import OpenAllocation, RunTable
 from apps.agents.center.share_keeper import ShareKeeper
@@ -46,18 +46,18 @@ class Workers:
     ) -> None:
         self.liveness = Liveness(clock.monotonic)
         self.runs = RunTable(liveness=self.liveness, load=load, boot=boot, clock=clock)
-        self.gate = Gate(
+        self.gate = PolitenessGate(
             broker=broker,
             runs=self.runs,
             name=name,
-            rules=Rules(limits),
+            rules=HostRules(limits),
             ask=lambda asks: self.keeper.ask(asks),
             clock=clock,
         )
         self.keeper = ShareKeeper(
             shares=shares, center=name, granted=self.gate.granted, now=clock.monotonic
         )
-        self.dispatcher = Dispatcher(
+        self.dispatcher = BatchDispatcher(
             broker=broker, runs=self.runs, gate=self.gate, secret=secret, clock=clock
         )
         self._broker = broker

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from apps.agents.downloader.agent import Agent
-from apps.agents.downloader.options import AgentOptions, Identity, read_options
+from apps.agents.downloader.agent import DownloadAgent
+from apps.agents.downloader.options import AgentIdentity, AgentOptions, read_options
 from yardkit import failpoints
 from yardkit.backoff import back_off
 from yardkit.bridge import in_daemon_thread
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         return _refuse(f"BROKER_URL: {error}")
 
 
-async def serve(url: str, identity: Identity, options: AgentOptions) -> int:
+async def serve(url: str, identity: AgentIdentity, options: AgentOptions) -> int:
     """Connect, serve, leave. Raises ``BadBrokerURL``."""
     stop = stop_event()
     limit = asyncio.ensure_future(_limit_stop(stop))
@@ -63,7 +63,7 @@ async def serve(url: str, identity: Identity, options: AgentOptions) -> int:
     broker = await _connect(url, identity, options, stop)
     try:
         if broker is not None:
-            await Agent(identity=identity, broker=broker, options=options).run(stop)
+            await DownloadAgent(identity=identity, broker=broker, options=options).run(stop)
     except BrokerError as error:
         logger.error("the agent cannot go on: %s", error)
         return EXIT_FAILED
@@ -77,7 +77,7 @@ async def serve(url: str, identity: Identity, options: AgentOptions) -> int:
 
 
 async def _connect(
-    url: str, identity: Identity, options: AgentOptions, stop: asyncio.Event
+    url: str, identity: AgentIdentity, options: AgentOptions, stop: asyncio.Event
 ) -> Broker | None:
     """A connection, however long it takes (seed S1.47); None when told to stop before."""
     stopping = asyncio.ensure_future(stop.wait())

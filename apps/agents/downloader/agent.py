@@ -7,17 +7,17 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from apps.agents.downloader.commands import CommandQueue, Work, opened, read_command
+from apps.agents.downloader.commands import AgentCommandQueue, DownloadWork, opened, read_command
 from apps.agents.downloader.downloader import Downloader, failed
 from apps.agents.downloader.fetchers import Equipment, available_types
-from apps.agents.downloader.options import AgentOptions, Identity
+from apps.agents.downloader.options import AgentIdentity, AgentOptions
 from apps.agents.downloader.pulse import Pulse
 from apps.agents.downloader.reports import HostReports
 from apps.agents.downloader.results import ResultSender
 from apps.agents.downloader.roster import Roster
 from apps.agents.downloader.slots import Slots
 from apps.agents.downloader.store import AllocationStore
-from apps.agents.downloader.vitals import Counters, Vitals
+from apps.agents.downloader.vitals import AgentCounters, AgentVitals
 from yardkit import failpoints, topology
 from yardkit.bridge import in_daemon_thread
 from yardkit.broker import (
@@ -56,30 +56,30 @@ MOST_LOGGED: Final = 1000
 _MISSING: Final = "this agent has no downloader for the run"
 
 
-class Agent:
+class DownloadAgent:
     """One agent on one broker. ``run`` ends after ``stop`` is set or an ``ExitAgent`` came."""
 
     def __init__(
         self,
         *,
-        identity: Identity,
+        identity: AgentIdentity,
         broker: Broker,
         options: AgentOptions,
         clock: Clock | None = None,
     ) -> None:
         self.identity = identity
         self.options = options
-        self.counters = Counters()
+        self.counters = AgentCounters()
         self._broker = broker
         self._clock = clock or SystemClock()
         self._spec = topology.agent_commands(identity.agent)
         self._equipment = Equipment(options.fetching, self._clock)
         self._seal_key = SealKey()
-        self._vitals = Vitals(
+        self._vitals = AgentVitals(
             identity, self._clock, available_types(options.fetching), self._seal_key.public
         )
         self._pulse = Pulse(broker, self._vitals, self._heartbeat)
-        self._commands = CommandQueue(broker, self._spec.name, self.counters)
+        self._commands = AgentCommandQueue(broker, self._spec.name, self.counters)
         self._results = ResultSender(broker, identity.agent, options, self.counters)
         self._reports = HostReports(self._results.deliver, identity.agent, self._clock)
         folder = options.allocations
@@ -252,7 +252,7 @@ class Agent:
 
     def _on_download(self, delivery: Delivery, message: DownloadCommand) -> None:
         count = len(message.items)
-        work = Work(
+        work = DownloadWork(
             delivery=delivery,
             command=message,
             void_at=message.dispatched_at + topology.DOWNLOAD_EXPIRES_SECONDS,

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from apps.agents.downloader.reports import HostReports
-from apps.agents.downloader.vitals import Counters
+from apps.agents.downloader.vitals import AgentCounters
 from yardkit import failpoints
 from yardkit.bridge import in_daemon_thread
 from yardkit.broker import Broker, BrokerError, Delivery
@@ -36,7 +36,7 @@ TAKE: Final = 100
 ACK_AGAIN_SECONDS: Final = 0.5
 
 
-class Work:
+class DownloadWork:
     """One download command: acknowledged once every request in it is answered or given up."""
 
     __slots__ = ("_command", "_left", "_on_done", "_reports", "delivery", "void_at")
@@ -79,10 +79,10 @@ class Work:
             self._reports.add(self._command.report_to, self._command.run, host, fetched)
 
 
-class CommandQueue:
+class AgentCommandQueue:
     """Takes commands from the agent's own queue; ``done`` or ``refuse`` settles each of them."""
 
-    def __init__(self, broker: Broker, queue: str, counters: Counters) -> None:
+    def __init__(self, broker: Broker, queue: str, counters: AgentCounters) -> None:
         self._broker = broker
         self._queue = queue
         self._counters = counters

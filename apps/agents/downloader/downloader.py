@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from apps.agents.downloader.commands import Work
+from apps.agents.downloader.commands import DownloadWork
 from apps.agents.downloader.fetchers import Equipment
 from apps.agents.downloader.results import ResultSender, make_result
-from apps.agents.downloader.vitals import Counters, Rate
+from apps.agents.downloader.vitals import AgentCounters, Rate
 from yardkit import failpoints
 from yardkit.broker import Outgoing
 from yardkit.clock import Clock
@@ -37,12 +37,12 @@ REDIALLING = "the agent's line is redialled first"
 _TELL_AGAIN_SECONDS = 15.0
 
 
-class Pending:
+class PendingRequest:
     """A request that waits or is being downloaded. A copy of it only renews it."""
 
     __slots__ = ("held_attempt", "held_until", "item", "void_at", "work")
 
-    def __init__(self, item: RequestItem, work: Work) -> None:
+    def __init__(self, item: RequestItem, work: DownloadWork) -> None:
         self.item = item
         self.work = work
         self.void_at = work.void_at
@@ -54,7 +54,7 @@ class Pending:
     def key(self) -> tuple[str, int]:
         return self.work.reply_to, self.item.id
 
-    def renew(self, item: RequestItem, work: Work) -> None:
+    def renew(self, item: RequestItem, work: DownloadWork) -> None:
         """Answer the later attempt; the run has given the earlier one up."""
         if item.attempt > self.item.attempt:
             self.item = msgspec.structs.replace(self.item, attempt=item.attempt)
@@ -73,7 +73,7 @@ class Downloader:
         run: int,
         settings: DownloaderSettings,
         results: ResultSender,
-        counters: Counters,
+        counters: AgentCounters,
         rate: Rate,
         clock: Clock,
         equipment: Equipment,
@@ -87,9 +87,9 @@ class Downloader:
         self._rate = rate
         self._clock = clock
         self._equipment = equipment
-        self._waiting: deque[Pending] = deque()
+        self._waiting: deque[PendingRequest] = deque()
         # By (queue of the answers, id of the request): what waits or is being downloaded.
-        self._pending: dict[tuple[str, int], Pending] = {}
+        self._pending: dict[tuple[str, int], PendingRequest] = {}
         self._workers: set[asyncio.Task[None]] = set()
         self._used_at = clock.monotonic()
         self._released = False
@@ -103,7 +103,7 @@ class Downloader:
         """How long nothing has been asked of it; 0 while it works."""
         return 0.0 if self.busy else self._clock.monotonic() - self._used_at
 
-    def submit(self, items: Iterable[RequestItem], work: Work) -> None:
+    def submit(self, items: Iterable[RequestItem], work: DownloadWork) -> None:
         """Download these as places become free."""
         self._used_at = self._clock.monotonic()
         for item in items:
@@ -115,7 +115,7 @@ class Downloader:
                 work.report(item.host)
                 work.settle()
                 continue
-            pending = Pending(item, work)
+            pending = PendingRequest(item, work)
             if item.id >= 0:  # below are the robots.txt of centers, each with its own numbers
                 self._pending[key] = pending
             self._waiting.append(pending)
@@ -181,7 +181,7 @@ class Downloader:
             self._results.add(work, result)
             self._used_at = self._clock.monotonic()
 
-    def _drop(self, pending: Pending) -> None:
+    def _drop(self, pending: PendingRequest) -> None:
         """It is not downloaded: its run has given it up."""
         self._pending.pop(pending.key, None)
         pending.work.report(pending.item.host)

@@ -21,7 +21,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class AgentIdentity:
     """Who this agent is. ``boot`` differs for each start of the process (seed S1.21, S1.33)."""
 
     agent: str
@@ -51,7 +51,7 @@ class AgentOptions:
     fetching: FetchOptions = field(default_factory=FetchOptions)
 
 
-def read_options(arguments: Sequence[str], env: Env) -> tuple[str, Identity, AgentOptions]:
+def read_options(arguments: Sequence[str], env: Env) -> tuple[str, AgentIdentity, AgentOptions]:
     """(broker URL, identity, options). Raises ``EnvError``; ``SystemExit`` for bad arguments."""
     given = _parser().parse_args(arguments)
     data = env.path("CRAWLYARD_DATA", "data")
@@ -59,7 +59,7 @@ def read_options(arguments: Sequence[str], env: Env) -> tuple[str, Identity, Age
     name = given.name or env.str("AGENT_NAME", "")
     agent = given.id or env.str("AGENT_ID", "")
     labels = given.labels if given.labels is not None else env.str("AGENT_LABELS", "")
-    identity = Identity(
+    identity = AgentIdentity(
         agent=_agent_id(agent, name, data),
         name=_checked_name(name or socket.gethostname()),
         labels=parse_labels(labels),

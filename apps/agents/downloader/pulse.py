@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from apps.agents.downloader.vitals import Vitals
+from apps.agents.downloader.vitals import AgentVitals
 from yardkit import topology
 from yardkit.broker import Broker, BrokerClosed, Outgoing
 from yardkit.broker.aio import publish
@@ -26,7 +26,9 @@ class Pulse:
         heartbeat: what to say this time.
     """
 
-    def __init__(self, broker: Broker, vitals: Vitals, heartbeat: Callable[[], Heartbeat]) -> None:
+    def __init__(
+        self, broker: Broker, vitals: AgentVitals, heartbeat: Callable[[], Heartbeat]
+    ) -> None:
         self._broker = broker
         self._vitals = vitals
         self._heartbeat = heartbeat

@@ -9,9 +9,9 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from apps.agents.downloader.commands import Work
+from apps.agents.downloader.commands import DownloadWork
 from apps.agents.downloader.options import AgentOptions
-from apps.agents.downloader.vitals import Counters
+from apps.agents.downloader.vitals import AgentCounters
 from yardkit import failpoints
 from yardkit.backoff import back_off
 from yardkit.broker import Broker, BrokerClosed, BrokerError, Outgoing, Unroutable
@@ -36,9 +36,9 @@ _OVERHEAD_BYTES: Final = 512
 
 
 @dataclass(slots=True)
-class _Batch:
+class _ResultBatch:
     results: list[DownloadResult] = field(default_factory=list)
-    works: list[Work] = field(default_factory=list)
+    works: list[DownloadWork] = field(default_factory=list)
     size: int = 0
     timer: asyncio.TimerHandle | None = None
 
@@ -52,13 +52,13 @@ class ResultSender:
     """
 
     def __init__(
-        self, broker: Broker, agent: str, options: AgentOptions, counters: Counters
+        self, broker: Broker, agent: str, options: AgentOptions, counters: AgentCounters
     ) -> None:
         self._broker = broker
         self._agent = agent
         self._options = options
         self._counters = counters
-        self._batches: dict[tuple[str, int], _Batch] = {}
+        self._batches: dict[tuple[str, int], _ResultBatch] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self._pending_bytes = 0
         self._room = asyncio.Event()
@@ -73,7 +73,7 @@ class ResultSender:
         """Wait while too much is on its way: a broker that is away must not fill the memory."""
         await self._room.wait()
 
-    def add(self, work: Work, result: DownloadResult) -> None:
+    def add(self, work: DownloadWork, result: DownloadResult) -> None:
         """An answer to one request of ``work``, which is settled once the answer is sent."""
         key = (work.reply_to, work.run)
         batch = self._batches.get(key) or self._opened(key)
@@ -89,8 +89,8 @@ class ResultSender:
         if len(batch.results) >= MAX_RESULTS or batch.size >= MAX_BYTES:
             self._flush(key)
 
-    def _opened(self, key: tuple[str, int]) -> _Batch:
-        batch = self._batches[key] = _Batch()
+    def _opened(self, key: tuple[str, int]) -> _ResultBatch:
+        batch = self._batches[key] = _ResultBatch()
         loop = asyncio.get_running_loop()
         batch.timer = loop.call_later(LINGER_SECONDS, self._flush, key)
         return batch
@@ -168,7 +168,7 @@ class ResultSender:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _send(self, key: tuple[str, int], batch: _Batch) -> None:
+    async def _send(self, key: tuple[str, int], batch: _ResultBatch) -> None:
         reply_to, run = key
         count = len(batch.results)
         try:

@@ -7,7 +7,7 @@ from typing import Final
 
 import psutil
 
-from apps.agents.downloader.options import Identity
+from apps.agents.downloader.options import AgentIdentity
 from yardkit.clock import Clock
 from yardkit.protocol import DownloaderType, Heartbeat, Register
 
@@ -15,7 +15,7 @@ QPS_SECONDS: Final = 5
 
 
 @dataclass(slots=True)
-class Counters:
+class AgentCounters:
     """What this process did since its start, in requests; ``refused`` and ``stale`` in messages."""
 
     finished: int = 0
@@ -67,12 +67,12 @@ class Rate:
         return sum(self._counts.get(second, 0) for second in recent) / QPS_SECONDS
 
 
-class Vitals:
+class AgentVitals:
     """Makes the two messages an agent sends about itself."""
 
     def __init__(
         self,
-        identity: Identity,
+        identity: AgentIdentity,
         clock: Clock,
         types: tuple[DownloaderType, ...],
         seal_key: bytes = b"",

@@ -11,19 +11,19 @@ from django.db import transaction
 from apps.access.models import User
 from apps.access.services import changes, record, snapshot
 from apps.agents.center.politeness.engine import HostView
-from apps.agents.center.politeness.limits import Rule
+from apps.agents.center.politeness.limits import HostRuleLimits
 from apps.agents.hosts.models import HostRule, HostState
 
 # A center that has not reported for this long is gone, and so is what it knew.
 STALE = timedelta(seconds=10)
 
 
-def load_rules() -> list[Rule]:
+def load_rules() -> list[HostRuleLimits]:
     """Every rule as the center's engine knows it, in the order of their hosts. One query."""
     rows = HostRule.objects.order_by("host").values_list(
         "host", "requests_per_second", "concurrency", "stopped", "obey_robots"
     )
-    return [Rule(*row) for row in rows]
+    return [HostRuleLimits(*row) for row in rows]
 
 
 @transaction.atomic

@@ -10,16 +10,16 @@ import msgspec
 from django.db import DatabaseError, InterfaceError, connection, transaction
 
 from apps.agents.center.politeness.shares import (
-    Answer,
-    Ask,
-    Ledger,
+    ShareGrant,
+    ShareRequest,
     SharesUnavailable,
+    ShareTable,
     settle_all,
 )
 from apps.agents.hosts.models import HostLedger
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Ledger).decode
+_decode = msgspec.json.Decoder(ShareTable).decode
 # A ledger says nothing any more after the longest pause that a host can have asked for.
 KEEP = timedelta(hours=2)
 
@@ -27,7 +27,7 @@ KEEP = timedelta(hours=2)
 class DatabaseShares:
     """``HostShares`` in a table; the database's clock is the one that counts."""
 
-    def exchange(self, center: str, asks: Sequence[Ask]) -> dict[str, Answer]:
+    def exchange(self, center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
         """See ``HostShares``."""
         if not asks:
             return {}
@@ -41,7 +41,7 @@ class DatabaseShares:
 
     def leave(self, center: str, hosts: Sequence[str]) -> None:
         """See ``HostShares``."""
-        self.exchange(center, [Ask(host=host) for host in hosts])
+        self.exchange(center, [ShareRequest(host=host) for host in hosts])
 
 
 def forget_ledgers(now: datetime) -> int:
@@ -49,7 +49,7 @@ def forget_ledgers(now: datetime) -> int:
     return HostLedger.objects.filter(updated_at__lt=now - KEEP).delete()[0]
 
 
-def _settle(center: str, asks: Sequence[Ask]) -> dict[str, Answer]:
+def _settle(center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
     hosts = sorted(ask.host for ask in asks)
     now = _now()
     moment = datetime.fromtimestamp(now, UTC)
@@ -80,12 +80,12 @@ def _settle(center: str, asks: Sequence[Ask]) -> dict[str, Answer]:
     return answers
 
 
-def _read(body: bytes) -> Ledger:
+def _read(body: bytes) -> ShareTable:
     try:
         return _decode(body)
     except msgspec.DecodeError:
         # Written by hand or by another version: start anew instead of failing for ever.
-        return Ledger()
+        return ShareTable()
 
 
 def _now() -> float:

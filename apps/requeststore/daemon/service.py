@@ -14,7 +14,7 @@ from typing import Any, Final
 from django.conf import settings
 from django.db import connection
 
-from apps.agents.center.politeness.limits import Rules
+from apps.agents.center.politeness.limits import HostRules
 from apps.agents.queries import host_rules
 from apps.projects.models import Project
 from apps.requeststore.daemon.lane import Lane
@@ -92,7 +92,7 @@ class FetcherDaemon:
             self._tools = self._loop.do(self._make_tools(host_rules()), _CALL_SECONDS)
         self._busy_at = self._clock.monotonic()
 
-    async def _make_tools(self, rules: Rules) -> Tools:
+    async def _make_tools(self, rules: HostRules) -> Tools:
         ground = Ground(
             records_url=settings.RECORDS_URL,
             folder=settings.RECORDS_DIR,

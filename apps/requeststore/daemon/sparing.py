@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from apps.agents.center.politeness.limits import Rules
+from apps.agents.center.politeness.limits import HostRules
 
 # A host may ask for hours; so long at most nothing is sent to it.
 LONGEST_PAUSE: Final = 300.0
@@ -29,7 +29,7 @@ class Hosts:
     robots.txt, which is the center's; to be set anew when people change them.
     """
 
-    def __init__(self, rules: Rules, now: Callable[[], float]) -> None:
+    def __init__(self, rules: HostRules, now: Callable[[], float]) -> None:
         self.rules = rules
         self._now = now
         self._hosts: dict[str, _Host] = {}

@@ -26,7 +26,7 @@ NO_POOLS: Final = "this run has no resource pools; start it as a job, or give a 
 _FATAL: Final = frozenset({"unknown_pool", "wrong_token"})
 
 
-class Held:
+class HeldResource:
     """One resource leased to this run until its ``async with`` ends.
 
     ``name`` is for people; ``secret`` has what is needed to use it, also as ``held["user"]``.
@@ -38,7 +38,7 @@ class Held:
         self._reason = ""
 
     def __repr__(self) -> str:
-        return f"Held({self.pool!r}, {self.name!r})"
+        return f"HeldResource({self.pool!r}, {self.name!r})"
 
     @property
     def pool(self) -> str:
@@ -90,7 +90,7 @@ class Held:
         return ResourceOutcome.NOT_OK, error.__name__
 
 
-class Lease:
+class ResourceLease:
     """Context manager of one lease."""
 
     def __init__(self, resources: Resources, pool: str, seconds: float, wait: float) -> None:
@@ -98,11 +98,11 @@ class Lease:
         self._pool = pool
         self._seconds = seconds
         self._wait = wait
-        self._held: Held | None = None
+        self._held: HeldResource | None = None
 
-    async def __aenter__(self) -> Held:
+    async def __aenter__(self) -> HeldResource:
         leased = await self._resources.take(self._pool, self._seconds, self._wait)
-        self._held = Held(leased)
+        self._held = HeldResource(leased)
         return self._held
 
     async def __aexit__(
@@ -133,7 +133,7 @@ class Resources:
 
     def lease(
         self, pool: str, *, seconds: float = 0.0, wait_seconds: float = WAIT_SECONDS
-    ) -> Lease:
+    ) -> ResourceLease:
         """Lease the best free resource of ``pool`` for ``seconds`` (0: the pool's default).
 
         ``wait_seconds``: limit of waiting for a free one.
@@ -143,7 +143,7 @@ class Resources:
             RunFailed: there is no such pool.
             SeedServiceAway: the platform does not answer.
         """
-        return Lease(self, pool, seconds, wait_seconds)
+        return ResourceLease(self, pool, seconds, wait_seconds)
 
     async def take(self, pool: str, seconds: float, wait_seconds: float) -> LeasedResource:
         """Wait for a lease. Raises as ``lease``."""

@@ -7,18 +7,18 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from yardkit.protocol import SeedAnswer
-from yardspider.seeds.desk import SeedDesk
-from yardspider.seeds.outbox import Adding
+from yardspider.seeds.client import SeedClient
+from yardspider.seeds.outbox import PendingSeeds
 from yardspider.seeds.port import SeedCounts
 from yardspider.seeds.seed import Seed
 
 
-class One:
+class PendingSeed:
     """A seed being added. Await it for the service's answer."""
 
     __slots__ = ("_adding",)
 
-    def __init__(self, adding: Adding) -> None:
+    def __init__(self, adding: PendingSeeds) -> None:
         self._adding = adding
 
     def __await__(self) -> Generator[Any, None, SeedAnswer]:
@@ -34,8 +34,8 @@ class Seeds:
     another seed is better yielded: it is then added with that seed's finish.
     """
 
-    def __init__(self, desk: SeedDesk) -> None:
-        self._desk = desk
+    def __init__(self, seed_client: SeedClient) -> None:
+        self._seed_client = seed_client
 
     def add(
         self,
@@ -46,7 +46,7 @@ class Seeds:
         max_retry: int | None = None,
         ext: dict[str, Any] | None = None,
         urgent: bool = False,
-    ) -> One:
+    ) -> PendingSeed:
         """Add one; the arguments are those of ``Seed``.
 
         May be called from any callback. In an ``async def`` it can be awaited for the
@@ -59,14 +59,14 @@ class Seeds:
         seed = data
         if not isinstance(seed, Seed):
             seed = Seed(seed, active_at, active_after, max_retry, ext, urgent)
-        return One(self._desk.add([seed]))
+        return PendingSeed(self._seed_client.add([seed]))
 
-    def add_all(self, seeds: Iterable[str | Seed]) -> Adding:
+    def add_all(self, seeds: Iterable[str | Seed]) -> PendingSeeds:
         """Add many; awaited, it returns one answer for each, in order. Raises as ``add``."""
         made = [Seed(one) if isinstance(one, str) else one for one in seeds]
-        return self._desk.add(made)
+        return self._seed_client.add(made)
 
     @property
     def counts(self) -> SeedCounts:
         """What the run has done with seeds so far."""
-        return self._desk.counts
+        return self._seed_client.counts

@@ -9,7 +9,7 @@ from typing import Final
 
 from yardkit.bridge import in_daemon_thread
 from yardspider.errors import RunFailed
-from yardspider.seeds.outbox import Adding
+from yardspider.seeds.outbox import PendingSeeds
 from yardspider.seeds.seed import Seed
 
 log = logging.getLogger("yardspider")
@@ -19,14 +19,14 @@ _LOG_EVERY: Final = 50
 _TOLD_LINES: Final = 10
 
 
-async def load_seeds(path: Path, add: Callable[[Sequence[Seed]], Adding]) -> int:
+async def load_seeds(path: Path, add: Callable[[Sequence[Seed]], PendingSeeds]) -> int:
     """Add the seeds of a file in batches, each after the one before is confirmed; return the lines.
 
     Lines are stripped, empty ones skipped; a line that is not UTF-8 is skipped and logged. Raises
     ``RunFailed`` when the file cannot be read.
     """
     log.info("loading seeds from %s", path)
-    reading, batches = _Reading(path), 0
+    reading, batches = _LineCounts(path), 0
     try:
         file = await in_daemon_thread(path.open, "rb")
         with file:
@@ -44,7 +44,7 @@ async def load_seeds(path: Path, add: Callable[[Sequence[Seed]], Adding]) -> int
     return reading.lines
 
 
-class _Reading:
+class _LineCounts:
     """Counts of the lines read so far."""
 
     def __init__(self, path: Path) -> None:

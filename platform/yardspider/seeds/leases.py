@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from yardkit.protocol import SeedsLeased
 from yardkit.seeds import CallRefused
-from yardspider.seeds.lane import Lane
-from yardspider.seeds.port import Frontier, SeedCounts
+from yardspider.seeds.port import RunFrontier, SeedCounts
+from yardspider.seeds.serial_caller import SerialCaller
 from yardspider.seeds.task import SeedTask
 
 log = logging.getLogger("yardspider")
@@ -42,7 +42,13 @@ class Leases:
     """
 
     def __init__(
-        self, frontier: Frontier, asking: Lane, keeping: Lane, counts: SeedCounts, *, ahead: int
+        self,
+        frontier: RunFrontier,
+        asking: SerialCaller,
+        keeping: SerialCaller,
+        counts: SeedCounts,
+        *,
+        ahead: int,
     ) -> None:
         self._frontier = frontier
         self._asking = asking
@@ -109,7 +115,7 @@ class Leases:
 
     def next_wake(self) -> list[float]:
         """Return when ``step`` has something to do."""
-        times = [lane.next_wake() for lane in (self._asking, self._keeping)]
+        times = [caller.next_wake() for caller in (self._asking, self._keeping)]
         known = [time for time in times if time is not None]
         if not self._asking.busy:
             known.append(self._ask_at)

@@ -37,7 +37,7 @@ _FINAL: Final = frozenset(_ENDS.values())
 _OWNER: Final = "run"
 
 
-class _Entry:
+class _MemorySeed:
     """A seed in the frontier. ``turn``: its place among those that are due together."""
 
     __slots__ = (
@@ -91,7 +91,7 @@ class MemoryFrontier:
         self._lease_seconds = lease_seconds
         self._zone = zone
         self._clock = clock or _wall_clock
-        self._entries: dict[tuple[int, str], _Entry] = {}
+        self._entries: dict[tuple[int, str], _MemorySeed] = {}
         self._pending: list[tuple[int, int, int, str]] = []
         self._turns = 0
         self._generation = 0
@@ -209,7 +209,7 @@ class MemoryFrontier:
         if known is not None:
             return SeedAnswer("duplicate", known.added_at, known.state)
         most = self._max_retry if seed.max_retry is None else seed.max_retry
-        entry = self._entries[place] = _Entry(seed, due, most, now)
+        entry = self._entries[place] = _MemorySeed(seed, due, most, now)
         self._to_the_end(place, entry)
         return SeedAnswer("new", now)
 
@@ -220,12 +220,12 @@ class MemoryFrontier:
         midnight = local.replace(hour=0, minute=0, second=0, microsecond=0, fold=0)
         return int(midnight.timestamp()) * 1000, seed.active_at
 
-    def _to_the_end(self, place: tuple[int, str], entry: _Entry) -> None:
+    def _to_the_end(self, place: tuple[int, str], entry: _MemorySeed) -> None:
         self._turns += 1
         entry.turn = self._turns
         self._queue(place, entry)
 
-    def _queue(self, place: tuple[int, str], entry: _Entry) -> None:
+    def _queue(self, place: tuple[int, str], entry: _MemorySeed) -> None:
         heapq.heappush(self._pending, (place[0], entry.due, entry.turn, place[1]))
 
     def _next(self) -> tuple[int, str] | None:
@@ -259,7 +259,7 @@ class MemoryFrontier:
         return SeedFinished("retried" if state == SeedState.RETRY else "finished", state)
 
     def _end(
-        self, place: tuple[int, str], entry: _Entry, outcome: SeedOutcome, now: int
+        self, place: tuple[int, str], entry: _MemorySeed, outcome: SeedOutcome, now: int
     ) -> SeedState:
         """Return the new state of a seed."""
         entry.changed_at = now

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from yardkit.protocol import Seed, SeedAnswer, SeedFinished, SeedsFinished, SeedState
 from yardkit.seeds import seed_bytes
-from yardspider.seeds.lane import Lane
-from yardspider.seeds.port import Frontier, SeedCounts
+from yardspider.seeds.port import RunFrontier, SeedCounts
+from yardspider.seeds.serial_caller import SerialCaller
 from yardspider.seeds.task import SeedTask
 
 log = logging.getLogger("yardspider")
@@ -29,7 +29,7 @@ _ENDED: Final = {
 }
 
 
-class Adding:
+class PendingSeeds:
     """Seeds being added. Await it for the service's answers, in order."""
 
     __slots__ = ("_answers", "_waiters", "_wanted")
@@ -60,7 +60,7 @@ class Adding:
         return self._answers
 
 
-class Outbox:
+class SeedOutbox:
     """Keeps added seeds and finishes until the service has confirmed them.
 
     Added seeds go before finishes, so the seeds added before a finish are confirmed first: a
@@ -74,8 +74,8 @@ class Outbox:
 
     def __init__(
         self,
-        frontier: Frontier,
-        lane: Lane,
+        frontier: RunFrontier,
+        caller: SerialCaller,
         counts: SeedCounts,
         *,
         before_finish: Callable[[], None],
@@ -83,19 +83,19 @@ class Outbox:
         news: Callable[[], None],
     ) -> None:
         self._frontier = frontier
-        self._lane = lane
+        self._caller = caller
         self._counts = counts
         self._before_finish = before_finish
         self._ended = ended
         self._news = news
-        self._adds: deque[tuple[Seed, Adding | None]] = deque()
+        self._adds: deque[tuple[Seed, PendingSeeds | None]] = deque()
         self._finishes: deque[SeedTask] = deque()
         self._refusals = 0
 
     @property
     def busy(self) -> bool:
         """Whether anything is unconfirmed."""
-        return bool(self._adds or self._finishes or self._lane.busy)
+        return bool(self._adds or self._finishes or self._caller.busy)
 
     @property
     def crowded(self) -> bool:
@@ -107,7 +107,7 @@ class Outbox:
         """Number of seeds that may or may not have been added."""
         return len(self._adds) + sum(len(task.found) for task in self._finishes)
 
-    def add(self, seeds: Sequence[Seed], adding: Adding | None = None) -> None:
+    def add(self, seeds: Sequence[Seed], adding: PendingSeeds | None = None) -> None:
         """Add seeds with the next batch."""
         self._adds.extend((seed, adding) for seed in seeds)
 
@@ -123,8 +123,8 @@ class Outbox:
 
     def step(self, now: float) -> None:
         """Send the next batch, unless one is under way. Raises ``RunFailed``."""
-        self._lane.step(now)
-        if not self._lane.busy:
+        self._caller.step(now)
+        if not self._caller.busy:
             if self._adds:
                 self._send_adds()
             elif self._finishes:
@@ -134,11 +134,11 @@ class Outbox:
         """Send until all is confirmed. Raises ``RunFailed``."""
         while self.busy:
             self.step(now())
-            await self._lane.settle()
+            await self._caller.settle()
 
     def next_wake(self) -> float | None:
         """Return when ``step`` has something to do."""
-        return self._lane.next_wake()
+        return self._caller.next_wake()
 
     # Both stay in their queues until they are confirmed.
 
@@ -150,7 +150,7 @@ class Outbox:
             if batch and (len(batch) == CALL_SEEDS or size > _CALL_BYTES):
                 break
             batch.append(seed)
-        self._lane.start(lambda: self._frontier.add(batch), self._added)
+        self._caller.start(lambda: self._frontier.add(batch), self._added)
 
     def _added(self, answers: list[SeedAnswer]) -> None:
         for answer in answers:
@@ -172,7 +172,7 @@ class Outbox:
             found += task.found
         self._before_finish()
         finishes = [task.finished() for task in tasks]
-        self._lane.start(lambda: self._frontier.finish(finishes, found), self._finished)
+        self._caller.start(lambda: self._frontier.finish(finishes, found), self._finished)
 
     def _finished(self, answer: SeedsFinished) -> None:
         for one in answer.answers:

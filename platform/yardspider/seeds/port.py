@@ -9,7 +9,7 @@ from typing import Protocol
 from yardkit.protocol import Seed, SeedAnswer, SeedFinish, SeedsFinished, SeedsLeased
 
 
-class Frontier(Protocol):
+class RunFrontier(Protocol):
     """The seeds of one frontier, for one run.
 
     Every call may raise ``yardkit.seeds.SeedServiceAway`` and ``CallRefused``; repeating a call is

@@ -23,14 +23,14 @@ Answer: TypeAlias = DownloadResults | Skipped | Refused | Held | Dispatched
 
 
 @dataclass(frozen=True, slots=True)
-class Allocation:
+class AgentAllocation:
     """The agents of a run, and a warning if they are fewer than asked for."""
 
     agents: list[str]
     warning: str = ""
 
 
-class Transport(Protocol):
+class RunTransport(Protocol):
     """One run's connection to its agents.
 
     ``chained``: a request made from a page goes back to the agent that fetched the page
@@ -44,7 +44,7 @@ class Transport(Protocol):
     @property
     def away(self) -> bool: ...
 
-    async def allocate(self) -> Allocation:
+    async def allocate(self) -> AgentAllocation:
         """Allocate agents. Raises ``RunFailed`` when there are none."""
 
     def send(self, items: Sequence[RequestItem]) -> None:

@@ -26,7 +26,7 @@ _PREFETCH = 20
 _RETRY_SECONDS = 1.0
 
 
-class CommandQueue:
+class RunCommandQueue:
     """Queue of commands of one execution, bound to the topic of its job (seed S1.8).
 
     Belongs to the loop it was made in.

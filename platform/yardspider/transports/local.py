@@ -18,7 +18,7 @@ from yardkit.protocol import (
     decode_request,
 )
 from yardspider.errors import RunFailed
-from yardspider.transports.base import Allocation, Answer
+from yardspider.transports.base import AgentAllocation, Answer
 
 AGENT = "local"
 # The agents' guard keeps projects out of an operator's networks. Here the author's own process
@@ -42,13 +42,13 @@ class LocalTransport:
         self._results: list[DownloadResult] = []
         self._arrived = asyncio.Event()
 
-    async def allocate(self) -> Allocation:
+    async def allocate(self) -> AgentAllocation:
         try:
             self._texts = TextFilter(self._settings)
             self._fetcher = Fetcher(self._settings)
         except ValueError as error:
             raise RunFailed(f"bad downloader settings: {error}") from error
-        return Allocation([AGENT])
+        return AgentAllocation([AGENT])
 
     def send(self, items: Sequence[RequestItem]) -> None:
         for item in items:

@@ -53,9 +53,9 @@ from yardkit.protocol import (
 from yardspider.environment import RunEnvironment
 from yardspider.errors import ReportLost, RunFailed, TransportLost
 from yardspider.settings import SpiderSettings
-from yardspider.transports.allocating import AllocationWait
-from yardspider.transports.base import Allocation, Answer
-from yardspider.transports.commands import CommandQueue
+from yardspider.transports.allocation import AllocationWait
+from yardspider.transports.base import AgentAllocation, Answer
+from yardspider.transports.commands import RunCommandQueue
 
 log = logging.getLogger("yardspider")
 
@@ -87,7 +87,7 @@ class RemoteTransport:
         self._mending: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._lost: TransportLost | None = None
-        self._commands: CommandQueue | None = None
+        self._commands: RunCommandQueue | None = None
         # Report queues of the centers that have held requests of this run.
         self._centers: set[str] = set()
 
@@ -97,7 +97,7 @@ class RemoteTransport:
 
     # --- agents -------------------------------------------------------------------------------
 
-    async def allocate(self) -> Allocation:
+    async def allocate(self) -> AgentAllocation:
         await in_daemon_thread(self._open)
         self._watching = asyncio.create_task(self._watch())
         seconds = self._settings.allocate_seconds
@@ -355,7 +355,7 @@ class RemoteTransport:
 
     def listen(self, on_command: Callable[[Lifecycle], None]) -> None:
         if self._run.topic:
-            self._commands = CommandQueue(
+            self._commands = RunCommandQueue(
                 run=self.run, boot=self.boot, topic=self._run.topic, on_command=on_command
             )
 

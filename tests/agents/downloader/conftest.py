@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from apps.agents.downloader.agent import Agent
-from apps.agents.downloader.options import AgentOptions, Identity
+from apps.agents.downloader.agent import DownloadAgent
+from apps.agents.downloader.options import AgentIdentity, AgentOptions
 from tests.agents.downloader.other_side import OtherSide
 from tests.yardkit.web_server import WebServer, page, serve
 from yardkit.broker import Broker
@@ -31,7 +31,7 @@ async def site() -> AsyncIterator[WebServer]:
 class Running:
     """An agent at work."""
 
-    agent: Agent
+    agent: DownloadAgent
     stop: asyncio.Event
     task: asyncio.Task[None]
 
@@ -48,8 +48,10 @@ class Start:
         self, *, broker: Any = None, clock: Any = None, agent: str = "agent-1", **options: Any
     ) -> Running:
         defaults = {"first_delay_seconds": 0.01, "longest_delay_seconds": 0.02, "stop_seconds": 0.1}
-        made = Agent(
-            identity=Identity(agent=agent, name="test agent", labels={"zone": "a"}, version="1"),
+        made = DownloadAgent(
+            identity=AgentIdentity(
+                agent=agent, name="test agent", labels={"zone": "a"}, version="1"
+            ),
             broker=broker or self.broker,
             options=AgentOptions(**(defaults | options)),
             clock=clock,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from apps.agents.downloader.agent import Agent
+from apps.agents.downloader.agent import DownloadAgent
 from yardkit import topology
 from yardkit.broker import Broker, BrokerUnavailable, Outgoing, Subscription
 from yardkit.protocol import (
@@ -49,7 +49,7 @@ class OtherSide:
         self.from_run = broker.subscribe(self.answers.name)
         self.registrations = broker.subscribe(topology.CENTER_REGISTER.name)
         self.heartbeats = broker.subscribe(center.name)
-        self.agents: list[Agent] = []
+        self.agents: list[DownloadAgent] = []
         self._unread: list[AnyMessage] = []
 
     def send(self, message: AnyMessage | bytes) -> None:

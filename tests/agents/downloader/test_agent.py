@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from apps.agents.downloader.agent import SWEEP_SECONDS
-from apps.agents.downloader.vitals import Counters
+from apps.agents.downloader.vitals import AgentCounters
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.gate import Gate
 from tests.agents.downloader.other_side import (
@@ -204,7 +204,7 @@ async def test_a_command_without_requests_is_done(start: Start, other: OtherSide
 
 
 def test_every_counter_is_told() -> None:
-    counters = Counters()
+    counters = AgentCounters()
     assert str(counters) == "0 downloads"
     for number, field in enumerate(dataclasses.fields(counters), 1):
         setattr(counters, field.name, number)

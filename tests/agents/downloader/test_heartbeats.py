@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from apps.agents.downloader import pulse
-from apps.agents.downloader.options import Identity
-from apps.agents.downloader.vitals import Vitals
+from apps.agents.downloader.options import AgentIdentity
+from apps.agents.downloader.vitals import AgentVitals
 from tests.agents.downloader.conftest import Start
 from tests.agents.downloader.other_side import OtherSide, Unreliable, take, until
 from tests.yardkit.web_server import WebServer
@@ -89,7 +89,7 @@ async def test_a_heartbeat_every_five_seconds(
             raise asyncio.CancelledError
 
     monkeypatch.setattr(pulse, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout))
-    vitals = Vitals(Identity(agent="agent-1", name="a"), ManualClock(), ())
+    vitals = AgentVitals(AgentIdentity(agent="agent-1", name="a"), ManualClock(), ())
     with pytest.raises(asyncio.CancelledError):
         await pulse.Pulse(broker, vitals, lambda: vitals.heartbeat(0, [])).keep_beating()
     assert slept == [5.0, 5.0, 5.0]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from django.db import connections
 
-from apps.agents.center.politeness.shares import Ask, HostShares
+from apps.agents.center.politeness.shares import HostShares, ShareRequest
 
 
 def new_host() -> str:
@@ -42,8 +42,8 @@ def asks_are_answered_by_host(shares: HostShares) -> None:
     answers = shares.exchange(
         "c1",
         [
-            Ask(host=first, rate=10, requests=5, concurrency=4, wanted=3),
-            Ask(host=second, rate=0, concurrency=0, wanted=7),
+            ShareRequest(host=first, rate=10, requests=5, concurrency=4, wanted=3),
+            ShareRequest(host=second, rate=0, concurrency=0, wanted=7),
         ],
     )
     assert set(answers) == {first, second}
@@ -64,7 +64,9 @@ def moments_never_pass_the_rate(shares: HostShares, centers: int = 3) -> None:
 
     def work(center: str) -> None:
         for _ in range(6):
-            answer = shares.exchange(center, [Ask(host=host, rate=rate, requests=40)])[host]
+            answer = shares.exchange(center, [ShareRequest(host=host, rate=rate, requests=40)])[
+                host
+            ]
             with lock:
                 granted.append(answer)
 
@@ -81,7 +83,9 @@ def slots_never_pass_the_limit(shares: HostShares) -> None:
     held = {"c1": 0, "c2": 0, "c3": 0}
     for turn in range(30):
         center = f"c{turn % 3 + 1}"
-        ask = Ask(host=host, concurrency=8, wanted=8, in_flight=min(held[center], turn % 5))
+        ask = ShareRequest(
+            host=host, concurrency=8, wanted=8, in_flight=min(held[center], turn % 5)
+        )
         held[center] = shares.exchange(center, [ask])[host].concurrency
         assert sum(held.values()) <= 8
     # In the end nobody goes without: each has its part.
@@ -95,13 +99,15 @@ def slots_never_pass_the_limit_at_once(shares: HostShares) -> None:
 
     def work(center: str) -> None:
         for _ in range(8):
-            got = shares.exchange(center, [Ask(host=host, concurrency=5, wanted=5)])[host]
+            got = shares.exchange(center, [ShareRequest(host=host, concurrency=5, wanted=5)])[host]
             with lock:
                 held[center] = got.concurrency
 
     at_once(work, 4)
     final = [
-        shares.exchange(center, [Ask(host=host, concurrency=5, wanted=5)])[host].concurrency
+        shares.exchange(center, [ShareRequest(host=host, concurrency=5, wanted=5)])[
+            host
+        ].concurrency
         for center in held
     ]
     assert sum(final) <= 5
@@ -113,7 +119,7 @@ def one_slot_goes_round(shares: HostShares) -> None:
     flying = {"c1": 0, "c2": 0}
     for _ in range(12):
         for center in got:
-            ask = Ask(host=host, concurrency=1, wanted=1, in_flight=flying[center])
+            ask = ShareRequest(host=host, concurrency=1, wanted=1, in_flight=flying[center])
             answer = shares.exchange(center, [ask])[host]
             # It sends where it may, and what it has sent is over by its next turn.
             flying[center] = 0 if flying[center] else answer.concurrency
@@ -124,7 +130,7 @@ def one_slot_goes_round(shares: HostShares) -> None:
 
 def slots_come_back(shares: HostShares) -> None:
     host = new_host()
-    ask = Ask(host=host, concurrency=4, wanted=4)
+    ask = ShareRequest(host=host, concurrency=4, wanted=4)
     assert shares.exchange("c1", [ask])[host].concurrency == 4
     assert shares.exchange("c2", [ask])[host].concurrency == 0
     shares.leave("c1", [host, new_host()])
@@ -133,14 +139,14 @@ def slots_come_back(shares: HostShares) -> None:
 
 def pauses_are_everybodys(shares: HostShares) -> None:
     host = new_host()
-    shares.exchange("c1", [Ask(host=host, pause_seconds=60, strikes=3)])
-    answer = shares.exchange("c2", [Ask(host=host, wanted=1)])[host]
+    shares.exchange("c1", [ShareRequest(host=host, pause_seconds=60, strikes=3)])
+    answer = shares.exchange("c2", [ShareRequest(host=host, wanted=1)])[host]
     assert 50 < answer.pause_seconds <= 60
     assert answer.strikes == 3
-    shares.exchange("c2", [Ask(host=host, pause_seconds=1e9, strikes=1)])
-    assert shares.exchange("c1", [Ask(host=host)])[host].pause_seconds <= 3600
-    assert shares.exchange("c1", [Ask(host=host, calm=True)])[host].strikes == 0
-    assert shares.exchange("c2", [Ask(host=host)])[host].strikes == 0
+    shares.exchange("c2", [ShareRequest(host=host, pause_seconds=1e9, strikes=1)])
+    assert shares.exchange("c1", [ShareRequest(host=host)])[host].pause_seconds <= 3600
+    assert shares.exchange("c1", [ShareRequest(host=host, calm=True)])[host].strikes == 0
+    assert shares.exchange("c2", [ShareRequest(host=host)])[host].strikes == 0
 
 
 IN_TURN = (

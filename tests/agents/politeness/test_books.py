@@ -10,11 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from apps.agents.center.dispatcher import Dispatcher
-from apps.agents.center.gate import Gate
+from apps.agents.center.dispatcher import BatchDispatcher
+from apps.agents.center.gate import PolitenessGate
 from apps.agents.center.liveness import Liveness
-from apps.agents.center.politeness.limits import Defaults, Rule, Rules
-from apps.agents.center.politeness.shares import Ask, MemoryShares
+from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules
+from apps.agents.center.politeness.shares import MemoryShares, ShareRequest
 from apps.agents.center.runs import OpenAllocation, RunTable
 from tests.agents.politeness.world import items
 from yardkit.broker import Delivery, Outgoing, Unroutable
@@ -113,18 +113,18 @@ class Books(RuleBasedStateMachine):
             liveness=self.liveness, load=self.allocation, boot="b", clock=self.clock
         )
         self.shares = MemoryShares(self.clock.time)
-        self.asks: list[Ask] = []
+        self.asks: list[ShareRequest] = []
         self.defaults = Defaults(requests_per_second=3, concurrency=4, held_limit=25)
-        self.gate = Gate(
+        self.gate = PolitenessGate(
             broker=self.wire,  # type: ignore[arg-type]
             runs=self.runs,
             name="c1",
-            rules=Rules(self.defaults),
+            rules=HostRules(self.defaults),
             ask=self.asks.extend,
             clock=self.clock,
         )
         self.gate.open()
-        self.dispatcher = Dispatcher(
+        self.dispatcher = BatchDispatcher(
             broker=self.wire,  # type: ignore[arg-type]
             runs=self.runs,
             gate=self.gate,
@@ -208,8 +208,8 @@ class Books(RuleBasedStateMachine):
 
     @rule(host=st.sampled_from((*HOSTS, "*.a.test")), stopped=st.booleans())
     def people_decide(self, host: str, stopped: bool) -> None:
-        ruled = [Rule(host, requests_per_second=0, concurrency=0, stopped=stopped)]
-        self.gate.set_rules(Rules.of(self.defaults, ruled))
+        ruled = [HostRuleLimits(host, requests_per_second=0, concurrency=0, stopped=stopped)]
+        self.gate.set_rules(HostRules.of(self.defaults, ruled))
 
     @rule(run=st.sampled_from(RUNS))
     def a_run_ends(self, run: int) -> None:

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from apps.agents.center.politeness.engine import HELD_SECONDS, TELL_AGAIN_SECONDS
-from apps.agents.center.politeness.host import Host, Waiting
-from apps.agents.center.politeness.limits import Defaults, Rule, Rules, is_own_machine
+from apps.agents.center.politeness.host import HeldRequest, PoliteHost
+from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules, is_own_machine
 from tests.agents.politeness.world import HOST, World, count, reasons, view
 from yardkit.protocol import HostResult, RequestItem
 
@@ -90,7 +90,8 @@ def test_runs_take_turns_and_keep_their_own_order() -> None:
 
 def test_a_slow_host_does_not_hold_up_another() -> None:
     world = World(
-        Defaults(requests_per_second=0, concurrency=0), Rule("slow.test", requests_per_second=0.1)
+        Defaults(requests_per_second=0, concurrency=0),
+        HostRuleLimits("slow.test", requests_per_second=0.1),
     )
     world.offer(100, host="slow.test")
     world.offer(100, host="quick.test")
@@ -195,13 +196,13 @@ def test_several_that_were_under_way_are_one_offence_and_retry_after_is_bounded(
 
 def test_a_stopped_host_gets_nothing_until_it_is_resumed() -> None:
     world = World(UNLIMITED)
-    world.engine.set_rules(Rules.of(UNLIMITED, [Rule(f"*.{HOST}", stopped=True)]))
+    world.engine.set_rules(HostRules.of(UNLIMITED, [HostRuleLimits(f"*.{HOST}", stopped=True)]))
     world.offer(3, host=f"www.{HOST}")
     world.offer(3, host=HOST)
     world.run(2.0, tick=0.1)
     assert [one.item.host for _at, one in world.gone] == [HOST] * 3
     assert reasons(world.all.held) == [f"www.{HOST} is stopped: everything for it is held"]
-    world.engine.set_rules(Rules(UNLIMITED))
+    world.engine.set_rules(HostRules(UNLIMITED))
     world.step()
     assert len(world.gone) == 6
 
@@ -211,7 +212,9 @@ def test_a_changed_rule_holds_for_what_waits_already() -> None:
     world.offer(30)
     world.run(0.5)
     assert len(world.gone) == 1
-    world.engine.set_rules(Rules.of(world.defaults, [Rule(HOST, requests_per_second=0)]))
+    world.engine.set_rules(
+        HostRules.of(world.defaults, [HostRuleLimits(HOST, requests_per_second=0)])
+    )
     world.run(0.1)
     assert len(world.gone) == 30
 
@@ -281,18 +284,18 @@ def test_only_this_machine_itself_where_it_is_opened_is_nobodys_business(
     host: str, networks: list[str], own: bool
 ) -> None:
     assert is_own_machine(host, networks) == own
-    assert Rules().passes(host, networks) == own
-    ruled = Rules.of(Defaults(), [Rule(host, requests_per_second=1)])
+    assert HostRules().passes(host, networks) == own
+    ruled = HostRules.of(Defaults(), [HostRuleLimits(host, requests_per_second=1)])
     assert not ruled.passes(host, networks)
 
 
 def test_the_nearest_rule_holds() -> None:
-    rules = Rules.of(
+    rules = HostRules.of(
         Defaults(requests_per_second=10, concurrency=8),
         [
-            Rule("*.example.com", requests_per_second=1),
-            Rule("*.slow.example.com", requests_per_second=0.1, obey_robots=False),
-            Rule("www.example.com", concurrency=2, obey_robots=True),
+            HostRuleLimits("*.example.com", requests_per_second=1),
+            HostRuleLimits("*.slow.example.com", requests_per_second=0.1, obey_robots=False),
+            HostRuleLimits("www.example.com", concurrency=2, obey_robots=True),
         ],
     )
     assert rules.limits("a.example.com").requests_per_second == 1
@@ -326,13 +329,13 @@ def test_only_hosts_for_which_something_is_due_are_looked_at_and_renewals_are_sp
     for number in range(400):
         world.offer(2, host=f"h{number}.test")
     world.run(3.0, tick=0.05)
-    looks, take = [], Host.take
+    looks, take = [], PoliteHost.take
 
-    def counted(host: Host, now: float) -> Waiting | None:
+    def counted(host: PoliteHost, now: float) -> HeldRequest | None:
         looks.append(now)
         return take(host, now)
 
-    monkeypatch.setattr(Host, "take", counted)
+    monkeypatch.setattr(PoliteHost, "take", counted)
     asks = world.asks
     world.run(2.0, tick=0.05)
     assert 700 <= world.asks - asks <= 900
@@ -347,7 +350,7 @@ def test_a_step_where_nothing_is_due_looks_at_no_host(monkeypatch: pytest.Monkey
         world.offer(1, host=f"h{number}.test")
     world.run(0.2)
     looks: list[str] = []
-    monkeypatch.setattr(Host, "take", lambda host, _now: looks.append(host.name))
+    monkeypatch.setattr(PoliteHost, "take", lambda host, _now: looks.append(host.name))
     world.run(2.5, tick=0.1)
     assert not looks
 
@@ -359,8 +362,10 @@ def test_only_the_longest_lines_are_shown(monkeypatch: pytest.MonkeyPatch) -> No
         world.offer(number + 2, host=f"h{number}.test")
     world.step()
     made: list[str] = []
-    why = Host.why
-    monkeypatch.setattr(Host, "why", lambda host, now: made.append(host.name) or why(host, now))
+    why = PoliteHost.why
+    monkeypatch.setattr(
+        PoliteHost, "why", lambda host, now: made.append(host.name) or why(host, now)
+    )
     views = world.engine.views(world.now)
     assert [(view.host, view.held) for view in views] == [
         ("h19.test", 20),

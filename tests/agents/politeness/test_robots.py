@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from apps.agents.center.politeness.limits import Defaults, Rule, Rules
+from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules
 from apps.agents.center.politeness.robots import MAX_BYTES, RETRY_SECONDS, origin_of, read
 from tests.agents.politeness.world import HOST, World, count, items, reasons, view
 from yardkit.protocol import DownloadResult, FailureKind
@@ -38,10 +38,10 @@ def test_a_run_that_need_not_obey_is_not_held_and_a_rule_decides_before_it() -> 
     world = World(UNLIMITED)
     world.offer(3, obey=False)
     assert len(world.step().go) == 3
-    world.engine.set_rules(Rules.of(UNLIMITED, [Rule(HOST, obey_robots=True)]))
+    world.engine.set_rules(HostRules.of(UNLIMITED, [HostRuleLimits(HOST, obey_robots=True)]))
     world.offer(3, obey=False)
     assert len(world.step().fetches) == 1
-    world.engine.set_rules(Rules.of(UNLIMITED, [Rule("b.test", obey_robots=False)]))
+    world.engine.set_rules(HostRules.of(UNLIMITED, [HostRuleLimits("b.test", obey_robots=False)]))
     world.offer(3, host="b.test", obey=True)
     assert len(world.step().go) == 3
 
@@ -195,11 +195,11 @@ def test_only_the_first_half_megabyte_is_read_and_rubbish_forbids_nothing() -> N
 
 
 def test_a_host_that_is_stopped_is_not_even_asked_for_it() -> None:
-    world = World(UNLIMITED, Rule(HOST, stopped=True))
+    world = World(UNLIMITED, HostRuleLimits(HOST, stopped=True))
     world.offer(1, obey=True)
     world.run(5.0, tick=0.5)
     assert not world.step().fetches
-    world.engine.set_rules(Rules(UNLIMITED))
+    world.engine.set_rules(HostRules(UNLIMITED))
     assert len(world.step().fetches) == 1
 
 

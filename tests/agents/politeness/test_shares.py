@@ -15,12 +15,12 @@ import redis
 from apps.agents.center.politeness.limits import Defaults
 from apps.agents.center.politeness.redis_shares import RedisShares
 from apps.agents.center.politeness.shares import (
-    Answer,
-    Ask,
     HostShares,
-    Ledger,
     MemoryShares,
+    ShareGrant,
+    ShareRequest,
     SharesUnavailable,
+    ShareTable,
     settle,
 )
 from apps.agents.center.share_keeper import ShareKeeper
@@ -119,7 +119,7 @@ def test_two_centers_share_a_host_through_redis(in_redis: RedisShares) -> None:
 def test_a_center_that_is_gone_has_no_slots_after_its_lease() -> None:
     clock = ManualClock()
     shares = MemoryShares(clock.time)
-    ask = Ask(host=HOST, concurrency=4, wanted=4)
+    ask = ShareRequest(host=HOST, concurrency=4, wanted=4)
     shares.exchange("c1", [ask])
     clock.advance(4.9)
     assert shares.exchange("c2", [ask])[HOST].concurrency == 0
@@ -129,17 +129,19 @@ def test_a_center_that_is_gone_has_no_slots_after_its_lease() -> None:
 
 @pytest.mark.fault
 def test_a_clock_that_was_set_back_stops_no_host() -> None:
-    ledger = Ledger()
-    ask = Ask(host=HOST, rate=1, requests=1, pause_seconds=10, strikes=1)
+    ledger = ShareTable()
+    ask = ShareRequest(host=HOST, rate=1, requests=1, pause_seconds=10, strikes=1)
     settle(ledger, ask, "c1", 1_000_000.0)
-    answer = settle(ledger, Ask(host=HOST, rate=1, requests=1), "c1", 900_000.0)
+    answer = settle(ledger, ShareRequest(host=HOST, rate=1, requests=1), "c1", 900_000.0)
     assert answer.start_seconds == 0.0
     assert answer.pause_seconds <= 3600
 
 
 def test_rubbish_in_the_store_is_an_empty_ledger(transactional_db: None) -> None:
     HostLedger.objects.create(host=HOST, body=b"\xff{", updated_at=datetime.now(UTC))
-    assert DatabaseShares().exchange("c1", [Ask(host=HOST, wanted=1)])[HOST].concurrency == 1
+    assert (
+        DatabaseShares().exchange("c1", [ShareRequest(host=HOST, wanted=1)])[HOST].concurrency == 1
+    )
 
 
 @pytest.mark.services
@@ -149,7 +151,7 @@ def test_rubbish_in_redis_is_an_empty_ledger(
 ) -> None:
     with contextlib.closing(redis.Redis.from_url(redis_url)) as client:
         client.set(f"test:host:{HOST}", b"\xff{")
-    answers = in_redis.exchange("c1", [Ask(host=HOST, wanted=1)])
+    answers = in_redis.exchange("c1", [ShareRequest(host=HOST, wanted=1)])
     measured(of=1, lost=len({HOST} - answers.keys()))
     assert answers[HOST].concurrency == 1
 
@@ -160,13 +162,13 @@ def test_a_lock_that_somebody_died_with_is_waited_for(
 ) -> None:
     with contextlib.closing(redis.Redis.from_url(redis_url)) as client:
         client.set("test:hosts:lock", "somebody", px=300)
-    assert in_redis.exchange("c1", [Ask(host=HOST, wanted=1)])[HOST].concurrency >= 1
+    assert in_redis.exchange("c1", [ShareRequest(host=HOST, wanted=1)])[HOST].concurrency >= 1
 
 
 def test_a_store_that_is_away_says_so() -> None:
     shares = RedisShares("redis://127.0.0.1:9/0", "test")
     with pytest.raises(SharesUnavailable, match="Redis"):
-        shares.exchange("c1", [Ask(host=HOST)])
+        shares.exchange("c1", [ShareRequest(host=HOST)])
     shares.close()
 
 
@@ -176,7 +178,7 @@ def test_a_database_that_is_away_says_so() -> None:
         tables_away("agents_hostledger"),
         pytest.raises(SharesUnavailable, match="database"),
     ):
-        DatabaseShares().exchange("c1", [Ask(host=HOST)])
+        DatabaseShares().exchange("c1", [ShareRequest(host=HOST)])
 
 
 @pytest.mark.django_db
@@ -195,7 +197,7 @@ class Unsteady:
         self.left: list[str] = []
         self.inner = MemoryShares(clock.time)
 
-    def exchange(self, center: str, asks: list[Ask]) -> dict[str, Answer]:
+    def exchange(self, center: str, asks: list[ShareRequest]) -> dict[str, ShareGrant]:
         if self.away:
             raise SharesUnavailable("gone fishing")
         return self.inner.exchange(center, asks)
@@ -212,7 +214,7 @@ class Kept:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.store = Unsteady(self.clock)
-        self.granted: list[Answer] = []
+        self.granted: list[ShareGrant] = []
         self.keeper = ShareKeeper(
             shares=self.store,  # type: ignore[arg-type]
             center="c1",
@@ -220,8 +222,8 @@ class Kept:
             now=self.clock.monotonic,
         )
 
-    def ask(self, **values: float) -> Answer:
-        ask = Ask(host=HOST, rate=10, concurrency=8, requests=20, wanted=8, **values)  # type: ignore[arg-type]
+    def ask(self, **values: float) -> ShareGrant:
+        ask = ShareRequest(host=HOST, rate=10, concurrency=8, requests=20, wanted=8, **values)  # type: ignore[arg-type]
         self.keeper.ask([ask])
         assert self.keeper.step(1.0) == 1
         return self.granted[-1]
@@ -230,7 +232,7 @@ class Kept:
 @pytest.mark.fault
 def test_with_the_store_away_a_center_keeps_to_its_part_of_the_limit() -> None:
     kept = Kept()
-    kept.store.inner.exchange("c2", [Ask(host=HOST, concurrency=8, wanted=1)])
+    kept.store.inner.exchange("c2", [ShareRequest(host=HOST, concurrency=8, wanted=1)])
     assert kept.ask().centers == 2
     kept.store.away = True
     alone = kept.ask()
@@ -239,7 +241,7 @@ def test_with_the_store_away_a_center_keeps_to_its_part_of_the_limit() -> None:
     assert kept.store.left == []
     kept.store.away = False
     assert kept.ask().spacing_seconds == 0.1
-    kept.keeper.ask([Ask(host="b.test", wanted=1)])
+    kept.keeper.ask([ShareRequest(host="b.test", wanted=1)])
     kept.keeper.step(1.0)
     kept.keeper.leave()
     assert kept.store.left == ["b.test", HOST]
@@ -247,7 +249,7 @@ def test_with_the_store_away_a_center_keeps_to_its_part_of_the_limit() -> None:
 
 def test_asks_that_pile_up_lose_no_pause() -> None:
     kept = Kept()
-    kept.keeper.ask([Ask(host=HOST, pause_seconds=30, strikes=2)])
+    kept.keeper.ask([ShareRequest(host=HOST, pause_seconds=30, strikes=2)])
     answer = kept.ask()
     assert (answer.pause_seconds, answer.strikes) == (30, 2)
     assert kept.keeper.step(0.0) == 0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from apps.agents.center.politeness.engine import Actions, Engine, RunView
-from apps.agents.center.politeness.host import Waiting
-from apps.agents.center.politeness.limits import Defaults, Rule, Rules
+from apps.agents.center.politeness.engine import Actions, PolitenessEngine, PoliteRun
+from apps.agents.center.politeness.host import HeldRequest
+from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules
 from apps.agents.center.politeness.shares import HostShares, MemoryShares
 from yardkit.clock import ManualClock
 from yardkit.protocol import (
@@ -35,8 +35,8 @@ def items(count: int, host: str = HOST, start: int = 1, path: str = "") -> list[
     ]
 
 
-def view(run: int = 1, *, obey: bool = False, reply_to: str = "") -> RunView:
-    return RunView(
+def view(run: int = 1, *, obey: bool = False, reply_to: str = "") -> PoliteRun:
+    return PoliteRun(
         run=run,
         reply_to=reply_to or f"run.{run}",
         obey_robots=obey,
@@ -51,7 +51,7 @@ class World:
     def __init__(
         self,
         defaults: Defaults | None = None,
-        *rules: Rule,
+        *rules: HostRuleLimits,
         clock: ManualClock | None = None,
         shares: HostShares | None = None,
         center: str = "c1",
@@ -60,8 +60,8 @@ class World:
         self.shares = shares or MemoryShares(self.clock.time)
         self.center = center
         self.defaults = defaults or Defaults()
-        self.engine = Engine(Rules.of(self.defaults, rules))
-        self.gone: list[tuple[float, Waiting]] = []
+        self.engine = PolitenessEngine(HostRules.of(self.defaults, rules))
+        self.gone: list[tuple[float, HeldRequest]] = []
         self.all = Actions()
         self.asks = 0
         self.away = False

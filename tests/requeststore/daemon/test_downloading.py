@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from apps.agents.center.politeness.limits import Rules
+from apps.agents.center.politeness.limits import HostRules
 from apps.requeststore.daemon.downloading import Downloads
 from apps.requeststore.daemon.sparing import Hosts
 from apps.requeststore.daemon.ways import DirectWay, Done
@@ -33,7 +33,7 @@ async def download(site: Site, ended: Callable[[Work, Result], None], count: int
     """One at a time; how many have not ended when nothing moves any more."""
 
     def make_way(done: Done) -> DirectWay:
-        hosts = Hosts(Rules(), asyncio.get_running_loop().time)
+        hosts = Hosts(HostRules(), asyncio.get_running_loop().time)
         return DirectWay(Fetch(), LOCAL, hosts=hosts, done=done)
 
     downloads = Downloads(make_way=make_way, concurrency=1, ended=ended)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apps.agents.center.politeness.limits import Defaults, Rule, Rules
+from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules
 from apps.requeststore.daemon.sharing import Room
 from apps.requeststore.daemon.sparing import Hosts, pause_of
 
@@ -57,7 +57,7 @@ def test_room_that_nobody_else_wants_is_given_whole_and_comes_back() -> None:
 
 def hosts(**limits: Any) -> Hosts:
     defaults = Defaults(**{"requests_per_second": 0.0, "concurrency": 0, **limits})
-    return Hosts(Rules(defaults), asyncio.get_running_loop().time)
+    return Hosts(HostRules(defaults), asyncio.get_running_loop().time)
 
 
 @pytest.mark.covers("S4.21")
@@ -105,7 +105,7 @@ def test_no_more_at_once_than_a_host_may_have() -> None:
 def test_hosts_that_are_stopped_and_those_of_this_machine() -> None:
     async def work() -> None:
         spared = hosts()
-        spared.rules = Rules.of(Defaults(), [Rule("x.example", stopped=True)])
+        spared.rules = HostRules.of(Defaults(), [HostRuleLimits("x.example", stopped=True)])
         assert "stopped" in await spared.enter("x.example", until=1e9)
         assert spared.passes("127.0.0.1", ["127.0.0.0/8"])
         assert not spared.passes("127.0.0.1", [])

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from apps.agents.center.politeness.host import Host, Waiting
-from apps.agents.center.politeness.limits import Rules
-from apps.agents.center.politeness.robots import Origin, Verdict, origin_of, read
-from apps.agents.center.politeness.shares import Answer, Ask
+from apps.agents.center.politeness.host import HeldRequest, PoliteHost
+from apps.agents.center.politeness.limits import HostRules
+from apps.agents.center.politeness.robots import RobotsOrigin, RobotsVerdict, origin_of, read
+from apps.agents.center.politeness.shares import ShareGrant, ShareRequest
 from yardkit.protocol import (
     DownloadResult,
     HostResult,
@@ -39,7 +39,7 @@ MAX_SHOWN: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class RunView:
+class PoliteRun:
     """What the engine must know of a run that asks."""
 
     run: int
@@ -50,7 +50,7 @@ class RunView:
 
 
 @dataclass(frozen=True, slots=True)
-class Fetch:
+class RobotsFetch:
     """A robots.txt to be fetched through an agent of ``run``."""
 
     number: int
@@ -76,33 +76,33 @@ class HostView:
 class Actions:
     """What is to be done after a step. Words for runs are by (run, reply_to, reason)."""
 
-    go: list[Waiting] = field(default_factory=list)
+    go: list[HeldRequest] = field(default_factory=list)
     held: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
     refused: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
     skipped: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
     # Skipped too, because their runs wanted them back.
     withdrawn: dict[tuple[int, str, str], list[RequestItem]] = field(default_factory=dict)
-    fetches: list[Fetch] = field(default_factory=list)
-    asks: list[Ask] = field(default_factory=list)
+    fetches: list[RobotsFetch] = field(default_factory=list)
+    asks: list[ShareRequest] = field(default_factory=list)
 
 
-class Engine:
+class PolitenessEngine:
     """One thread owns it. Times are of one monotonic clock, in seconds."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: HostRules) -> None:
         self._rules = rules
-        self._hosts: dict[str, Host] = {}
-        self._origins: dict[str, Origin] = {}
-        self._of_runs: dict[int, set[Waiting]] = {}
-        self._views: dict[int, RunView] = {}
-        self._untold: deque[tuple[float, Waiting]] = deque()
-        self._told: deque[tuple[float, Waiting]] = deque()
+        self._hosts: dict[str, PoliteHost] = {}
+        self._origins: dict[str, RobotsOrigin] = {}
+        self._of_runs: dict[int, set[HeldRequest]] = {}
+        self._views: dict[int, PoliteRun] = {}
+        self._untold: deque[tuple[float, HeldRequest]] = deque()
+        self._told: deque[tuple[float, HeldRequest]] = deque()
         self._touched: set[str] = set()
         # When to look at which host again; an entry that is not ``_scheduled`` any more is void.
         self._due: list[tuple[float, str]] = []
         self._scheduled: dict[str, float] = {}
         self._pending: set[str] = set()
-        self._fetching: dict[int, Origin] = {}
+        self._fetching: dict[int, RobotsOrigin] = {}
         self._numbers = itertools.count(1)
         self._tick_at = 0.0
         self._forget_at = 0.0
@@ -110,7 +110,7 @@ class Engine:
 
     # --- what happens ---------------------------------------------------------------------------
 
-    def offer(self, view: RunView, items: Sequence[RequestItem], now: float) -> None:
+    def offer(self, view: PoliteRun, items: Sequence[RequestItem], now: float) -> None:
         """Requests of a run; each goes, is held, refused or skipped."""
         self._views[view.run] = view
         of_run = self._of_runs.get(view.run, set())
@@ -136,7 +136,7 @@ class Engine:
                 host.answered(result.finished, result.busy, result.retry_after_seconds, now)
                 self._touched.add(result.host)
 
-    def undo(self, waiting: Waiting) -> None:
+    def undo(self, waiting: HeldRequest) -> None:
         """It could not be sent after all."""
         host = self._hosts.get(waiting.item.host)
         if host is not None:
@@ -144,7 +144,7 @@ class Engine:
             self._touched.add(waiting.item.host)
 
     def fetched(self, result: DownloadResult, now: float) -> None:
-        """An agent's answer to a ``Fetch``, whose number is the negative id."""
+        """An agent's answer to a ``RobotsFetch``, whose number is the negative id."""
         origin = self._fetching.pop(-result.id, None)
         if origin is None:
             return
@@ -152,12 +152,12 @@ class Engine:
         self._settle(origin, now)
 
     def fetch_failed(self, number: int, problem: str, now: float) -> None:
-        """A ``Fetch`` could not be sent."""
+        """A ``RobotsFetch`` could not be sent."""
         origin = self._fetching.pop(number, None)
         if origin is not None:
             origin.fetch, origin.again_at, origin.problem = None, now + TICK_SECONDS, problem
 
-    def granted(self, answers: Mapping[str, Answer], now: float) -> None:
+    def granted(self, answers: Mapping[str, ShareGrant], now: float) -> None:
         """What the store has granted."""
         for name, answer in answers.items():
             host = self._hosts.get(name)
@@ -165,7 +165,7 @@ class Engine:
                 host.granted(answer, now)
                 self._touched.add(name)
 
-    def set_rules(self, rules: Rules) -> None:
+    def set_rules(self, rules: HostRules) -> None:
         """People have changed the rules; they hold for what waits already."""
         self._rules = rules
         for name, host in self._hosts.items():
@@ -272,7 +272,7 @@ class Engine:
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _waiting(self, view: RunView, item: RequestItem) -> Waiting:
+    def _waiting(self, view: PoliteRun, item: RequestItem) -> HeldRequest:
         url, timeout = "", view.timeout_seconds
         try:
             request = decode_request(item.request)
@@ -283,9 +283,9 @@ class Engine:
             url = request.url
             timeout = request.timeout_seconds or timeout
         limit = timeout + FLIGHT_MARGIN_SECONDS
-        return Waiting(view.run, view.reply_to, item, url, limit)
+        return HeldRequest(view.run, view.reply_to, item, url, limit)
 
-    def _line_up(self, waiting: Waiting, view: RunView, now: float) -> bool:
+    def _line_up(self, waiting: HeldRequest, view: PoliteRun, now: float) -> bool:
         """Put it where it has to wait; False when it is refused."""
         host = self._host(waiting.item.host, now)
         self._touched.add(host.name)
@@ -297,13 +297,13 @@ class Engine:
             return True
         origin = self._origins.get(name)
         if origin is None:
-            origin = self._origins[name] = Origin(name, host.name)
+            origin = self._origins[name] = RobotsOrigin(name, host.name)
         cache = self._rules.defaults.robots_cache_seconds
         verdict, reason = origin.judge(waiting.url, view.user_agent, now, cache)
-        if verdict is Verdict.FORBIDDEN:
+        if verdict is RobotsVerdict.FORBIDDEN:
             _add(self._actions.refused, view.run, waiting.reply_to, reason, waiting.item)
             return False
-        if verdict is Verdict.UNKNOWN:
+        if verdict is RobotsVerdict.UNKNOWN:
             origin.waiting.append(waiting)
             self._pending.add(name)
             return True
@@ -311,14 +311,14 @@ class Engine:
         host.put(waiting)
         return True
 
-    def _host(self, name: str, now: float) -> Host:
+    def _host(self, name: str, now: float) -> PoliteHost:
         host = self._hosts.get(name)
         if host is None:
-            host = self._hosts[name] = Host(name, self._rules.limits(name))
+            host = self._hosts[name] = PoliteHost(name, self._rules.limits(name))
         host.used_at = now
         return host
 
-    def _settle(self, origin: Origin, now: float) -> None:
+    def _settle(self, origin: RobotsOrigin, now: float) -> None:
         """What waited for robots.txt lines up, is refused, or waits on."""
         waiting, origin.waiting = origin.waiting, deque()
         self._pending.discard(origin.name)
@@ -326,7 +326,7 @@ class Engine:
             if not one.gone and not self._line_up(one, self._views[one.run], now):
                 self._leave(one)
 
-    def _leave(self, waiting: Waiting) -> None:
+    def _leave(self, waiting: HeldRequest) -> None:
         waiting.gone = True
         of_run = self._of_runs.get(waiting.run)
         if of_run is not None:
@@ -346,7 +346,7 @@ class Engine:
             elif origin.fetch is None and now >= origin.again_at:
                 self._fetch(origin, now)
 
-    def _fetch(self, origin: Origin, now: float) -> None:
+    def _fetch(self, origin: RobotsOrigin, now: float) -> None:
         host = self._hosts[origin.host]
         if host.limits.stopped or now < host.blocked_until:
             return
@@ -355,9 +355,9 @@ class Engine:
         origin.fetch, origin.lost_at = number, now + first.timeout_seconds + FLIGHT_MARGIN_SECONDS
         self._fetching[number] = origin
         url = origin.url or f"{origin.name}/robots.txt"
-        self._actions.fetches.append(Fetch(number, first.run, origin.host, url))
+        self._actions.fetches.append(RobotsFetch(number, first.run, origin.host, url))
 
-    def _advance(self, host: Host, now: float) -> None:
+    def _advance(self, host: PoliteHost, now: float) -> None:
         while (waiting := host.take(now)) is not None:
             host.used_at = now
             self._leave(waiting)
@@ -376,7 +376,7 @@ class Engine:
         while self._told and self._told[0][0] <= now:
             self._tell_one(self._told.popleft()[1], now)
 
-    def _tell_one(self, waiting: Waiting, now: float) -> None:
+    def _tell_one(self, waiting: HeldRequest, now: float) -> None:
         if waiting.gone:
             return
         waiting.told = True
@@ -385,7 +385,7 @@ class Engine:
         reason = self._why(host, now, waiting)
         _add(self._actions.held, waiting.run, waiting.reply_to, reason, waiting.item)
 
-    def _why(self, host: Host, now: float, waiting: Waiting | None = None) -> str:
+    def _why(self, host: PoliteHost, now: float, waiting: HeldRequest | None = None) -> str:
         name = origin_of(waiting.url) if waiting is not None else ""
         if name in self._pending and not host.limits.stopped and now >= host.blocked_until:
             problem = self._origins[name].problem
@@ -415,7 +415,7 @@ class Engine:
             del self._views[run]
 
 
-def _lost(origin: Origin) -> DownloadResult:
+def _lost(origin: RobotsOrigin) -> DownloadResult:
     return DownloadResult(
         0, 1, origin.url, status=0, headers=[], body=b"", error="no answer came in time"
     )

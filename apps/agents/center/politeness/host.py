@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from apps.agents.center.politeness.limits import HostLimits
-from apps.agents.center.politeness.shares import LEASE_SECONDS, Answer, Ask
+from apps.agents.center.politeness.shares import LEASE_SECONDS, ShareGrant, ShareRequest
 from yardkit.protocol import RequestItem
 
 LONGEST_RETRY_AFTER_SECONDS: Final = 3600.0
@@ -27,7 +27,7 @@ ASK_AGAIN_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class HeldRequest:
     """A request that is held. ``limit_seconds``: after that it cannot be under way any more."""
 
     run: int
@@ -39,7 +39,7 @@ class Waiting:
     gone: bool = False
 
 
-class Host:
+class PoliteHost:
     """All times are of the engine's monotonic clock; ``take`` is called with a rising one."""
 
     def __init__(self, name: str, limits: HostLimits) -> None:
@@ -54,7 +54,7 @@ class Host:
         self.due_at = math.inf
         self.needs_share = False
         self.delays: dict[tuple[str, str], float] = {}
-        self._queues: dict[int, deque[Waiting]] = {}
+        self._queues: dict[int, deque[HeldRequest]] = {}
         self._turns: deque[int] = deque()
         self._flights: dict[int, deque[float]] = {}
         self._moments: deque[float] = deque()
@@ -80,7 +80,7 @@ class Host:
 
     # --- the line -------------------------------------------------------------------------------
 
-    def put(self, waiting: Waiting) -> None:
+    def put(self, waiting: HeldRequest) -> None:
         """At the end of its run's line."""
         queue = self._queues.get(waiting.run)
         if queue is None:
@@ -101,7 +101,7 @@ class Host:
         else:
             self._turns.remove(run)
 
-    def take(self, now: float) -> Waiting | None:
+    def take(self, now: float) -> HeldRequest | None:
         """The next request that may go now, or None: ``due_at`` is when to look again."""
         self._expire(now)
         self.needs_share = False
@@ -200,7 +200,7 @@ class Host:
         """Whether anything waits, is under way, is to be told or to be given back."""
         return bool(self.waiting or self.in_flight or self._pause or self._calm)
 
-    def ask(self, now: float) -> Ask | None:
+    def ask(self, now: float) -> ShareRequest | None:
         """What to ask the store for now; None when there is nothing to ask, or it was just now."""
         urgent = self.needs_share or self._pause > 0
         if self._asking and now < self._asked_at + ASK_AGAIN_SECONDS:
@@ -217,7 +217,7 @@ class Host:
         if rate > 0 and self.waiting and not self.limits.stopped and now >= self.blocked_until:
             block = max(1, math.ceil(rate))
             requests = max(0, min(block, max(self.waiting, self._sent)) - len(self._moments))
-        ask = Ask(
+        ask = ShareRequest(
             host=self.name,
             rate=rate,
             concurrency=limit,
@@ -258,7 +258,7 @@ class Host:
             and self._leased_until > now
         )
 
-    def granted(self, answer: Answer, now: float) -> None:
+    def granted(self, answer: ShareGrant, now: float) -> None:
         """The store's answer."""
         self._asking = False
         self._leased = answer.concurrency

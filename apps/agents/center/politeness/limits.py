@@ -20,7 +20,7 @@ class Defaults:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class HostRuleLimits:
     """What a person has decided for ``host``: a name, or ``*.example.com`` for all below it.
 
     None leaves it to the defaults or, for ``obey_robots``, to the run.
@@ -45,15 +45,15 @@ class HostLimits:
 
 
 @dataclass(frozen=True, eq=False)
-class Rules:
+class HostRules:
     """The rules of one moment; a change makes another object."""
 
     defaults: Defaults = field(default_factory=Defaults)
-    exact: dict[str, Rule] = field(default_factory=dict)
-    below: dict[str, Rule] = field(default_factory=dict)
+    exact: dict[str, HostRuleLimits] = field(default_factory=dict)
+    below: dict[str, HostRuleLimits] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, defaults: Defaults, rules: Iterable[Rule]) -> Rules:
+    def of(cls, defaults: Defaults, rules: Iterable[HostRuleLimits]) -> HostRules:
         """Sorted for looking up."""
         made = cls(defaults)
         for rule in rules:
@@ -63,7 +63,7 @@ class Rules:
                 made.exact[rule.host] = rule
         return made
 
-    def find(self, host: str) -> Rule | None:
+    def find(self, host: str) -> HostRuleLimits | None:
         """The rule for ``host``: its own, else that of the nearest name above it."""
         found = self.exact.get(host)
         rest = host

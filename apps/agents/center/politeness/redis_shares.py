@@ -11,10 +11,10 @@ import msgspec
 import redis
 
 from apps.agents.center.politeness.shares import (
-    Answer,
-    Ask,
-    Ledger,
+    ShareGrant,
+    ShareRequest,
     SharesUnavailable,
+    ShareTable,
     settle_all,
 )
 
@@ -54,21 +54,21 @@ class RedisShares:
         self._write = self._client.register_script(_WRITE)
         self._unlock = self._client.register_script(_UNLOCK)
         self._encode = msgspec.json.Encoder().encode
-        self._decode = msgspec.json.Decoder(Ledger).decode
+        self._decode = msgspec.json.Decoder(ShareTable).decode
 
-    def exchange(self, center: str, asks: Sequence[Ask]) -> dict[str, Answer]:
+    def exchange(self, center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
         """See ``HostShares``."""
         return self._settle(center, asks)
 
     def leave(self, center: str, hosts: Sequence[str]) -> None:
         """See ``HostShares``."""
-        self._settle(center, [Ask(host=host) for host in hosts])
+        self._settle(center, [ShareRequest(host=host) for host in hosts])
 
     def close(self) -> None:
         """Let go of the connections."""
         self._client.close()
 
-    def _settle(self, center: str, asks: Sequence[Ask]) -> dict[str, Answer]:
+    def _settle(self, center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
         if not asks:
             return {}
         token = secrets.token_hex(8)
@@ -88,7 +88,9 @@ class RedisShares:
                 raise SharesUnavailable("Redis: another center does not let go of the hosts")
             time.sleep(_POLL_SECONDS)
 
-    def _locked(self, center: str, asks: Sequence[Ask], token: str) -> dict[str, Answer]:
+    def _locked(
+        self, center: str, asks: Sequence[ShareRequest], token: str
+    ) -> dict[str, ShareGrant]:
         keys = [self._prefix + ask.host for ask in asks]
         with self._client.pipeline(transaction=False) as pipeline:
             pipeline.time()
@@ -104,11 +106,11 @@ class RedisShares:
             raise SharesUnavailable("Redis: the exchange took too long")
         return answers
 
-    def _read(self, body: bytes | None) -> Ledger:
+    def _read(self, body: bytes | None) -> ShareTable:
         if body is None:
-            return Ledger()
+            return ShareTable()
         try:
             return self._decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Somebody else's value under our key: start anew instead of failing for ever.
-            return Ledger()
+            return ShareTable()

@@ -14,7 +14,7 @@ from protego import Protego
 from yardkit.protocol import RETRYABLE_FAILURES, DownloadResult, FailureKind
 
 if TYPE_CHECKING:
-    from apps.agents.center.politeness.host import Waiting
+    from apps.agents.center.politeness.host import HeldRequest
 
 MAX_BYTES: Final = 512 * 1024
 MAX_REDIRECTS: Final = 5
@@ -27,7 +27,7 @@ STALE_SECONDS: Final = 24 * 3600.0
 LONGEST_DELAY_SECONDS: Final = 3600.0
 
 
-class Verdict(enum.Enum):
+class RobotsVerdict(enum.Enum):
     """What robots.txt says of one request."""
 
     ALLOWED = "allowed"
@@ -36,7 +36,7 @@ class Verdict(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RobotsFinding:
     """How one try to fetch a robots.txt ended: exactly one of these is set.
 
     ``robots``: read. ``redirect``: look there. ``problem``: no answer that can be believed.
@@ -47,7 +47,7 @@ class Finding:
     problem: str = ""
 
 
-def read(result: DownloadResult, redirects: int) -> Finding:
+def read(result: DownloadResult, redirects: int) -> RobotsFinding:
     """What an agent's answer means, after so many redirects.
 
     2xx is the file. What cannot be had for reasons of its own (4xx, too many redirects, refused
@@ -56,21 +56,21 @@ def read(result: DownloadResult, redirects: int) -> Finding:
     """
     if result.status == 0:
         if result.failure in RETRYABLE_FAILURES or result.failure == FailureKind.NONE:
-            return Finding(problem=result.error or result.failure or "no answer")
-        return Finding(robots=Protego.parse(""))
+            return RobotsFinding(problem=result.error or result.failure or "no answer")
+        return RobotsFinding(robots=Protego.parse(""))
     if 200 <= result.status < 300:
-        return Finding(robots=Protego.parse(_text(result)))
+        return RobotsFinding(robots=Protego.parse(_text(result)))
     if result.status == 429 or result.status >= 500:
-        return Finding(problem=f"HTTP {result.status}")
+        return RobotsFinding(problem=f"HTTP {result.status}")
     if 300 <= result.status < 400 and redirects < MAX_REDIRECTS:
         where = next((v for k, v in result.headers if k.lower() == "location"), "")
         try:
             address = urljoin(result.url, where)
             if where and urlsplit(address).scheme in ("http", "https"):
-                return Finding(redirect=address)
+                return RobotsFinding(redirect=address)
         except ValueError:
             pass
-    return Finding(robots=Protego.parse(""))
+    return RobotsFinding(robots=Protego.parse(""))
 
 
 def _text(result: DownloadResult) -> str:
@@ -98,7 +98,7 @@ def origin_of(url: str) -> str:
 
 
 @dataclass(slots=True, eq=False)
-class Origin:
+class RobotsOrigin:
     """The robots.txt of one origin. Times are of the engine's monotonic clock."""
 
     name: str
@@ -115,17 +115,19 @@ class Origin:
     # The number of the fetch under way, and when it counts as lost.
     fetch: int | None = None
     lost_at: float = 0.0
-    waiting: deque[Waiting] = field(default_factory=deque)
+    waiting: deque[HeldRequest] = field(default_factory=deque)
 
-    def judge(self, url: str, agent: str, now: float, cache_seconds: float) -> tuple[Verdict, str]:
+    def judge(
+        self, url: str, agent: str, now: float, cache_seconds: float
+    ) -> tuple[RobotsVerdict, str]:
         """(verdict, why it is forbidden) for a URL and a crawler's user agent."""
         if self.robots is not None and now - self.read_at < cache_seconds:
             if self.robots.can_fetch(url, agent):
-                return Verdict.ALLOWED, ""
-            return Verdict.FORBIDDEN, f"robots.txt of {self.name} forbids it"
+                return RobotsVerdict.ALLOWED, ""
+            return RobotsVerdict.FORBIDDEN, f"robots.txt of {self.name} forbids it"
         if self.unreachable and now < self.again_at:
-            return Verdict.FORBIDDEN, self.unreachable
-        return Verdict.UNKNOWN, ""
+            return RobotsVerdict.FORBIDDEN, self.unreachable
+        return RobotsVerdict.UNKNOWN, ""
 
     def delay(self, agent: str) -> float:
         """Its Crawl-delay for a user agent, in seconds; 0 for none."""
@@ -137,7 +139,7 @@ class Origin:
             delay = max(delay, rate.seconds / rate.requests)
         return min(max(0.0, delay), LONGEST_DELAY_SECONDS)
 
-    def found(self, finding: Finding, now: float) -> None:
+    def found(self, finding: RobotsFinding, now: float) -> None:
         """A try has ended. With ``redirect`` set, fetch that at once."""
         self.fetch = None
         if finding.redirect:

@@ -26,7 +26,7 @@ class SharesUnavailable(Exception):
     """The store cannot be asked just now; the text says why."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class ShareRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What one center wants for one host.
 
     ``rate`` (requests a second) and ``concurrency`` are the limits, 0 for none. ``requests``: how
@@ -45,7 +45,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     strikes: int = 0
     calm: bool = False
 
-    def after(self, earlier: Ask) -> Ask:
+    def after(self, earlier: ShareRequest) -> ShareRequest:
         """This ask where ``earlier`` has not been answered yet: no pause is forgotten."""
         if self.pause_seconds > 0 or self.calm:
             return self
@@ -54,7 +54,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ShareGrant(msgspec.Struct, frozen=True, kw_only=True):
     """What it gets.
 
     ``requests`` may be sent, the first in ``start_seconds``, each ``spacing_seconds`` after the
@@ -71,7 +71,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     centers: int = 1
 
 
-class Lease(msgspec.Struct):
+class ShareLease(msgspec.Struct):
     """How many requests one center may have under way at a host, until when (Unix seconds)."""
 
     slots: int
@@ -79,19 +79,19 @@ class Lease(msgspec.Struct):
     expires_at: float
 
 
-class Ledger(msgspec.Struct):
+class ShareTable(msgspec.Struct):
     """What all centers together have taken of one host. Times are Unix seconds of the store."""
 
     next_at: float = 0.0
     blocked_until: float = 0.0
     strikes: int = 0
-    leases: dict[str, Lease] = {}
+    leases: dict[str, ShareLease] = {}
 
 
 class HostShares(Protocol):
     """The store of the ledgers."""
 
-    def exchange(self, center: str, asks: Sequence[Ask]) -> dict[str, Answer]:
+    def exchange(self, center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
         """Settle all of ``asks`` (one a host); the answers by host.
 
         Raises:
@@ -102,14 +102,14 @@ class HostShares(Protocol):
         """The center gives back what it has of these hosts. Raises ``SharesUnavailable``."""
 
 
-def settle(ledger: Ledger, ask: Ask, center: str, now: float) -> Answer:
+def settle(ledger: ShareTable, ask: ShareRequest, center: str, now: float) -> ShareGrant:
     """Grant ``center`` its share of one host and write that into the ledger."""
     for name in [name for name, lease in ledger.leases.items() if lease.expires_at <= now]:
         del ledger.leases[name]
     _note_pause(ledger, ask, now)
     concurrency = _lease(ledger, ask, center, now)
     requests, start, spacing = _reserve(ledger, ask, now)
-    return Answer(
+    return ShareGrant(
         requests=requests,
         start_seconds=start,
         spacing_seconds=spacing,
@@ -120,7 +120,7 @@ def settle(ledger: Ledger, ask: Ask, center: str, now: float) -> Answer:
     )
 
 
-def _note_pause(ledger: Ledger, ask: Ask, now: float) -> None:
+def _note_pause(ledger: ShareTable, ask: ShareRequest, now: float) -> None:
     if ask.pause_seconds > 0:
         ledger.strikes = max(ledger.strikes, ask.strikes)
         ledger.blocked_until = max(ledger.blocked_until, now + ask.pause_seconds)
@@ -129,7 +129,7 @@ def _note_pause(ledger: Ledger, ask: Ask, now: float) -> None:
     ledger.blocked_until = min(ledger.blocked_until, now + LONGEST_PAUSE_SECONDS)
 
 
-def _reserve(ledger: Ledger, ask: Ask, now: float) -> tuple[int, float, float]:
+def _reserve(ledger: ShareTable, ask: ShareRequest, now: float) -> tuple[int, float, float]:
     """(how many, in how many seconds, how far apart): one line of moments for all centers."""
     if ask.rate <= 0 or ask.requests <= 0:
         return 0, 0.0, 0.0
@@ -143,7 +143,7 @@ def _reserve(ledger: Ledger, ask: Ask, now: float) -> tuple[int, float, float]:
     return count, start - now, spacing
 
 
-def _lease(ledger: Ledger, ask: Ask, center: str, now: float) -> int:
+def _lease(ledger: ShareTable, ask: ShareRequest, center: str, now: float) -> int:
     """How many the center may have under way, so that all of them stay below the limit.
 
     Where others go without their fair share, more than one's own is given back. With fewer slots
@@ -165,7 +165,7 @@ def _lease(ledger: Ledger, ask: Ask, center: str, now: float) -> int:
             granted = min(granted, fair if fair or (mine and mine.slots) else 1)
     # What is under way stays counted even where nothing more may be sent.
     held = max(granted, ask.in_flight)
-    ledger.leases[center] = Lease(held, ask.wanted, now + LEASE_SECONDS)
+    ledger.leases[center] = ShareLease(held, ask.wanted, now + LEASE_SECONDS)
     return granted
 
 
@@ -175,15 +175,15 @@ class MemoryShares:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._lock = threading.Lock()
-        self._ledgers: dict[str, Ledger] = {}
+        self._ledgers: dict[str, ShareTable] = {}
 
-    def exchange(self, center: str, asks: Sequence[Ask]) -> dict[str, Answer]:
+    def exchange(self, center: str, asks: Sequence[ShareRequest]) -> dict[str, ShareGrant]:
         """See ``HostShares``."""
         now = self._now()
         with self._lock:
             self._forget(now)
             return {
-                ask.host: settle(self._ledgers.setdefault(ask.host, Ledger()), ask, center, now)
+                ask.host: settle(self._ledgers.setdefault(ask.host, ShareTable()), ask, center, now)
                 for ask in asks
             }
 
@@ -203,7 +203,7 @@ class MemoryShares:
             }
 
 
-def divided(ask: Ask, centers: int) -> Ask:
+def divided(ask: ShareRequest, centers: int) -> ShareRequest:
     """What a center may ask itself for when it cannot reach the other ones."""
     return msgspec.structs.replace(
         ask,
@@ -213,7 +213,7 @@ def divided(ask: Ask, centers: int) -> Ask:
 
 
 def settle_all(
-    ledgers: Mapping[str, Ledger], asks: Sequence[Ask], center: str, now: float
-) -> dict[str, Answer]:
+    ledgers: Mapping[str, ShareTable], asks: Sequence[ShareRequest], center: str, now: float
+) -> dict[str, ShareGrant]:
     """``settle`` for every ask, in ledgers that an adapter has read."""
     return {ask.host: settle(ledgers[ask.host], ask, center, now) for ask in asks}

@@ -18,10 +18,10 @@ from playwright.async_api import BrowserContext, CDPSession, Page, Request, Resp
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from apps.agents.downloader.fetchers.checking import checked_request
+from apps.agents.downloader.fetchers.address_switch import failure
 from apps.agents.downloader.fetchers.chromium import BrowserHost
-from apps.agents.downloader.fetchers.gate import Gate
-from apps.agents.downloader.fetchers.switching import failure
+from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
+from apps.agents.downloader.fetchers.request_check import checked_request
 from yardkit.fetching import Fetched
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
@@ -67,11 +67,11 @@ class BrowserFetcher:
     def __init__(self, settings: DownloaderSettings, host: BrowserHost) -> None:
         self._settings = settings
         self._host = host
-        self._contexts: dict[Gate, BrowserContext] = {}
-        self._in_use: dict[Gate, int] = {}
+        self._contexts: dict[EgressProxy, BrowserContext] = {}
+        self._in_use: dict[EgressProxy, int] = {}
         self._opening = asyncio.Lock()
 
-    async def fetch(self, request: DownloadRequest, via: Gate | None = None) -> Fetched:
+    async def fetch(self, request: DownloadRequest, via: EgressProxy | None = None) -> Fetched:
         """Load one page. Raises nothing but ``asyncio.CancelledError``."""
         started = time.perf_counter()
         visit: _Visit | None = None
@@ -104,7 +104,7 @@ class BrowserFetcher:
         await asyncio.gather(*(_close(context) for context in contexts))
 
     @contextlib.asynccontextmanager
-    async def _page(self, via: Gate) -> AsyncIterator[Page]:
+    async def _page(self, via: EgressProxy) -> AsyncIterator[Page]:
         async with self._opening:
             context = self._contexts.pop(via, None)
             if context is None or not _lives(context):
@@ -125,7 +125,7 @@ class BrowserFetcher:
                 self._contexts.pop(via, None)
                 await _close(context)
 
-    async def _new_context(self, via: Gate) -> BrowserContext:
+    async def _new_context(self, via: EgressProxy) -> BrowserContext:
         settings = self._settings
         user, password = via.login
         own_agent = settings.user_agent != DownloaderSettings().user_agent
@@ -352,7 +352,7 @@ def _lives(context: BrowserContext) -> bool:
 
 
 def _classify(
-    error: PlaywrightError, visit: _Visit | None, via: Gate | None
+    error: PlaywrightError, visit: _Visit | None, via: EgressProxy | None
 ) -> tuple[FailureKind, str]:
     if isinstance(error, PlaywrightTimeout):
         return FailureKind.TIMEOUT, "no complete answer in time"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 from typing import Final, Protocol
 
+from apps.agents.downloader.fetchers.address_switch import FetchEngine, SwitchingFetcher
 from apps.agents.downloader.fetchers.chromium import BrowserHost, find_chromium
 from apps.agents.downloader.fetchers.files import FileFetcher
 from apps.agents.downloader.fetchers.options import FetchOptions
 from apps.agents.downloader.fetchers.proxies import ProxyPool, ProxySource, validator
 from apps.agents.downloader.fetchers.redial import Redialer
-from apps.agents.downloader.fetchers.switching import Engine, SwitchingFetcher
 from yardkit.addresses import parse_networks
 from yardkit.clock import Clock, SystemClock
 from yardkit.fetching import Fetched, Fetcher, check_cookies
@@ -83,7 +83,7 @@ class Equipment:
             wait_seconds=self.options.proxy_wait_seconds,
         )
 
-    def _engine(self, settings: DownloaderSettings) -> Engine:
+    def _engine(self, settings: DownloaderSettings) -> FetchEngine:
         if settings.type == DownloaderType.IMPERSONATE:
             from apps.agents.downloader.fetchers.impersonate import ImpersonatingFetcher
 

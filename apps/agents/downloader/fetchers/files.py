@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from apps.agents.downloader.fetchers.gate import Gate
-from apps.agents.downloader.fetchers.switching import failure
+from apps.agents.downloader.fetchers.address_switch import failure
+from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
 from yardkit.bridge import in_daemon_thread
 from yardkit.fetching import Fetched
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
@@ -43,7 +43,7 @@ class FileFetcher:
         self._seconds = settings.timeout_seconds
         self._root = root
 
-    async def fetch(self, request: DownloadRequest, via: Gate | None = None) -> Fetched:
+    async def fetch(self, request: DownloadRequest, via: EgressProxy | None = None) -> Fetched:
         """Read one file. Raises nothing but ``asyncio.CancelledError``."""
         started = time.perf_counter()
         try:

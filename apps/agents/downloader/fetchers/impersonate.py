@@ -15,9 +15,9 @@ from curl_cffi.requests.exceptions import ImpersonateError, RequestException
 from curl_cffi.requests.impersonate import REAL_TARGET_MAP, BrowserType
 from yarl import URL
 
-from apps.agents.downloader.fetchers.checking import checked_request
-from apps.agents.downloader.fetchers.gate import Gate
-from apps.agents.downloader.fetchers.switching import failure
+from apps.agents.downloader.fetchers.address_switch import failure
+from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
+from apps.agents.downloader.fetchers.request_check import checked_request
 from yardkit.addresses import is_blocked_ip
 from yardkit.fetching import Fetched
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
@@ -73,7 +73,7 @@ class ImpersonatingFetcher:
             curl_infos=[CurlInfo.EFFECTIVE_URL],
         )
 
-    async def fetch(self, request: DownloadRequest, via: Gate | None = None) -> Fetched:
+    async def fetch(self, request: DownloadRequest, via: EgressProxy | None = None) -> Fetched:
         """Download one page. Raises nothing but ``asyncio.CancelledError``."""
         started = time.perf_counter()
         body = _Body(self._settings.max_body_bytes)
@@ -149,7 +149,7 @@ class _Body:
         return b"".join(self._chunks)
 
 
-def _classify(error: RequestException, via: Gate | None) -> tuple[FailureKind, str]:
+def _classify(error: RequestException, via: EgressProxy | None) -> tuple[FailureKind, str]:
     response = error.response
     if via is not None and response is not None:
         headers = [(name, value or "") for name, value in response.headers.multi_items()]

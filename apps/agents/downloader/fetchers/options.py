@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from apps.agents.downloader.fetchers.chromium import BrowserOptions
-from apps.agents.downloader.fetchers.dialing import ProxyAddress
+from apps.agents.downloader.fetchers.dialer import ProxyAddress
 from apps.agents.downloader.fetchers.redial import RedialOptions
 from yardkit.env import Env, EnvError
 

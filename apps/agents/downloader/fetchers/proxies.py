@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from apps.agents.downloader.fetchers.dialing import ProxyAddress
-from apps.agents.downloader.fetchers.gate import Gate
+from apps.agents.downloader.fetchers.dialer import ProxyAddress
+from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
 from yardkit.addresses import parse_networks
 from yardkit.clock import Clock
 from yardkit.fetching import Fetcher
@@ -36,7 +36,7 @@ class NoProxyFree(Exception):
 
 
 @dataclass(slots=True)
-class _Entry:
+class _PooledProxy:
     address: ProxyAddress
     failures: int = 0
     used_at: float = 0.0
@@ -65,7 +65,7 @@ class ProxyPool:
         self._own = tuple(addresses)
         self._clock = clock
         self._validate = validate
-        self._entries: dict[ProxyAddress, _Entry] = {}
+        self._entries: dict[ProxyAddress, _PooledProxy] = {}
         self._dropped: dict[ProxyAddress, float] = {}
         self._listed: tuple[ProxyAddress, ...] = ()
         self._changed = asyncio.Event()
@@ -97,7 +97,7 @@ class ProxyPool:
             del self._entries[address]
         for address in wanted:
             if address not in self._dropped and address not in self._entries:
-                self._entries[address] = _Entry(address)
+                self._entries[address] = _PooledProxy(address)
         self._wake()
 
     async def take(self, seconds: float) -> ProxyAddress:
@@ -115,7 +115,7 @@ class ProxyPool:
                 raise NoProxyFree("no proxy is free")
             await self._wait(min(until, self._next_free(until)) - now)
 
-    def _best(self, now: float) -> _Entry | None:
+    def _best(self, now: float) -> _PooledProxy | None:
         free = [one for one in self._entries.values() if not one.validating and one.free_at <= now]
         return min(free, key=lambda one: (one.failures, one.used_at), default=None)
 
@@ -160,7 +160,7 @@ class ProxyPool:
         self._dropped[address] = self._clock.monotonic() + DROPPED_SECONDS
         self._wake()
 
-    async def _revalidate(self, entry: _Entry, validate: Validate) -> None:
+    async def _revalidate(self, entry: _PooledProxy, validate: Validate) -> None:
         works = await validate(entry.address)
         entry.validating = False
         if works:
@@ -237,7 +237,7 @@ async def ask(url: str, proxy: ProxyAddress | None = None) -> tuple[int, str]:
         allowed_networks=list(ANYWHERE),
     )
     fetcher = Fetcher(settings)
-    gate = Gate(parse_networks(ANYWHERE), proxy) if proxy is not None else None
+    gate = EgressProxy(parse_networks(ANYWHERE), proxy) if proxy is not None else None
     try:
         if gate is not None:
             await gate.open()

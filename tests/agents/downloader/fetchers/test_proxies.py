@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from apps.agents.downloader.fetchers import proxies
-from apps.agents.downloader.fetchers.dialing import ProxyAddress
+from apps.agents.downloader.fetchers.dialer import ProxyAddress
 from apps.agents.downloader.fetchers.options import read_fetch_options
 from apps.agents.downloader.fetchers.proxies import NoProxyFree, ProxyPool, ProxySource
 from tests.agents.downloader.fetchers.conftest import Opener, get

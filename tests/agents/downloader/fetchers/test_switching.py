@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from apps.agents.downloader.fetchers.address_switch import BANNED, Switch
 from apps.agents.downloader.fetchers.redial import RedialOptions
-from apps.agents.downloader.fetchers.switching import BANNED, Switch
 from tests.agents.downloader.fetchers.conftest import Opener, get
 from tests.agents.downloader.fetchers.proxy_server import serve_proxy
 from tests.agents.downloader.fetchers.test_proxies import parsed

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from yardkit.protocol import Allocated, DownloaderReady
 from yardspider.errors import RunFailed
-from yardspider.transports.base import Allocation
+from yardspider.transports.base import AgentAllocation
 
 
 class AllocationWait:
@@ -45,7 +45,7 @@ class AllocationWait:
         chosen = self._allocated.agents if self._allocated is not None else []
         return [agent for agent in chosen if agent not in self._confirmed]
 
-    def result(self) -> Allocation:
+    def result(self) -> AgentAllocation:
         """Return the agents, when all have confirmed or time is up. Raises ``RunFailed`` for
         none.
         """
@@ -64,4 +64,4 @@ class AllocationWait:
             warnings.append(f"no word from {', '.join(missing)}; going on without")
         elif len(agents) < self._asked and not warnings:
             warnings.append(f"{len(agents)} agents allocated where {self._asked} were asked for")
-        return Allocation(agents, "; ".join(warnings))
+        return AgentAllocation(agents, "; ".join(warnings))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from yardkit.broker import BrokerError
 from yardkit.seeds import CallRefused, SeedServiceAway
-from yardspider.clock import Clock
+from yardspider.clock import EngineClock
 from yardspider.errors import RunFailed
 
 _AGAIN_SECONDS: Final = 1.0
@@ -17,14 +17,14 @@ _HURRIED_SECONDS: Final = 0.1
 _PATIENTLY: Final = frozenset({"frozen"})
 
 
-class Lane:
+class SerialCaller:
     """Make one call at a time, repeated for ``limit_seconds`` while it fails; then fail the run.
 
     Args:
         ring: called whenever a call has ended.
     """
 
-    def __init__(self, clock: Clock, ring: Callable[[], None], limit_seconds: float) -> None:
+    def __init__(self, clock: EngineClock, ring: Callable[[], None], limit_seconds: float) -> None:
         self._clock = clock
         self._ring = ring
         self._limit = limit_seconds

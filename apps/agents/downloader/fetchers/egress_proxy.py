@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
-from apps.agents.downloader.fetchers.dialing import Dialer, ProxyAddress, ProxyError, Streams
+from apps.agents.downloader.fetchers.dialer import Dialer, ProxyAddress, ProxyError, Streams
 from yardkit.addresses import AddressRefused, Network
 from yardkit.fetching import GuardedResolver
 from yardkit.protocol import FailureKind
@@ -47,7 +47,7 @@ _LOGIN: Final = (
 Head = tuple[str, list[tuple[str, str]]]
 
 
-class Gate:
+class EgressProxy:
     """One way out: for targets that ``networks`` and the guard allow, through ``proxy`` if given.
 
     Open and close it inside the running event loop.

@@ -8,12 +8,12 @@ import msgspec
 
 from apps.agents.engine.owners import known_number
 from apps.agents.models import Agent, Allocation
-from apps.agents.services.allocating import downloader_settings
+from apps.agents.services.allocation import downloader_settings
 from yardkit.protocol import AllocateDownloader, Policy, ReleaseDownloader
 from yardkit.sealing import seal
 
 
-def told_allocation(
+def allocation_commands(
     allocation: Allocation, agents: Iterable[Agent], now: float
 ) -> list[tuple[str, AllocateDownloader]]:
     """(agent id, its command) for each of ``agents``; ``now`` in Unix seconds.
@@ -41,7 +41,7 @@ def told_allocation(
     return told
 
 
-def told_releases(allocations: Iterable[Allocation]) -> list[tuple[str, ReleaseDownloader]]:
+def release_commands(allocations: Iterable[Allocation]) -> list[tuple[str, ReleaseDownloader]]:
     """(agent id, its command) for each agent of each of them."""
     return [
         (agent.agent_id, ReleaseDownloader(run=known_number(allocation.owner)))

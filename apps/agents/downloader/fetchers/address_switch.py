@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 import re2
 
-from apps.agents.downloader.fetchers.dialing import ProxyAddress
-from apps.agents.downloader.fetchers.gate import Gate
+from apps.agents.downloader.fetchers.dialer import ProxyAddress
+from apps.agents.downloader.fetchers.egress_proxy import EgressProxy
 from apps.agents.downloader.fetchers.proxies import NoProxyFree, ProxyPool
 from apps.agents.downloader.fetchers.redial import Redialer
 from yardkit import charsets
@@ -32,10 +32,10 @@ _MOST_GATES: Final = 32
 _MOST_PATTERN_BYTES: Final = 8 * 1024 * 1024
 
 
-class Engine(Protocol):
+class FetchEngine(Protocol):
     """One type of fetcher. It raises nothing but ``asyncio.CancelledError``."""
 
-    async def fetch(self, request: DownloadRequest, via: Gate | None = None) -> Fetched:
+    async def fetch(self, request: DownloadRequest, via: EgressProxy | None = None) -> Fetched:
         """Download one page by way of ``via``; None only where it connects by itself."""
 
     async def close(self) -> None:
@@ -84,7 +84,7 @@ class SwitchingFetcher:
     def __init__(
         self,
         settings: DownloaderSettings,
-        engine: Engine,
+        engine: FetchEngine,
         *,
         networks: Sequence[Network],
         always_gated: bool,
@@ -100,7 +100,7 @@ class SwitchingFetcher:
         self._redialer = redialer
         self._wait_seconds = wait_seconds
         self._switch = Switch(settings.switch_pattern)
-        self._gates: dict[ProxyAddress | None, Gate] = {}
+        self._gates: dict[ProxyAddress | None, EgressProxy] = {}
         self._in_use: dict[ProxyAddress | None, int] = {}
         self._opening = asyncio.Lock()
 
@@ -171,11 +171,11 @@ class SwitchingFetcher:
     # --- gates ----------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def _gate(self, proxy: ProxyAddress | None) -> AsyncIterator[Gate]:
+    async def _gate(self, proxy: ProxyAddress | None) -> AsyncIterator[EgressProxy]:
         async with self._opening:
             gate = self._gates.pop(proxy, None)
             if gate is None:
-                gate = Gate(self._networks, proxy)
+                gate = EgressProxy(self._networks, proxy)
                 await gate.open()
             self._gates[proxy] = gate  # last: the least recently used comes first
             self._in_use[proxy] = self._in_use.get(proxy, 0) + 1

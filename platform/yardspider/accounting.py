@@ -46,7 +46,7 @@ class Depths(NamedTuple):
     held: int = 0
 
 
-class Ledger:
+class CrawlAccounting:
     """Counters since the run began. At every moment, for requests and for attempts:
 
         total = success + failed + left

@@ -6,8 +6,8 @@ from typing import Final
 
 from django.conf import settings
 
-from apps.agents.center.gate import Gate
-from apps.agents.center.politeness.limits import Defaults, Rule, Rules
+from apps.agents.center.gate import PolitenessGate
+from apps.agents.center.politeness.limits import Defaults, HostRuleLimits, HostRules
 from apps.agents.center.politeness.shares import HostShares
 from apps.agents.hosts.services import (
     forget_states,
@@ -44,12 +44,12 @@ def host_shares() -> HostShares:
 class HostKeeping:
     """Keeps the gate's rules fresh and the table of hosts. Uses the database."""
 
-    def __init__(self, *, gate: Gate, center: str, clock: Clock) -> None:
+    def __init__(self, *, gate: PolitenessGate, center: str, clock: Clock) -> None:
         self._gate = gate
         self._center = center
         self._clock = clock
         self._defaults = default_limits()
-        self._found: list[Rule] = []
+        self._found: list[HostRuleLimits] = []
         self._shown = False
         self._save_at = 0.0
 
@@ -60,7 +60,7 @@ class HostKeeping:
         """
         found = load_rules()
         if found != self._found:
-            self._gate.set_rules(Rules.of(self._defaults, found))
+            self._gate.set_rules(HostRules.of(self._defaults, found))
             self._found = found
 
     def save_states(self) -> None:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from yardspider.clock import Clock
+from yardspider.clock import EngineClock
 from yardspider.errors import RunFailed
 from yardspider.seeds.initial import load_seeds
-from yardspider.seeds.lane import Lane
 from yardspider.seeds.leases import Leases
-from yardspider.seeds.outbox import Adding, Outbox
-from yardspider.seeds.port import Frontier, SeedCounts
+from yardspider.seeds.outbox import PendingSeeds, SeedOutbox
+from yardspider.seeds.port import RunFrontier, SeedCounts
 from yardspider.seeds.seed import Seed
+from yardspider.seeds.serial_caller import SerialCaller
 from yardspider.seeds.task import SeedTask
 from yardspider.settings import SpiderSettings
 
@@ -26,7 +26,7 @@ _CLOSE_SECONDS: Final = 1.0
 NO_FRONTIER: Final = "this run has no frontier to take seeds; choose one in its job"
 
 
-class SeedDesk:
+class SeedClient:
     """Adds, leases and finishes the seeds of one run. Without a frontier it refuses seeds.
 
     Args:
@@ -37,11 +37,11 @@ class SeedDesk:
 
     def __init__(
         self,
-        frontier: Frontier | None,
+        frontier: RunFrontier | None,
         settings: SpiderSettings,
         *,
         takes_seeds: bool,
-        clock: Clock,
+        clock: EngineClock,
         before_finish: Callable[[], None],
         ring: Callable[[], None],
     ) -> None:
@@ -56,17 +56,19 @@ class SeedDesk:
         self._paused = False
         self._log_at = 0.0
         self._logged = ""
-        self._outbox: Outbox | None = None
+        self._outbox: SeedOutbox | None = None
         self._leases: Leases | None = None
         if frontier is not None:
-            self._lanes = [Lane(clock, ring, settings.seed_service_seconds) for _ in range(3)]
-            telling, asking, keeping = self._lanes
+            self._callers = [
+                SerialCaller(clock, ring, settings.seed_service_seconds) for _ in range(3)
+            ]
+            sending, leasing, extending = self._callers
             self._leases = Leases(
-                frontier, asking, keeping, self.counts, ahead=settings.seeds_ahead
+                frontier, leasing, extending, self.counts, ahead=settings.seeds_ahead
             )
-            self._outbox = Outbox(
+            self._outbox = SeedOutbox(
                 frontier,
-                telling,
+                sending,
                 self.counts,
                 before_finish=before_finish,
                 ended=self._leases.ended,
@@ -88,10 +90,10 @@ class SeedDesk:
 
     # --- what the spider says -----------------------------------------------------------------
 
-    def add(self, seeds: Sequence[Seed]) -> Adding:
+    def add(self, seeds: Sequence[Seed]) -> PendingSeeds:
         """Add seeds with the next batch. Raises ``RunFailed`` without a frontier."""
         outbox, now = self._ready()
-        adding = Adding(len(seeds))
+        adding = PendingSeeds(len(seeds))
         outbox.add([seed.message(now) for seed in seeds], adding)
         self._ring()
         return adding
@@ -105,7 +107,7 @@ class SeedDesk:
             task.find(seed.message(now))
             outbox.overflow(task)
 
-    def _ready(self) -> tuple[Outbox, int]:
+    def _ready(self) -> tuple[SeedOutbox, int]:
         if self._frontier is None or self._outbox is None:
             raise RunFailed(NO_FRONTIER)
         return self._outbox, self._frontier.now()
@@ -218,8 +220,8 @@ class SeedDesk:
             if outbox.unconfirmed:
                 text = f"{outbox.unconfirmed} seeds may not have been added: {why}"
                 failure = RunFailed(text)
-        for lane in self._lanes:
-            lane.cancel()
+        for caller in self._callers:
+            caller.cancel()
         self.counts.left = leases.held
         self.counts.unconfirmed = outbox.unconfirmed
         if self.counts.any:
