@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 
@@ -10,6 +11,7 @@ import pytest
 from apps.requeststore.engine.errors import StoreUnavailable
 from apps.requeststore.engine.limits import MAX_ID, MAX_TS
 from apps.requeststore.queues.base import RequestQueue, Taken
+from apps.requeststore.services.sweeping import drop_expired
 from apps.requeststore.stores.base import Entry
 from tests.requeststore.queue_fixtures import (
     PATIENCE_SECONDS,
@@ -218,3 +220,20 @@ def test_many_consumers_get_each_once(queues: Queues) -> None:
         thread.join(60)
     assert found == Counter(entry.id for entry in sent)
     assert opened[0].stats().waiting == 0
+
+
+@pytest.mark.covers("S4.17", "S4.22")
+def test_entries_of_expired_requests_leave_the_queue(queues: Queues) -> None:
+    """Those of live requests and of other bizzes stay, and can be taken at once."""
+    queue = queues.open()
+    old, live, foreign = entries(30), entries(5, 100), Entry(9, "sports", 1)
+    queue.push(old[:20])
+    queue.push([foreign])
+    queue.push(old[20:])
+    queue.push(live)
+    with contextlib.closing(queues.open()) as own:
+        cutoff = old[-1].ts
+        assert drop_expired(own, "news", cutoff=cutoff, most=1000) == 30
+        assert drop_expired(own, "news", cutoff=cutoff, most=1000) == 0
+    wait_until(lambda: queue.stats().waiting == 6, "the expired ones are gone")
+    assert sorted(of(take(queue, 6)), key=lambda one: one.ts) == [foreign, *live]

@@ -21,6 +21,7 @@ from apps.access.services import has_role, has_role_somewhere
 from apps.access.states import Role
 from apps.requeststore.api.asking import AsksStore, person_label, seen_bizzes
 from apps.requeststore.api.bodies import RequestsJSONParser
+from apps.requeststore.api.consumers import ConsumerMixin
 from apps.requeststore.api.paging import MAX_LIMIT, cursor_in, page_of
 from apps.requeststore.api.serializers import (
     SUBMIT,
@@ -41,7 +42,7 @@ from apps.requeststore.services.yard import shared_yard
 _FIELDS = ("project", "biz", "requests")
 
 
-class RequestViewSet(AsksStore, ApiView, viewsets.ViewSet):
+class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
     """Download requests of all bizzes. Operators hand them in, viewers look them up."""
 
     parser_classes = (RequestsJSONParser,)

@@ -38,16 +38,16 @@ class Taker:
     owner: str
     bury: Callable[[Entry, str], None]
 
-    def take(self, number: int, *, now: int, expires: float) -> list[Work]:
-        """Up to ``number`` requests; [] when nothing waits. ``now``: Unix ms; ``expires``: as in
-        ``Work``.
+    def take(self, number: int, *, now: int, expires: float, timeout: float = 0.0) -> list[Work]:
+        """Up to ``number`` requests; [] when none waits for ``timeout`` seconds. ``now``: Unix ms;
+        ``expires``: as in ``Work``.
 
         Entries that name no request, and those that fail by themselves twice, become dead letters;
         those whose request is leased, done or expired are dropped.
 
         Raises ``RequestStoreError``; what was taken from the queue has gone back then.
         """
-        taken = self.queue.take(number, timeout=0)
+        taken = self.queue.take(number, timeout=timeout)
         if not taken:
             return []
         works: list[Work] = []

@@ -32,6 +32,7 @@ class Entity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Entity)
+_json_decoder: Final = msgspec.json.Decoder(Entity)
 
 
 def encode_entity(entity: Entity) -> bytes:
@@ -47,8 +48,12 @@ def encode_entity(entity: Entity) -> bytes:
 
 
 def decode_entity(data: bytes) -> Entity:
-    """Raises ``BadRequest`` for bytes of other make; they may have been stored by others."""
+    """Read MessagePack, which we write, or a JSON object, which other programs may store.
+
+    No MessagePack map begins with ``{``. In JSON ``body`` is Base64. Raises ``BadRequest``.
+    """
+    is_json = data.lstrip()[:1] == b"{"
     try:
-        return _decoder.decode(data)
+        return _json_decoder.decode(data) if is_json else _decoder.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BadRequest(f"the data is no request of this platform: {error}") from error

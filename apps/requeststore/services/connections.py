@@ -69,20 +69,26 @@ class Connections:
             found = self._queues.get(bound.queue_name)
         if found is not None:
             return found
-        broker = self._broker()
-        opened = open_queue(
-            bound.queue_name,
-            redis_url=settings.REDIS_URL,
-            redis_prefix=settings.REDIS_PREFIX,
-            broker=broker,
-            consumer=self._consumer,
-        )
+        opened = self.open_queue(bound)
         with self._lock:
             # Another thread may have been quicker.
             found = self._queues.setdefault(bound.queue_name, opened)
         if found is not opened:
             opened.close()
         return found
+
+    def open_queue(self, bound: BoundBiz) -> RequestQueue:
+        """Open the queue of a biz for one consumer, which closes it.
+
+        Closed, it gives back what it has taken or prefetched. Raises ``StoreUnavailable``.
+        """
+        return open_queue(
+            bound.queue_name,
+            redis_url=settings.REDIS_URL,
+            redis_prefix=settings.REDIS_PREFIX,
+            broker=self._broker(),
+            consumer=self._consumer,
+        )
 
     def ensure(self, bound: BoundBiz, place: Place) -> None:
         """The shard exists, is known to the books, and deletes when it should.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from apps.requeststore.engine.sharding import Place
-from apps.requeststore.queues.base import RequestQueue
+from apps.requeststore.queues.base import RequestQueue, Taken
 from apps.requeststore.services.binding import BoundBiz
 from apps.requeststore.stores.base import Entry, Finish, StorageNode, StoredRequest, TakeCode
 from yardkit.failpoints import hit
@@ -17,6 +17,9 @@ ORPHAN_SECONDS: Final = 30
 # Entries that old may be asked after; give-backs wait for their retry as long as that takes.
 FORGOTTEN_SECONDS: Final = 600
 LIMIT: Final = 1000
+# Entries that a look for expired ones may hold at a time, and how long it waits for the first.
+MOST_HELD: Final = 2000
+FIRST_ENTRY_SECONDS: Final = 0.5
 
 
 @dataclass(slots=True)
@@ -28,6 +31,7 @@ class Swept:
     given_up: int = 0
     forgotten: int = 0
     expired: int = 0
+    dropped: int = 0
     deleted: int = 0
     closed: int = 0
 
@@ -38,6 +42,37 @@ class Swept:
 
     def __bool__(self) -> bool:
         return any(getattr(self, name) for name in self.__slots__)
+
+
+def drop_expired(queue: RequestQueue, biz: str, *, cutoff: int, most: int) -> int:
+    """Remove up to ``most`` entries of expired requests from a queue; return how many.
+
+    The oldest entries come first, so they are taken from the head; entries of live requests go
+    back in front. Where more than ``MOST_HELD`` of those are ahead (a busy higher priority), the
+    expired ones behind them wait until those are gone.
+
+    Args:
+        queue: opened for this call, and closed by the caller: closing gives back what is held.
+        cutoff: Unix ms; a request stored then or earlier has expired.
+
+    Raises:
+        StoreUnavailable: the queue does not answer.
+    """
+    dropped, held, wait = 0, list[Taken](), FIRST_ENTRY_SECONDS
+    try:
+        while dropped < most and len(held) < MOST_HELD:
+            taken = queue.take(min(LIMIT, MOST_HELD), timeout=wait)
+            if not taken:
+                break
+            expired = [one for one in taken if one.entry.biz == biz and one.entry.ts <= cutoff]
+            queue.settle(expired)
+            dropped += len(expired)
+            gone = {id(one) for one in expired}
+            held += [one for one in taken if id(one) not in gone]
+            wait = 0.05
+    finally:
+        queue.requeue(held)
+    return dropped
 
 
 class Sweep:

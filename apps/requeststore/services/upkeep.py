@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -35,11 +35,12 @@ from apps.requeststore.services.reporting import (
     save_shard,
 )
 from apps.requeststore.services.shards import note_shard
-from apps.requeststore.services.sweeping import LIMIT, Sweep, Swept
+from apps.requeststore.services.sweeping import LIMIT, Sweep, Swept, drop_expired
 from apps.requeststore.services.yard import Yard
 from apps.runtime.errors import NoFreeNumber
 from apps.runtime.services import lease_worker, release_lease
 from yardkit.broker import BrokerError
+from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ LEASE_TIME: Final = timedelta(seconds=45)
 REST: Final = 20.0
 # Shards that others made without telling the books are looked for so often.
 SEARCH_SECONDS: Final = 60.0
+# Pause after a search for expired entries that found none: others cannot take what it holds.
+FRUITLESS_SECONDS: Final = 120.0
 AWAY: Final = (RequestStoreError, BrokerError)
 
 
@@ -73,10 +76,9 @@ def by_worker(yard: Yard, by: str) -> str:
 
 @dataclass(slots=True)
 class _Memory:
-    """Of this process: when which shard is worth being counted again."""
+    """What this process remembers between rounds: pauses, and the biz that is next."""
 
-    count_at: dict[int, float] = field(default_factory=dict)
-    search_at: dict[tuple[int, str], float] = field(default_factory=dict)
+    timers: Timers = field(default_factory=Timers)
     turn: int = 0
 
 
@@ -134,6 +136,9 @@ class Upkeep:
                 self._count(bound, row, now)
         if queue is not None:
             stats = report_queue(bound, queue, at_ms(now))
+            if stats is not None and (dropped := self._drop_expired(bound, answering, stats, now)):
+                swept.dropped += dropped
+                stats = report_queue(bound, queue, at_ms(now))
             swept.forgotten += self._forgotten(bound, answering, queue, stats, now)
         fold_slices(bound, at_ms(now))
         return swept
@@ -173,10 +178,8 @@ class Upkeep:
 
     def _search(self, bound: BoundBiz) -> None:
         """Enter shards into the books that exist and are not in them."""
-        key = bound.project_id, bound.name
-        if time.monotonic() < _memory.search_at.get(key, 0.0):
+        if not _memory.timers.due(f"shards of {bound.queue_name}", SEARCH_SECONDS):
             return
-        _memory.search_at[key] = time.monotonic() + SEARCH_SECONDS
         wanted: dict[str, list[Shard]] = {}
         for place in bound.spread.places:
             wanted.setdefault(place.node, []).append(place.shard)
@@ -222,12 +225,31 @@ class Upkeep:
 
     def _count(self, bound: BoundBiz, row: ShardReport, now: int) -> None:
         counted: Counted | None = None
-        began = time.monotonic()
-        if began >= _memory.count_at.get(row.pk, 0.0) or row.problem:
+        timer = f"count of shard {row.pk}"
+        if _memory.timers.due(timer, 0.0) or row.problem:
+            began = time.monotonic()
             counted = count_shard(bound, row, self._yard.node(row.node), now)
-            ended = time.monotonic()
-            _memory.count_at[row.pk] = ended + (ended - began) * REST
+            _memory.timers.postpone(timer, (time.monotonic() - began) * REST)
         save_shard(row, counted, at_ms(now))
+
+    def _drop_expired(
+        self, bound: BoundBiz, rows: Sequence[ShardReport], stats: QueueStats, now: int
+    ) -> int:
+        """Remove entries of expired requests, where the queue holds more than requests are new."""
+        surplus = stats.waiting - sum(row.by_flag.get(str(NEW), 0) for row in rows)
+        timer = f"expired entries of {bound.queue_name}"
+        if surplus <= 0 or not _memory.timers.due(timer, 0.0):
+            return 0
+        try:
+            with closing(self._yard.open_queue(bound)) as queue:
+                cutoff = bound.settings.cutoff(now)
+                dropped = drop_expired(queue, bound.name, cutoff=cutoff, most=surplus)
+        except AWAY as error:
+            logger.warning("upkeep of biz %s: %s", bound.name, error)
+            return 0
+        if not dropped:
+            _memory.timers.postpone(timer, FRUITLESS_SECONDS)
+        return dropped
 
     def _forgotten(
         self,
@@ -237,15 +259,17 @@ class Upkeep:
         stats: QueueStats | None,
         now: int,
     ) -> int:
-        """Entries that the queue has lost: fewer are there than requests are new.
+        """Queue requests again whose entries are lost: fewer wait than requests are new.
 
-        Where it tells what is taken from it, so are requests: their entries are kept till the end.
+        Fetchers keep an entry until its request ends, and the queue may tell how many they hold.
+        Other consumers keep none, so that the smaller difference counts.
         """
         if stats is None:
             return 0
-        flags = (str(NEW),) if stats.taken is None else (str(NEW), str(TAKEN))
-        there = stats.waiting + (stats.taken or 0)
-        lost = sum(row.by_flag.get(flag, 0) for row in rows for flag in flags) - there
+        new, taken = (sum(row.by_flag.get(str(flag), 0) for row in rows) for flag in (NEW, TAKEN))
+        lost = new - stats.waiting
+        if stats.taken is not None:
+            lost = min(lost, new + taken - stats.waiting - stats.taken)
         found = 0
         for row in rows:
             while found < lost and not self._late():

@@ -152,6 +152,10 @@ class Yard:
         """The queue of a biz. Raises ``StoreUnavailable`` when the broker it needs is away."""
         return self._connections.queue(bound)
 
+    def open_queue(self, bound: BoundBiz) -> RequestQueue:
+        """Open the queue of a biz for one consumer, which closes it. Raises as ``queue``."""
+        return self._connections.open_queue(bound)
+
     def ensure(self, bound: BoundBiz, place: Place) -> None:
         """Make a shard, if it does not exist, and its books. Raises ``StoreUnavailable``."""
         self._connections.ensure(bound, place)

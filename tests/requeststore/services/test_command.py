@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -188,3 +190,21 @@ def test_the_same_name_in_two_projects_and_a_store_that_is_away(
 
     monkeypatch.setattr(SqliteNode, "page", away)
     assert refused("list", f"{project.slug}/news") == (1, "the request store is away: no answer")
+
+
+def test_a_reader_that_goes_away_is_no_error(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `| head`: everything is stored, and nothing is written to the closed pipe later."""
+    file = tmp_path / "pages.txt"
+    file.write_text("".join(f"https://example.com/{number}\n" for number in range(3)))
+    reading, writing = os.pipe()
+    os.close(reading)
+    told = io.StringIO()
+    with os.fdopen(writing, "w", buffering=1) as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        monkeypatch.setattr(sys, "stderr", told)
+        call_command("requests", "submit", "crawls/news", str(file))
+    assert told.getvalue() == "3 are stored\n"
+    yard = shared_yard()
+    assert len(yard.page(yard.biz(project.pk, "news"))) == 3

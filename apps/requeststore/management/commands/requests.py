@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -12,7 +13,6 @@ from typing import IO, Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
-from django.db import DatabaseError
 
 from apps.access.errors import DomainError
 from apps.projects.management.arguments import project_named
@@ -46,6 +46,7 @@ from apps.requeststore.services.reopening import reopen_requests
 from apps.requeststore.services.yard import BoundBiz, close_shared_yard, shared_yard
 from apps.requeststore.states import RebalanceState
 from apps.requeststore.texts import told
+from apps.runtime.errors import DATABASE_ERRORS
 from yardkit.errors import first_line
 
 FAILED: Final = 1
@@ -74,6 +75,11 @@ class Command(BaseCommand):
         _following.setLevel(logging.WARNING)
         try:
             verb(options)
+            # Here and not at exit, where nothing could be said of a reader that has gone.
+            self.stdout.flush()
+        except BrokenPipeError:
+            # "| head" has seen enough; the interpreter must not flush the rest at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         except DomainError as error:
             lines = [f"{name}: {each}" for name, texts in error.fields.items() for each in texts]
             wrong = error.status == _UNPROCESSABLE
@@ -85,7 +91,7 @@ class Command(BaseCommand):
             raise CommandError(f"the request store is away: {error}", returncode=FAILED) from error
         except RequestStoreError as error:
             raise CommandError(str(error), returncode=BAD_INPUT) from error
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             line = first_line(error)
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
         finally:
@@ -178,12 +184,13 @@ class Command(BaseCommand):
         except (BizFull, StoreUnavailable, KeyboardInterrupt):
             self.stderr.write(f"so far {len(ids)} of {len(entities)} are stored")
             raise
+        else:
+            self.stderr.write(f"{len(ids)} are stored")
         finally:
             if options["json"]:
                 self._json([str(number) for number in ids])
             else:
                 self._lines(str(number) for number in ids)
-        self.stderr.write(f"{len(ids)} are stored")
 
     def _reopen(self, options: dict[str, Any]) -> None:
         yard = shared_yard()
