@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from django.db import DatabaseError, InterfaceError
-
 from apps.agents.services import prune_samples
 from apps.queuestats.services import (
     Report,
@@ -16,6 +14,7 @@ from apps.queuestats.services import (
     store_counters,
     store_samples,
 )
+from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.services import (
     prune,
     relay_outbox,
@@ -27,6 +26,7 @@ from yardkit.broker import Broker, BrokerError, Delivery, Subscription, drain
 from yardkit.broker.gateway import flaw_of_sender, sender_of
 from yardkit.clock import Clock
 from yardkit.declaring import declare_shared
+from yardkit.outage import Outage
 from yardkit.protocol import (
     AnyMessage,
     CenterCounters,
@@ -56,7 +56,7 @@ class StatisticsDaemon:
         self.clock = clock
         self._timers = Timers(lambda: self.clock.monotonic())
         self._subscriptions: list[Subscription] = []
-        self._relay_fails = False
+        self._relay_outage = Outage(logger, "outbox relay")
         # Up to this second it is noted that somebody listened; 0 while nobody does.
         self._listened = 0
 
@@ -91,7 +91,7 @@ class StatisticsDaemon:
             # Both, or the setup has failed.
             if len(self._subscriptions) == 2:
                 self._drain()
-        except (DatabaseError, InterfaceError, BrokerError) as error:
+        except (*DATABASE_ERRORS, BrokerError) as error:
             logger.warning("what has come goes back to its queue: %s", error)
         finally:
             self._close()
@@ -124,11 +124,9 @@ class StatisticsDaemon:
             published = relay_outbox(self.broker)
         except BrokerError as error:
             # No reason to stop: everything stays in the outbox.
-            if not self._relay_fails:
-                logger.warning("the outbox waits: %s", error)
-            self._relay_fails = True
+            self._relay_outage.failed(error)
             return 0
-        self._relay_fails = False
+        self._relay_outage.recovered()
         return published
 
     def _store(self, deliveries: list[Delivery]) -> int:

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar
 
-from django.db import DatabaseError, connections
+from django.db import connections
 
-from apps.runtime.errors import DaemonReplaced
+from apps.runtime.errors import DATABASE_ERRORS, DaemonReplaced
 from apps.runtime.queries import BEAT_SECONDS, threads_share_database
 from apps.runtime.services import beat, free_daemon_name, register_daemon, wake_relay
 from apps.runtime.states import DaemonState
 from yardkit.broker import traffic
 from yardkit.daemon import Daemon
-from yardkit.errors import first_line
 from yardkit.heartbeat import Beat
+from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class HeartbeatRow:
         self._interval = interval_seconds
         self._state: str = DaemonState.STARTING
         self._detail: dict[str, Any] = {}
-        self._outage = False
+        self._outage = Outage(logger, f"heartbeat of {identity.kind} {identity.name}")
         self._due = threading.Event()
         self._ending = False
         self._thread: threading.Thread | None = None
@@ -160,15 +160,11 @@ class HeartbeatRow:
                     me.name,
                 )
                 self._on_replaced()
-        except DatabaseError as error:
-            if not self._outage:
-                logger.warning("heartbeats are not written: %s", first_line(error))
-            self._outage = True
+        except DATABASE_ERRORS as error:
+            self._outage.failed(error)
             connections.close_all()
         else:
-            if self._outage:
-                logger.info("heartbeats are written again")
-            self._outage = False
+            self._outage.recovered()
 
 
 class GuardedDaemon:

@@ -9,11 +9,12 @@ from typing import Final
 import redis
 from django.conf import settings
 from django.core.cache import cache
-from django.db import DatabaseError, connections
+from django.db import connections
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
+from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.queries import unapplied_migrations
 from apps.runtime.services import shared_broker
 from yardkit.broker import BrokerError
@@ -66,7 +67,7 @@ def _problem(name: str, answer: Answer[str | None]) -> str | None:
 def _database() -> str | None:
     try:
         missing = unapplied_migrations()
-    except DatabaseError as error:
+    except DATABASE_ERRORS as error:
         return _away("database", error)
     finally:
         connections.close_all()

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from django.db import DatabaseError, connection
+from django.db import connection
 
 from apps.requeststore.services.scaling import wanted_fetchers
+from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.queries import live_daemons
 from crawlyard.supervisor import Supervisor
 from crawlyard.units import fetcher, fetcher_name
@@ -96,7 +97,7 @@ class FetcherScale:
             try:
                 self._answer = self._ask()
                 failing = False
-            except DatabaseError as error:
+            except DATABASE_ERRORS as error:
                 if not failing:
                     logger.warning("how many fetchers are wanted is not known: %s", error)
                 failing = True

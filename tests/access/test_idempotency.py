@@ -6,8 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
+from apps.access.api import idempotency
 from apps.access.models import ApiToken, User
 from apps.projects.api import views
 from apps.projects.models import Project
@@ -95,6 +97,28 @@ def test_a_crash_leaves_neither_effect_nor_key(api: Api, monkeypatch: pytest.Mon
     assert api.post("projects", BODY, Idempotency_Key="k1").status_code == 500
     assert not IdempotencyKey.objects.exists()
     assert not Project.objects.filter(slug="new").exists()
+
+
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+@pytest.mark.parametrize("by", ["repeat", "worker"])
+def test_an_outage_occupies_no_key_beyond_its_end(
+    api: Api, monkeypatch: pytest.MonkeyPatch, error: type[Exception], by: str
+) -> None:
+    def fail(*_args: object, **_kwargs: object) -> None:
+        raise error("the server closed the connection")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(views, "create_project", fail)
+        outage.setattr(idempotency, "_release", fail)
+        assert api.post("projects", BODY, Idempotency_Key="k1").status_code == 503
+        assert idempotency._free_later() is not None
+    assert IdempotencyKey.objects.filter(status=None).exists()
+    if by == "worker":
+        assert idempotency._free_later() is None
+        assert not IdempotencyKey.objects.exists()
+    assert api.post("projects", BODY, Idempotency_Key="k1").status_code == 201
+    assert idempotency._free_later() is None
+    assert api.post("projects", BODY, Idempotency_Key="k1")["Idempotent-Replayed"] == "true"
 
 
 def test_while_the_first_is_at_work_the_second_is_told_so(user: User, api: Api) -> None:

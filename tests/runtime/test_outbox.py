@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from datetime import datetime, timedelta
 
 import pytest
@@ -12,7 +13,15 @@ from apps.runtime.models import DeadLetter, OutboxMessage
 from apps.runtime.services import enqueue, relay, relay_outbox, requeue_dead_letter
 from apps.runtime.services.relay import BATCH_BYTES, CLAIM_SECONDS, MOST_ATTEMPTS
 from yardkit import topology
-from yardkit.broker import Broker, BrokerError, BrokerUnavailable, Delivery, QueueSpec
+from yardkit.broker import (
+    Broker,
+    BrokerError,
+    BrokerUnavailable,
+    Delivery,
+    Outgoing,
+    QueueSpec,
+)
+from yardkit.outage import Outage
 from yardkit.protocol import RunQueued, decode
 
 pytestmark = pytest.mark.django_db
@@ -122,6 +131,29 @@ def test_what_nobody_wants_for_an_hour_waits_for_a_person_instead(broker: Broker
     assert (delivery.message_id, delivery.headers["color"]) == ("m1", "red")
 
 
+def test_an_outage_leaves_the_pause_of_what_was_refused_before(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue(key="nobody.reads.this", body=b"x")
+    enqueue(key=KEY, body=b"y")
+    monkeypatch.setattr(relay, "BATCH_BYTES", 1)
+    publish, calls = broker.publish, []
+
+    def second_fails(messages: list[Outgoing]) -> Future[None]:
+        calls.append(messages)
+        if len(calls) > 1:
+            raise BrokerUnavailable("gone")
+        return publish(messages)
+
+    monkeypatch.setattr(broker, "publish", second_fails)
+    now = timezone.now()
+    with pytest.raises(BrokerUnavailable):
+        relay_outbox(broker, now=now)
+    refused, untried = OutboxMessage.objects.order_by("id")
+    assert (refused.attempts, refused.next_try_at) == (1, now + timedelta(seconds=1))
+    assert (untried.attempts, untried.next_try_at) == (0, None)
+
+
 def test_without_a_broker_everything_stays_due(broker: Broker) -> None:
     enqueue(key=KEY, body=b"x")
     broker.close()
@@ -186,10 +218,10 @@ def test_a_row_no_broker_could_carry_holds_up_nobody(broker: Broker) -> None:
 def test_an_outbox_another_process_holds_says_nothing_of_the_broker(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "_outage", relay._Outage())
+    monkeypatch.setattr(relay, "_outage", Outage(relay.logger, "outbox relay"))
     with caplog.at_level("INFO"):
         relay._outage.failed(BrokerUnavailable("gone"))
         # Nothing is due here: what there is has been claimed by somebody else.
         assert relay._relay_all() is None
         relay._outage.failed(BrokerUnavailable("still gone"))
-    assert caplog.messages == ["the outbox waits: gone"]
+    assert caplog.messages == ["outbox relay fails and is retried: gone"]

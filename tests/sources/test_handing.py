@@ -37,7 +37,7 @@ from apps.sources.services.queues import (
 from tests.access.factories import make_project
 from tests.sources.records import broker_at, publish, sourced
 from yardkit import failpoints
-from yardkit.broker.base import Outgoing
+from yardkit.broker.base import BrokerUnavailable, Outgoing
 
 pytestmark = pytest.mark.django_db
 
@@ -197,6 +197,28 @@ def test_a_process_that_dies_while_somebody_consumes_loses_nothing(project: Proj
     later = now() + timedelta(seconds=61)
     assert numbers(consume(queue=queue, count=9, now=later)) == [1, 2, 3, 4]
     assert consume(queue=queue, count=9, now=later + timedelta(seconds=61)) == []
+
+
+def test_records_whose_acknowledgement_fails_come_once(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = publish(project, 1, 3)
+    subscribe = shared_broker().subscribe
+
+    def deaf(*args: Any, **kwargs: Any) -> Any:
+        subscription = subscribe(*args, **kwargs)
+
+        def fail(_deliveries: object) -> None:
+            raise BrokerUnavailable("gone")
+
+        monkeypatch.setattr(subscription, "ack", fail)
+        return subscription
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shared_broker(), "subscribe", deaf)
+        assert numbers(consume(queue=queue, count=2, now=now())) == [1, 2]
+    assert numbers(consume(queue=queue, count=5, now=now())) == [3]
+    assert consume(queue=queue, count=5, now=now()) == []
 
 
 def test_a_record_that_has_changed_is_another_one(project: Project) -> None:

@@ -16,7 +16,7 @@ from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, cast
 
 from django.core.files import File
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from django.utils import timezone
 from django.utils.datastructures import MultiValueDict
 from django.utils.translation import gettext_lazy as _
@@ -26,7 +26,10 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from apps.access.api.errors import BadRequest
 from apps.access.errors import AccessError
+from apps.runtime.engine.background import BackgroundWorker
+from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.models import IdempotencyKey
+from apps.runtime.queries import threads_share_database
 
 P = ParamSpec("P")
 Action = Callable[Concatenate[Any, Request, P], Response]
@@ -35,6 +38,7 @@ HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotent-Replayed"
 # A reservation this old belongs to a process that died: nothing of it was committed.
 ABANDONED: Final = timedelta(minutes=2)
+_FREE_AGAIN_SECONDS: Final = 1.0
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _RESERVATION: Final = "_idempotency_reservation"
 
@@ -195,9 +199,8 @@ def _known(
     if found.status is not None:
         headers = {REPLAYED: "true"}
         return found, Response(found.body, status=found.status, headers=headers)
-    taken_over = found.created_at < now - ABANDONED and (
-        IdempotencyKey.objects.filter(**_mine(found)).update(created_at=now)
-    )
+    over = found.created_at < now - ABANDONED or _taken.pop(found.pk, None) is not None
+    taken_over = over and (IdempotencyKey.objects.filter(**_mine(found)).update(created_at=now))
     if not taken_over:
         raise IdempotencyKeyInUse
     found.created_at = now
@@ -205,7 +208,30 @@ def _known(
 
 
 def _free(reservation: IdempotencyKey) -> None:
-    """However the call ended, its key may be used again."""
+    """Let the key be used again, as soon as the database answers."""
+    try:
+        _release(reservation)
+    except DATABASE_ERRORS:
+        connection.close()
+        _taken[reservation.pk] = reservation
+        if threads_share_database():
+            _worker.wake()
+
+
+def _free_later() -> float | None:
+    """Free the keys of calls that an outage of the database has ended."""
+    try:
+        for pk, reservation in list(_taken.items()):
+            _release(reservation)
+            _taken.pop(pk, None)
+    except DATABASE_ERRORS:
+        return _FREE_AGAIN_SECONDS
+    finally:
+        connection.close()
+    return None
+
+
+def _release(reservation: IdempotencyKey) -> None:
     mine = IdempotencyKey.objects.filter(**_mine(reservation))
     if reservation.body is None:
         # Nothing of it was committed.
@@ -253,3 +279,8 @@ def _fingerprint(value: Any) -> str:
         return f"{value.name} {digest.hexdigest()}"
     read = getattr(value, "fingerprint", None)
     return str(read() if read else value)
+
+
+# Of calls of this process that could not free their key, by primary key.
+_taken: dict[int, IdempotencyKey] = {}
+_worker = BackgroundWorker("idempotency-keys", _free_later)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-from django.db import DatabaseError, InterfaceError, connection, transaction
+from django.db import connection, transaction
 
 from apps.agents.center.politeness.shares import (
     ShareGrant,
@@ -17,6 +17,7 @@ from apps.agents.center.politeness.shares import (
     settle_all,
 )
 from apps.agents.hosts.models import HostLedger
+from apps.runtime.errors import DATABASE_ERRORS
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(ShareTable).decode
@@ -34,7 +35,7 @@ class DatabaseShares:
         try:
             with transaction.atomic():
                 return _settle(center, asks)
-        except (DatabaseError, InterfaceError) as error:
+        except DATABASE_ERRORS as error:
             # A server that restarted leaves a connection that only fails.
             connection.close()
             raise SharesUnavailable(f"database: {error}") from error

@@ -8,11 +8,10 @@ from typing import Any, ClassVar, NoReturn
 
 from django.core.checks import ERROR, run_checks
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
 
 from apps.runtime.checks import START_TAG
 from apps.runtime.daemon import GuardedDaemon, HeartbeatRow, Identity
-from apps.runtime.errors import DATABASE_AWAY
+from apps.runtime.errors import DATABASE_AWAY, DATABASE_ERRORS
 from apps.runtime.management.status_table import status_table
 from apps.runtime.queries import BEAT_SECONDS, unapplied_migrations
 from apps.runtime.services import (
@@ -92,7 +91,7 @@ class DaemonCommand(BaseCommand):
             status = self._status() if options["status"] else self._run(options)
         except CommandError as error:
             self._leave(str(error), error.returncode)
-        except (EnvError, BrokerError, DatabaseError) as error:
+        except (EnvError, BrokerError, *DATABASE_ERRORS) as error:
             self._leave(_explain(error), EXIT_BAD_SETTING)
         if status:
             sys.exit(status)

@@ -7,18 +7,19 @@ import logging
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from django.db import DatabaseError, connection, transaction
+from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Length
 
 from apps.runtime.engine.background import BackgroundWorker
+from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.models import DeadLetter, OutboxMessage
 from apps.runtime.queries import database_now, threads_share_database
 from apps.runtime.services.broker import shared_broker
 from yardkit import failpoints
 from yardkit.broker import Broker, BrokerError, BrokerUnavailable, Outgoing, Unroutable
 from yardkit.broker.outgoing import check
-from yardkit.errors import first_line
+from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,9 @@ def relay_outbox(
         for batch in _batches(claimed):
             done += _publish(broker, batch, now)
     except BrokerError:
-        OutboxMessage.objects.filter(pk__in=[pk for pk, _size in claimed]).update(next_try_at=None)
+        # Not those refused in this round: their next try would come too early.
+        untried = OutboxMessage.objects.filter(next_try_at=now + timedelta(seconds=CLAIM_SECONDS))
+        untried.filter(pk__in=[pk for pk, _size in claimed]).update(next_try_at=None)
         raise
     return done
 
@@ -210,26 +213,6 @@ def stop_relay(timeout: float) -> None:
     _worker.stop(timeout)
 
 
-class _Outage:
-    """How often broker or database were away in a row: one line in the log for each outage."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-
-    def failed(self, error: Exception) -> float:
-        if self._failures == 0:
-            line = first_line(error)
-            logger.warning("the outbox waits: %s", line)
-        self._failures += 1
-        pause = FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures - 1, 10)
-        return min(LONGEST_PAUSE_SECONDS, pause)
-
-    def over(self) -> None:
-        if self._failures:
-            logger.info("the outbox publishes again")
-        self._failures = 0
-
-
 def _relay_all() -> float | None:
     try:
         now = database_now()
@@ -239,15 +222,15 @@ def _relay_all() -> float | None:
                 # Refused by every queue, or another process is at it.
                 return FIRST_PAUSE_SECONDS
             # Only here: that nothing is due may mean that another process is trying in vain.
-            _outage.over()
-    except (BrokerError, DatabaseError) as error:
+            _outage.recovered()
+    except (BrokerError, *DATABASE_ERRORS) as error:
         return _outage.failed(error)
     finally:
         connection.close()
     return None
 
 
-_outage = _Outage()
+_outage = Outage(logger, "outbox relay", first=FIRST_PAUSE_SECONDS, longest=LONGEST_PAUSE_SECONDS)
 _worker = BackgroundWorker("outbox-relay", _relay_all)
 # Runs before the connection is closed at exit. A command that is over a moment after its commit
 # still publishes; what it cannot, the next relay does.

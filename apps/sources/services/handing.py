@@ -98,8 +98,13 @@ def consume(*, queue: RecordQueue, count: int, now: datetime) -> list[Record]:
             with _taking(queue.name, count - len(found)) as (subscription, deliveries):
                 fresh, copies = _unknown(queue, _living(deliveries, now))
                 failpoints.hit("sources.records_consumed")
+                try:
+                    subscription.ack(deliveries)
+                except BrokerError:
+                    # The broker will deliver them again, or not: rows know them either way.
+                    found += _keep(queue, fresh, lease, "", now + _CONSUMING)
+                    raise
                 found += fresh
-                subscription.ack(deliveries)
             _settle(copies)
         except BrokerAway:
             # What came out of the rows must reach its consumer.
@@ -241,31 +246,40 @@ def _lease_from_broker(
     with _taking(queue.name, count) as (subscription, deliveries):
         with transaction.atomic():
             fresh, copies = _unknown(queue, _living(deliveries, now))
-            HandedRecord.objects.bulk_create(
-                (
-                    HandedRecord(
-                        queue=queue,
-                        message_id=each.message_id,
-                        digest=each.digest,
-                        body=each.body,
-                        expires_at=each.expires_at,
-                        lease=lease,
-                        holder=holder[:150],
-                        deadline_at=deadline,
-                    )
-                    for each in fresh
-                ),
-                # Somebody else may be given another copy of one at this moment: one gets it.
-                ignore_conflicts=True,
-            )
-            # Those that were free before have been handed out more than once.
-            rows = HandedRecord.objects.filter(queue=queue, lease=lease, times=1)
-            mine = set(rows.values_list("message_id", "digest"))
+            mine = _keep(queue, fresh, lease, holder, deadline)
         failpoints.hit("sources.records_leased")
         subscription.ack(deliveries)
-    rows.update(settled=True)
+    HandedRecord.objects.filter(queue=queue, lease=lease, times=1).update(settled=True)
     _settle(copies)
-    return [each for each in fresh if each.key in mine]
+    return mine
+
+
+@transaction.atomic
+def _keep(
+    queue: RecordQueue, records: Sequence[Record], lease: str, holder: str, deadline: datetime
+) -> list[Record]:
+    """Write rows of records that the broker still has; return those that are this lease's."""
+    HandedRecord.objects.bulk_create(
+        (
+            HandedRecord(
+                queue=queue,
+                message_id=each.message_id,
+                digest=each.digest,
+                body=each.body,
+                expires_at=each.expires_at,
+                lease=lease,
+                holder=holder[:150],
+                deadline_at=deadline,
+            )
+            for each in records
+        ),
+        # Somebody else may be given another copy of one at this moment: one gets it.
+        ignore_conflicts=True,
+    )
+    # Those that were free before have been handed out more than once.
+    rows = HandedRecord.objects.filter(queue=queue, lease=lease, times=1)
+    mine = set(rows.values_list("message_id", "digest"))
+    return [each for each in records if each.key in mine]
 
 
 # --- the broker -----------------------------------------------------------------------------------

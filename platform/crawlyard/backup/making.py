@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from django.conf import settings
-from django.db import DatabaseError, connection
+from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
 from apps.runtime.daemon import own_version
+from apps.runtime.errors import DATABASE_ERRORS
 from crawlyard.backup import manifest, postgres
 from crawlyard.backup.errors import BackupError, Refused
 from crawlyard.backup.freezing import Frozen, frozen
@@ -85,7 +86,7 @@ def _fill(root: Path, parts: Sequence[Part], outside: Sequence[Outside], say: Sa
         if not migrations:
             raise BackupError("DATABASE_URL: there is nothing in it; is this the right one?")
         keys = needed_keys()
-    except DatabaseError as error:
+    except DATABASE_ERRORS as error:
         raise BackupError(f"DATABASE_URL: {first_line(error)}") from error
     with frozen(parts, scratch) as moment:
         began = datetime.now(UTC)

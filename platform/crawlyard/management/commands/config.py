@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.db import DatabaseError
 from django.utils import timezone
 
 from apps.access.errors import DomainError
@@ -21,6 +20,7 @@ from apps.configcenter.models import Configuration, ConfigVersion
 from apps.configcenter.queries import tallies_of
 from apps.projects.management.arguments import project_named
 from apps.projects.models import Project
+from apps.runtime.errors import DATABASE_ERRORS
 from yardkit.errors import first_line
 
 FAILED: Final = 1
@@ -78,7 +78,7 @@ class Command(BaseCommand):
             if status == FAILED or not lines:
                 lines = [str(error)]
             raise CommandError("\n".join(lines), returncode=status) from error
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             line = first_line(error)
             raise CommandError(f"DATABASE_URL: {line}", returncode=FAILED) from error
 

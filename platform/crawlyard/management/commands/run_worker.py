@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
-from django.db import DatabaseError
 
 from apps.projects.services.build_states import leave_builds
 from apps.projects.services.build_worker import leaving
 from apps.runtime.daemon import HeartbeatRow
 from apps.runtime.deferring import stop_deferring
+from apps.runtime.errors import DATABASE_ERRORS
 from apps.runtime.management.daemon_command import FLUSH_SECONDS, DaemonCommand
 from apps.runtime.services import close_shared_broker, database_now, stop_events, stop_relay
 from crawlyard.celery import app
@@ -83,7 +83,7 @@ class Command(DaemonCommand):
         leaving.set()
         try:
             leave_builds(worker=worker, now=database_now())
-        except DatabaseError as error:
+        except DATABASE_ERRORS as error:
             logger.warning("builds that were begun are left to the sweep: %s", error)
         self._say_goodbye(row, failed=False)
         failpoints.hit("worker.left")
