@@ -6,9 +6,11 @@ knows who sends it: without a limit a stranger could fill the disk by the page t
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, Final
 
 from django.conf import settings
@@ -30,6 +32,9 @@ _REQUESTS: Final = re.compile(r"/api/v1/requests/?")
 _SEEDS: Final = re.compile(r"/api/v1/frontiers/[0-9]+/([^/]+)/?")
 # The files that pages and the rest of REST take are shorter; their own limits judge them later.
 MOST_ELSEWHERE: Final = MAX_REQUESTS_BYTES
+# Of a body that is refused, at most this much is read, and for at most this long.
+DISCARDED_BYTES: Final = 256 * 1024 * 1024
+DISCARD_SECONDS: Final = 10.0
 
 
 class BodyTooLarge(Exception):
@@ -53,7 +58,7 @@ class BodyLimit:
             return
         limit = _limit_of(scope["path"])
         if _told_length(scope) > limit:
-            await _refuse(send, limit)
+            await _refuse(scope, receive, send, limit)
             return
         read = 0
 
@@ -69,7 +74,7 @@ class BodyLimit:
             await self._application(scope, counted, send)
         except BodyTooLarge:
             # Raised while the body is read, so nothing has been answered yet.
-            await _refuse(send, limit)
+            await _refuse(scope, receive, send, limit)
 
 
 def _limit_of(path: str) -> int:
@@ -92,14 +97,33 @@ def _told_length(scope: Scope) -> int:
     return 0
 
 
-async def _refuse(send: Send, limit: int) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send, limit: int) -> None:
     detail = f"at most {limit} bytes"
     body = json.dumps({"code": "body_too_large", "detail": detail}).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
-        # The rest of the body is not read, so nothing else can come on this connection.
+        # A body that is longer still is not read to its end, so nothing can follow it.
         (b"connection", b"close"),
     ]
     await send({"type": "http.response.start", "status": 413, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": body, "more_body": True})
+    # With Expect, the client sends the body only once this server asks for it.
+    if not any(name == b"expect" for name, _value in scope["headers"]):
+        await _discard(receive)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _discard(receive: Receive) -> None:
+    """Read the rest of a body: many clients read an answer only after they have sent all.
+
+    A connection closed before is a broken pipe to them, without the answer.
+    """
+    left = DISCARDED_BYTES
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DISCARD_SECONDS):
+            while left > 0:
+                message = await receive()
+                if not message.get("more_body"):
+                    return
+                left -= len(message["body"])

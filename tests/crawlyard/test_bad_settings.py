@@ -36,6 +36,13 @@ def test_a_wrong_broker_address_is_named(daemons: Daemons, command: str) -> None
     assert "carrier-pigeon" in line
 
 
+def test_several_brokers_are_refused(daemons: Daemons) -> None:
+    daemons.migrate()
+    line = refused(daemons, "run_center", BROKER_URL="amqp://u:canary@a:5672,b:5672/v")
+    assert "broker URL names several hosts" in line
+    assert "canary" not in line
+
+
 def test_a_broker_that_is_not_there_is_named(daemons: Daemons) -> None:
     daemons.migrate()
     line = refused(daemons, "up", "--port", "0", BROKER_URL="amqp://guest:secret@127.0.0.1:9/")
@@ -65,6 +72,9 @@ def test_an_unmigrated_database_says_what_to_run(daemons: Daemons) -> None:
         ("ALLOWED_HOSTS", "*", "ALLOWED_HOSTS"),
         ("TIME_ZONE", "Mars/Base", "TIME_ZONE"),
         ("REDIS_URL", "http://x", "REDIS_URL"),
+        ("REDIS_URL", "redis://:p,w@a,b/0", "REDIS_URL: names several hosts"),
+        ("DATABASE_URL", "postgresql://u:p@a:5432,b:5432/n", "DATABASE_URL: names several hosts"),
+        ("DATABASE_URL", "postgresql://u:p@/n?host=a,b", "DATABASE_URL: names several hosts"),
         ("SECRETBOX_KEYS", "short", "SECRETBOX_KEYS"),
         ("SECRET_KEY", "changeme", "SECRET_KEY"),
         ("SECRET_KEY", "a" * 60, "SECRET_KEY"),

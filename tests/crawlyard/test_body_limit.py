@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
+import threading
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
+import uvicorn
 
 from crawlyard.body_limit import MOST_ELSEWHERE, BodyLimit
 
@@ -55,3 +60,24 @@ def test_a_stranger_cannot_fill_the_disk_by_any_page(path: str, told: bool) -> N
     assert status == 413
     assert taken <= (0 if told else MOST_ELSEWHERE)
     assert sent(path, MOST_ELSEWHERE, told=told) == (200, MOST_ELSEWHERE)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_the_answer_reaches_a_client_that_sends_all_before_it_reads(chunked: bool) -> None:
+    reads = Reads()
+    server = uvicorn.Server(uvicorn.Config(BodyLimit(reads), lifespan="off", log_level="error"))
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        client = HTTPConnection("127.0.0.1", listener.getsockname()[1], timeout=20)
+        pieces = MOST_ELSEWHERE // len(PIECE) + 8
+        headers = {} if chunked else {"Content-Length": str(pieces * len(PIECE))}
+        client.request("POST", "/api/v1/jobs", iter([PIECE] * pieces), headers)
+        answer = client.getresponse()
+        assert (answer.status, json.load(answer)["code"]) == (413, "body_too_large")
+        client.close()
+    finally:
+        server.should_exit = True
+        thread.join(10)
+    assert reads.taken <= MOST_ELSEWHERE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zoneinfo
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from crawlyard.settings.caching import caches
 from crawlyard.settings.database import database
@@ -56,6 +56,8 @@ BROKER_URL = env.secret("BROKER_URL", default=f"sqlite:///{DATA_DIR / 'broker.sq
 REDIS_URL = env.secret("REDIS_URL", default="")
 if REDIS_URL and not REDIS_URL.startswith(("redis://", "rediss://", "unix://")):
     raise EnvError("REDIS_URL: not understood; use redis://host:6379/0")
+if "," in urlsplit(REDIS_URL).netloc.rpartition("@")[2]:
+    raise EnvError("REDIS_URL: names several hosts, only one is supported")
 REDIS_PREFIX = env.str("REDIS_PREFIX", default="crawlyard")
 RUNNER_URL = env.str("RUNNER_URL", default="process://")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import dj_database_url
 
@@ -14,6 +15,8 @@ _POSTGRES = "django.db.backends.postgresql"
 
 def database(url: str) -> dict[str, Any]:
     """``DATABASES["default"]`` for DATABASE_URL. Raises ``EnvError``."""
+    if "," in urlsplit(url).netloc.rpartition("@")[2]:
+        raise EnvError("DATABASE_URL: names several hosts, only one is supported")
     try:
         found: dict[str, Any] = dict(dj_database_url.parse(url))
     except (ValueError, KeyError) as error:
@@ -32,6 +35,8 @@ def database(url: str) -> dict[str, Any]:
     elif found["ENGINE"] == _POSTGRES:
         # What the address says behind its ? stands: sslmode, certificates, a search_path.
         found["OPTIONS"] = dict(LINK) | found.get("OPTIONS", {})
+        if "," in found["OPTIONS"].get("host", ""):
+            raise EnvError("DATABASE_URL: names several hosts, only one is supported")
     else:
         raise EnvError("DATABASE_URL: only SQLite and PostgreSQL are supported")
     return found

@@ -170,6 +170,9 @@ def _explain(request: Request, reason: ChannelClosed) -> BrokerError:
     text = reason.reply_text.partition(" - ")[2] or reason.reply_text
     if reason.reply_code == _NOT_FOUND and "no queue" in text:
         return Unroutable([request.subject])
+    if reason.reply_code == _NOT_FOUND and "home node" in text:
+        # "home node 'rabbit@b' of durable queue 'q' in vhost '/' is down or inaccessible"
+        return BrokerUnavailable(text)
     if reason.reply_code == _NOT_FOUND:
         return BrokerError(f"there is {text}")
     if "inequivalent" in text:

@@ -43,6 +43,8 @@ def parse_rabbitmq_url(url: str) -> Address:
         BadBrokerURL: no host, a port that is none, or an option that there is none of.
     """
     parts = urlsplit(url)
+    if "," in parts.netloc.rpartition("@")[2]:
+        raise BadBrokerURL(f"the broker URL names several hosts, only one is supported; {_FORM}")
     try:
         port = parts.port
     except ValueError:
