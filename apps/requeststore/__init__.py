@@ -1,1 +1,1 @@
-"""Stored requests: durable, sharded, expiring, found again by id."""
+"""Store of download requests: durable, sharded, with expiry and look-up by ID."""

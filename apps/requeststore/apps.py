@@ -1,18 +1,18 @@
-"""Registers the app."""
+"""App configuration."""
 
 from django.apps import AppConfig, apps
 from django.utils.translation import gettext_lazy as _
 
 
 class RequestStoreConfig(AppConfig):
-    """Download requests of every business, their store, their fetchers."""
+    """Stored download requests and their fetchers."""
 
     name = "apps.requeststore"
     label = "requeststore"
     verbose_name = _("Request store")
 
     def ready(self) -> None:
-        """Fetchers may own allocations; bizzes are a kind of configuration where some are saved."""
+        """Register fetchers as owners of agents, and bizzes as a kind of configuration."""
         from apps.agents.engine import owners
         from apps.requeststore import gauges  # noqa: F401
         from apps.requeststore.services.slots import fetcher_owners

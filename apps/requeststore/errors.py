@@ -1,4 +1,4 @@
-"""Refusals of this app for people and REST; those of the engine are in ``engine.errors``."""
+"""Errors of this app for users and REST; those of the engine are in ``engine.errors``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from apps.access.errors import DomainError
 
 
 class RequestRefusal(DomainError):
-    """Base of this app's refusals."""
+    """Base class."""
 
     code = "request_store_error"
 
 
 class NoSuchBiz(RequestRefusal):
-    """The active configuration of the project names no such biz."""
+    """The active configuration of the project has no such biz."""
 
     code = "unknown_biz"
     status = 404
@@ -22,14 +22,14 @@ class NoSuchBiz(RequestRefusal):
 
 
 class BizDisabled(RequestRefusal):
-    """It takes no new requests."""
+    """The biz is disabled and takes no requests."""
 
     code = "biz_disabled"
     detail = _("This biz is switched off.")
 
 
 class BizFull(RequestRefusal):
-    """So many wait that it takes no new ones for now."""
+    """``max_waiting`` is reached."""
 
     code = "biz_full"
     status = 429
@@ -37,7 +37,7 @@ class BizFull(RequestRefusal):
 
 
 class BadRequests(RequestRefusal):
-    """One or more of the requests cannot be stored; ``fields`` says which and why."""
+    """Some requests are invalid; ``fields`` says which and why."""
 
     code = "bad_requests"
     status = 422
@@ -45,7 +45,7 @@ class BadRequests(RequestRefusal):
 
 
 class StoreAway(RequestRefusal):
-    """A storage node or its queue does not answer."""
+    """Storage node or queue does not answer."""
 
     code = "store_unavailable"
     status = 503
@@ -53,35 +53,35 @@ class StoreAway(RequestRefusal):
 
 
 class RebalanceRunning(RequestRefusal):
-    """One at a time."""
+    """Another re-balance of the biz is running."""
 
     code = "rebalance_running"
     detail = _("A re-balance of this biz has not ended yet.")
 
 
 class RebalanceEnded(RequestRefusal):
-    """There is nothing to cancel."""
+    """The re-balance has ended and cannot be cancelled."""
 
     code = "rebalance_ended"
     detail = _("This re-balance has ended.")
 
 
 class NothingToRebalance(RequestRefusal):
-    """All requests are where they belong: the biz has one epoch."""
+    """The biz has one epoch, so every request is in its place."""
 
     code = "nothing_to_rebalance"
     detail = _("Nothing can be moved: all requests of this biz were stored under one epoch.")
 
 
 class EpochToCome(RequestRefusal):
-    """Requests are still stored as the epoch before has it."""
+    """The newest epoch has not begun; requests are still stored under the one before."""
 
     code = "epoch_to_come"
     detail = _("The newest epoch of this biz has not begun yet. Re-balance after it has.")
 
 
 class BadSample(RequestRefusal):
-    """A page that cannot be kept; ``fields`` says why."""
+    """Page that cannot be stored as a sample; ``fields`` says why."""
 
     code = "bad_sample"
     status = 422
@@ -89,14 +89,14 @@ class BadSample(RequestRefusal):
 
 
 class TooManySamples(RequestRefusal):
-    """A biz keeps so many sample pages and no more."""
+    """The biz has the maximum number of sample pages."""
 
     code = "too_many_samples"
     detail = _("This biz has as many sample pages as it may keep. Delete some first.")
 
 
 class NotFetched(RequestRefusal):
-    """The address gave no page; the text says why."""
+    """The URL returned no page; the text says why."""
 
     code = "not_fetched"
     status = 422
@@ -104,7 +104,7 @@ class NotFetched(RequestRefusal):
 
 
 class BadTest(RequestRefusal):
-    """A rule or a page that cannot be tried; ``fields`` says why."""
+    """Rule or page that cannot be tested; ``fields`` says why."""
 
     code = "bad_test"
     status = 422

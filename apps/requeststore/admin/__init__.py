@@ -1,4 +1,4 @@
-"""The admin of this app."""
+"""Admin pages of the request store."""
 
 from apps.requeststore.admin.bizzes import BizAdmin
 from apps.requeststore.admin.monitoring import MonitoringAdmin

@@ -1,4 +1,4 @@
-"""Bizzes in the admin: the list, the page of one, and where all the other pages are."""
+"""Admin pages of bizzes: the list, the status page of one biz, and the URLs of the other pages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CSS = [
 
 @dataclass(frozen=True, slots=True)
 class BizLine:
-    """One biz of the list."""
+    """Row of the list of bizzes."""
 
     bound: BoundBiz
     project: Project
@@ -55,19 +55,19 @@ class BizLine:
 
     @property
     def key(self) -> str:
-        """As addresses name it."""
+        """Return the biz as URLs name it: ``7.news``."""
         return key_of(self.bound)
 
 
 @admin.register(ShardReport)
 class BizAdmin(ReadOnly, RequestPages, RebalancePages):
-    """Pages about bizzes instead of a list of rows: what shards report is one of them."""
+    """Pages about bizzes, registered under the model of shard reports."""
 
     class Media:
         css = {"all": CSS}
 
     def get_urls(self) -> list[URLPattern]:
-        """All pages of the request store but those of monitoring and of the rule tester."""
+        """Return the URLs of all pages of the app but monitoring and the rule tester."""
         view = self.admin_site.admin_view
         get, post, both = require_GET, require_POST, require_http_methods(["GET", "HEAD", "POST"])
         pages: list[tuple[str, Any, str]] = [
@@ -90,10 +90,10 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> None:
-        """No report has a page of its own."""
+        """Return None: shard reports have no change page."""
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """All bizzes of the person's projects."""
+        """Show the bizzes of all projects that the user may view."""
         bizzes = self.bizzes(request)
         context = self.page_context(
             request,
@@ -105,7 +105,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
         return TemplateResponse(request, "admin/requeststore/bizzes.html", context)
 
     def biz_view(self, request: HttpRequest, key: str) -> HttpResponse:
-        """How one stands, and where its requests lie."""
+        """Show the status of one biz and its shards."""
         bound = self.bound(request, key)
         found = standings([bound.project_id], bound.name, by_flag=True)
         standing = found.get((bound.project_id, bound.name), Standing())
@@ -127,7 +127,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
         return TemplateResponse(request, "admin/requeststore/biz.html", context)
 
     def try_out_view(self, request: HttpRequest, key: str) -> HttpResponse:
-        """Hand in one request."""
+        """Submit one request by a form."""
         bound = self.bound(request, key, Role.OPERATOR)
         form = TryOutForm(request.POST if request.method == "POST" else None, bound.settings)
         if request.method == "POST" and form.is_valid():
@@ -158,7 +158,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
         return HttpResponseRedirect(request_address(number))
 
     def reopen_view(self, request: HttpRequest, key: str) -> HttpResponse:
-        """Have failed requests tried again."""
+        """Reopen failed requests."""
         bound = self.bound(request, key, Role.OPERATOR)
         form = ReopenForm(request.POST, bound.settings)
         if not form.is_valid():
@@ -184,7 +184,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
         return HttpResponseRedirect(page_of(bound))
 
     def _problems(self, request: HttpRequest) -> list[tuple[Project, str]]:
-        """Configurations that cannot be applied here, of projects the person sees."""
+        """Return configurations that cannot be applied in this process, of the user's projects."""
         wrong = shared_yard().problems
         if not wrong:
             return []
@@ -193,7 +193,7 @@ class BizAdmin(ReadOnly, RequestPages, RebalancePages):
 
 
 def lines_of(bizzes: Sequence[BoundBiz]) -> list[BizLine]:
-    """With their books: a fixed number of queries."""
+    """Return table rows with the accounting of each biz; a fixed number of queries."""
     ids = {bound.project_id for bound in bizzes}
     projects = Project.objects.in_bulk(ids)
     found = standings(ids)
@@ -209,7 +209,7 @@ def lines_of(bizzes: Sequence[BoundBiz]) -> list[BizLine]:
 
 
 def flag_lines(bound: BoundBiz, standing: Standing) -> list[tuple[int, str, int]]:
-    """Flags of ended requests, what they mean and how many there are."""
+    """Return the flags of ended requests with their meanings and counts."""
     biz = bound.settings
     lines = []
     for flag, number in standing.ended.items():

@@ -1,4 +1,4 @@
-"""What people ask the request store, and what they hand in."""
+"""Forms of the request pages: filters, look-up, submission, reopening."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPED: Final = {"spellcheck": "false", "autocomplete": "off"}
 
 
 def flags_of(biz: Biz) -> list[tuple[int, str]]:
-    """Every flag a request of this biz may have, with its meaning."""
+    """Return every flag that a request of this biz may have, with its meaning."""
     named: list[tuple[int, object]] = [
         (NEW, LABELS["new"]),
         (TAKEN, LABELS["taken"]),
@@ -36,7 +36,7 @@ def flags_of(biz: Biz) -> list[tuple[int, str]]:
 
 
 class RequestFilter(forms.Form):
-    """Which requests of a biz."""
+    """Filter of the list of requests."""
 
     flag = forms.TypedChoiceField(
         label=_("Flag"),
@@ -55,7 +55,7 @@ class RequestFilter(forms.Form):
 
 
 class LookUpForm(forms.Form):
-    """One id, as a text: copied from a log, a queue or an answer."""
+    """Look-up by ID. The ID is text, because it is copied from logs, queues and answers."""
 
     id = forms.RegexField(
         r"^\s*[0-9]{1,19}\s*$",
@@ -66,7 +66,7 @@ class LookUpForm(forms.Form):
 
 
 class TryOutForm(forms.Form):
-    """One request, to see what becomes of it."""
+    """Submission of a single request."""
 
     url = forms.CharField(
         label=_("URL"), max_length=MAX_URL, widget=UnfoldAdminTextInputWidget(_TYPED)
@@ -87,12 +87,12 @@ class TryOutForm(forms.Form):
         self.fields["rule"].choices = rules  # type: ignore[attr-defined]  # a choice field
 
     def request(self) -> dict[str, Any]:
-        """As REST would have it."""
+        """Return the request in the format of the REST API."""
         return {name: value for name, value in self.cleaned_data.items() if value}
 
 
 class ReopenForm(forms.Form):
-    """Which ended requests shall be tried again."""
+    """Selection of ended requests to reopen."""
 
     flag = forms.TypedChoiceField(label=_("Ended with"), coerce=int, widget=UnfoldAdminSelectWidget)
     since = moment_field(_("Stored since"))

@@ -1,4 +1,4 @@
-"""The request store at a glance: rates, backlogs and their ends, queues, nodes, fetchers."""
+"""Monitoring page: rates, backlogs with forecasts, queues, storage nodes, fetchers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SECONDS: Final = (1, 5, 60)
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Of one kind: a second over the last second, five seconds and minute."""
+    """Rate of one event over the last second, five seconds and minute, per second."""
 
     name: str
     title: str
@@ -57,7 +57,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class BizLine:
-    """One biz on the page. ``created`` and ``processed``: points of two small curves."""
+    """Row of one biz. ``created`` and ``processed``: points of two sparklines."""
 
     standing: Standing
     paces: list[Pace]
@@ -69,7 +69,7 @@ class BizLine:
 
 @dataclass(frozen=True, slots=True)
 class ShownNode:
-    """One node on the page."""
+    """Row of one storage node."""
 
     line: NodeLine
     label: str
@@ -78,7 +78,7 @@ class ShownNode:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Everything on the page."""
+    """Data of the whole page."""
 
     troubles: list[Trouble]
     bizzes: list[BizLine]
@@ -88,29 +88,29 @@ class View:
 
     @property
     def told(self) -> bool:
-        """Whether somebody else is told how many are wanted."""
+        """Whether the scaling webhook is configured."""
         return bool(settings.SCALE_WEBHOOK_URL)
 
 
 @admin.register(QueueReport)
 class MonitoringAdmin(ReadOnly, ProjectScopedAdmin):
-    """One page instead of a list of rows: what queues report is a part of it."""
+    """One page, registered under the model of queue reports."""
 
     class Media:
         css = {"all": MEDIA}
 
     def get_urls(self) -> list[URLPattern]:
-        """The page is the list; this is what refreshes it."""
+        """Return the URL of the part that is refreshed; the page itself is the change list."""
         live = self.admin_site.admin_view(require_GET(self.live_view))
         return [path("live", live, name="requeststore_monitoring_live"), *super().get_urls()]
 
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> None:
-        """No report has a page of its own."""
+        """Return None: queue reports have no change page."""
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The bizzes of all projects that the person sees, or of ``?project=``."""
+        """Show the bizzes of all visible projects, or those of ``?project=``."""
         project, projects = self._asked(request)
         context = {
             **self.admin_site.each_context(request),
@@ -124,7 +124,7 @@ class MonitoringAdmin(ReadOnly, ProjectScopedAdmin):
         return TemplateResponse(request, "requeststore/monitoring.html", context)
 
     def live_view(self, request: HttpRequest) -> HttpResponse:
-        """The changing part of it."""
+        """Render the part of the page that changes."""
         project, projects = self._asked(request)
         context = {"project": project} | _context(project, projects)
         return TemplateResponse(request, "requeststore/monitoring_live.html", context)
@@ -149,7 +149,9 @@ def _context(project: Project | None, projects: list[Project]) -> dict[str, Any]
 
 
 def monitoring(projects: Collection[int], now: datetime | None = None) -> View:
-    """What the page shows, in a fixed number of queries. ``now``: None: that of the database."""
+    """Return what the page shows; a fixed number of queries. ``now=None`` asks the database for
+    the time.
+    """
     everything = standings(now=now, curves_of=projects)
     now = everything.now
     seen = set(projects)
@@ -203,7 +205,7 @@ def _tone(each: Standing) -> str:
 
 
 def _curve(values: list[float], top: float) -> str:
-    """Points of a polyline; "" where there is nothing to draw."""
+    """Return the points of an SVG polyline; "" without samples."""
     if not values or not top:
         return ""
     step = _WIDTH / (len(values) - 1)

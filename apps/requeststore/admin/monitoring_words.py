@@ -1,4 +1,4 @@
-"""What the monitoring page says of each concern."""
+"""Texts of the monitoring page for each kind of problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apps.requeststore.services.forecasting import duration, sentence
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something that a person should know first. ``detail``: as the machine says it."""
+    """Problem to show at the top. ``detail``: the technical error text."""
 
     tone: str
     icon: str
@@ -68,7 +68,7 @@ _NODES: Final = {
 
 
 def trouble(concern: Concern, now: datetime) -> Trouble:
-    """In words."""
+    """Return title, explanation and link of a concern."""
     return Trouble(
         "danger" if concern.severe else "warning",
         _ICONS[concern.code],
@@ -79,12 +79,12 @@ def trouble(concern: Concern, now: datetime) -> Trouble:
 
 
 def node_label(state: NodeState) -> str:
-    """How a node is, in a word."""
+    """Return the state of a node as a label."""
     return str(_NODES[state][0])
 
 
 def node_tone(state: NodeState) -> str:
-    """And its colour."""
+    """Return the badge colour of a node's state."""
     return _NODES[state][1]
 
 

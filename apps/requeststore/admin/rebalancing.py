@@ -1,4 +1,4 @@
-"""Re-balancing in the admin: what it would do, its start, how far it is, its end."""
+"""Re-balancing in the admin: preview, start, progress, cancel."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TONES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RebalanceLine:
-    """One re-balance, as rows show it."""
+    """Table row of one re-balance."""
 
     row: Rebalance
     cursor: Cursor
@@ -44,17 +44,17 @@ class RebalanceLine:
 
     @property
     def tone(self) -> str:
-        """The colour of its state."""
+        """Return the badge colour of the state."""
         return TONES[RebalanceState(self.row.state)]
 
     @property
     def is_active(self) -> bool:
-        """It goes."""
+        """Return whether the re-balance is running."""
         return self.row.state == RebalanceState.RUNNING
 
     @property
     def percent(self) -> float | None:
-        """How much was gone through; None until it is known how much there is."""
+        """Return the share of requests examined; None while the total is unknown."""
         if self.row.state == RebalanceState.DONE:
             return 100.0
         total = self.cursor.total
@@ -62,10 +62,10 @@ class RebalanceLine:
 
 
 class RebalancePages(BizScope):
-    """Viewers look at re-balances, editors begin and end them."""
+    """Views of re-balances: viewers see them, editors start and cancel them."""
 
     def rebalance_view(self, request: HttpRequest, key: str) -> HttpResponse:
-        """By GET what it would do, by POST its start."""
+        """Show the preview (GET) or start a re-balance (POST)."""
         role = Role.EDITOR if request.method == "POST" else Role.VIEWER
         bound = self.bound(request, key, role)
         if request.method == "POST":
@@ -88,13 +88,13 @@ class RebalancePages(BizScope):
         return TemplateResponse(request, "admin/requeststore/rebalance.html", context)
 
     def rebalance_live_view(self, request: HttpRequest, key: str) -> HttpResponse:
-        """The changing part of it."""
+        """Render the part of the page that changes."""
         bound = self.bound(request, key)
         context = self.biz_context(request, bound, "rebalance", "", **_going(bound))
         return TemplateResponse(request, "admin/requeststore/rebalance_live.html", context)
 
     def cancel_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """End one before its time."""
+        """Cancel a running re-balance."""
         self.expect_view(request)
         row = Rebalance.objects.visible_to(request.user).filter(pk=pk).first()
         if row is None:
@@ -118,7 +118,7 @@ class RebalancePages(BizScope):
 
 
 def _going(bound: BoundBiz) -> dict[str, Any]:
-    """The newest ones; one query."""
+    """Return the newest re-balances of a biz; one query."""
     now = timezone.now()
     rows = Rebalance.objects.filter(project_id=bound.project_id, biz=bound.name)[:SHOWN]
     lines = [

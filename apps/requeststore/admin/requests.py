@@ -1,4 +1,4 @@
-"""Requests in the admin: any id looked up, its story, and lists by flag and time (seed S4.29)."""
+"""Requests in the admin: look-up by ID, history, lists by flag and time (seed S4.29)."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ PER_PAGE: Final = 50
 
 
 class RequestPages(BizScope):
-    """Viewers look requests up, operators also see what they hold and have them tried again."""
+    """Views of requests: viewers look them up, operators also see their data and reopen them."""
 
     # --- lists ----------------------------------------------------------------------------------
 
     def requests_view(self, request: HttpRequest, key: str) -> HttpResponse:
-        """Requests of a biz by flag and time, the newest first, read in the store."""
+        """List requests of a biz by flag and time, newest first, read from the store."""
         bound = self.bound(request, key)
         form = RequestFilter(request.GET, bound.settings)
         rows: list[dict[str, Any]] = []
@@ -86,7 +86,7 @@ class RequestPages(BizScope):
     # --- one request ----------------------------------------------------------------------------
 
     def look_up_view(self, request: HttpRequest) -> HttpResponse:
-        """Any id, of whatever biz."""
+        """Find a request by ID in all visible bizzes."""
         self.expect_view(request)
         form = LookUpForm(request.GET if "id" in request.GET else None)
         if form.is_bound and form.is_valid():
@@ -98,7 +98,7 @@ class RequestPages(BizScope):
         return TemplateResponse(request, "admin/requeststore/look_up.html", context)
 
     def request_view(self, request: HttpRequest, number: int) -> HttpResponse:
-        """Where a request stands, what it holds, and everything that happened to it."""
+        """Show status, data and history of one request."""
         problem = ""
         try:
             found = self._found(request, number)
@@ -139,7 +139,7 @@ class RequestPages(BizScope):
         return TemplateResponse(request, "admin/requeststore/request.html", context)
 
     def reopen_one_view(self, request: HttpRequest, number: int) -> HttpResponse:
-        """Have it tried again."""
+        """Reopen one request."""
         back = request_address(number)
         try:
             found = self._found(request, number)
@@ -165,7 +165,7 @@ class RequestPages(BizScope):
         return found if found is not None and found.bound.project_id in projects else None
 
     def _gone(self, request: HttpRequest, number: int, problem: str) -> HttpResponse:
-        """What can be said of an id that is nowhere: when it was made, and what became of all."""
+        """Describe an ID that is in no store: when it was made, and the totals of that time."""
         made_at, worker = made_by(number) if 0 < number <= MAX_ID else (None, None)
         projects = Project.objects.visible_to(request.user).in_bulk()
         slices = [] if made_at is None else slices_around(list(projects), made_at)
@@ -184,7 +184,7 @@ class RequestPages(BizScope):
 
 
 def request_address(number: int) -> str:
-    """Of the story of a request."""
+    """Return the URL of the history page of a request."""
     return reverse("admin:requeststore_request", args=[number])
 
 
@@ -196,7 +196,7 @@ def _shown(found: Found, now: int) -> dict[str, Any]:
 
 
 def _records(bound: BoundBiz) -> tuple[object, str]:
-    """What kind of place records of this biz go to, and its name."""
+    """Return the kind and the name of the destination of this biz's records."""
     try:
         return _records_at(bound)
     except BadSetting as error:

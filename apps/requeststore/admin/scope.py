@@ -1,4 +1,4 @@
-"""Which biz a page is about, and what the person may do with it."""
+"""Helpers of the views: the biz of a page, and the permissions of the user."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFUSALS: Final = (RequestStoreError, DomainError)
 
 @dataclass(frozen=True, slots=True)
 class Tabs:
-    """The pages of a biz; ``here`` is the one that is open."""
+    """Tabs of the pages of a biz; ``here`` is the active one."""
 
     bound: BoundBiz
     project: Project
@@ -38,27 +38,29 @@ class Tabs:
 
     @property
     def key(self) -> str:
-        """As addresses name it: ``7.news``."""
+        """Return the biz as URLs name it: ``7.news``."""
         return key_of(self.bound)
 
 
 class BizScope(ProjectScopedAdmin):
-    """What the pages and the buttons of bizzes share."""
+    """Mixin shared by the pages and actions of bizzes."""
 
     def expect_view(self, request: HttpRequest) -> None:
-        """Only for people who may see some project."""
+        """Raise ``PermissionDenied`` unless the user may view at least one project."""
         if not self.has_view_permission(request):
             raise PermissionDenied
 
     def bizzes(self, request: HttpRequest) -> list[BoundBiz]:
-        """All that the person may see, by project and name."""
+        """Return all visible bizzes, by project and name."""
         self.expect_view(request)
         projects = projects_of(request, Role.VIEWER)
         found = [each for each in shared_yard().bizzes() if each.project_id in projects]
         return sorted(found, key=lambda each: (each.project_id, each.name))
 
     def bound(self, request: HttpRequest, key: str, role: Role = Role.VIEWER) -> BoundBiz:
-        """404 for one that is not there or not to be seen, 403 where the role is missing."""
+        """Return the biz; 404 when it does not exist or is not visible, 403 when the role is
+        missing.
+        """
         self.expect_view(request)
         named = KEY.fullmatch(key)
         if named is None or int(named[1]) not in projects_of(request, Role.VIEWER):
@@ -73,7 +75,7 @@ class BizScope(ProjectScopedAdmin):
             ) from None
 
     def page_context(self, request: HttpRequest, title: object, **more: Any) -> dict[str, Any]:
-        """What every page needs."""
+        """Return the template context of every page."""
         return {
             **self.admin_site.each_context(request),
             "title": title,
@@ -84,7 +86,7 @@ class BizScope(ProjectScopedAdmin):
     def biz_context(
         self, request: HttpRequest, bound: BoundBiz, here: str, title: object, **more: Any
     ) -> dict[str, Any]:
-        """The same for a page of one biz."""
+        """Return the template context of a page about one biz."""
         project = Project.objects.get(pk=bound.project_id)
         tabs = Tabs(
             bound,
@@ -98,23 +100,23 @@ class BizScope(ProjectScopedAdmin):
         )
 
     def refused(self, request: HttpRequest, error: Exception, back: str) -> HttpResponse:
-        """A button that was of no avail."""
+        """Show an action's error message and redirect."""
         messages.error(request, text_of(error))
         return HttpResponseRedirect(back)
 
 
 def key_of(bound: BoundBiz) -> str:
-    """``7.news``."""
+    """Return ``7.news``."""
     return f"{bound.project_id}.{bound.name}"
 
 
 def page_of(bound: BoundBiz, name: str = "biz") -> str:
-    """The address of a page of it."""
+    """Return the URL of a page of this biz."""
     return reverse(f"admin:requeststore_{name}", args=[key_of(bound)])
 
 
 def text_of(error: Exception) -> str:
-    """A refusal, for the person who asked."""
+    """Return an error as text for the user."""
     if isinstance(error, StoreUnavailable):
         return _("The request store does not answer. Nothing is lost; try again in a moment.")
     if isinstance(error, DomainError):

@@ -1,6 +1,6 @@
-"""The page "Try a rule": what it finds on kept pages, and what it would change, before it is saved.
+"""Page "Try a rule": results of a rule on sample pages, compared with the active rule.
 
-It keeps and downloads pages when an editor asks for it, and changes no rule.
+It stores and downloads sample pages on an editor's request, and changes no rule.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ VIEW: Final = "admin:requeststore_samplepage_changelist"
 
 @admin.register(SamplePage)
 class SamplePageAdmin(ReadOnly, ProjectScopedAdmin):
-    """One page for a biz and a rule instead of a list of rows."""
+    """One page for a biz and a rule, registered under the model of sample pages."""
 
     class Media:
         css: ClassVar[dict[str, Any]] = {"all": CSS}
@@ -63,10 +63,12 @@ class SamplePageAdmin(ReadOnly, ProjectScopedAdmin):
     def get_object(
         self, request: HttpRequest, object_id: str, from_field: str | None = None
     ) -> None:
-        """No kept page has a page of its own."""
+        """Return None: sample pages have no change page."""
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """``?biz=7.news&rule=article&sample=3``, or ``?biz=7.news&request=123``."""
+        """Show the tester: ``?biz=7.news&rule=article&sample=3``, or
+        ``?biz=7.news&request=123``.
+        """
         if not self.has_view_permission(request):
             raise PermissionDenied
         context = {
@@ -88,7 +90,7 @@ class SamplePageAdmin(ReadOnly, ProjectScopedAdmin):
 
 
 class _Choice:
-    """Which biz and which rule the page is about, and what else could be chosen."""
+    """Biz and rule of the page, and the alternatives offered."""
 
     def __init__(self, request: HttpRequest) -> None:
         given = request.POST if request.method == "POST" else request.GET
@@ -132,7 +134,7 @@ def _id(bound: BoundBiz) -> str:
 
 
 def _entity(bound: BoundBiz | None, number: str) -> Entity | None:
-    """What a stored request of the biz holds; None for any other."""
+    """Return the data of a stored request of the biz; None for any other ID."""
     if bound is None or not (number.isascii() and number.isdigit() and len(number) < 19):
         return None
     try:
@@ -188,7 +190,7 @@ def _done(
     form: TesterForm,
     context: dict[str, Any],
 ) -> HttpResponse | None:
-    """Try, and before it keep or download when that was asked for."""
+    """Run the test, after storing or downloading the page where that was requested."""
     definition = read_definition(form.cleaned_data["definition"])
     what = form.cleaned_data["what"]
     pages: list[Page | SamplePage]

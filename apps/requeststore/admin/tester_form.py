@@ -1,4 +1,4 @@
-"""The question of the page "Try a rule": a rule, and pages."""
+"""Form of the page "Try a rule": a rule and pages."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _TYPES: Final = [
 
 
 class TesterForm(forms.Form):
-    """Everything is only ever posted: addresses are written into logs."""
+    """Sent by POST only, because URLs with their parameters end up in access logs."""
 
     what = forms.ChoiceField(
         choices=[(each, each) for each in (TRY, KEEP, DOWNLOAD)], required=False
@@ -109,7 +109,7 @@ class TesterForm(forms.Form):
         ]
 
     def clean(self) -> dict[str, Any]:
-        """What is to be kept or downloaded has an address."""
+        """Require a URL for a page that is to be stored or downloaded."""
         values = super().clean() or {}
         what = values.get("what")
         if what == DOWNLOAD and not values.get("url"):
@@ -122,12 +122,12 @@ class TesterForm(forms.Form):
         return values
 
     def has_page(self) -> bool:
-        """Was one pasted or uploaded?"""
+        """Return whether a page was pasted or uploaded."""
         values = self.cleaned_data
         return bool(values.get("body") or values.get("file"))
 
     def page(self) -> Page:
-        """The one that was pasted or uploaded."""
+        """Return the pasted or uploaded page."""
         values = self.cleaned_data
         kind = values.get("content_type") or _TYPES[0][0]
         file = values.get("file")
@@ -146,7 +146,7 @@ class TesterForm(forms.Form):
         )
 
     def chosen(self, rows: Any, rule: str) -> list[Page | SamplePage]:
-        """Kept pages. Raises ``BadTest`` where there is none."""
+        """Return the selected sample pages. Raises ``BadTest`` when there is none."""
         number = self.cleaned_data.get("sample")
         found = rows.filter(pk=int(number)) if number else rows.filter(rule__in={rule, ""})
         pages: list[Page | SamplePage] = list(found[:MOST_PAGES])

@@ -1,4 +1,4 @@
-"""What the page "Try a rule" shows of a test."""
+"""Test results as the page "Try a rule" shows them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LINKS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ShownProblem:
-    """A problem of the rule, with the expression that it is about; ``at`` is the wrong place."""
+    """Problem of a rule with its expression; ``at`` is the wrong part of it."""
 
     place: str
     text: str
@@ -35,7 +35,7 @@ class ShownProblem:
 
 @dataclass(frozen=True, slots=True)
 class ShownTrial:
-    """One page."""
+    """Result of one page."""
 
     url: str
     sample: int | None
@@ -56,7 +56,7 @@ class ShownTrial:
 
 
 def shown_problems(problems: Iterable[Problem], definition: Any, rule: str) -> list[ShownProblem]:
-    """With places inside the rule."""
+    """Return problems with their places inside the rule."""
     return [_problem(each, definition, f"rules.{rule}") for each in problems]
 
 
@@ -92,7 +92,7 @@ def _value_at(value: Any, place: str) -> Any:
 
 
 def shown_trial(trial: Trial) -> ShownTrial:
-    """In words."""
+    """Return the result of one page as texts."""
     found = trial.after
     return ShownTrial(
         url=trial.page.url,

@@ -1,1 +1,1 @@
-"""REST of the request store."""
+"""REST API of the request store."""

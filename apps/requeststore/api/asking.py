@@ -1,4 +1,4 @@
-"""What REST answers when a store or a queue is away, and which biz an address means."""
+"""Helpers of the views: errors of stores as HTTP answers, and the biz in a URL."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ BIZ_ID: Final = r"[0-9]{1,18}\.[a-z][a-z0-9_]{0,31}"
 
 
 class AsksStore:
-    """For views: refusals of stores become errors like all others."""
+    """Mixin of views: turns errors of the store into the API's error format."""
 
     def handle_exception(self, exc: Exception) -> Response:
-        """The answer to whatever was raised."""
+        """Return the answer to any exception of a view."""
         answer = answer_to(exc)
         if answer is None:
             other: Response = super().handle_exception(exc)  # type: ignore[misc]  # of the view
@@ -43,7 +43,7 @@ class AsksStore:
 
 
 def answer_to(error: Exception) -> Response | None:
-    """What a refusal of a store is over HTTP; None for any other error."""
+    """Return the HTTP answer to an error of the store; None for other errors."""
     if isinstance(error, StoreUnavailable | UnknownNode):
         text = _("The request store does not answer. Try again.")
         headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
@@ -60,14 +60,16 @@ def answer_to(error: Exception) -> Response | None:
 
 
 def seen_bizzes(user: object, role: Role = Role.VIEWER) -> list[BoundBiz]:
-    """Of the projects where the person has the role, by project and name."""
+    """Return the bizzes of projects where the user has the role, by project and name."""
     projects = project_ids(user, at_least=role)
     found = [each for each in shared_yard().bizzes() if each.project_id in projects]
     return sorted(found, key=lambda each: (each.project_id, each.name))
 
 
 def biz_named(user: object, text: str) -> BoundBiz:
-    """``7.news``. Raises ``Http404``, also for one that the person may not see."""
+    """Return the biz of a key such as ``7.news``. Raises ``Http404``, also for an invisible
+    one.
+    """
     if not re.fullmatch(BIZ_ID, text):
         raise Http404
     number, _dot, name = text.partition(".")
@@ -80,10 +82,10 @@ def biz_named(user: object, text: str) -> BoundBiz:
 
 
 def biz_id(bound: BoundBiz) -> str:
-    """``7.news``."""
+    """Return ``7.news``."""
     return f"{bound.project_id}.{bound.name}"
 
 
 def person_label(view: Any) -> str:
-    """Who submits, for the story of a request."""
+    """Return the user as ``rest:NAME``, for histories and leases of requests."""
     return f"rest:{view.person.get_username()}"

@@ -1,4 +1,4 @@
-"""Bizzes over REST: settings, physical names and books; re-balancing them; tries once more."""
+"""REST views of bizzes: settings, physical names, accounting, re-balance, reopening."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from apps.requeststore.services.yard import BoundBiz, shared_yard
 
 
 class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
-    """Bizzes as the active configurations have them. They are changed there, by new versions."""
+    """Bizzes of the active configurations. To change one, activate a new version."""
 
     lookup_value_regex = BIZ_ID
     pagination_class: ClassVar[None] = None
@@ -48,7 +48,7 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
         responses=forced_singular_serializer(BizPageSerializer),  # type: ignore[no-untyped-call]
     )
     def list(self, request: Request) -> Response:
-        """The bizzes of the caller's projects, by project and name."""
+        """List the bizzes of the caller's projects, by project and name."""
         bizzes, after = page_in(
             request, seen_bizzes(request.user), key=lambda bound: (bound.project_id, bound.name)
         )
@@ -60,7 +60,7 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
 
     @extend_schema(responses=BizSerializer)
     def retrieve(self, request: Request, pk: str) -> Response:
-        """One of them. ``books`` are some seconds old."""
+        """Return one biz. `books` are a few seconds old."""
         bound = biz_named(request.user, pk)
         found = standings([bound.project_id], bound.name, by_flag=True)
         standing = found.get((bound.project_id, bound.name), Standing())
@@ -71,10 +71,11 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
     @action(detail=True, methods=["get", "post"])
     @repeatable
     def rebalance(self, request: Request, pk: str) -> Response:
-        """By GET: what a re-balance would do (a dry run). By POST: begin it.
+        """GET: preview a re-balance (dry run). POST: start one.
 
-        Every request of an older epoch is moved to where the newest has it, and found at every
-        moment. 409 while one goes, when there is one epoch, or when the newest has not begun.
+        Every request of an older epoch moves to its place under the newest epoch, and can be found
+        all the time. 409 while another re-balance runs, when there is only one epoch, or when the
+        newest epoch has not begun.
         """
         bound = biz_named(request.user, pk)
         if request.method == "GET":
@@ -87,10 +88,10 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
     @action(detail=True, methods=["post"])
     @repeatable
     def reopen(self, request: Request, pk: str) -> Response:
-        """Have ended requests tried once more: failed ones of a time, or those named by `ids`.
+        """Reopen ended requests: failed ones of a period, or those named by `ids`.
 
-        They are new again and in the queue. A repeat reopens only what has ended again. Expired
-        ones stay as they are.
+        They are new again and queued. Repeating the call reopens only requests that have ended
+        again. Expired requests are not reopened.
         """
         bound = biz_named(request.user, pk)
         require_role(request.user, bound.project_id, Role.OPERATOR)
@@ -111,7 +112,7 @@ class BizViewSet(RuleTesterMixin, AsksStore, ApiView, viewsets.ViewSet):
 
 
 def shown(bound: BoundBiz, standing: Standing) -> dict[str, Any]:
-    """A biz as REST tells it."""
+    """Return a biz in the format of the REST API."""
     biz = bound.settings
     queue = standing.queue
     return {

@@ -1,4 +1,4 @@
-"""Bodies with requests: larger than others, since each request may have 15 MiB."""
+"""Parser for bodies with requests, larger than others: one request may have 15 MiB."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class _Strict(StrictJSONParser):
 
 
 class RequestsJSONParser(BaseParser):
-    """JSON as everywhere, up to ``MAX_BODY_BYTES``.
+    """JSON parser with the limit ``MAX_BODY_BYTES``.
 
-    No ``JSONParser`` by inheritance: of those the framework reads the body itself, and no more of
-    it than ``DATA_UPLOAD_MAX_MEMORY_SIZE``.
+    Not a subclass of ``JSONParser``: for those the framework reads the body itself, limited to
+    ``DATA_UPLOAD_MAX_MEMORY_SIZE``.
     """
 
     media_type = "application/json"
@@ -30,5 +30,5 @@ class RequestsJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> Any:
-        """The value. Raises ``ParseError`` or ``BodyTooLarge``."""
+        """Return the value. Raises ``ParseError`` or ``BodyTooLarge``."""
         return _Strict().parse(stream, media_type, parser_context)

@@ -1,4 +1,4 @@
-"""Programs of others as consumers over REST, on every kind of store: take, finish, return."""
+"""REST API for consumers in any language, on every kind of store: take, finish, return."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ CODES: Final = ", ".join(code.value for code in EndCode)
 
 
 class ConsumedBizSerializer(serializers.Serializer[Any]):
-    """Which requests are meant."""
+    """Project and biz of a consumer's call."""
 
     project = VisibleRelatedField(queryset=Project.objects.all())
     biz = serializers.CharField(max_length=32)
 
 
 class TakeRequestsSerializer(ConsumedBizSerializer):
-    """How many requests to lease."""
+    """Body of `take`."""
 
     limit = serializers.IntegerField(min_value=1, max_value=MOST_TAKEN, default=100)
 
@@ -67,21 +67,21 @@ class RequestLeaseSerializer(serializers.Serializer[Any]):
     tries = serializers.IntegerField(min_value=1, max_value=2**31 - 1)
 
     def validate_id(self, value: str) -> int:
-        """The number."""
+        """Return the ID as a number."""
         if not 0 < int(value) <= MAX_ID:
             raise serializers.ValidationError(_("An ID is a positive number of 63 bits."))
         return int(value)
 
 
 class FinishedRequestSerializer(RequestLeaseSerializer):
-    """The end of one request."""
+    """End of one request."""
 
     flag = serializers.IntegerField(min_value=1, max_value=MAX_FLAG, default=PROCESSED)
     result = serializers.DictField(default=dict)
     text = serializers.CharField(max_length=MAX_TEXT, default="", allow_blank=True)
 
     def validate_result(self, value: dict[str, Any]) -> bytes:
-        """As it is stored."""
+        """Return the result as JSON bytes."""
         encoded = msgspec.json.encode(value) if value else b""
         if len(encoded) > MAX_RESULT_BYTES:
             text = _("A result has at most %d bytes.") % MAX_RESULT_BYTES
@@ -90,7 +90,7 @@ class FinishedRequestSerializer(RequestLeaseSerializer):
 
 
 class FinishRequestsSerializer(ConsumedBizSerializer):
-    """Requests that have ended."""
+    """Body of `finish`."""
 
     requests = serializers.ListField(
         child=FinishedRequestSerializer(), min_length=1, max_length=MOST_TAKEN
@@ -98,14 +98,14 @@ class FinishRequestsSerializer(ConsumedBizSerializer):
 
 
 class ReturnedRequestSerializer(RequestLeaseSerializer):
-    """One request that another consumer shall have."""
+    """Request to queue again."""
 
     priority = serializers.IntegerField(min_value=0, max_value=9, default=0)
     text = serializers.CharField(max_length=MAX_TEXT, default="", allow_blank=True)
 
 
 class ReturnRequestsSerializer(ConsumedBizSerializer):
-    """Requests to be queued again."""
+    """Body of `return`."""
 
     requests = serializers.ListField(
         child=ReturnedRequestSerializer(), min_length=1, max_length=MOST_TAKEN
@@ -113,7 +113,7 @@ class ReturnRequestsSerializer(ConsumedBizSerializer):
 
 
 class TakenRequestSerializer(serializers.Serializer[Any]):
-    """One leased request."""
+    """Leased request."""
 
     id = serializers.CharField()
     ts = serializers.IntegerField()
@@ -142,14 +142,14 @@ class TakenRequestsSerializer(serializers.Serializer[Any]):
 
 
 class EndedRequestSerializer(serializers.Serializer[Any]):
-    """What became of one request."""
+    """Outcome for one request."""
 
     id = serializers.CharField()
     code = serializers.CharField(help_text=CODES)
 
 
 class EndedRequestsSerializer(serializers.Serializer[Any]):
-    """In the order of the call."""
+    """Outcomes in the order of the call."""
 
     project = serializers.IntegerField()
     biz = serializers.CharField()
@@ -157,7 +157,7 @@ class EndedRequestsSerializer(serializers.Serializer[Any]):
 
 
 class ConsumerMixin:
-    """The consumers' part of the requests' view set. Operators consume."""
+    """Actions of consumers on the view set of requests. Role: operator."""
 
     @extend_schema(request=TakeRequestsSerializer, responses=TakenRequestsSerializer)
     @action(detail=False, methods=["post"])

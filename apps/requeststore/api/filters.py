@@ -1,4 +1,4 @@
-"""Filters of lists of rows."""
+"""Filters of the lists of re-balances and sample pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.requeststore.models import Rebalance, SamplePage
 
 
 class IdFilter(django_filters.NumberFilter):
-    """By the id of something related: whole, and of a size that a database can compare with."""
+    """Filter by the ID of a related row, limited to what a database column can hold."""
 
     field_class = forms.IntegerField
 
@@ -21,7 +21,7 @@ class IdFilter(django_filters.NumberFilter):
 
 
 class RebalanceFilter(FilterSet):
-    """``?project=7&biz=news&state=running``."""
+    """Filter ``?project=7&biz=news&state=running``."""
 
     project = IdFilter(field_name="project_id")
 
@@ -31,7 +31,7 @@ class RebalanceFilter(FilterSet):
 
 
 class SamplePageFilter(FilterSet):
-    """``?project=7&biz=news&rule=article``."""
+    """Filter ``?project=7&biz=news&rule=article``."""
 
     project = IdFilter(field_name="project_id")
 

@@ -1,4 +1,4 @@
-"""Pages of requests, which lie in no database table: by (ts, id) of the last one."""
+"""Cursor pagination of requests, which are in no database table: by (ts, ID) of the last one."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def page_of(
     after: tuple[int, int] | None,
     limit: int,
 ) -> tuple[list[Found], str | None]:
-    """Requests of all these bizzes, the newest first, and the cursor of the next page.
+    """Return requests of these bizzes, newest first, and the cursor of the next page.
 
-    Raises ``BadRequest`` for more shards than one call may read.
+    Raises ``BadRequest`` when one call would read too many shards.
     """
     if sum(len(bound.places) for bound in bizzes) > MOST_SHARDS and len(bizzes) > 1:
         raise BadRequest(_("Name a biz: these have too many shards for one list."), "name_a_biz")
@@ -45,7 +45,7 @@ def page_of(
 
 
 def cursor_in(text: str) -> tuple[int, int] | None:
-    """Of ``after``. Raises ``BadRequest``."""
+    """Parse the parameter ``after``. Raises ``BadRequest``."""
     if not text:
         return None
     found = _CURSOR.fullmatch(text)

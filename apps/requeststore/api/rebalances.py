@@ -1,4 +1,4 @@
-"""Re-balances over REST: how far each is, and its end before its time."""
+"""REST views of re-balances: progress and cancel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from apps.requeststore.services.rebalancing import cancel_rebalance
 
 
 class RebalanceViewSet(ReadViewSet[Rebalance]):
-    """Moving requests of older epochs to where the newest has them, the newest first."""
+    """Re-balances, newest first."""
 
     queryset = Rebalance.objects.all()
     serializer_class = RebalanceSerializer
@@ -30,6 +30,6 @@ class RebalanceViewSet(ReadViewSet[Rebalance]):
     @action(detail=True, methods=["post"])
     @idempotent
     def cancel(self, request: Request, pk: str | None = None) -> Response:
-        """End it after what it is moving now; what is moved stays moved. 409 when it has ended."""
+        """Cancel after the current batch; moved requests stay moved. 409 when it has ended."""
         cancel_rebalance(self.get_object(), actor=self.person)
         return self.answer(self.get_object())

@@ -1,4 +1,4 @@
-"""Stored requests over REST: handed in, listed, and each with its whole story."""
+"""REST views of stored requests: submission, lists, history."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FIELDS = ("project", "biz", "requests")
 
 
 class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
-    """Download requests of all bizzes. Operators hand them in, viewers look them up."""
+    """Download requests of all bizzes. Operators submit and consume, viewers look up."""
 
     parser_classes = (RequestsJSONParser,)
     lookup_value_regex = "[0-9]{1,19}"
@@ -73,11 +73,12 @@ class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
     )
     @resumable
     def create(self, request: Request) -> Response:
-        """Hand in 1 to 10,000 requests: all of them are stored, or none is (422 says which).
+        """Submit 1 to 10,000 requests: all of them are stored, or none (422 says which are
+        invalid).
 
-        With an Idempotency-Key the ids are reserved before anything is stored: a repeat after a
-        crash or an outage completes the first call, and stores nothing twice. The answer is given
-        once they are stored; the queue is filled by the platform if it is away meanwhile.
+        With an `Idempotency-Key` the IDs are reserved before anything is stored: a repeat after a
+        crash or an outage completes the first call and stores nothing twice. The answer is sent
+        once all are stored; if the queue is unreachable, the platform queues them later.
         """
         if not has_role_somewhere(request.user, Role.OPERATOR):
             raise RoleRequired
@@ -115,9 +116,9 @@ class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
         responses=forced_singular_serializer(RequestPageSerializer),  # type: ignore[no-untyped-call]
     )
     def list(self, request: Request) -> Response:
-        """Requests of a biz, or of all that the caller sees, the newest first.
+        """List requests of a biz, or of all visible ones, newest first.
 
-        Read in the stores as they are now, without what the requests hold.
+        Read from the stores at the time of the call, without the requests' data.
         """
         asked = RequestFilterSerializer(data=request.query_params, context={"request": request})
         asked.is_valid(raise_exception=True)
@@ -148,9 +149,9 @@ class RequestViewSet(ConsumerMixin, AsksStore, ApiView, viewsets.ViewSet):
 
     @extend_schema(responses=RequestStorySerializer)
     def retrieve(self, request: Request, pk: str) -> Response:
-        """Where a request stands, and everything that happened to it (seed S4.29).
+        """Return status and history of a request (seed S4.29).
 
-        404 for one that is not there, is no longer kept, or is not the caller's to see.
+        404 when it does not exist, has been deleted, or is not visible to the caller.
         """
         bizzes = {(each.project_id, each.name) for each in seen_bizzes(request.user)}
         number = int(pk)

@@ -1,4 +1,4 @@
-"""How many fetchers are wanted, for whoever starts and stops them (seed S4.28)."""
+"""REST view of the scaling advice: how many fetchers should run (seed S4.28)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apps.requeststore.services.scaling import wanted_fetchers
 
 
 class BizAdviceSerializer(serializers.Serializer[Any]):
-    """What one biz needs. Rates are means of up to five minutes; null where nobody knows."""
+    """Needs of one biz. Rates are means of up to five minutes; null when unknown."""
 
     project = serializers.IntegerField()
     project_name = serializers.CharField()
@@ -38,7 +38,7 @@ class BizAdviceSerializer(serializers.Serializer[Any]):
 
 
 class ScaleSerializer(serializers.Serializer[Any]):
-    """``wanted`` is what to start or stop fetchers for: 1 to ``most`` (FETCHERS_MAX)."""
+    """Scaling advice; `wanted` is 1 to `most` (FETCHERS_MAX)."""
 
     running = serializers.IntegerField()
     wanted = serializers.IntegerField()
@@ -49,14 +49,14 @@ class ScaleSerializer(serializers.Serializer[Any]):
 
 
 class ScaleView(ApiView):
-    """How many fetchers run, and how many are wanted.
+    """Scaling advice: running and wanted fetchers.
 
-    More are wanted at once, fewer only when that has been enough for ten minutes.
+    Scales up at once, and down after ten minutes of lower need.
     """
 
     @extend_schema(operation_id="requests_scale_retrieve", responses=ScaleSerializer)
     def get(self, request: Request) -> Response:
-        """The advice of this moment."""
+        """Return the current advice."""
         advice = wanted_fetchers().as_dict()
         visible = _visible(self.person)
         advice["bizzes"] = [each for each in advice["bizzes"] if each["project"] in visible]

@@ -1,4 +1,4 @@
-"""Requests, bizzes and re-balances as REST shows and takes them; large ones only for the schema."""
+"""Serializers of requests, bizzes and re-balances."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ SUBMIT: Final = {
 
 
 class RequestsSubmitSerializer(serializers.Serializer[Any]):
-    """Where requests shall go; the requests themselves are read by ``services.intake``."""
+    """Destination of submitted requests; ``services.intake`` validates the requests themselves."""
 
     project = VisibleRelatedField(queryset=Project.objects.all())
     biz = serializers.CharField(max_length=32)
 
 
 class RequestsSubmittedSerializer(serializers.Serializer[Any]):
-    """Ids in the order of the requests, as texts: numbers so large lose digits elsewhere."""
+    """IDs in the order of the requests, as text: JavaScript loses digits beyond 2^53."""
 
     project = serializers.IntegerField()
     biz = serializers.CharField()
@@ -80,7 +80,7 @@ class RequestsSubmittedSerializer(serializers.Serializer[Any]):
 
 
 class RequestRowSerializer(serializers.Serializer[Any]):
-    """What lists tell of a request."""
+    """Request in a list."""
 
     id = serializers.CharField()
     project = serializers.IntegerField()
@@ -102,7 +102,7 @@ class RequestRowSerializer(serializers.Serializer[Any]):
 
 
 class ShardPlaceSerializer(serializers.Serializer[Any]):
-    """A shard."""
+    """Physical name of a shard."""
 
     node = serializers.CharField()
     database = serializers.CharField()
@@ -110,7 +110,7 @@ class ShardPlaceSerializer(serializers.Serializer[Any]):
 
 
 class RequestStepSerializer(serializers.Serializer[Any]):
-    """One line of a story."""
+    """Step of a request's history."""
 
     at = serializers.DateTimeField()
     kind = serializers.CharField(help_text=", ".join(STEPS))
@@ -119,7 +119,9 @@ class RequestStepSerializer(serializers.Serializer[Any]):
 
 
 class GivenRecordsSerializer(serializers.Serializer[Any]):
-    """The records that a request gave, at most 50. ``records`` null: they cannot be read back."""
+    """Records extracted from a request's page, at most 50. `records` null: unreadable, see
+    `problem`.
+    """
 
     to = serializers.CharField(help_text=", ".join(each.value for each in RecordsTo))
     where = serializers.CharField()
@@ -129,10 +131,8 @@ class GivenRecordsSerializer(serializers.Serializer[Any]):
 
 
 class RequestStorySerializer(RequestRowSerializer):
-    """All that is known of a request. ``data``: headers, params, body and meta are for operators,
-    and so is ``records``, null for a request that has not ended.
-
-    Values whose names sound secret are masked.
+    """Everything known about a request. Headers, params, body, meta and `records` (null until the
+    request has ended) are for operators. Secret values are masked.
     """
 
     settings_version = serializers.IntegerField()
@@ -146,7 +146,7 @@ class RequestStorySerializer(RequestRowSerializer):
 
 
 class RequestFilterSerializer(serializers.Serializer[Any]):
-    """Which requests a list shows."""
+    """Filter of the list of requests."""
 
     project = VisibleRelatedField(queryset=Project.objects.all(), required=False)
     biz = serializers.CharField(required=False, max_length=32)
@@ -163,7 +163,7 @@ class RequestFilterSerializer(serializers.Serializer[Any]):
 
 
 class RequestPageSerializer(serializers.Serializer[Any]):
-    """A page, the newest first."""
+    """Page of requests, newest first."""
 
     results = RequestRowSerializer(many=True)
     next = serializers.CharField(
@@ -173,7 +173,7 @@ class RequestPageSerializer(serializers.Serializer[Any]):
 
 
 class RebalanceSerializer(serializers.ModelSerializer[Rebalance]):
-    """A re-balance, and how far it is."""
+    """Re-balance with its progress."""
 
     state = serializers.CharField(
         read_only=True, help_text=", ".join(each.value for each in RebalanceState)
@@ -198,28 +198,28 @@ class RebalanceSerializer(serializers.ModelSerializer[Rebalance]):
 
     @extend_schema_field({"type": "integer", "nullable": True})
     def get_total(self, row: Rebalance) -> int | None:
-        """Of the cursor."""
+        """Return the number of requests to examine."""
         total = cursor_of(row).total
         return None if total < 0 else total
 
     @extend_schema_field(OpenApiTypes.INT)
     def get_seen(self, row: Rebalance) -> int:
-        """Of the cursor."""
+        """Return the number of requests examined."""
         return cursor_of(row).seen
 
     @extend_schema_field(OpenApiTypes.INT)
     def get_waiting_for(self, row: Rebalance) -> int:
-        """Of the cursor."""
+        """Return the number of leased requests that are moved once they are free."""
         return len(cursor_of(row).later)
 
     @extend_schema_field(OpenApiTypes.INT)
     def get_expired(self, row: Rebalance) -> int:
-        """Of the cursor."""
+        """Return the number of requests that had expired."""
         return cursor_of(row).expired
 
 
 class BizEpochSerializer(serializers.Serializer[Any]):
-    """How requests are spread from ``since`` (ms) on."""
+    """Distribution of requests over nodes and splits from `since` (Unix ms) on."""
 
     since = serializers.IntegerField()
     splits = serializers.IntegerField()
@@ -228,7 +228,7 @@ class BizEpochSerializer(serializers.Serializer[Any]):
 
 
 class RebalanceSourceSerializer(serializers.Serializer[Any]):
-    """A shard that requests would leave."""
+    """Shard that requests would leave."""
 
     place = serializers.SerializerMethodField()
     requests = serializers.IntegerField()
@@ -237,12 +237,12 @@ class RebalanceSourceSerializer(serializers.Serializer[Any]):
 
     @extend_schema_field(ShardPlaceSerializer)
     def get_place(self, line: Any) -> dict[str, str]:
-        """Flat."""
+        """Return the place as one flat object."""
         return place_of(line.place)
 
 
 class RebalancePreviewSerializer(serializers.Serializer[Any]):
-    """What a re-balance would do. ``seconds``: null where none has told how fast they are."""
+    """Preview of a re-balance. `seconds` null: no speed is known yet."""
 
     epoch = BizEpochSerializer()
     before = BizEpochSerializer(allow_null=True)
@@ -255,7 +255,7 @@ class RebalancePreviewSerializer(serializers.Serializer[Any]):
 
 
 class BizSerializer(serializers.Serializer[Any]):
-    """A biz: its settings, the physical names for programs of other make, its books."""
+    """Biz with its settings, physical names and accounting."""
 
     id = serializers.CharField(help_text=_("The project's id and the name: 7.news."))
     project = serializers.IntegerField()
@@ -282,7 +282,7 @@ class BizPageSerializer(PageSerializer):
 
 
 class ReopenRequestsSerializer(serializers.Serializer[Any]):
-    """Which ended requests shall be tried again; without ``ids`` those of a time."""
+    """Selection of ended requests: by `ids`, else by flag and period."""
 
     ids = serializers.ListField(
         child=serializers.RegexField(r"^[0-9]{1,19}$"), required=False, max_length=MAX_BATCH
@@ -298,13 +298,13 @@ class ReopenRequestsSerializer(serializers.Serializer[Any]):
 
 
 class ReopenedRequestsSerializer(serializers.Serializer[Any]):
-    """How many are new again; ``more``: call again for the rest."""
+    """Number of reopened requests; `more`: call again for the rest."""
 
     reopened = serializers.IntegerField()
     more = serializers.BooleanField()
 
 
 def place_of(place: Any) -> dict[str, str]:
-    """Flat, as answers tell it."""
+    """Return a place as one flat object."""
     shard = place.shard
     return {"node": place.node, "database": shard.database, "collection": shard.collection}

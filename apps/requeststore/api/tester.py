@@ -1,4 +1,4 @@
-"""Trying an extraction rule over REST: what it finds, and what it would change."""
+"""REST API to test extraction rules and compare them with the active ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_PAGES: Final = 50
 
 
 class GivenPageSerializer(serializers.Serializer[Any]):
-    """A page as it might have come."""
+    """Page in the body of the call."""
 
     url = serializers.CharField(max_length=8000)
     status = serializers.IntegerField(min_value=100, max_value=599, default=200)
@@ -42,7 +42,7 @@ class GivenPageSerializer(serializers.Serializer[Any]):
 
 
 class RuleTestSerializer(serializers.Serializer[Any]):
-    """What is tried on which pages."""
+    """Rule to test, and the pages."""
 
     rule = serializers.CharField(
         required=False, allow_blank=True, default="", max_length=64, help_text=_("Its name.")
@@ -57,7 +57,7 @@ class RuleTestSerializer(serializers.Serializer[Any]):
 
 
 class RuleProblemSerializer(serializers.Serializer[Any]):
-    """What is wrong with a rule."""
+    """Problem of a rule."""
 
     place = serializers.CharField()
     code = serializers.CharField()
@@ -69,7 +69,7 @@ class RuleProblemSerializer(serializers.Serializer[Any]):
 
 
 class PageProblemSerializer(serializers.Serializer[Any]):
-    """What a page did not give as its rule says. Records count from 0; -1 is the page."""
+    """Value that a page does not have as the rule demands. `record`: from 0; -1 is the page."""
 
     code = serializers.CharField()
     text = serializers.CharField()
@@ -79,7 +79,7 @@ class PageProblemSerializer(serializers.Serializer[Any]):
 
 
 class LinkToFollowSerializer(serializers.Serializer[Any]):
-    """An address that would become a request."""
+    """URL that would become a request."""
 
     url = serializers.CharField()
     rule = serializers.CharField()
@@ -87,7 +87,7 @@ class LinkToFollowSerializer(serializers.Serializer[Any]):
 
 
 class ExtractedSerializer(serializers.Serializer[Any]):
-    """What a page gives; nothing of it would be kept where it has failed."""
+    """Result of extraction; when it has failed, a fetcher would store nothing."""
 
     failed = serializers.BooleanField()
     reason = serializers.CharField()
@@ -98,7 +98,7 @@ class ExtractedSerializer(serializers.Serializer[Any]):
 
 
 class ExpressionSerializer(serializers.Serializer[Any]):
-    """An expression, and what it found before any step."""
+    """Expression with the values it matched, before any step."""
 
     place = serializers.CharField()
     count = serializers.IntegerField()
@@ -107,7 +107,7 @@ class ExpressionSerializer(serializers.Serializer[Any]):
 
 
 class ValueChangeSerializer(serializers.Serializer[Any]):
-    """A value that would be another one, as JSON; "" is none."""
+    """Value that would change, as JSON; "" means no value."""
 
     record = serializers.IntegerField()
     field = serializers.CharField()
@@ -116,7 +116,7 @@ class ValueChangeSerializer(serializers.Serializer[Any]):
 
 
 class TrialSerializer(serializers.Serializer[Any]):
-    """What came of one page. ``before``: by the active rule, null where there is none."""
+    """Result on one page. `before`: by the active rule, null without one."""
 
     sample = serializers.IntegerField(allow_null=True)
     url = serializers.CharField()
@@ -129,7 +129,7 @@ class TrialSerializer(serializers.Serializer[Any]):
 
 
 class TestedSerializer(serializers.Serializer[Any]):
-    """All of them."""
+    """Results on all pages."""
 
     rule = serializers.CharField()
     refused = serializers.BooleanField(help_text=_("The rule cannot be used; nothing was tried."))
@@ -140,20 +140,20 @@ class TestedSerializer(serializers.Serializer[Any]):
 
 
 class RuleTesterMixin:
-    """For the view set of bizzes."""
+    """Action to test rules, for the view set of bizzes."""
 
     def initial(self: Any, request: Request, *args: Any, **kwargs: Any) -> None:
-        """To try a rule is a question, though it is asked by POST."""
+        """Require only read access: a test changes nothing although it is a POST."""
         self.only_reads = self.action == "test_rule"
         super().initial(request, *args, **kwargs)  # type: ignore[misc]  # of the view
 
     @extend_schema(request=RuleTestSerializer, responses=TestedSerializer)
     @action(detail=True, methods=["post"], url_path="rules/test", url_name="rules-test")
     def test_rule(self: Any, request: Request, pk: str) -> Response:
-        """What a rule finds, and what the active one does; nothing is kept or downloaded.
+        """Test a rule and compare it with the active one; nothing is stored or downloaded.
 
-        On a `page` of the body, on one `sample`, or without either on every sample page of the
-        rule. Each page has 3 s of CPU time.
+        Runs on a `page` of the body, on one `sample`, or on every sample page of the rule. Each
+        page has 3 s of CPU time.
         """
         bound = biz_named(request.user, pk)
         asked = RuleTestSerializer(data=request.data)
@@ -181,7 +181,7 @@ class RuleTesterMixin:
 def pages_asked(
     project_id: int, biz: str, rule: str, values: dict[str, Any]
 ) -> list[Page | SamplePage]:
-    """Of the body, one kept, or all that are kept of the rule."""
+    """Return the page of the body, one sample page, or all sample pages of the rule."""
     if "page" in values:
         return [page_given(values["page"])]
     rows = SamplePage.objects.filter(project_id=project_id, biz=biz)
@@ -194,7 +194,7 @@ def pages_asked(
 
 
 def page_given(values: dict[str, Any]) -> Page:
-    """The page of a body. Raises ``BadTest``."""
+    """Return the page of the body. Raises ``BadTest``."""
     body = values.get("body", "").encode("utf-8", "replace")
     if "body_base64" in values:
         try:

@@ -1,4 +1,4 @@
-"""Sample pages over REST: kept to try extraction rules on."""
+"""REST API of sample pages for rule tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from apps.requeststore.services.yard import shared_yard
 
 
 class SamplePageSerializer(serializers.ModelSerializer[SamplePage]):
-    """A kept page without its body."""
+    """Sample page without its body."""
 
     bytes = serializers.SerializerMethodField()
 
@@ -48,13 +48,13 @@ class SamplePageSerializer(serializers.ModelSerializer[SamplePage]):
         ]
 
     def get_bytes(self, sample: SamplePage) -> int:
-        """Of the body."""
+        """Return the size of the body."""
         found: int | None = getattr(sample, "size", None)
         return len(sample.body) if found is None else found
 
 
 class KeepSerializer(serializers.Serializer[Any]):
-    """A page to keep: of the body, or downloaded now from ``url``."""
+    """Sample page to store: from the body, or downloaded from `url`."""
 
     project = VisibleRelatedField(queryset=Project.objects.all())
     biz = serializers.CharField(max_length=32)
@@ -65,14 +65,14 @@ class KeepSerializer(serializers.Serializer[Any]):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """One of the two."""
+        """Require exactly one of page and URL."""
         if ("page" in attrs) == ("url" in attrs):
             raise serializers.ValidationError(_("Give either page or url."))
         return attrs
 
 
 class SamplePageViewSet(AsksStore, ReadViewSet[SamplePage]):
-    """Pages that somebody has kept to try extraction rules on. At most 50 of a biz, 1 MiB each."""
+    """Sample pages for rule tests; at most 50 of a biz, 1 MiB each."""
 
     # The bodies stay where they are.
     queryset = SamplePage.objects.annotate(size=Length("body")).defer("body")
@@ -82,9 +82,9 @@ class SamplePageViewSet(AsksStore, ReadViewSet[SamplePage]):
     @extend_schema(request=KeepSerializer, responses={201: SamplePageSerializer})
     @repeatable
     def create(self, request: Request) -> Response:
-        """Keep a page. Cookies of its headers are left out.
+        """Store a sample page without its cookies.
 
-        422 `not_fetched` when an address gives no page; 409 `too_many_samples`.
+        422 `not_fetched` when the URL returned no page; 409 `too_many_samples`.
         """
         asked = KeepSerializer(data=request.data, context={"request": request})
         asked.is_valid(raise_exception=True)
@@ -110,6 +110,6 @@ class SamplePageViewSet(AsksStore, ReadViewSet[SamplePage]):
 
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """204."""
+        """Delete a sample page."""
         drop_page(sample=self.get_object(), actor=self.person)
         return Response(status=status.HTTP_204_NO_CONTENT)

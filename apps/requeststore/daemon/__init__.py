@@ -1,1 +1,1 @@
-"""The fetcher: takes stored requests, downloads, extracts, stores records, and says what came."""
+"""The fetcher daemon: takes stored requests, downloads, extracts records and stores them."""

@@ -1,4 +1,4 @@
-"""Entries that nobody can use become dead letters of the platform (seed S4.22)."""
+"""Dead-letters queue entries that no consumer can use (seed S4.22)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ CONFIRM_SECONDS: Final = 10.0
 
 
 def make_bury(bound: BoundBiz, broker: Broker, redis_prefix: str) -> Callable[[Entry, str], None]:
-    """What puts an entry of this biz away. ``redis_prefix`` is "" where the broker has the queue.
+    """Return a function that dead-letters an entry of this biz with a reason.
 
-    What it returns raises ``StoreUnavailable``.
+    ``redis_prefix`` is "" where the broker holds the queue. The function raises
+    ``StoreUnavailable``.
     """
     if redis_prefix:
         in_redis = BuryInBroker(broker, project_id=bound.project_id)

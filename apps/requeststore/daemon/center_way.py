@@ -1,4 +1,6 @@
-"""The way through the center: its agents download, its politeness holds (seed S4.13, S4.21)."""
+"""Downloads through the center: by its agents and under its politeness limits (seed S4.13,
+S4.21).
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ class _Flight:
 
 
 class CenterWay:
-    """One fetcher's allocation for one biz: at the center it is the run ``-slot``."""
+    """Allocation of agents for one biz of one fetcher; the center knows it as run ``-slot``."""
 
     def __init__(
         self,
@@ -133,7 +135,7 @@ class CenterWay:
     # --- requests -------------------------------------------------------------------------------
 
     def _send(self, number: int) -> None:
-        """The first time, or once more; nothing if it has ended meanwhile."""
+        """Send the request, first or repeated, unless it has ended meanwhile."""
         flight = self._flights.get(number)
         if flight is None:
             return
@@ -161,7 +163,7 @@ class CenterWay:
     # --- answers --------------------------------------------------------------------------------
 
     async def _receive(self) -> None:
-        """Answers for as long as there are agents, and new agents when there are none."""
+        """Receive answers while there are agents, and ask for new agents when there are none."""
         while True:
             transport = self._transport
             if transport is None:
@@ -251,7 +253,7 @@ class CenterWay:
             self._send(number)
 
     async def _watch(self) -> None:
-        """Give up what is not answered; ask for other agents where all are dead."""
+        """Give up requests without an answer, and ask for other agents when all are dead."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(WATCH_SECONDS)

@@ -1,4 +1,4 @@
-"""What waits to be downloaded and what is under way, of one biz."""
+"""Waiting and active downloads of one biz."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ _REOPEN_SECONDS: Final = 2.0
 
 
 class Downloads:
-    """Keeps at most ``concurrency`` under way; belongs to one loop.
+    """Runs at most ``concurrency`` downloads at a time. Belongs to one event loop.
 
-    ``ended`` is called once for each work that was offered, unless ``abandon`` has answered it.
-    ``make_way`` may raise ``BadSetting``. ``shares_agents``: there must not be two for one biz.
+    Args:
+        make_way: opens the downloader; may raise ``BadSetting``.
+        ended: called once for each offered request, unless ``abandon`` has returned it.
+        shares_agents: the downloader holds the biz's only allocation, so two must not be open.
     """
 
     def __init__(
@@ -41,12 +43,12 @@ class Downloads:
 
     @property
     def problem(self) -> str:
-        """Why nothing is downloaded just now; "" normally."""
+        """Return why downloads do not progress; "" normally."""
         return self._problem or self._way.problem
 
     @property
     def count(self) -> int:
-        """How many have not ended."""
+        """Return the number of unfinished downloads."""
         return len(self._waiting) + len(self._under_way)
 
     def offer(self, works: Iterable[Work]) -> None:
@@ -71,7 +73,7 @@ class Downloads:
         self._advance()
 
     def _drop_late(self) -> None:
-        """Those whose time is over while nothing can be downloaded."""
+        """End requests whose deadline passes while nothing can be downloaded."""
         now = asyncio.get_running_loop().time()
         late = [work for work in self._waiting if work.expires <= now]
         for work in late:
@@ -98,19 +100,19 @@ class Downloads:
                 self._advance()
 
     def withdraw(self) -> list[Work]:
-        """Those that have not begun; they are the caller's again."""
+        """Return the requests whose download has not started; the caller owns them again."""
         waiting = list(self._waiting)
         self._waiting.clear()
         return waiting
 
     def abandon(self) -> list[Work]:
-        """Those under way, too: nothing of them is told any more."""
+        """Return all unfinished requests; their downloads report nothing any more."""
         left = [*self.withdraw(), *self._under_way]
         self._under_way.clear()
         return left
 
     async def close(self) -> None:
-        """Let go of the way, at once."""
+        """Close the downloader at once."""
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.gather(self._opening, return_exceptions=True)

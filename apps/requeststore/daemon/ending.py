@@ -1,8 +1,8 @@
-"""The end of requests: extract, store the records, set the flag, settle the queue (seed S4.21).
+"""End of requests: extract, store the records, set the flag, settle the queue entry (seed S4.21).
 
-In this order, so that a crash in between repeats work and no request is marked as processed whose
-records are not stored. Each stage works on the batch, may be repeated after an outage, and gives up
-a single request that fails by itself.
+In this order, so that a crash in between repeats work, and no request is marked as processed whose
+records are not stored. Each stage works on the batch, may be repeated after an outage, and gives
+up a single request that fails by itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """What the requests of a biz are ended with; one version's. Each is its own."""
+    """Rules, sink and queue of one version of a biz, with which its requests end."""
 
     bound: BoundBiz
     reader: Reader
@@ -55,7 +55,7 @@ class Parts:
 
 @dataclass(slots=True)
 class Tally:
-    """What a process has done for one biz."""
+    """Counters of one biz in this process."""
 
     processed: int = 0
     failed: int = 0
@@ -66,9 +66,9 @@ class Tally:
 
 @dataclass(slots=True)
 class Ending:
-    """One batch on its way; ``step`` goes on where it stopped. Used by one thread at a time.
+    """End of one batch; ``step`` continues after the last complete stage. One thread at a time.
 
-    ``now``: Unix ms. ``owner``: under which name the requests were taken.
+    ``now`` returns Unix ms; ``owner`` is the owner of the leases.
     """
 
     parts: Parts
@@ -95,9 +95,9 @@ class Ending:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def step(self) -> None:
-        """All that is left to do.
+        """Run all remaining stages.
 
-        Raises ``RequestStoreError``: the store, the sink or the queue is away; to be called again.
+        Raises one of ``OUTAGES`` when store, sink or queue is unreachable; call again later.
         """
         with self._lock:
             self._step()
@@ -120,7 +120,7 @@ class Ending:
             failpoints.hit("fetcher.settled")
 
     def _read_some(self) -> list[tuple[Work, Reading | Trouble]]:
-        """Those that can be read before the first of them has waited long; the others later."""
+        """Extract for ``READ_SECONDS``; the rest of the batch goes into ``rest``."""
         read: list[tuple[Work, Reading | Trouble]] = []
         until = time.monotonic() + READ_SECONDS
         for number, (work, result) in enumerate(self.ended):
@@ -139,7 +139,7 @@ class Ending:
         return read
 
     def give_up(self) -> None:
-        """There is no time left to go on; what is not told yet comes again by itself."""
+        """Return the requests at shutdown, unless records of some may have been stored already."""
         with self._lock:
             if self._recorded or self._attempted:
                 return
@@ -205,7 +205,9 @@ class Ending:
     # --- further requests -----------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Store what pages lead to. Twice, where the process dies before the flag is set."""
+        """Submit the requests that pages lead to. A crash before the flag is set submits them
+        again.
+        """
         assert self._read is not None  # noqa: S101 - step reads first
         while self._followed < len(self._read):
             work, found = self._read[self._followed]

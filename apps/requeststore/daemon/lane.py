@@ -1,4 +1,4 @@
-"""One biz in one fetcher: takes, downloads, ends, all at once and each in its own time."""
+"""Worker of one biz in one fetcher: takes, downloads and ends requests concurrently."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from apps.requeststore.daemon.ending import STOPS, Ending, Parts, Tally
 from apps.requeststore.daemon.plans import Plan, Tools, new_queue, new_sink, new_way
 from apps.requeststore.daemon.reading import Reader
 from apps.requeststore.daemon.taking import Taker
-from apps.requeststore.daemon.work import Result, Work
+from apps.requeststore.daemon.work import OUTAGES, Result, Work
 from apps.requeststore.engine.biz import Through
 from apps.requeststore.engine.errors import RequestStoreError
 from apps.requeststore.queues.base import RequestQueue
 from apps.requeststore.sinks.base import Sink
 from yardkit import failpoints
-from yardkit.backoff import back_off
+from yardkit.outage import Outage
 
 logger = logging.getLogger(__name__)
 
@@ -44,10 +44,10 @@ MOST_ENDING_SECONDS: Final = 30.0
 
 
 class Lane:
-    """Belongs to one loop; blocking work is done in two threads of its own.
+    """Belongs to one event loop; blocking work runs in two threads.
 
-    ``use`` changes it at any time: what is taken from then on is done by the new plan, what is in
-    hand by the one it was taken under.
+    ``use`` changes the settings at any time: requests taken from then on follow the new plan,
+    leased ones the plan under which they were taken.
     """
 
     def __init__(self, tools: Tools, plan: Plan) -> None:
@@ -77,55 +77,53 @@ class Lane:
 
     @property
     def name(self) -> str:
-        """For people: ``p7.news``."""
+        """Return the biz for logs and pages: ``p7.news``."""
         return f"p{self._plan.bound.project_id}.{self._plan.bound.name}"
 
     @property
     def in_hand(self) -> int:
-        """How many requests were taken and have not been told the end of."""
+        """Return the number of leased requests that have not ended."""
         return sum(self._taken_with.values())
 
     @property
     def problem(self) -> str:
-        """Why it does not get on; "" normally."""
+        """Return why work does not progress; "" normally."""
         downloads = self._downloads.problem if self._downloads is not None else ""
         away = self._away["take"] or self._away["end"]
         return self._flaw or away or (downloads if self.in_hand else "")
 
     def start(self) -> None:
-        """From now on it works by itself."""
+        """Start the two tasks that take and end requests."""
         self._tasks = [
             asyncio.create_task(self._go_on("take", self._take)),
             asyncio.create_task(self._go_on("end", self._end)),
         ]
 
     def use(self, plan: Plan) -> None:
-        """From the next request on."""
+        """Use this plan from the next request on."""
         self._plan = plan
         self._changed.set()
 
     async def _go_on(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Do it again and again; what goes wrong is told, and tried again more slowly."""
-        failures = 0
+        """Repeat ``work`` until cancelled; after an error, a back-off with one line in the log."""
+        outage = Outage(
+            logger, f"{self.name}: {name}", first=FIRST_WAIT_SECONDS, longest=LONGEST_WAIT_SECONDS
+        )
         while True:
             try:
                 await work()
-            except RequestStoreError as error:
-                if not failures:
-                    logger.warning("%s waits: %s", self.name, error)
-                text = str(error)
+            except OUTAGES as error:
+                pause = outage.failed(error)
             except Exception as error:
-                if not failures:
-                    logger.exception("%s: a defect; it is tried again", self.name)
-                text = f"{type(error).__name__}: {error}"
+                if not outage.lasting:
+                    logger.exception("%s: unforeseen error", self.name)
+                pause = outage.failed(error)
             else:
-                if failures:
-                    logger.info("%s goes on", self.name)
-                failures, self._away[name] = 0, ""
+                outage.recovered()
+                self._away[name] = ""
                 continue
-            failures += 1
-            self._away[name] = text[:300]
-            await asyncio.sleep(back_off(failures, FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS))
+            self._away[name] = outage.error[:300]
+            await asyncio.sleep(pause)
 
     async def _aside(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
@@ -133,7 +131,7 @@ class Lane:
     # --- taking ---------------------------------------------------------------------------------
 
     async def _take(self) -> None:
-        """Take until nothing is there, or the plan changes; each turn is one call."""
+        """Take requests until none waits or the plan changes."""
         if self._used is not self._plan:
             await self._adopt(self._plan)
         if self._flaw:
@@ -161,8 +159,9 @@ class Lane:
                 await self._changed.wait()
 
     def _limit(self) -> int:
-        """How many can be in hand and be done before their deadline: those under way, and as many
-        again where there is time for them to wait."""
+        """Return how many requests may be leased: the active downloads, and as many waiting ones
+        where the lease leaves time for them.
+        """
         biz = self._plan.bound.settings
         rounds = int(_own_seconds(biz.take_seconds) // biz.fetch.timeout_seconds)
         return biz.fetch.concurrency * max(1, min(2, rounds))
@@ -198,7 +197,7 @@ class Lane:
     # --- plans ----------------------------------------------------------------------------------
 
     async def _adopt(self, plan: Plan) -> None:
-        """Use a plan from now on. What is wrong with it is kept as ``problem``."""
+        """Switch to a plan; a setting that cannot be used becomes ``problem``."""
         try:
             parts = await self._aside(lambda: self._make_parts(plan))
             downloads = self._make_downloads(plan)
@@ -241,7 +240,7 @@ class Lane:
         return Parts(bound, Reader(bound.settings.rules), sink, queue)
 
     def _make_downloads(self, plan: Plan) -> Downloads:
-        """Those there are, if nothing has changed for them."""
+        """Return the current downloads when their settings have not changed, else new ones."""
         used, fetch = self._used, plan.bound.settings.fetch
         if used is not None and self._downloads is not None:
             same = (used.bound.settings.fetch, used.networks, used.slot)
@@ -255,7 +254,7 @@ class Lane:
         )
 
     async def _close_former(self) -> None:
-        """Let go of earlier plans whose work has ended."""
+        """Close downloads, queues and sinks of earlier plans once their requests have ended."""
         for downloads in [each for each in self._former if not each.count]:
             self._former.remove(downloads)
             await downloads.close()
@@ -265,7 +264,7 @@ class Lane:
                 await self._aside(lambda parts=parts: self._close_parts(parts))  # type: ignore[misc]  # bound now
 
     def _close_parts(self, parts: Parts) -> None:
-        """But for what others share with them."""
+        """Close queue and sink, unless other parts share them."""
         others = [each for each in self._taken_with if each is not parts]
         if self._parts is not None and self._parts is not parts:
             others.append(self._parts)
@@ -307,7 +306,7 @@ class Lane:
             await self._close_former()
 
     async def _gather(self) -> None:
-        """Wait for enough that has ended, or for the first of it to have waited long enough."""
+        """Wait for a batch: enough ended requests, or the first one is ``GATHER_SECONDS`` old."""
         while True:
             self._news.clear()
             if not self._ended:
@@ -322,7 +321,7 @@ class Lane:
                     await self._news.wait()
 
     def _next_ending(self) -> Ending:
-        """Of the requests that were taken with the same parts as the first one."""
+        """Batch the ended requests that share the parts of the first one."""
         parts: Parts = self._ended[0][0].parts
         batch: list[tuple[Work, Result]] = []
         rest: list[tuple[Work, Result]] = []
@@ -338,7 +337,7 @@ class Lane:
     # --- the end --------------------------------------------------------------------------------
 
     async def stop(self, seconds: float) -> None:
-        """Take nothing more, give back what has not begun, end what is under way within so long."""
+        """Stop within ``seconds``: take no more, return waiting requests, end active ones."""
         until = time.monotonic() + seconds
         self._stopping = True
         if self._tasks:
@@ -387,5 +386,5 @@ class Lane:
 
 
 def _own_seconds(take_seconds: float) -> float:
-    """Of the time until the deadline, how much may pass before the end is told."""
+    """Return how much of the lease may pass before the end must be stored."""
     return take_seconds - min(MOST_ENDING_SECONDS, take_seconds * ENDING_SHARE)

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own."""
+"""Event loop in its own thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _START_SECONDS: Final = 10.0
 
 
 class LoopThread:
-    """Runs uvloop's loop, where that is installed, from ``start`` until ``close``."""
+    """Runs an event loop (uvloop's where installed) from ``start`` to ``close``."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -21,7 +21,7 @@ class LoopThread:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Returns when the loop runs."""
+        """Start the thread; returns when the loop runs."""
         running = threading.Event()
         loop = self._loop = _new_loop()
 
@@ -38,16 +38,18 @@ class LoopThread:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Return whether the thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
     def do(self, work: Coroutine[Any, Any, T], timeout: float) -> T:
-        """Run a coroutine there and wait for it. Raises what it raises, and ``TimeoutError``."""
+        """Run a coroutine in the loop and return its result. Raises its errors, and
+        ``TimeoutError``.
+        """
         assert self._loop is not None  # noqa: S101 - start() comes first
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout)
 
     def call(self, work: Callable[[], None]) -> None:
-        """Have this called there, soon."""
+        """Schedule a function in the loop, from any thread."""
         assert self._loop is not None  # noqa: S101 - start() comes first
         self._loop.call_soon_threadsafe(work)
 

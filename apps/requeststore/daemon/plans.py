@@ -1,4 +1,4 @@
-"""How a biz is to be served, and what it is served with."""
+"""Settings and shared services of the biz workers in one fetcher."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from yardkit.tokens import sign_run_token
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A biz as it is to be served. ``networks``: those its project has opened; ``slot``: its
-    number at the center, 0 unless it downloads through it."""
+    """Settings to serve a biz with. ``networks``: private networks its project may reach;
+    ``slot``: its number at the center, 0 for direct downloads.
+    """
 
     bound: BoundBiz
     networks: tuple[str, ...]
@@ -29,7 +30,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """What the lanes of a process share."""
+    """Services shared by the biz workers of a process."""
 
     yard: Yard
     ground: Ground
@@ -43,7 +44,7 @@ class Tools:
 
 
 def new_queue(tools: Tools, bound: BoundBiz) -> RequestQueue:
-    """One of the lane's own: closed, it gives back what waits in this process.
+    """Open the queue for one worker; closing it returns prefetched entries.
 
     Raises ``RequestStoreError``.
     """
@@ -57,7 +58,7 @@ def new_queue(tools: Tools, bound: BoundBiz) -> RequestQueue:
 
 
 def new_sink(tools: Tools, bound: BoundBiz) -> Sink:
-    """Raises ``BadSetting``."""
+    """Open the sink. Raises ``BadSetting``."""
     return open_sink(
         tools.ground,
         project_id=bound.project_id,
@@ -67,7 +68,7 @@ def new_sink(tools: Tools, bound: BoundBiz) -> Sink:
 
 
 def new_way(tools: Tools, plan: Plan, done: Done) -> Way:
-    """Raises ``BadSetting``."""
+    """Open the downloader. Raises ``BadSetting``."""
     fetch = plan.bound.settings.fetch
     if fetch.through is Through.DIRECT:
         return DirectWay(fetch, plan.networks, hosts=tools.hosts, done=done)

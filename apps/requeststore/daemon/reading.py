@@ -1,4 +1,4 @@
-"""From a page to the records of its request, by the rules of its biz (seed S4.20)."""
+"""Extraction of records from downloaded pages (seed S4.20)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from apps.requeststore.extraction.boxed import shared_boxes
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a page gave: records, and further requests."""
+    """Result of extraction: records, and requests to follow."""
 
     answer: Answer
     rule: str
@@ -27,7 +27,7 @@ class Reading:
 
 
 class Reader:
-    """The compiled rules of one version of a biz."""
+    """Compiled rules of one version of a biz."""
 
     def __init__(self, rules: Mapping[str, Any]) -> None:
         """Raises ``BadSetting``."""
@@ -40,7 +40,7 @@ class Reader:
             raise BadSetting(f"rules: {error}") from error
 
     def read(self, work: Work, result: Result) -> Reading | Trouble:
-        """Raises nothing that a page or a rule could cause."""
+        """Extract from a page; errors of pages and rules become a ``Trouble``."""
         if isinstance(result, Trouble):
             return result
         entity = work.entity

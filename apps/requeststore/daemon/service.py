@@ -1,6 +1,6 @@
-"""The fetcher's main thread: follows the configuration, and tells how its bizzes get on.
+"""Main thread of the fetcher: follows the configuration, starts biz workers, reports status.
 
-The bizzes themselves live in a loop in another thread, each with a lane of its own.
+The workers run in an event loop in another thread.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from apps.runtime.daemon import Identity
 from apps.runtime.errors import DATABASE_AWAY
 from yardkit.broker import Broker
 from yardkit.clock import Clock
+from yardkit.outage import Outage
 from yardkit.timers import Timers
 
 logger = logging.getLogger(__name__)
@@ -51,10 +52,11 @@ Key = tuple[int, str]
 
 
 class FetcherDaemon:
-    """Serves every biz that is enabled, of every project.
+    """Serves every enabled biz of every project.
 
-    ``concurrency``: how many requests may be in hand, over all of them. ``only``: of these alone,
-    ``NAME`` or ``PROJECT/NAME`` (seed S4.3); empty: of all.
+    Args:
+        concurrency: leased requests over all bizzes.
+        only: ``NAME`` or ``PROJECT/NAME`` of the bizzes to serve (seed S4.3); empty for all.
     """
 
     def __init__(
@@ -80,7 +82,7 @@ class FetcherDaemon:
         self._networks: dict[int, tuple[str, ...]] = {}
         self._slugs: dict[int, str] = {}
         self._timers = Timers(lambda: self._clock.monotonic())
-        self._database_away = ""
+        self._database = Outage(logger, "reading settings from the database")
         self._busy_at = 0.0
 
     def setup(self) -> None:
@@ -113,19 +115,17 @@ class FetcherDaemon:
         )
 
     def step(self) -> bool:
-        """Hear of changes; whether anything is in hand or was a moment ago."""
+        """Follow changes; return whether requests are, or were a second ago, in progress."""
         if not self._loop.alive:
             raise RuntimeError("the event loop has ended")
         self._yard.poll()
         try:
             self._look()
-            self._database_away = ""
+            self._database.recovered()
         except DATABASE_AWAY as error:
-            # What is known goes on.
+            # The last settings stay in force.
             connection.close()
-            if not self._database_away:
-                logger.warning("the database is away, the last settings go on: %s", error)
-            self._database_away = str(error)[:300] or "the database is away"
+            self._database.failed(error)
         now = self._clock.monotonic()
         lanes = list(self._lanes.values())
         if any(lane.in_hand or not lane.idle for lane in lanes if not lane.problem):
@@ -136,7 +136,7 @@ class FetcherDaemon:
         return True
 
     def teardown(self) -> None:
-        """Give back what has not begun, end what is under way."""
+        """Return waiting requests and end active ones."""
         lanes = list(self._lanes.values())
         if self._loop.alive:
             try:
@@ -153,7 +153,7 @@ class FetcherDaemon:
         close_shared_boxes()
 
     def detail(self) -> Mapping[str, Any]:
-        """For the row of this process: what it has done, and what is away."""
+        """Return counters and outages for the heartbeat row."""
         bizzes: dict[str, Any] = {}
         away: dict[str, str] = {}
         for lane in list(self._lanes.values()):
@@ -168,8 +168,8 @@ class FetcherDaemon:
             }
             if lane.problem:
                 away[lane.name] = lane.problem
-        if self._database_away:
-            away["database"] = self._database_away
+        if self._database.lasting:
+            away["database"] = self._database.error[:300]
         only = {"only": sorted(self._only)} if self._only else {}
         return {"bizzes": bizzes, "away": away, **only}
 
@@ -234,7 +234,7 @@ class FetcherDaemon:
         return lane
 
     def _drop(self, key: Key) -> None:
-        """A biz was removed or switched off."""
+        """Stop serving a biz that was removed or disabled."""
         del self._plans[key]
         lane = self._lanes.pop(key)
         try:

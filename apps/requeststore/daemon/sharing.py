@@ -1,4 +1,4 @@
-"""How the bizzes of one process share what it can have in hand."""
+"""Sharing of the fetcher's capacity between bizzes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class _Waiting:
 
 
 class Room:
-    """So many requests may be in hand at once, over all bizzes; belongs to one loop.
+    """Weighted fair semaphore over bizzes. Belongs to one event loop.
 
-    Who waits gets room in turns: one of priority 3 four times as much as one of priority 0, and
-    nobody nothing. Who has not waited lately has saved up no more than the whole room once.
+    Waiters get slots in proportion to priority + 1, so that none starves. A biz that was idle has
+    a credit of at most ``total`` slots.
     """
 
     def __init__(self, total: int) -> None:
@@ -29,7 +29,7 @@ class Room:
         self._level = 0.0
 
     async def get(self, name: str, wanted: int, *, priority: int) -> int:
-        """Wait for room; from 1 to ``wanted``. To be given back by ``put``."""
+        """Wait for slots; return 1 to ``wanted``. Release them by ``put``."""
         self._had[name] = max(self._had.get(name, 0.0), self._level - self._total)
         waiting = _Waiting(name, wanted, 1 + priority, asyncio.get_running_loop().create_future())
         self._waiting.append(waiting)
@@ -44,12 +44,12 @@ class Room:
             raise
 
     def put(self, number: int) -> None:
-        """So much is free again."""
+        """Release slots."""
         self.free += number
         self._share()
 
     def forget(self, name: str) -> None:
-        """This biz is gone."""
+        """Remove a biz."""
         self._had.pop(name, None)
 
     def _share(self) -> None:

@@ -1,4 +1,4 @@
-"""Sparing hosts that this process asks directly: the center's limits, kept by each process."""
+"""Politeness of direct downloads: limits for each host, in each process."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class _Host:
 
 
 class Hosts:
-    """When a request may go to its host. Belongs to one loop, whose clock ``now`` is.
+    """Rate and concurrency limits by host. Belongs to one event loop, whose clock is ``now``.
 
-    ``rules``: those of HOST_REQUESTS_PER_SECOND, HOST_CONCURRENCY and of the page of hosts, but
-    robots.txt, which is the center's; to be set anew when people change them.
+    ``rules``: HOST_REQUESTS_PER_SECOND, HOST_CONCURRENCY and the rules of the hosts page, without
+    robots.txt, which only the center follows. Replaced when the rules change.
     """
 
     def __init__(self, rules: HostRules, now: Callable[[], float]) -> None:
@@ -35,13 +35,14 @@ class Hosts:
         self._hosts: dict[str, _Host] = {}
 
     def passes(self, host: str, networks: Sequence[str]) -> bool:
-        """Whether the host need not be spared: this machine itself, where the project opened it."""
+        """Return whether the host is exempt: this machine, where the project may reach it."""
         return self.rules.passes(host, networks)
 
     async def enter(self, host: str, *, until: float) -> str:
-        """Wait for the turn of a request; "" or why it cannot go before ``until``.
+        """Wait for permission to send a request to ``host``; return "" or why not before
+        ``until``.
 
-        After "" ``leave`` must be called.
+        After "" the caller must call ``leave``.
         """
         limits = self.rules.limits(host)
         if limits.stopped:
@@ -82,7 +83,7 @@ class Hosts:
         return True
 
     def leave(self, host: str) -> None:
-        """The request has ended."""
+        """Note the end of a request."""
         one = self._hosts.get(host)
         if one is None or not one.running:
             return
@@ -94,7 +95,7 @@ class Hosts:
                 break
 
     def spare(self, host: str, seconds: float) -> None:
-        """The host is busy and has asked for a pause."""
+        """Pause the host, which has answered with Retry-After."""
         one = self._hosts.setdefault(host, _Host())
         one.next_at = max(one.next_at, self._now() + min(seconds, LONGEST_PAUSE))
 
@@ -107,7 +108,7 @@ class Hosts:
 
 
 def pause_of(headers: Sequence[tuple[str, str]]) -> float:
-    """Seconds of a Retry-After, where it is a number; 1 without any."""
+    """Return the seconds of Retry-After; 1 without a number."""
     for name, value in headers:
         if name.lower() == "retry-after" and value.strip().isdecimal():
             return float(value.strip()[:9])

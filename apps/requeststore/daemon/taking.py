@@ -1,4 +1,4 @@
-"""From entries of a queue to requests in hand (seed S4.20, S4.22)."""
+"""Leasing of requests for queue entries (seed S4.20, S4.22)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BAD: Final[Mapping[TakeCode, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Taker:
-    """Takes the requests of one biz. ``bury`` makes an entry a dead letter, with a reason."""
+    """Leases requests of one biz. ``bury`` dead-letters an entry with a reason."""
 
     bound: BoundBiz
     queue: RequestQueue
@@ -39,13 +39,16 @@ class Taker:
     bury: Callable[[Entry, str], None]
 
     def take(self, number: int, *, now: int, expires: float, timeout: float = 0.0) -> list[Work]:
-        """Up to ``number`` requests; [] when none waits for ``timeout`` seconds. ``now``: Unix ms;
-        ``expires``: as in ``Work``.
+        """Lease up to ``number`` requests; [] when none waits for ``timeout`` seconds.
 
-        Entries that name no request, and those that fail by themselves twice, become dead letters;
-        those whose request is leased, done or expired are dropped.
+        Entries that name no request, and those that fail twice by themselves, become dead letters.
+        Entries of leased, ended or expired requests are dropped.
 
-        Raises ``RequestStoreError``; what was taken from the queue has gone back then.
+        Args:
+            now: Unix ms.
+            expires: as in ``Work``.
+
+        Raises ``RequestStoreError``; the entries have gone back into the queue then.
         """
         taken = self.queue.take(number, timeout=timeout)
         if not taken:

@@ -1,4 +1,4 @@
-"""The direct way to a page: from this process, with the fetcher of the agents."""
+"""Downloaders of a fetcher: the interface, and direct downloads from this process."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ _BUSY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVA
 
 
 class WayClosed(Exception):
-    """Nothing can be downloaded this way just now; the text says why."""
+    """The downloader is not available now; the text says why."""
 
 
 class Way(Protocol):
-    """How one biz downloads. Belongs to one loop; each work that was begun is done once."""
+    """Downloader of one biz. Belongs to one event loop."""
 
     async def open(self) -> None:
-        """Raises ``WayClosed``: try again later."""
+        """Open it. Raises ``WayClosed``: try again later."""
 
     def begin(self, work: Work) -> None:
-        """Download, without waiting; ``done`` is called with what came of it."""
+        """Start a download; its result is passed to ``done`` exactly once."""
 
     @property
     def problem(self) -> str:
-        """Why nothing comes of what is begun just now; "" normally."""
+        """Return why downloads get no answer; "" normally."""
 
     async def close(self) -> None:
-        """Let go, at once. What is under way is not done any more."""
+        """Close it at once and drop active downloads."""
 
 
 def downloader_settings(fetch: Fetch, networks: Sequence[str]) -> DownloaderSettings:
-    """Of a biz. Raises ``BadSetting``."""
+    """Return the downloader settings of a biz. Raises ``BadSetting``."""
     fields: dict[str, Any] = {
         **fetch.downloader,
         "timeout_seconds": fetch.timeout_seconds,
@@ -61,7 +61,7 @@ def downloader_settings(fetch: Fetch, networks: Sequence[str]) -> DownloaderSett
 
 
 class DirectWay:
-    """Downloads here. Private networks are refused unless the project has opened them."""
+    """Downloads in this process. Refuses private networks that the project may not reach."""
 
     problem = ""
 
@@ -85,7 +85,7 @@ class DirectWay:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
-        """Nothing to do."""
+        """Do nothing: direct downloads need no connection."""
 
     def begin(self, work: Work) -> None:
         task = asyncio.create_task(self._download(work))

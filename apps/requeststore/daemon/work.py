@@ -1,4 +1,4 @@
-"""A request in the hands of this process, and what became of its download."""
+"""Leased requests and results of their downloads."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ _LASTING: Final = frozenset({FailureKind.ADDRESS_REFUSED, FailureKind.BAD_REQUES
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """``expires``: by the loop's clock; what has not ended by then is no longer ours to end.
+    """Leased request.
 
-    ``parts``: what it is to be ended with, those it was taken with.
+    ``expires``: end of the lease by the event loop's clock. ``parts``: with what it is ended,
+    those of the plan under which it was taken.
     """
 
     taken: Taken
@@ -49,9 +50,9 @@ class Work:
 
     @property
     def again(self) -> bool:
-        """An earlier owner may have stored its records: he has not given it back.
+        """Return whether an earlier lease may have stored records: it was not returned.
 
-        A fetcher gives nothing back that it has begun to store.
+        A fetcher returns no request whose records it has begun to store.
         """
         returned = sum(step.kind is StepKind.RETURNED for step in self.request.steps)
         return returned < self.request.tries - 1
@@ -59,7 +60,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A page. ``url``: after redirects; ``body``: decoded from its HTTP compression."""
+    """Downloaded page. ``url``: after redirects; ``body``: without HTTP compression."""
 
     url: str
     status: int
@@ -71,10 +72,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why there is no page, or why it is of no use.
+    """Failure of a download or an extraction.
 
-    ``lasting``: trying again would not mend it. ``untried``: it is not the request's fault that
-    nothing came of it, such as a fetcher that stops; ``status``: of the page, 0 without any.
+    ``lasting``: a retry would not help. ``untried``: not the request's fault, for example a
+    shutdown; it costs no try. ``status``: of the HTTP answer, 0 without one.
     """
 
     text: str
@@ -87,7 +88,7 @@ Result: TypeAlias = Answer | Trouble
 
 
 def host_of(url: str) -> str:
-    """The host of a URL as limits are kept by it; "" where there is none."""
+    """Return the host by which limits are kept; "" for a URL without one."""
     try:
         return (urlsplit(url).hostname or "").lower()
     except ValueError:
@@ -97,7 +98,7 @@ def host_of(url: str) -> str:
 def download_of(
     entity: Entity, *, headers: Mapping[str, str], timeout_seconds: float
 ) -> DownloadRequest:
-    """As an agent needs it. ``headers``: the biz's own, below those of the request."""
+    """Return the download request for an agent. ``headers``: defaults of the biz."""
     return DownloadRequest(
         url=_with_params(entity.url, entity.params),
         method=entity.method,
@@ -116,7 +117,7 @@ def _with_params(url: str, params: Mapping[str, str]) -> str:
 
 
 def trouble_of_status(status: int) -> Trouble | None:
-    """What is wrong with an answer that no rule has asked for."""
+    """Return the failure of an HTTP status that no rule accepts; None for success."""
     if status < HTTPStatus.BAD_REQUEST:
         return None
     passing = status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
@@ -134,7 +135,7 @@ def result_of(
     elapsed_ms: float,
     truncated: bool,
 ) -> Result:
-    """What a downloader's answer means for a stored request."""
+    """Convert an answer of a downloader into a page or a failure."""
     if failure is not FailureKind.NONE:
         return Trouble(f"{failure.value}: {error}", lasting=failure in _LASTING)
     return Answer(url, status, headers, body, elapsed_ms, truncated)

@@ -1,1 +1,1 @@
-"""The plain-Python part: settings of a biz, shards, ids, extraction. No Django in here."""
+"""Plain Python part: settings, sharding, forecasts. No Django."""

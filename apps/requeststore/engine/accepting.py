@@ -1,4 +1,4 @@
-"""Whether a request can be stored at all: what its downloader could never send is refused here."""
+"""Validation of requests: refuses what a downloader could never send."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_CHARACTERS: Final = 16_000
 
 
 def refusal(entity: Entity) -> tuple[str, str]:
-    """(field, why), or ("", "") for a request that can be sent."""
+    """Return (field, reason), or ("", "") for a valid request."""
     for field, why in (
         ("url", _url(entity.url)),
         ("method", "" if _METHOD.fullmatch(entity.method) else "a word such as GET or POST"),

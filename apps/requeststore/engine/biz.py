@@ -1,9 +1,7 @@
-"""The settings of a biz, as one entry of the configuration ``biz`` of a project (seed S4.9).
+"""Settings of a biz: an entry of the configuration ``biz`` of a project (seed S4.9).
 
-    nodes and names -> where its requests lie, by epochs; queue -> where they wait; rules -> how
-    pages become records; fetch -> how they are downloaded; records -> where those go
-
-Everything here is data that ``check`` (engine.checking) has accepted.
+nodes, epochs, splits -> storage; queue -> waiting; rules -> extraction; fetch -> download; records
+-> destination of the results. Validated by ``engine.checking``.
 """
 
 from __future__ import annotations
@@ -22,16 +20,16 @@ NAME: Final = r"[a-z][a-z0-9_]{0,31}"
 
 
 class Balance(enum.StrEnum):
-    """From an id to a split (seed S4.11)."""
+    """Mapping from ID to split (seed S4.11)."""
 
     MODULO = "modulo"
     CONSISTENT = "consistent"
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How requests with ``ts >= since`` (ms) are spread, until the next epoch begins (seed S4.14).
+    """Distribution of requests with ``ts >= since`` (ms), until the next epoch (seed S4.14).
 
-    Split n lies on node ``nodes[n % len(nodes)]``.
+    Split n is on node ``nodes[n % len(nodes)]``.
     """
 
     since: int = 0
@@ -41,17 +39,17 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Through(enum.StrEnum):
-    """How pages are downloaded."""
+    """Kind of downloader."""
 
     CENTER = "center"
     DIRECT = "direct"
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How the pages of a biz are downloaded.
+    """Download settings.
 
-    ``agents``: how many the center is asked for, 0 leaves it to the policy. ``downloader``: fields
-    of ``yardkit.protocol.DownloaderSettings`` but networks and concurrency.
+    ``agents``: number requested from the center, 0 for the policy's default. ``downloader``:
+    fields of ``yardkit.protocol.DownloaderSettings`` except networks and concurrency.
     """
 
     through: Through = Through.DIRECT
@@ -64,7 +62,7 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RecordsTo(enum.StrEnum):
-    """Where records go."""
+    """Kind of destination of records."""
 
     NOWHERE = "nowhere"
     TABLE = "table"
@@ -73,7 +71,7 @@ class RecordsTo(enum.StrEnum):
 
 
 class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """``name``: of the table, the file or the queue; "" is the name of the biz."""
+    """Destination of records. ``name``: of table, folder or queue; "" for the name of the biz."""
 
     to: RecordsTo = RecordsTo.TABLE
     name: str = ""
@@ -81,14 +79,16 @@ class Records(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One biz. Names that are "" are made of its own name.
+    """Settings of one biz. Empty names default to names derived from the biz.
 
-    ``ttl_seconds``: a request that nobody has processed by then has expired.
-    ``keep_seconds``: so much longer it can be looked up. ``take_seconds``: the deadline of who took
-    one. ``priority``: of its requests in a queue that has such, and of the biz among those that a
-    fetcher serves. ``finish_by_seconds``: when work is planned to be done after it came, 0: ttl.
-    ``max_waiting``: with so many in its queue it takes no new ones, 0: any number (seed S4.24).
-    ``flags``: the biz's own, with what they mean.
+    Args:
+        ttl_seconds: time from ``ts`` to expiry.
+        keep_seconds: time from expiry to deletion.
+        take_seconds: duration of a lease.
+        priority: of its requests in the queue, and of the biz in a fetcher.
+        finish_by_seconds: planned processing time for forecasts; 0 for ``ttl_seconds``.
+        max_waiting: queue length from which requests are refused; 0 for no limit (seed S4.24).
+        flags: final flags of the biz with their meanings.
     """
 
     description: str = ""
@@ -113,16 +113,16 @@ class Biz(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     rules: dict[str, Any] = {}
 
     def cutoff(self, now: int) -> int:
-        """Requests with this ``ts`` (ms) or an older one have expired."""
+        """Return the latest ``ts`` (ms) that has expired."""
         return now - self.ttl_seconds * 1000
 
     @property
     def delete_after_seconds(self) -> int:
-        """After its ``ts`` a request is gone for good."""
+        """Return the seconds from ``ts`` to deletion."""
         return self.ttl_seconds + self.keep_seconds
 
 
 class BizBook(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The data of a version: ``{"bizzes": {"news": {...}}}``."""
+    """Data of a configuration version: ``{"bizzes": {"news": {...}}}``."""
 
     bizzes: dict[str, Biz] = {}

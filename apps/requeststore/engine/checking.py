@@ -1,9 +1,7 @@
-"""What is wrong with the settings of bizzes, each with its place: ``bizzes.news.epochs[1].splits``.
+"""Validation of biz settings; each problem has its place: ``bizzes.news.epochs[1].splits``.
 
-    book, flaws = read_book(data)
-
-``book`` is None when a flaw is more than a warning. A flaw is a code with its values; the words
-are in ``apps.requeststore.texts``.
+``book, flaws = read_book(data)``: ``book`` is None when a flaw is more than a warning. A flaw is a
+code with values; ``apps.requeststore.texts`` has the texts.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ DOWNLOADER_FIELDS: Final = frozenset(DownloaderSettings.__struct_fields__) - _NO
 
 
 class Flaw(msgspec.Struct, frozen=True):
-    """Something wrong at a place. ``values`` fill the words that belong to ``code``."""
+    """Validation problem at a place. ``values`` fill the text of ``code``."""
 
     place: str
     code: str
@@ -66,7 +64,7 @@ class Flaw(msgspec.Struct, frozen=True):
 
 
 def read_book(data: Mapping[str, Any]) -> tuple[BizBook | None, list[Flaw]]:
-    """The bizzes of a version, if nothing forbids them, and all that was found."""
+    """Return the bizzes of a version, or None when they are invalid, and all problems."""
     reader = _Reader()
     book = reader.struct(dict(data), BizBook, "")
     flaws = reader.flaws
@@ -85,13 +83,13 @@ def read_book(data: Mapping[str, Any]) -> tuple[BizBook | None, list[Flaw]]:
 
 
 class _Reader:
-    """Converts field by field, so that every flaw is found and has its place."""
+    """Converts data field by field, so that every problem is found with its place."""
 
     def __init__(self) -> None:
         self.flaws: list[Flaw] = []
 
     def struct(self, value: object, cls: type[_S], place: str) -> _S:
-        """The struct; fields that cannot be read have their usual value."""
+        """Return the struct; unreadable fields have their defaults."""
         if not isinstance(value, dict):
             self.flaws.append(Flaw(place, "not_mapping"))
             return cls()
@@ -108,7 +106,7 @@ class _Reader:
         return cls(**found)
 
     def value(self, value: object, kind: Any, place: str) -> Any:
-        """``value`` as ``kind``; None when it cannot be that."""
+        """Return ``value`` as ``kind``; None when it does not fit."""
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
             return self.struct(value, kind, place)
         origin = get_origin(kind)
@@ -284,7 +282,7 @@ def _records(place: str, records: Records) -> Iterator[Flaw]:
 
 
 def _shared(book: BizBook) -> Iterator[Flaw]:
-    """Two bizzes in one collection or queue would take each other's requests for their own."""
+    """Report bizzes that share a collection or a queue: each would take the other's requests."""
     collections, queues = dict[tuple[str, str], str](), dict[str, str]()
     for name, biz in book.bizzes.items():
         where = (biz.database or name, biz.collection)
@@ -302,9 +300,9 @@ def _within(place: str, field: str, value: float, least: float, most: float) -> 
 
 
 def changed_epochs(old: Biz, new: Biz, now: int) -> Iterator[int]:
-    """Indexes of epochs of ``old`` under which requests lie, and which ``new`` has otherwise.
+    """Return indexes of epochs of ``old`` that hold requests and that ``new`` changes.
 
-    Those that begin after ``now`` (ms) have none yet, those whose last request is deleted none
+    An epoch that begins after ``now`` (ms) holds none yet; one whose last request is deleted, none
     any more.
     """
     kept = {epoch.since: epoch for epoch in new.epochs}

@@ -1,4 +1,6 @@
-"""The data of a stored request (seed S4.5): what to download and how to read it, as bytes."""
+"""Data of a stored request (seed S4.5): what to download and by which rule to extract, as
+bytes.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ MAX_PRIORITY: Final = 9
 
 
 class Entity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A page to download. ``rule``: the name or number of one of the biz's extraction rules.
+    """Page to download.
 
-    ``meta`` is the producer's own and goes into each record. ``depth``: how many pages were
-    followed on the way to it.
+    ``rule``: name or number of an extraction rule. ``meta``: the producer's own data, copied into
+    each record. ``depth``: number of links followed to this page.
     """
 
     url: str
@@ -36,7 +38,7 @@ _json_decoder: Final = msgspec.json.Decoder(Entity)
 
 
 def encode_entity(entity: Entity) -> bytes:
-    """As it is stored. Raises ``BadRequest``: not serialisable, and ``TooLarge``."""
+    """Serialize. Raises ``BadRequest`` (not serializable) and ``TooLarge``."""
     try:
         data = _encoder.encode(entity)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -48,7 +50,8 @@ def encode_entity(entity: Entity) -> bytes:
 
 
 def decode_entity(data: bytes) -> Entity:
-    """Read MessagePack, which we write, or a JSON object, which other programs may store.
+    """Read MessagePack, which the platform writes, or a JSON object, which other programs may
+    store.
 
     No MessagePack map begins with ``{``. In JSON ``body`` is Base64. Raises ``BadRequest``.
     """

@@ -1,4 +1,4 @@
-"""What this app's engine and stores refuse, each with a stable code."""
+"""Errors of engine and stores, each with a stable code."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from typing import ClassVar
 
 
 class RequestStoreError(Exception):
-    """Base of them all; the text is for people and holds no secret."""
+    """Base class; the text is shown to users and holds no secret."""
 
     code: ClassVar[str] = "request_store_error"
 
 
 class BadSetting(RequestStoreError):
-    """An address or an option of a store that cannot be used."""
+    """Address or option of a store that cannot be used."""
 
     code = "bad_setting"
 
 
 class StoreUnavailable(RequestStoreError):
-    """A storage node or a queue does not answer: try again later, nothing was changed unless a
-    repeat would do no harm."""
+    """Storage node or queue does not answer. Try again later; repeating the call is harmless."""
 
     code = "store_unavailable"
 
 
 class SubmitInterrupted(StoreUnavailable):
-    """Some of the requests may be stored. ``ids``: a repeat with these stores each one once.
+    """Some of the requests may be stored. A repeat with ``ids`` stores each of them once.
 
-    Without a repeat those that are stored are queued and processed all the same.
+    Without a repeat, the stored ones are queued and processed all the same.
     """
 
     code = "submit_interrupted"
@@ -39,30 +38,30 @@ class SubmitInterrupted(StoreUnavailable):
 
 
 class UnknownBiz(RequestStoreError):
-    """No active configuration of the project has this biz."""
+    """The active configuration of the project has no such biz."""
 
     code = "unknown_biz"
 
 
 class UnknownNode(RequestStoreError):
-    """A biz names a storage node that this process has no address of."""
+    """REQUESTS_NODES of this process lacks a node that a biz names."""
 
     code = "unknown_node"
 
 
 class BadRequest(RequestStoreError):
-    """A request that cannot be stored: what is wrong, and where in it."""
+    """Request that cannot be stored; the text says where and why."""
 
     code = "bad_request"
 
 
 class TooLarge(BadRequest):
-    """The data is larger than a request may be."""
+    """Data larger than a request may be."""
 
     code = "too_large"
 
 
 class BadEntry(RequestStoreError):
-    """A queue entry that is no ``{id, biz, ts}``: a dead letter."""
+    """Queue entry that is not ``{id, biz, ts}``; it becomes a dead letter."""
 
     code = "bad_entry"

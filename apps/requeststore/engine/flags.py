@@ -1,7 +1,7 @@
-"""The flag of a stored request (seed S4.6): 0 new, 1 processed, 2 to 999 the biz's own.
+"""Flags of stored requests (seed S4.6): 0 new, 1 processed, 2 to 999 defined by the biz.
 
-The negative ones are the platform's, and no biz may define them; a consumer of other make, which
-looks for flag 0, meets none of those that are in somebody's hands.
+Negative flags are the platform's. A foreign consumer, which searches for flag 0, never meets a
+leased request.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ MOVING: Final = -3
 
 
 def is_final(flag: int) -> bool:
-    """Nothing will change any more: processed in some way, or expired."""
+    """Return whether the flag is final: ended, or expired."""
     return flag > NEW or flag == EXPIRED
 
 
 def is_own(flag: int) -> bool:
-    """May somebody end a request with it?"""
+    """Return whether a consumer may end a request with this flag."""
     return NEW < flag <= MAX_FLAG

@@ -1,13 +1,14 @@
-"""When the backlog of a biz is done, whether that is in time, and how many fetchers would be enough
-(seed S4.28).
+"""Forecast of a biz's backlog: when it is done, whether in time, and the fetchers needed (seed
+S4.28).
 
-    eta = backlog / (processed - created)          of rates over five minutes, so that noise is none
+eta = backlog
+(processed - created), by rates over five minutes to suppress noise.
 
-Every waiting request is to be done ``planned_seconds`` after it came. What came while the rates
-were measured is taken to have come evenly, and the rest of the backlog when the oldest of it did:
+Each waiting request is due ``planned_seconds`` after its arrival. Requests that arrived while the
+rates were measured are assumed to have arrived evenly, the rest together with the oldest:
 
-    first  = backlog - created * age of the oldest      done by the deadline of the oldest
-    all    = backlog                                    done within the planned time from now
+first = backlog - created * age of the oldest, due at the deadline of the oldest
+all = backlog, due within the planned time from now
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ MOST_NEEDED: Final = 1_000_000
 
 
 class Outlook(enum.StrEnum):
-    """What is to be expected of a backlog."""
+    """Development of a backlog."""
 
     EMPTY = "empty"
     UNKNOWN = "unknown"
@@ -51,7 +52,7 @@ class Outlook(enum.StrEnum):
 
 
 class Lateness(enum.StrEnum):
-    """What misses its deadline at this pace."""
+    """Which requests miss their deadline at this rate."""
 
     NONE = ""
     # The oldest has missed it already.
@@ -64,11 +65,12 @@ class Lateness(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Of one biz now. Rates are a second, means over ``seconds`` seconds; None: nobody knows.
+    """Measurements of one biz. Rates are per second, means over ``seconds`` seconds; None:
+    unknown.
 
-    ``backlog``: new and taken. ``fetchers``: how many ran in these seconds, on average;
-    ``running``: now. ``capacity``: what one of them has done a second when enough waited, as
-    measured before. ``report_age``: of the number of the backlog.
+    ``backlog``: new and leased requests. ``fetchers``: mean number in these seconds; ``running``:
+    now. ``capacity``: requests per second of one fetcher under load, as measured before.
+    ``report_age``: age of ``backlog`` in seconds.
     """
 
     backlog: int
@@ -85,9 +87,12 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """``eta_seconds``: until nothing waits, with ``DONE``. ``deadline_seconds``: until that of the
-    oldest, negative when it is over. ``wait_seconds``: of one that comes now. ``needed``: how many
-    fetchers would do it in time. ``capacity``: of one fetcher, as measured now or before.
+    """Result.
+
+    ``eta_seconds``: until the backlog is empty, with ``DONE``. ``deadline_seconds``: until the
+    deadline of the oldest request, negative when missed. ``wait_seconds``: of a request that
+    arrives now. ``needed``: fetchers to be in time. ``capacity``: of one fetcher, measured now or
+    before.
     """
 
     outlook: Outlook
@@ -102,7 +107,7 @@ class Forecast:
 
 
 def forecast(facts: Facts) -> Forecast:
-    """What is to be expected, and what would be enough."""
+    """Return the forecast and the number of fetchers needed."""
     running = max(1, facts.running)
     if facts.report_age > STALE_SECONDS:
         return Forecast(Outlook.STALE, needed=running, capacity=facts.capacity)
@@ -124,7 +129,7 @@ def _is_backlog(backlog: int, processed: float) -> bool:
 
 
 def _for_pace(facts: Facts, created: float, running: int) -> int:
-    """How many keep pace with what comes; where no backlog was ever measured, one less."""
+    """Return the fetchers that keep up with arrivals; one less where no backlog was measured."""
     if facts.capacity:
         return _fetchers(created / (USE * facts.capacity))
     # To find out whether that is enough: it is asked for only after long enough without backlog.
@@ -155,7 +160,7 @@ def _of_backlog(facts: Facts, created: float, processed: float, running: int) ->
 def _pace(
     facts: Facts, created: float, processed: float, deadline: float | None
 ) -> tuple[float, Lateness]:
-    """How many a second must be processed so that all is in time, and what is not now."""
+    """Return the rate needed to be in time, and what is late at the present rate."""
     planned = max(1.0, facts.planned_seconds)
     lateness = Lateness.NONE
     pace = max(created, facts.backlog / planned)
@@ -179,9 +184,9 @@ def _fetchers(exact: float) -> int:
 
 
 def settled(needs: list[tuple[float, int]], need: int, *, now: float, seconds: float) -> int:
-    """The highest need of the last ``seconds``, so that fewer are wanted only after that long.
+    """Return the highest need of the last ``seconds``, which delays scaling down.
 
-    ``needs`` (when, how many; oldest first) is brought up to date.
+    Updates ``needs``, a list of (time, need), oldest first.
     """
     needs[:] = [(at, each) for at, each in needs if now - seconds < at <= now]
     # Of a row of equal ones the first and the last are enough.

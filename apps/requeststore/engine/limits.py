@@ -1,4 +1,4 @@
-"""How large things may be."""
+"""Size limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times as the stores have them: milliseconds since 1970."""
+"""Times as stores keep them: Unix milliseconds."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from apps.requeststore.engine.limits import MAX_TS
 
 
 def ts_of(moment: datetime | None, usual: int) -> int:
-    """Of a time that may be left out; ``usual`` without one. Never beyond what a store can hold."""
+    """Return a time as Unix ms, limited to the range of the stores; ``usual`` for None."""
     return usual if moment is None else min(MAX_TS, max(0, int(moment.timestamp() * 1000)))

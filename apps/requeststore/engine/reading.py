@@ -1,8 +1,8 @@
-"""Requests as people and programs write them, each flaw with its place: ``headers.Cookie``.
+"""Parsing of submitted requests; each problem has its place: ``headers.Cookie``.
 
-    entity, flaws = read_request({"url": "https://example.com/", "rule": 3}, biz)
+``entity, flaws = read_request({"url": "https://example.com/", "rule": 3}, biz)``
 
-A text alone is the URL. The words of the flaws are in ``apps.requeststore.texts``.
+A plain string is the URL. ``apps.requeststore.texts`` has the texts of the flaws.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_PAIRS: Final = 100
 
 
 def read_request(value: object, biz: Biz) -> tuple[Entity, list[Flaw]]:
-    """The request, and what is wrong with it; only one without flaws may be stored."""
+    """Return the request and its problems; it may only be stored without problems."""
     if isinstance(value, str):
         value = {"url": value}
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The name of a shard, which sharding makes and storage nodes are given."""
+"""Name of a shard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Shard(msgspec.Struct, frozen=True, order=True):
-    """Physical names, fit for every adapter: ``[a-z0-9_]{1,63}``."""
+    """Physical names, valid for every adapter: ``[a-z0-9_]{1,63}``."""
 
     database: str
     collection: str

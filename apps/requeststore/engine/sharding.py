@@ -1,6 +1,7 @@
-"""From a biz and an id to the node, database, collection and queue (seed S4.11, S4.12, S4.14).
+"""Mapping from biz and ID to node, database, collection and queue (seed S4.11, S4.12, S4.14).
 
-``Spread(...).place(id, ts)`` is where a request is stored, ``.candidates(id)`` where one may lie.
+``Spread(...).place(id, ts)`` is where a request is stored, ``.candidates(id)`` where it may be
+found.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ _MASK: Final = (1 << 64) - 1
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """Where a request lies."""
+    """Shard on a storage node."""
 
     node: str
     shard: Shard
 
 
 def database_of(prefix: str, project_id: int, name: str, biz: Biz) -> str:
-    """``crawlyard_p7_news``: a database belongs to one project."""
+    """Return ``crawlyard_p7_news``: a database belongs to one project."""
     return f"{prefix}_p{project_id}_{biz.database or name}"
 
 
 def collection_of(biz: Biz, split: int) -> str:
-    """``requests_003``."""
+    """Return ``requests_003``."""
     return f"{biz.collection}_{split:03d}"
 
 
 def queue_of(project_id: int, name: str, biz: Biz) -> str:
-    """``p7.news``; adapters put their own prefix before it."""
+    """Return ``p7.news``; adapters add their prefix."""
     return f"p{project_id}.{biz.queue or name}"
 
 
 def split_of(number: int, epoch: Epoch) -> int:
-    """The split of an id under this epoch: ``id mod n``, or the consistent hash of the id."""
+    """Return the split of an ID under this epoch: ``id mod n``, or its consistent hash."""
     if epoch.balance is Balance.MODULO:
         return number % epoch.splits
     return _jump(_mixed(number), epoch.splits)
 
 
 class Spread:
-    """All places of one biz. Immutable, so that threads share it."""
+    """Places of one biz. Immutable and thread-safe."""
 
     def __init__(self, *, prefix: str, project_id: int, name: str, biz: Biz) -> None:
         self._biz = biz
@@ -61,14 +62,14 @@ class Spread:
         )
 
     def place(self, number: int, ts: int) -> Place:
-        """Where a request with this id, stored at ``ts`` (ms), belongs: by the last epoch that had
-        begun then, by the first one for any time before it.
+        """Return the place of a request stored at ``ts`` (ms): by the last epoch that had begun,
+        or the first one for earlier times.
         """
         index = max(bisect_right(self._since, ts), 1) - 1
         return self._by_epoch[index][split_of(number, self._biz.epochs[index])]
 
     def group(self, pairs: Iterable[tuple[int, int]]) -> dict[Place, list[int]]:
-        """Positions of (id, ts) pairs by their place, in their order."""
+        """Group positions of (ID, ts) pairs by place, in their order."""
         groups: dict[Place, list[int]] = {}
         for position, (number, ts) in enumerate(pairs):
             groups.setdefault(self.place(number, ts), []).append(position)
@@ -77,17 +78,17 @@ class Spread:
     def candidates(
         self, number: int, ts: int | None = None, former: Sequence[Place] = ()
     ) -> list[Place]:
-        """Every place where the request may be, the likeliest first.
+        """Return every place where the request may be, the likeliest first.
 
-        ``ts`` None: the time in the id is taken for it. Then come its places under other epochs,
-        as after a re-balance or when a producer had not heard of a new epoch; then all the rest,
-        and ``former`` ones that no epoch names any more.
+        Without ``ts`` the time in the ID is used. Then follow its places under other epochs (after
+        a re-balance, or from a producer that did not know a new epoch), all others, and ``former``
+        places that no epoch names any more.
         """
         first = self.place(number, time_of(number) if ts is None else ts)
         return list(dict.fromkeys([first, *self.by_epochs(number), *self.places, *former]))
 
     def by_epochs(self, number: int) -> list[Place]:
-        """Where an id belongs under each epoch, each place once, the newest epoch's first."""
+        """Return the places of an ID under each epoch, newest epoch first, without duplicates."""
         pairs = zip(reversed(self._biz.epochs), reversed(self._by_epoch), strict=True)
         found = [places[split_of(number, epoch)] for epoch, places in pairs]
         return list(dict.fromkeys(found))
@@ -103,12 +104,12 @@ class Spread:
 
 
 def time_of(number: int) -> int:
-    """The milliseconds since 1970 in a Snowflake id; of ids of other make, some time."""
+    """Return the Unix ms in a Snowflake ID; meaningless for other IDs."""
     return round(decode(number)[0].timestamp() * 1000)
 
 
 def _jump(key: int, buckets: int) -> int:
-    """Jump consistent hash (Lamping and Veach): with more buckets, keys move to new ones only."""
+    """Jump consistent hash (Lamping and Veach): more buckets move keys to new buckets only."""
     bucket, step = -1, 0
     while step < buckets:
         bucket = step
@@ -118,7 +119,7 @@ def _jump(key: int, buckets: int) -> int:
 
 
 def _mixed(number: int) -> int:
-    """Ids that follow each other, far apart (the finish of SplitMix64)."""
+    """Scatter consecutive IDs (finalizer of SplitMix64)."""
     key = (number + 0x9E3779B97F4A7C15) & _MASK
     key = ((key ^ (key >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     key = ((key ^ (key >> 27)) * 0x94D049BB133111EB) & _MASK
