@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from django.conf import settings
-from django.db import connections
 
 from apps.access.states import Role
 from apps.projects.models import Project
@@ -20,6 +19,7 @@ from apps.seeds.daemon.frontiers import Frontiers
 from apps.seeds.models import Frontier
 from apps.seeds.stores.opening import open_store
 from tests.access.factories import Api, make_project, make_user
+from tests.connections import close_connections
 from yardkit import topology
 from yardkit.broker import connect
 from yardkit.clock import SystemClock
@@ -49,7 +49,6 @@ class Service:
         self.daemon.setup()
         self.daemon.frontiers.look = lambda: None  # type: ignore[method-assign]
         self.daemon.reporting.turn = lambda store: None  # type: ignore[method-assign]
-        self.daemon._timers.postpone("resources", 3600.0)
         self._thread.start()
 
     def stop(self) -> None:
@@ -72,7 +71,7 @@ class Service:
             while not self._end.is_set():
                 self.daemon.step()
         finally:
-            connections.close_all()
+            close_connections()
 
 
 @pytest.fixture(params=["rocks", pytest.param("postgres", marks=pytest.mark.services)])
