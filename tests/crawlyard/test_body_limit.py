@@ -80,4 +80,5 @@ def test_the_answer_reaches_a_client_that_sends_all_before_it_reads(chunked: boo
     finally:
         server.should_exit = True
         thread.join(10)
+        listener.close()
     assert reads.taken <= MOST_ELSEWHERE

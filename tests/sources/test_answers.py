@@ -110,6 +110,22 @@ def test_a_token_that_is_refused_is_replaced_once(yard: Yard, double: OctoparseD
     assert "refuses a token" in harvest.error
 
 
+def test_changed_credentials_are_those_of_the_next_harvest(
+    yard: Yard, double: OctoparseDouble
+) -> None:
+    assert yard.harvest().error == ""
+    save_credential(
+        project_id=yard.project.pk, name="vendor", values={"password": "hunter2"}, actor=None
+    )
+    assert "refuses the user name or the password" in yard.harvest().error
+    save_credential(
+        project_id=yard.project.pk, name="vendor", values={"password": PASSWORD}, actor=None
+    )
+    assert yard.harvest().error == ""
+    # The harvest in between was refused at its first question.
+    assert double.logins == ["password"] * 3
+
+
 def test_wrong_passwords_fail_at_once_and_are_not_told(yard: Yard, double: OctoparseDouble) -> None:
     save_credential(
         project_id=yard.project.pk, name="vendor", values={"password": "hunter2"}, actor=None

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
 from rest_framework.authentication import SessionAuthentication
+from rest_framework.parsers import FormParser, JSONParser, MultiPartParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -38,14 +40,6 @@ from apps.sources.states import BUSY
 COUNT: Final = 10
 
 
-class StartSerializer(serializers.Serializer[Any]):
-    """``?source=``"""
-
-    source = serializers.CharField(  # type: ignore[assignment]  # the word on the wire
-        max_length=64, required=False
-    )
-
-
 class ConsumeSerializer(serializers.Serializer[Any]):
     """``?count=&queue=``"""
 
@@ -64,6 +58,8 @@ class SeedView(ApiView):
     )
     permission_classes = (InsideScopesOrNetwork,)
     throttle_classes = (PerCallerThrottle,)
+    # No path takes a body; a form is understood only to be refused by its fields.
+    parser_classes = (JSONParser, FormParser, MultiPartParser)
     # Whether a GET is more than a question.
     changes_by_get = False
     least_role = Role.VIEWER
@@ -73,13 +69,20 @@ class SeedView(ApiView):
         return sourced_project(request, self.least_role, slug)
 
     def asked(self, request: Request) -> dict[str, Any]:
-        """Who starts and stops, for the audit trail; and which source, if the call names one."""
-        query = StartSerializer(data=request.query_params)
-        query.is_valid(raise_exception=True)
-        name = query.validated_data.get("source")
+        """The caller, for the audit trail, and the names of the sources; None: all of them.
+
+        Raises ``ValidationError`` for what is not understood: all sources would start instead.
+        """
+        unknown = set(request.query_params) - {"source"}
+        if request.data:
+            unknown |= set(request.data) if isinstance(request.data, dict) else {"body"}
+        if unknown:
+            text = _("Not known here. Name sources in the address: ?source=NAME&source=NAME.")
+            raise serializers.ValidationError({str(name): [text] for name in sorted(unknown)})
+        names = request.query_params.getlist("source")
         person = request.user if isinstance(request.user, User) else None
         return {
-            "names": None if name is None else [name],
+            "names": names or None,
             "actor": person,
             "actor_label": "" if person is not None else "seed API",
             "now": timezone.now(),

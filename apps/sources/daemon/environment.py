@@ -11,7 +11,7 @@ from django.db import connections
 
 from apps.runtime.queries import threads_share_database
 from apps.sources.engine.clients.asking import Account, Patience
-from apps.sources.engine.clients.base import Client
+from apps.sources.engine.clients.base import Client, Secrets
 from apps.sources.engine.settings import Source
 from apps.sources.models import Credential
 from apps.sources.services.clients import client_of, secrets_of
@@ -35,7 +35,8 @@ class Environment:
     # False asks as fast as it can: for benches.
     paced: bool = True
     _loop: LoopThread = field(default_factory=lambda: LoopThread("sources http"))
-    _accounts: dict[tuple[str, str], Account] = field(default_factory=dict)
+    # By address of the API and credentials, with what the credentials held.
+    _accounts: dict[tuple[str, str], tuple[Secrets, Account]] = field(default_factory=dict)
     _threads: ThreadPoolExecutor | None = None
 
     def database(self, work: Callable[[], T]) -> T:
@@ -72,12 +73,20 @@ class Environment:
         return client_of(
             source,
             secrets,
-            account=self._accounts.setdefault((now.url, who), Account()),
+            account=self._account((now.url, who), secrets),
             allowed_networks=[*self.allowed_networks, *networks],
             patience=self.patience,
             user_agent=self.user_agent,
             paced=self.paced,
         )
+
+    def _account(self, key: tuple[str, str], secrets: Secrets) -> Account:
+        """The account with this login; a changed login gets a new token, at the same pace."""
+        before, account = self._accounts.get(key, (secrets, Account()))
+        if before != secrets:
+            account = Account(pacer=account.pacer)
+        self._accounts[key] = (secrets, account)
+        return account
 
     def close(self) -> None:
         """End the loop and the threads; none is waited for that hangs in the database."""

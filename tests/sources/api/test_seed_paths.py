@@ -106,6 +106,23 @@ def test_start_and_stop_one_source_or_all(project: Project) -> None:
     assert set(actions.values_list("action", flat=True)) == {"sources.start", "sources.stop"}
 
 
+@pytest.mark.covers("S0.32", "S0.33")
+@pytest.mark.parametrize("verb", ["start", "stop"])
+def test_what_start_and_stop_do_not_know_does_nothing(project: Project, verb: str) -> None:
+    mine = headers(project)
+    for path, body, field in (
+        (f"/crawl/{verb}?task_id=news", None, "task_id"),
+        (f"/crawl/{verb}", {"source": "news"}, "source"),
+        (f"/crawl/{verb}", ["news"], "body"),
+    ):
+        refused = Client().post(path, body, content_type="application/json", headers=mine)
+        assert (refused.status_code, list(refused.json()["fields"])) == (400, [field])
+    assert not SourceState.objects.exclude(activity=SourceActivity.IDLE).exists()
+    several = post(f"/crawl/{verb}?source=news&source=nothing", mine)
+    assert (several.status_code, several.json()["code"]) == (404, "unknown_source")
+    assert post(f"/crawl/{verb}?source=news&source=news", mine).status_code == 200
+
+
 @pytest.mark.covers("S0.34")
 def test_consume_takes_as_many_as_are_asked_for(project: Project) -> None:
     publish(project, 1, 15)
