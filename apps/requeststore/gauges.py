@@ -1,4 +1,4 @@
-"""What can be measured of bizzes, their queues, storage nodes and fetchers."""
+"""Metrics of bizzes, their queues, storage nodes and fetchers."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def _fetchers() -> float:
 
 
 class _Flows:
-    """How many requests of each biz were stored and ended since this process began to look.
+    """Stored and ended requests of each biz since this process began to measure.
 
-    Only differences are used, see ``yardkit.queues``; one process at a time looks.
+    Only differences are used, see ``yardkit.queues``; one process at a time measures.
     """
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class _Flows:
         self._went = Counter[BizKey]()
 
     def read(self, now: datetime) -> None:
-        """Add what was counted since the last time, as far as its counts have come by now."""
+        """Add the counts since the last call, as far as they have settled."""
         until = int(now.timestamp()) - SETTLED_SECONDS
         if self._until:
             found = sums_between(RATES, since=max(self._until, until - HOUR), until=until)
@@ -87,7 +87,7 @@ class _Flows:
         self._until = max(self._until, until)
 
     def of(self, key: BizKey) -> dict[str, Any]:
-        """What a reading says of it."""
+        """Return the totals of a biz for its queue reading."""
         return {
             "in_total": self._came[key],
             "out_total": self._went[key],
@@ -99,7 +99,7 @@ _flows = _Flows()
 
 
 def _queues() -> list[QueueReading]:
-    """As the upkeep last said; what is older says nothing."""
+    """Return the queue readings of the last upkeep; an old report has no values."""
     now = database_now()
     _flows.read(now)
     readings = []

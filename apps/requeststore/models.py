@@ -1,7 +1,7 @@
-"""What the platform knows of stores that it does not ask while a page is drawn.
+"""Reports and accounting of the stores, so that pages need not query the stores.
 
-The requests themselves are in the storage nodes (``stores``); these rows are the books of what has
-expired and been deleted there, and reports some seconds old.
+The requests themselves are in the storage nodes (``stores``). These rows hold the totals of
+deleted requests, and reports that are a few seconds old.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from apps.requeststore.states import RebalanceState
 
 
 class ShardReport(models.Model):
-    """A shard as it was at ``reported_at``; sums over a biz are its books together with its slices.
+    """Report of a shard at ``reported_at``.
 
-    ``by_flag`` counts what lies in the store now and belongs to no closed slice.
+    ``by_flag`` counts requests in the store that belong to no closed slice; with the slices it is
+    the accounting of the biz.
     """
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
@@ -57,10 +58,10 @@ class ShardReport(models.Model):
 
 
 class ClosedSlice(models.Model):
-    """The final count of the requests of one shard whose ts lies in one span of time.
+    """Final counts of the requests of one shard whose ``ts`` is in one span of time.
 
-    Written when all of them are final, before the store may delete any; nothing changes it later
-    but its being added to a longer span.
+    Written when all of them are final, before the store may delete any; later only merged into
+    longer spans.
     """
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
@@ -95,7 +96,7 @@ class ClosedSlice(models.Model):
 
 
 class QueueReport(models.Model):
-    """The queue of a biz as it was at ``reported_at``."""
+    """Report of a biz's queue at ``reported_at``."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     biz = models.CharField(_("biz"), max_length=32)
@@ -123,7 +124,7 @@ class QueueReport(models.Model):
 
 
 class NodeReport(models.Model):
-    """A storage node, or the queue server, as it was at ``reported_at`` (seed S4.26)."""
+    """Report of a storage node or queue server at ``reported_at`` (seed S4.26)."""
 
     name = models.CharField(_("node"), max_length=32, unique=True)
     kind = models.CharField(_("kind"), max_length=20)
@@ -147,7 +148,7 @@ class NodeReport(models.Model):
 
 
 class FetcherSlot(models.Model):
-    """What one fetcher process is at the center for one biz: owner ``fetcher:<pk>``, run -pk."""
+    """Identity of a fetcher process at the center for one biz: owner ``fetcher:<pk>``, run -pk."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     biz = models.CharField(_("biz"), max_length=32)
@@ -168,7 +169,7 @@ class FetcherSlot(models.Model):
 
 
 class Rebalance(models.Model):
-    """Moving the requests of older epochs to where the newest one would have them."""
+    """Move of requests from older epochs to their places under the newest one."""
 
     project = models.ForeignKey(Project, on_delete=models.PROTECT, related_name="+")
     biz = models.CharField(_("biz"), max_length=32)
@@ -212,7 +213,9 @@ class Rebalance(models.Model):
 
 
 class ScaleState(models.Model):
-    """The one row of how many fetchers are wanted, and of telling it (seed S4.28)."""
+    """Single row: wanted fetchers, measured capacities, and delivery to the webhook (seed
+    S4.28).
+    """
 
     # How many were needed, [[Unix seconds, number], ...] of the last minutes.
     needs = models.JSONField(default=list)
@@ -241,7 +244,7 @@ class ScaleState(models.Model):
 
 
 class SamplePage(models.Model):
-    """A page that somebody kept, to try extraction rules on: pages are not stored otherwise."""
+    """Page stored to test extraction rules; pages are not stored otherwise."""
 
     project = models.ForeignKey(
         Project, on_delete=models.CASCADE, related_name="+", verbose_name=_("project")

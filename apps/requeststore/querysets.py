@@ -1,4 +1,4 @@
-"""Who sees which rows of this app: all of them belong to a project."""
+"""Visibility of this app's rows: by project."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from apps.access.querysets import M_co, VisibleQuerySet
 
 
 class OfBizQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Rows about a biz of a project."""
+    """Rows of a biz in a project."""
 
     project_path = "project"

@@ -1,8 +1,8 @@
-"""Rules that say how pages become records, as plain data; see docs/extraction-rules.md.
+"""Extraction of records from pages by declarative rules; see docs/extraction-rules.md.
 
-problems = check_rules(biz.rules)          # where, code, text, offset in the expression
-rules = compile_rules(biz.rules)           # once a version
-found = rules.extract(entity.rule, Page(url=..., status=200, headers=[...], body=b"..."))
+problems = check_rules(biz.rules)  # place, code, text, offset
+rules = compile_rules(biz.rules)  # once for each version
+found = rules.extract(entity.rule, page)
 found.failed, found.records, found.follow, found.problems
 """
 
@@ -30,15 +30,15 @@ __all__ = [
 
 
 def check_rules(rules: Any, place: str = "rules") -> list[Problem]:
-    """Everything that is wrong with a rule map; those that are no warnings forbid its use.
+    """Return all problems of a rule map; those that are not warnings forbid its use.
 
-    ``place`` is where the map stands, such as ``bizzes.news.rules``. Raises nothing.
+    ``place``: of the map, such as ``bizzes.news.rules``. Raises nothing.
     """
     return read_rules(rules, place)[1]
 
 
 def compile_rules(rules: Any) -> RuleMap:
-    """The map for ``extract``. Raises ``BadRules``."""
+    """Compile a rule map. Raises ``BadRules``."""
     found, problems = read_rules(rules, "rules")
     wrong = [each for each in problems if not each.warning]
     if wrong:

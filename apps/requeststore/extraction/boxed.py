@@ -1,8 +1,8 @@
-"""Reading pages in a process of its own, whose time and memory are limited.
+"""Extraction in child processes with limits on time and memory.
 
-Some expressions of XPath take minutes on some pages, and libxml2 cannot be stopped: ``div div p``
-on a page with many nested ``div`` is enough. So a page is read where that can be ended; its request
-fails by ``too_slow`` or ``crashed``, and the next page is read by a new process.
+Some XPath expressions take minutes on some pages (``div div p`` on many nested ``div``), and
+libxml2 cannot be interrupted. A child that exceeds a limit is killed: its request fails with
+``too_slow`` or ``crashed``, and the next page gets a new child.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _START_SECONDS: Final = 60.0
 
 
 class Box:
-    """One process that reads one page after another. One thread at a time may use it.
+    """One child process that reads one page at a time. One thread at a time may use it.
 
-    ``cpu_seconds``: for each page. It is started with the first page, and ends with ``close`` or
-    when its owner's process does.
+    ``cpu_seconds``: for each page. The child starts with the first page, and ends with ``close``
+    or with its parent.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Box:
         self._decoder = msgspec.msgpack.Decoder(Answer)
 
     def extract(self, key: str, rules: dict[str, Any], name: str, page: Page) -> Extracted:
-        """As ``compile_rules(rules).extract(name, page)``. Raises nothing.
+        """Return ``compile_rules(rules).extract(name, page)``, run in the child. Raises nothing.
 
-        ``key`` names these rules: the same key, the same rules; they travel once.
+        ``key`` identifies the rules, which are sent once.
         """
         answer = self._ask(key, rules, Job(key=key, name=name, page=page))
         if isinstance(answer, str):
@@ -63,7 +63,9 @@ class Box:
         return answer.extracted or _failed("crashed", 0)
 
     def explain(self, key: str, rules: dict[str, Any], name: str, page: Page) -> Explained:
-        """As ``explaining.explain``; ``extracted`` has failed where that took too long."""
+        """Return ``explaining.explain``, run in the child; ``extracted`` has failed on a
+        timeout.
+        """
         answer = self._ask(key, rules, Job(key=key, name=name, page=page, explain=True))
         if isinstance(answer, str):
             return Explained(extracted=_failed(answer, self._cpu_seconds))
@@ -71,11 +73,11 @@ class Box:
 
     @property
     def pid(self) -> int | None:
-        """Of its process; None while there is none."""
+        """Return the child's process ID; None while there is none."""
         return self._process.pid if self._process is not None else None
 
     def close(self) -> None:
-        """End it; the next page would start another."""
+        """Kill the child; the next page starts another."""
         with self._lock:
             self._end()
 
@@ -88,7 +90,7 @@ class Box:
     # --- its process ----------------------------------------------------------------------------
 
     def _ask(self, key: str, rules: dict[str, Any], job: Job) -> Answer | str:
-        """The answer, or why there is none."""
+        """Return the answer, or the reason why there is none."""
         with self._lock:
             try:
                 process = self._running()
@@ -130,7 +132,7 @@ class Box:
         return read_frame(_Timed(process.stdout, until))
 
     def _ended(self) -> str:
-        """Why it ended; it is gone afterwards."""
+        """Return why the child ended, and forget it."""
         process = self._process
         code: int | None = None
         if process is not None:
@@ -161,7 +163,7 @@ class Box:
 
 
 class _Timed:
-    """Reads of a pipe that end by ``EOFError`` when the time is over."""
+    """Reader of a pipe that raises ``EOFError`` at a timeout."""
 
     def __init__(self, pipe: IO[bytes], until: float) -> None:
         self._pipe = pipe
@@ -184,7 +186,7 @@ def _failed(code: str, seconds: float) -> Extracted:
 
 
 class Boxes:
-    """Some boxes for many threads; whoever finds none free waits."""
+    """Pool of child processes for many threads; a thread waits for a free one."""
 
     def __init__(self, count: int, *, cpu_seconds: float = CPU_SECONDS) -> None:
         self._boxes = [Box(cpu_seconds=cpu_seconds) for _ in range(count)]
@@ -202,7 +204,7 @@ class Boxes:
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that there are."""
+        """Return the process IDs of the children."""
         return [box.pid for box in self._boxes if box.pid is not None]
 
     def __enter__(self) -> Boxes:
@@ -212,13 +214,13 @@ class Boxes:
         self.close()
 
     def close(self) -> None:
-        """End them all; waits for pages that are being read."""
+        """Kill all children, after the pages in progress."""
         for box in self._boxes:
             box.close()
 
 
 class _Shared:
-    """What this process uses together; made at the first use."""
+    """Pool of this process, made at the first use."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -229,7 +231,7 @@ _shared: Final = _Shared()
 
 
 def shared_boxes() -> Boxes:
-    """The boxes of a process that reads many pages: one for each processor, four at most."""
+    """Return the pool of this process: one child for each processor, at most four."""
     with _shared.lock:
         if _shared.boxes is None:
             _shared.boxes = Boxes(min(4, os.cpu_count() or 1))
@@ -237,7 +239,7 @@ def shared_boxes() -> Boxes:
 
 
 def close_shared_boxes() -> None:
-    """End them; the next use makes new ones."""
+    """Kill the children; the next use makes a new pool."""
     with _shared.lock:
         boxes, _shared.boxes = _shared.boxes, None
     if boxes is not None:

@@ -1,4 +1,4 @@
-"""The process of a ``Box``: pages in, records out, until its input ends or its limit is reached."""
+"""Child process of a ``Box``: reads pages from its input until that ends or a limit is reached."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEPT = 100
 
 
 def main(cpu_seconds: float, memory_bytes: int) -> None:
-    """Serve until the input ends. The signal of a page that takes too long ends the process."""
+    """Serve until the input ends. The kernel's CPU limit kills the process on a slow page."""
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # Ctrl-C in a terminal is for the owner, who then closes the input.

@@ -1,4 +1,4 @@
-"""What a ``Box`` and its process say to each other: MessagePack, each with its length before it."""
+"""Messages between a ``Box`` and its child: MessagePack with a length prefix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CHUNK: Final = 1024 * 1024
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A page to read. ``rules`` come with the first job of their ``key``."""
+    """Page to read. The first job of a ``key`` carries the rules."""
 
     key: str
     name: str
@@ -26,27 +26,27 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One of the two."""
+    """Result of a job: one of the two fields."""
 
     extracted: Extracted | None = None
     explained: Explained | None = None
 
 
 class Readable(Protocol):
-    """As much of a pipe as is needed here; ``read`` may give less than was asked for."""
+    """Readable end of a pipe; ``read`` may return fewer bytes than asked for."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 def write_frame(pipe: IO[bytes], raw: bytes) -> None:
-    """One message."""
+    """Write one message."""
     pipe.write(_LENGTH.pack(len(raw)))
     pipe.write(raw)
     pipe.flush()
 
 
 def read_frame(pipe: Readable) -> bytes:
-    """One message. Raises ``EOFError``."""
+    """Read one message. Raises ``EOFError``."""
     (length,) = _LENGTH.unpack(_exactly(pipe, _LENGTH.size))
     return _exactly(pipe, length)
 

@@ -1,6 +1,6 @@
-"""From what an expression found to a value of a field's type.
+"""Conversion of matched values to a field's type.
 
-Each function takes one value and gives one, or raises ``BadValue`` whose text says why not.
+Each function returns the value or raises ``BadValue`` with the reason.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ Cast = Callable[[Any, Document], Any]
 
 
 def shown(value: Any) -> str:
-    """A value in a message."""
+    """Return a value shortened for a message."""
     text = value if isinstance(value, str) else repr(value)
     text = text[: _SHOWN + 1].encode("utf-8", "replace").decode()
     return f"'{text[:_SHOWN]}…'" if len(text) > _SHOWN else f"'{text}'"
 
 
 def to_text(value: Any, _document: Document | None = None) -> str:
-    """Numbers as JSON writes them; lists and objects are no text."""
+    """Return a string; numbers as JSON writes them. Lists and objects are refused."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -57,12 +57,12 @@ def to_text(value: Any, _document: Document | None = None) -> str:
 
 
 def to_any(value: Any, _document: Document) -> Any:
-    """As it is."""
+    """Return the value unchanged."""
     return value
 
 
 def to_json(value: Any, _document: Document) -> Any:
-    """A text read as JSON; what is no text is JSON already."""
+    """Parse a string as JSON; other values are returned unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -72,7 +72,7 @@ def to_json(value: Any, _document: Document) -> Any:
 
 
 def to_number(value: Any, _document: Document) -> int | float:
-    """1,234.50, １２３, 1.2万; a whole number stays one where it was written so."""
+    """Parse 1,234.50, １２３ or 1.2万; a whole number stays an integer."""
     if isinstance(value, bool):
         raise BadValue("a truth is no number")
     if isinstance(value, int | float):
@@ -99,7 +99,7 @@ def _bounded(number: float, value: Any) -> int | float:
 
 
 def to_integer(value: Any, document: Document) -> int:
-    """A number without a fraction."""
+    """Parse a number without a fraction."""
     number = to_number(value, document)
     if isinstance(number, float):
         # 1.1万 is 11000 and 29.0 is 29, whatever the binary form of the product is.
@@ -111,7 +111,7 @@ def to_integer(value: Any, document: Document) -> int:
 
 
 def to_boolean(value: Any, _document: Document) -> bool:
-    """true, yes, on, 1, 是, 有 and their opposites."""
+    """Parse true, yes, on, 1, 是, 有 and their opposites."""
     if isinstance(value, bool):
         return value
     text = unicodedata.normalize("NFKC", to_text(value)[:_SHOWN]).strip().lower()
@@ -123,7 +123,7 @@ def to_boolean(value: Any, _document: Document) -> bool:
 
 
 def to_url(value: Any, document: Document) -> str:
-    """Joined with the page's address; http and https alone."""
+    """Resolve against the page's URL; only http and https."""
     found = absolute(document.base_url, to_text(value))
     if found is None:
         raise BadValue(f"{shown(value)} is no address of http or https")
@@ -131,10 +131,10 @@ def to_url(value: Any, document: Document) -> str:
 
 
 def datetime_with(formats: Sequence[str], zone: tzinfo) -> Cast:
-    """Times as ISO 8601 in UTC; a time that names no zone is one of ``zone``.
+    """Return a parser of times to ISO 8601 in UTC; ``zone`` applies to times without one.
 
-    Without ``formats``: ISO 8601, the dates of mails and of HTTP, seconds and milliseconds since
-    1970, 2024年1月2日 3:04 and its like.
+    Without ``formats`` it reads ISO 8601, dates of mail and HTTP, Unix seconds and milliseconds,
+    2024年1月2日 3:04 and similar.
     """
 
     def to_datetime(value: Any, _document: Document) -> str:

@@ -1,4 +1,4 @@
-"""What has been read of a page so far, and whether it becomes too much."""
+"""Problems and sizes of one page's extraction, with their limits."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ _DEEPEST: Final = 50
 
 
 class Full(Exception):
-    """Nothing more is read of this page."""
+    """A limit is reached; the rest of the page is not read."""
 
 
 class Collector:
-    """Problems and sizes of one page. ``record`` is the one that is being read, -1 for none."""
+    """Collects problems and counts sizes of one page. ``record``: number of the current one, -1
+    for none.
+    """
 
     __slots__ = ("failed", "hidden", "problems", "record", "size")
 
@@ -35,7 +37,7 @@ class Collector:
         self.size = 0
 
     def problem(self, code: str, text: str, field: str = "", *, fatal: bool = False) -> None:
-        """Note one."""
+        """Note a problem."""
         self.failed = self.failed or fatal
         if len(self.problems) >= MAX_PROBLEMS:
             self.hidden += 1
@@ -45,9 +47,9 @@ class Collector:
         )
 
     def keep(self, value: Any) -> Any:
-        """The value as it may go into a record: copied where it is shared, and not too large.
+        """Return the value for a record: a copy where it is shared.
 
-        Raises ``BadValue`` for one value that is too large, and ``Full`` for all of them.
+        Raises ``BadValue`` when the value is too large, and ``Full`` when all of them are.
         """
         kept, size = _sized(value, MAX_FIELD_BYTES, 0)
         self.size += size
@@ -59,7 +61,7 @@ class Collector:
 
 
 def _sized(value: Any, left: int, depth: int) -> tuple[Any, int]:
-    """(the value, about its bytes)."""
+    """Return (value, approximate bytes)."""
     if isinstance(value, str):
         try:
             size = len(value) if value.isascii() else len(value.encode())

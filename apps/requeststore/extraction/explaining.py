@@ -1,4 +1,4 @@
-"""What each expression of a rule finds on a page: for people who write rules."""
+"""Matches of each expression of a rule on a page, for authors of rules."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _CHARACTERS: Final = 300
 
 
 class Matched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An expression of a rule. ``place``: such as ``fields.price``.
+    """Matches of one expression. ``place``: such as ``fields.price``.
 
-    ``count``: how often it was found, in the first 20 records where it belongs to those;
-    ``samples``: the first of what was found, before any step.
+    ``count``: matches, in the first 20 records for expressions of records. ``samples``: the first
+    matches, before any step.
     """
 
     place: str
@@ -34,7 +34,7 @@ class Matched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """``extracted`` is what the fetcher would get of this page."""
+    """Matches of all expressions. ``extracted``: what a fetcher would get from the page."""
 
     extracted: Extracted
     matched: list[Matched] = []
@@ -42,7 +42,7 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def explain(rules: RuleMap, name: str, page: Page) -> Explained:
-    """Read a page, and tell what each expression found. Raises nothing."""
+    """Read a page and return the matches of each expression. Raises nothing."""
     extracted = rules.extract(name, page)
     rule = rules.find(name)
     if rule is None:

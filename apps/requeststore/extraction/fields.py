@@ -1,4 +1,4 @@
-"""Compiled fields: where their values are found on a page, and what becomes of them."""
+"""Compiled fields: sources of values on a page, and conversion into record fields."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _string: Final = etree.XPath("string()", smart_strings=False)
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where an expression is asked: a page, or one of the records on it.
+    """Where an expression is evaluated: a page, or one record on it.
 
-    ``node``: of HTML and XML; ``value``: of JSON; ``text``: of a text, or of a regex record.
+    ``node``: of HTML or XML; ``value``: of JSON; ``text``: of plain text, or of a regex record.
     """
 
     document: Document
@@ -41,17 +41,17 @@ class Source:
     """Finds raw values in a scope. Raises ``BadValue`` and ``PageError``."""
 
     def raw(self, scope: Scope) -> Iterable[Any]:
-        """Nodes, texts, or values of JSON."""
+        """Return nodes, strings, or JSON values."""
         raise NotImplementedError
 
     def inner(self, raw: Any, scope: Scope) -> Scope:
-        """The scope that a raw value is."""
+        """Return the scope inside a raw value."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSource(Source):
-    """CSS or XPath."""
+    """CSS or XPath expression."""
 
     nodes: Nodes
 
@@ -80,7 +80,7 @@ class NodeSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class QuerySource(Source):
-    """JMESPath. A list is one value unless ``opened``."""
+    """JMESPath expression. A list is one value unless ``opened``."""
 
     query: Query
     opened: bool
@@ -98,7 +98,7 @@ class QuerySource(Source):
 
 @dataclass(frozen=True, slots=True)
 class TextSource(Source):
-    """Matches of an expression in the text of the page, or of the record."""
+    """Regular expression on the text of the page or the record."""
 
     pattern: Pattern
 
@@ -111,7 +111,7 @@ class TextSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class ConstSource(Source):
-    """Always the same."""
+    """Constant value."""
 
     value: Any
 
@@ -121,7 +121,7 @@ class ConstSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class PageSource(Source):
-    """Something of the page itself: kind url, status, encoding, header or meta."""
+    """Property of the page: url, status, encoding, header or meta."""
 
     kind: str
     name: str = ""
@@ -142,7 +142,7 @@ class PageSource(Source):
 
 
 def text_of(scope: Scope) -> str:
-    """What a regular expression looks at."""
+    """Return the text that regular expressions see."""
     if scope.text is not None:
         return scope.text
     if scope.node is not None:
@@ -151,7 +151,7 @@ def text_of(scope: Scope) -> str:
 
 
 def _plain(raw: Iterable[Any], markup: str) -> Iterator[Any]:
-    """Nodes as texts, or as their markup: "html", "xml" or "" for none."""
+    """Return nodes as text, or as markup: "html", "xml", or "" for text."""
     size = 0
     for value in raw:
         if etree.iselement(value):
@@ -172,7 +172,7 @@ def _plain(raw: Iterable[Any], markup: str) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a record. ``fields``: it is a record itself, or with ``many`` a list of them."""
+    """Field of a record. With ``fields`` it is a record itself; with ``many`` a list."""
 
     name: str
     source: Source
@@ -186,7 +186,7 @@ class Field:
     fields: Sequence[Field] = ()
 
     def read(self, scope: Scope, collector: Collector, path: str) -> Any:
-        """The value; what is wrong goes to the collector. Raises ``PageError``, ``Full``."""
+        """Return the value; problems go to the collector. Raises ``PageError``, ``Full``."""
         path = f"{path}.{self.name}" if path else self.name
         values: list[Any] = []
         try:
@@ -241,5 +241,5 @@ class Field:
 def read_all(
     fields: Sequence[Field], scope: Scope, collector: Collector, path: str = ""
 ) -> dict[str, Any]:
-    """A record."""
+    """Return a record."""
     return {field.name: field.read(scope, collector, path) for field in fields}

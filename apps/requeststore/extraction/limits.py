@@ -1,7 +1,7 @@
-"""How large rules, pages and what is read from them may be.
+"""Size limits of rules, pages and extracted data.
 
-An expression of XPath cannot be stopped while it runs: the sizes of page and expression bound what
-it costs in a careful rule, ``boxed`` bounds it in any.
+XPath cannot be interrupted: the sizes bound the cost of a careful rule, ``boxed`` that of any
+rule.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reading plain data key by key, noting what is wrong with it and where."""
+"""Validation of plain data key by key, with the place of each problem."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class Notes:
-    """The problems so far. Each reader gives a usable value also where it has found one."""
+    """Problems so far. Each method returns a usable value even for invalid data."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
@@ -28,19 +28,19 @@ class Notes:
     def add(
         self, place: str, code: str, text: str, *, offset: int | None = None, warning: bool = False
     ) -> None:
-        """Note a problem; those beyond the first 200 help nobody."""
+        """Note a problem; only the first 200 are kept."""
         if len(self.problems) < _MOST:
             self.problems.append(Problem(place, code, text, offset, warning))
 
     def found_in(self, place: str) -> bool:
-        """Is something wrong at or under that place?"""
+        """Return whether there is a problem at or below a place."""
         return any(
             not each.warning and (each.place == place or each.place.startswith(f"{place}."))
             for each in self.problems
         )
 
     def keys(self, data: Any, known: frozenset[str], place: str) -> bool:
-        """Is it an object? Unknown keys are noted."""
+        """Return whether it is an object; note unknown keys."""
         if not isinstance(data, dict):
             self.add(place, "no_object", "use an object of keys and values")
             return False
@@ -53,7 +53,7 @@ class Notes:
     def text(
         self, data: Mapping[str, Any], key: str, place: str, *, most: int, needed: bool = False
     ) -> str:
-        """A text of at most so many characters; "" where there is none."""
+        """Return a string of limited length; "" when it is missing."""
         found = data.get(key, "")
         if isinstance(found, int) and not isinstance(found, bool) and key == "rule":
             found = str(found)
@@ -88,7 +88,7 @@ class Notes:
         return found
 
     def plain(self, data: Mapping[str, Any], key: str, place: str, usual: Any) -> Any:
-        """A small value of JSON."""
+        """Return a small JSON value."""
         if key not in data:
             return usual
         try:
@@ -111,7 +111,7 @@ class Notes:
             return UTC
 
     def formats(self, data: Mapping[str, Any], key: str, place: str) -> list[str]:
-        """One or more formats of ``strptime``."""
+        """Return one or more ``strptime`` formats."""
         given = data.get(key, [])
         given = [given] if isinstance(given, str) else given
         place = f"{place}.{key}"
@@ -127,7 +127,7 @@ class Notes:
     def compiled(
         self, data: Mapping[str, Any], key: str, place: str, work: Callable[[str], _T]
     ) -> _T | None:
-        """What ``work`` makes of an expression; None where it cannot be used."""
+        """Return ``work(expression)``; None for an invalid expression."""
         text = data[key]
         if not isinstance(text, str) or len(text) > MAX_EXPRESSION:
             said = f"use a text of at most {MAX_EXPRESSION} characters"

@@ -1,4 +1,4 @@
-"""A downloaded page, and what it is parsed into when a rule first asks."""
+"""Downloaded page, parsed at the first use by a rule."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _ERRORS_LOOKED_AT: Final = 1000
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer. ``url``: where it came from in the end; ``body``: decoded from HTTP compression.
+    """Downloaded page. ``url``: after redirects; ``body``: without HTTP compression.
 
-    ``meta`` is of the request, and so is ``depth``: how many pages were followed on the way here.
-    ``truncated``: the body was cut by the downloader.
+    ``meta`` and ``depth`` (links followed to this page) come from the request. ``truncated``: the
+    downloader has cut the body.
     """
 
     url: str
@@ -34,13 +34,13 @@ class Page(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     truncated: bool = False
 
     def header(self, name: str) -> str | None:
-        """The first of that name, letter case ignored."""
+        """Return the first header of this name, ignoring case."""
         wanted = name.lower()
         return next((value for key, value in self.headers if key.lower() == wanted), None)
 
 
 class Document:
-    """A page as text, tree or data. Raises ``PageError`` where it is none of these."""
+    """Page as text, tree or data. Raises ``PageError`` when it cannot be parsed."""
 
     __slots__ = (
         "_base",
@@ -87,7 +87,7 @@ class Document:
 
     @property
     def root(self) -> Any:
-        """The tree of a page of HTML or XML, as lxml's document."""
+        """Return the lxml tree of an HTML or XML page."""
         if self._root is None:
             self._root = self._parse()
         return self._root
@@ -127,7 +127,7 @@ class Document:
 
     @property
     def data(self) -> Any:
-        """The page read as JSON."""
+        """Return the page parsed as JSON."""
         if not self._has_data:
             try:
                 self._data = msgspec.json.decode(self.text.lstrip("\ufeff"))
@@ -138,7 +138,7 @@ class Document:
 
     @property
     def base_url(self) -> str:
-        """What relative links are relative to: ``<base href>``, else the page's own address."""
+        """Return the base of relative links: ``<base href>``, else the page's URL."""
         if self._base is None:
             self._base = self.page.url
             if not self._xml and self._root is not None:
@@ -149,7 +149,7 @@ class Document:
 
 
 def absolute(base: str, link: str) -> str | None:
-    """``link`` of a page at ``base``, without its fragment; None unless it is http or https."""
+    """Resolve ``link`` against ``base``, without fragment; None unless http or https."""
     try:
         joined = urljoin(base, link.strip())
         parts = urlsplit(joined)

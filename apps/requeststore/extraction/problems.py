@@ -1,4 +1,4 @@
-"""What is wrong with rules, and what went wrong on a page."""
+"""Problems of rules and of pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a rule map is refused, or what it is warned of."""
+    """Error or warning about a rule map."""
 
     # rules.article.fields.price.regex
     place: str
@@ -34,10 +34,10 @@ class BadRules(ValueError):
 
 
 class PageProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a page did not give as its rule says. ``fatal``: the request has failed by it.
+    """Value that a page lacks or has wrong. ``fatal``: the request fails by it.
 
     ``field``: such as ``price`` or ``offers.price``, "" for the page; ``record``: from 0, -1 for
-    the page as a whole.
+    the page.
     """
 
     code: str
@@ -54,13 +54,13 @@ class PageProblem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class BadValue(ValueError):
-    """A text that is not what its field says; for ``PageProblem``."""
+    """Value that does not fit its field; becomes a ``PageProblem``."""
 
     code = "bad_value"
 
 
 class PageError(Exception):
-    """A page cannot be read at all by its rule."""
+    """Page that the rule cannot read at all."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)

@@ -1,4 +1,4 @@
-"""Expressions of JMESPath and of RE2: compiled once, with their costs bounded."""
+"""JMESPath and RE2 expressions, compiled once and with bounded cost."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Query = Callable[[Any], Any]
 
 
 def compile_jmespath(expression: str) -> Query:
-    """The value an expression has in a document.
+    """Return a function that evaluates the expression on a document.
 
-    Raises ``BadExpression``; the query raises ``BadValue``.
+    Raises ``BadExpression``; the function raises ``BadValue``.
     """
     if not expression.strip():
         raise BadExpression("the expression is empty", 0)
@@ -63,7 +63,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _growth(tree: Any) -> tuple[int, int]:
-    """What an expression may multiply a document by, and how often it writes texts."""
+    """Return by what factor an expression may multiply a document, and how often it writes
+    text.
+    """
     growth, writers = 1, 0
     for node in _walk(tree):
         kind = node.get("type")
@@ -96,7 +98,7 @@ def _check_call(node: dict[str, Any]) -> None:
 
 
 class Pattern:
-    """An expression of RE2: its first group, or all of it where it has none."""
+    """RE2 expression: its first group, or the whole match without groups."""
 
     __slots__ = ("_expression", "_group")
 
@@ -123,13 +125,13 @@ class Pattern:
         self._group = min(1, self._expression.groups)
 
     def matches(self, text: str) -> Iterator[str]:
-        """Each match, in order; those whose group is not part of the match are left out."""
+        """Return the matches in order, without those whose group did not take part."""
         for match in self._expression.finditer(text):
             found = match.group(self._group)
             if found is not None:
                 yield found
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Where each match stands."""
+        """Return the positions of the matches."""
         for match in self._expression.finditer(text):
             yield match.span()

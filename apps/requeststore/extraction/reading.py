@@ -1,4 +1,4 @@
-"""From the data of a rule map to compiled rules, with everything that is wrong on the way."""
+"""Compiles a rule map and collects all of its problems."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SOURCES: Final = ("css", "xpath", "jmespath", "const", "page", "header", "meta"
 
 
 class RuleReader:
-    """Reads one rule; what is wrong goes to ``notes``."""
+    """Compiles one rule; problems go to ``notes``."""
 
     def __init__(self, notes: Notes, names: frozenset[str]) -> None:
         self._notes = notes
@@ -323,7 +323,7 @@ class RuleReader:
 
 
 def read_rules(data: Any, place: str) -> tuple[dict[str, Rule], list[Problem]]:
-    """Compiled rules by name, and what is wrong; rules with faults are incomplete."""
+    """Return compiled rules by name, and all problems; rules with errors are incomplete."""
     notes = Notes()
     if not isinstance(data, dict):
         notes.add(place, "bad_rules", "use an object of names and rules")

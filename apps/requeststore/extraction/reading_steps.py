@@ -1,4 +1,4 @@
-"""The steps of a field, from their data."""
+"""Compiles the steps of a field."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Data = Mapping[str, Any]
 
 
 def read_steps(data: Any, place: str, notes: Notes) -> list[Step]:
-    """Of ``["strip", {"replace": ["a", "b"]}]``; what is wrong goes to ``notes``."""
+    """Compile ``["strip", {"replace": ["a", "b"]}]``; problems go to ``notes``."""
     if not isinstance(data, list) or len(data) > MAX_STEPS:
         notes.add(place, "bad_steps", f"use a list of at most {MAX_STEPS} steps")
         return []

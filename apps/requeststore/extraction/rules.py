@@ -1,7 +1,4 @@
-"""Compiled rules, and the reading of pages by them (seed S4.5, S4.20).
-
-rule map, by name or number -> rule -> records, follow-ups and problems of one page
-"""
+"""Compiled rules (seed S4.5, S4.20): rule map -> rule -> records, links and problems of a page."""
 
 from __future__ import annotations
 
@@ -21,9 +18,9 @@ DEFAULT_RULE: Final = "default"
 
 
 class Follow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An address on a page that becomes a request: ``rule`` reads it, ``depth`` is the page's + 1.
+    """Link that becomes a request: ``rule`` reads its page, ``depth`` is one more.
 
-    ``meta`` is what the page's request had.
+    ``meta`` is copied from the page's request.
     """
 
     url: str
@@ -33,10 +30,10 @@ class Follow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Extracted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a page gave. ``failed``: keep nothing of it, the request has failed.
+    """Result for a page. ``failed``: the request fails, nothing is stored.
 
-    ``matched``: how many records the page had, those that were refused included. ``hidden``: how
-    many problems there were beyond the first hundred.
+    ``matched``: records on the page, refused ones included. ``hidden``: problems beyond the first
+    hundred.
     """
 
     records: list[dict[str, Any]] = []
@@ -48,7 +45,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def reason(self) -> str:
-        """Why it failed, in a line; "" if it did not."""
+        """Return the reason of a failure in one line; "" without one."""
         if not self.failed:
             return ""
         return next((str(each) for each in self.problems if each.fatal), "not readable")[:300]
@@ -56,7 +53,7 @@ class Extracted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class FollowRule:
-    """Where a rule finds addresses of further pages."""
+    """Finds links to follow."""
 
     links: Field
     rule: str
@@ -67,7 +64,7 @@ class FollowRule:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How pages of one kind become records."""
+    """Extraction rule for one kind of page."""
 
     name: str
     kind: str
@@ -80,7 +77,7 @@ class Rule:
     follow: Sequence[FollowRule] = ()
 
     def extract(self, page: Page) -> Extracted:
-        """Read a page. Raises nothing that a page or a rule could cause."""
+        """Extract from a page. Raises nothing that a page or rule could cause."""
         collector = Collector()
         records: list[dict[str, Any]] = []
         follow: list[Follow] = []
@@ -109,7 +106,7 @@ class Rule:
         )
 
     def document(self, page: Page, *, any_status: bool = False) -> Document:
-        """The page parsed as this rule has it. Raises ``PageError``."""
+        """Parse the page as this rule demands. Raises ``PageError``."""
         if not any_status and page.status not in self.statuses:
             raise PageError("bad_status", f"status {page.status} is none of this rule")
         document = Document(page, encoding=self.encoding, xml=self.kind == "xml")
@@ -166,7 +163,7 @@ class Rule:
 
 
 class RuleMap:
-    """The compiled rules of one version of a biz; safe to be used by several threads."""
+    """Compiled rules of one version of a biz; thread-safe."""
 
     __slots__ = ("_rules",)
 
@@ -174,7 +171,7 @@ class RuleMap:
         self._rules = dict(rules)
 
     def find(self, name: str) -> Rule | None:
-        """A rule by name or number; "" is the rule ``default``, else the only one."""
+        """Return a rule by name or number; "" is the rule ``default``, else the only rule."""
         if name:
             return self._rules.get(name)
         if DEFAULT_RULE in self._rules or len(self._rules) != 1:
@@ -182,7 +179,7 @@ class RuleMap:
         return next(iter(self._rules.values()))
 
     def extract(self, name: str, page: Page) -> Extracted:
-        """Read a page by the rule of that name. Raises nothing."""
+        """Extract from a page by the rule of this name. Raises nothing."""
         rule = self.find(name)
         if rule is None:
             text = f"the biz has no rule {name[:64]!r}" if name else "the request names no rule"

@@ -1,4 +1,4 @@
-"""What is done to found values before they become the field's type, one step after another."""
+"""Steps that transform matched values before their conversion to the field's type."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Values = Iterable[Any]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``work`` takes the values so far, lazily where it can, and gives those that go on."""
+    """Transformation. ``work`` maps an iterable of values to another, lazily where possible."""
 
     name: str
     work: Callable[[Values], Iterator[Any]]
 
 
 def each_text(name: str, change: Callable[[str], str]) -> Step:
-    """A step on one text at a time."""
+    """Return a step that maps each string."""
 
     def work(values: Values) -> Iterator[Any]:
         for value in values:
@@ -51,7 +51,7 @@ def replacing(old: str, new: str) -> Step:
 
 
 def substituting(pattern: Pattern, new: str) -> Step:
-    """Every match of ``pattern`` becomes ``new``, letter for letter."""
+    """Return a step that replaces every match of ``pattern`` by the literal ``new``."""
 
     def change(text: str) -> str:
         parts, at, size = [], 0, 0
@@ -67,7 +67,7 @@ def substituting(pattern: Pattern, new: str) -> Step:
 
 
 def matching(pattern: Pattern) -> Step:
-    """All matches in all texts."""
+    """Return a step that yields all matches in all strings."""
 
     def work(values: Values) -> Iterator[Any]:
         for value in values:
@@ -105,7 +105,9 @@ def joining(separator: str) -> Step:
 
 
 def querying(query: Query) -> Step:
-    """A JMESPath in each value; a text is read as JSON first. Items of a list go on one by one."""
+    """Return a step that applies JMESPath to each value, after parsing strings as JSON; yields the
+    items of a list.
+    """
 
     from apps.requeststore.extraction.casting import to_json
 
@@ -142,7 +144,7 @@ def _last(values: Values) -> Iterator[Any]:
 
 
 def is_blank(value: Any) -> bool:
-    """Nothing worth keeping: null, or a text of white space."""
+    """Return whether a value is null or white space."""
     return value is None or (isinstance(value, str) and not value.strip())
 
 

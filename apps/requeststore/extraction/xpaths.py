@@ -1,7 +1,7 @@
-"""Expressions of XPath and CSS: checked for what they would do, and compiled once.
+"""XPath and CSS expressions, validated and compiled once.
 
-XPath 1.0 with its own functions and ``has-class()``. No variables, and no functions with a prefix:
-EXSLT's regular expressions can take exponential time.
+XPath 1.0 with its own functions and ``has-class()``. Variables and functions with a prefix are
+refused: EXSLT's regular expressions can take exponential time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Nodes = Callable[[Any], Any]
 
 
 class BadExpression(ValueError):
-    """An expression that cannot be used. ``offset``: the first wrong character, if known."""
+    """Invalid expression. ``offset``: of the first wrong character, where known."""
 
     def __init__(self, text: str, offset: int | None = None) -> None:
         super().__init__(text)
@@ -55,14 +55,16 @@ class BadExpression(ValueError):
 
 
 def compile_xpath(expression: str, namespaces: Mapping[str, str] | None = None) -> Nodes:
-    """Nodes, texts, a number or a truth of a node. Raises ``BadExpression``."""
+    """Return a function from a node to nodes, strings, a number or a boolean. Raises
+    ``BadExpression``.
+    """
     _storable(expression)
     _examine(expression, namespaces or {})
     return _compiled(expression, namespaces)
 
 
 def compile_css(expression: str, *, xml: bool = False) -> Nodes:
-    """``::text`` and ``::attr(name)`` as Scrapy has them. Raises ``BadExpression``."""
+    """Compile CSS with ``::text`` and ``::attr(name)`` as in Scrapy. Raises ``BadExpression``."""
     _storable(expression)
     translator = GenericTranslator() if xml else HTMLTranslator()
     try:
@@ -80,7 +82,7 @@ def compile_css(expression: str, *, xml: bool = False) -> Nodes:
 
 
 def is_absolute(expression: str) -> bool:
-    """It begins at the page, wherever it is asked."""
+    """Return whether the expression starts at the root, wherever it is evaluated."""
     return expression.lstrip(" (\t\r\n").startswith("/")
 
 
@@ -111,7 +113,7 @@ def _compiled(path: str, namespaces: Mapping[str, str] | None) -> Nodes:
 
 
 def _examine(path: str, namespaces: Mapping[str, str]) -> None:
-    """Refuse what libxml2 would only refuse, or only suffer from, while a page is read."""
+    """Refuse what libxml2 would reject, or suffer from, only while a page is read."""
     tokens = [(each[0], each.start()) for each in _TOKEN.finditer(path)]
     walked = [False]
     for index, (word, offset) in enumerate(tokens):
@@ -153,7 +155,9 @@ def _examine_call(
 
 
 def _arguments(tokens: Sequence[tuple[str, int]], start: int) -> int | None:
-    """How many stand in the parentheses that open at ``start``; None where they never close."""
+    """Return the number of arguments in the parentheses at ``start``; None when they are not
+    closed.
+    """
     depth, commas = 0, 0
     for index in range(start, len(tokens)):
         word = tokens[index][0]

@@ -1,4 +1,4 @@
-"""What ``manage.py requests`` takes, and how words become bizzes, ids and times."""
+"""Arguments of ``manage.py requests`` and their conversion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TIME: Final = "2026-11-21T14:00 (UTC), 2026-11-21T14:00+08:00, or 30m, 6h, 2d a
 
 
 def add_verbs(parser: CommandParser) -> None:
-    """Each verb and its arguments."""
+    """Add the subcommands and their arguments."""
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     books = verbs.add_parser("books", help="all bizzes and their books")
     books.add_argument("--project", metavar="P", help="only those of this project")
@@ -74,7 +74,7 @@ def _json(parser: CommandParser) -> None:
 
 
 def biz_named(yard: Yard, text: str) -> BoundBiz:
-    """The biz of this name, with its project before it where there are several."""
+    """Return the biz ``NAME`` or ``PROJECT/NAME``."""
     slug, _slash, name = text.rpartition("/")
     found = [bound for bound in yard.bizzes() if bound.name == name]
     if slug:
@@ -92,14 +92,14 @@ def biz_named(yard: Yard, text: str) -> BoundBiz:
 
 
 def id_named(text: str) -> int:
-    """An id is a text everywhere."""
+    """Parse an ID."""
     if not (text.isascii() and text.isdigit()) or not 0 < int(text[:20]) <= MAX_ID:
         raise CommandError(f"{text[:60]} is no id", returncode=BAD_INPUT)
     return int(text)
 
 
 def time_named(text: str | None, usual: int, now: int) -> int:
-    """A moment in ms."""
+    """Parse a time to Unix ms."""
     if text is None:
         return usual
     if text[:-1].isdigit() and text[-1] in _UNITS and len(text) < 10:
@@ -114,14 +114,14 @@ def time_named(text: str | None, usual: int, now: int) -> int:
 
 
 def limit_named(number: int) -> int:
-    """How many rows."""
+    """Parse a number of rows."""
     if not 1 <= number <= MAX_BATCH:
         raise CommandError(f"--limit: from 1 to {MAX_BATCH}", returncode=BAD_INPUT)
     return number
 
 
 def who() -> str:
-    """For the audit trail and for stories."""
+    """Return the operating system's user, for audit trail and histories."""
     try:
         name = getpass.getuser()
     except (OSError, KeyError):

@@ -1,1 +1,1 @@
-"""Reads of this app that a page or an answer needs."""
+"""Reads for pages and REST answers."""

@@ -1,4 +1,4 @@
-"""The records that a request gave, for its story."""
+"""Records extracted for one request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from apps.requeststore.stores.base import StoredRequest
 
 
 def records_given(request: StoredRequest, biz: Biz, *, project_id: int) -> FoundRecords | None:
-    """Where the settings of today put them; None for a request that has not ended."""
+    """Read them from the destination in the current settings; None before the request has
+    ended.
+    """
     if not is_own(request.flag):
         return None
     return records_of(

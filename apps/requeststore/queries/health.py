@@ -1,4 +1,4 @@
-"""What of the request store is not as it should be, and since when (seed S4.26, S4.27)."""
+"""Health of the request store: problems and their durations (seed S4.26, S4.27)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLOCKS_OF: Final = timedelta(hours=1)
 
 
 class NodeState(enum.StrEnum):
-    """How a storage node is."""
+    """State of a storage node."""
 
     WELL = "well"
     SLOW = "slow"
@@ -31,7 +31,7 @@ class NodeState(enum.StrEnum):
 
 
 class Code(enum.StrEnum):
-    """What a person should know."""
+    """Kind of problem."""
 
     NODE_PROBLEM = "node_problem"
     NODE_SILENT = "node_silent"
@@ -49,7 +49,7 @@ class Code(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """``subject``: the node, the biz, the process. ``value``: seconds, where there are any."""
+    """Problem. ``subject``: node, biz or process. ``value``: seconds, where it has any."""
 
     code: Code
     subject: str
@@ -62,7 +62,9 @@ class Concern:
 
 @dataclass(frozen=True, slots=True)
 class NodeLine:
-    """A node and how it is; ``slow``: seconds and text of what takes long, the worst first."""
+    """Storage node with its state; ``slow``: seconds and text of slow operations, slowest
+    first.
+    """
 
     row: NodeReport
     state: NodeState
@@ -70,12 +72,12 @@ class NodeLine:
 
 
 def nodes(now: datetime) -> list[NodeLine]:
-    """Every storage node that was ever reported. One query."""
+    """Return every storage node that was ever reported. One query."""
     return [_node(row, now) for row in NodeReport.objects.order_by("name")]
 
 
 def concerns(found: Standings, lines: Sequence[NodeLine]) -> list[Concern]:
-    """All that is not as it should be, severe ones first. One query more."""
+    """Return all problems, most severe first. One additional query."""
     seen = [*_of_nodes(lines), *_of_platform(found)]
     for each in found.bizzes:
         seen += _of_biz(each)

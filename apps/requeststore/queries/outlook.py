@@ -1,4 +1,4 @@
-"""How every biz stands: what waits, what comes and goes, and what is to be expected of it."""
+"""Status of every biz: backlog, rates, forecast."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ BizKey = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the settings of a biz say. ``planned``: somebody has set a time."""
+    """Planned processing time of a biz. ``planned``: set explicitly."""
 
     enabled: bool = True
     planned_seconds: float = float(_DEFAULTS.ttl_seconds)
@@ -56,9 +56,9 @@ class Plan:
 
 @dataclass(slots=True)
 class Stored:
-    """What the shards of a biz said last; ``reported_at`` of the oldest report.
+    """Totals of a biz's shards; ``reported_at``: of the oldest report.
 
-    ``expired``: all that ever expired unprocessed, those that are deleted by now included.
+    ``expired``: all that ever expired unprocessed, deleted ones included.
     """
 
     new: int = 0
@@ -72,13 +72,13 @@ class Stored:
 
     @property
     def backlog(self) -> int:
-        """What nobody has finished."""
+        """Return the number of new and leased requests."""
         return self.new + self.taken
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One biz."""
+    """Status of one biz."""
 
     project_id: int
     project: str
@@ -93,10 +93,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Standings:
-    """All bizzes that somebody sees. ``fetchers``: how many live. ``state``: of the scaling.
+    """Status of all visible bizzes.
 
-    ``listening``: somebody has listened for counts in the last minute. ``curves``: how many a
-    second in each of the last minutes.
+    ``fetchers``: running ones. ``state``: of scaling. ``listening``: rates were collected in the
+    last minute. ``curves``: rates of the last minutes, per second.
     """
 
     bizzes: list[Standing]
@@ -108,9 +108,9 @@ class Standings:
 
 
 def standings(*, now: datetime | None = None, curves_of: Collection[int] = ()) -> Standings:
-    """How all bizzes stand, with curves of those of some projects. A fixed number of queries.
+    """Return the status of all bizzes, with curves for some projects; a fixed number of queries.
 
-    ``now``: None: that of the database.
+    ``now=None`` asks the database for the time.
     """
     state, running, now = _fetchers(now)
     plans, names = _plans()
@@ -142,14 +142,13 @@ def standings(*, now: datetime | None = None, curves_of: Collection[int] = ()) -
 
 
 def capacity_key(key: BizKey) -> str:
-    """Of ``ScaleState.capacities``."""
+    """Return the key of ``ScaleState.capacities``."""
     return f"{key[0]}/{key[1]}"
 
 
 def _fetchers(now: datetime | None) -> tuple[ScaleState, int, datetime]:
-    """What is kept of the scaling, how many live, and when that was. One query.
-
-    Two or three as long as nobody has ever decided how many are wanted.
+    """Return the scaling state, the running fetchers and the time. One query, two or three before
+    the first decision.
     """
     moment = now or database_moment()
     living = live_daemons(kind=FETCHER_KIND, now=moment).order_by().values("kind")
@@ -163,7 +162,7 @@ def _fetchers(now: datetime | None) -> tuple[ScaleState, int, datetime]:
 
 
 def _plans() -> tuple[dict[BizKey, Plan], dict[int, str]]:
-    """From the active versions, which were checked before they became that."""
+    """Return the planned times of the active versions."""
     rows = Configuration.objects.filter(
         kind=KIND, active__isnull=False, project__isnull=False
     ).values_list("project_id", "project__name", "active_id")
@@ -218,7 +217,7 @@ _OF_QUEUE: Final = ("name", "waiting", "taken", "memory_bytes", "problem", "repo
 
 
 def reports() -> tuple[dict[BizKey, Stored], dict[BizKey, QueueReport]]:
-    """What the shards of each biz said last, and what its queue did. One query."""
+    """Return the latest totals and queue reports of each biz. One query."""
     slices = ClosedSlice.objects.order_by().values("project_id", "biz")
     rows = _rows(ShardReport.objects.order_by(), _OF_SHARD).union(
         _rows(slices.annotate(closed=Sum("expired")), ("closed",)),

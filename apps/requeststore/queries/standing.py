@@ -1,4 +1,4 @@
-"""How bizzes stand, from rows alone: no store is asked while a page is drawn."""
+"""Accounting of bizzes from reports, without querying stores."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANY: Final = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(slots=True)
 class Standing:
-    """The books of one biz, and what its shards and its queue said last."""
+    """Accounting of one biz, with the latest reports of its shards and queue."""
 
     live: Counter[int] = field(default_factory=Counter)
     closed: Counter[int] = field(default_factory=Counter)
@@ -35,74 +35,74 @@ class Standing:
     rebalance: Rebalance | None = None
 
     def of(self, flag: int) -> int:
-        """All that ever had this flag at their end, or have it now."""
+        """Return how many requests have, or ended with, this flag."""
         return self.live[flag] + self.closed[flag]
 
     @property
     def stored(self) -> int:
-        """All that were ever stored."""
+        """Return the number of requests ever stored."""
         return self.live.total() + self.closed.total()
 
     @property
     def new(self) -> int:
-        """Waiting for somebody."""
+        """Return the number of waiting requests."""
         return self.live[NEW]
 
     @property
     def taken(self) -> int:
-        """In somebody's hands."""
+        """Return the number of leased requests."""
         return self.live[TAKEN]
 
     @property
     def moving(self) -> int:
-        """Between two shards."""
+        """Return the number of requests being moved between shards."""
         return self.live[MOVING]
 
     @property
     def expired(self) -> int:
-        """Whose time was over before anybody had processed them."""
+        """Return the number of requests that expired unprocessed."""
         return self.of(EXPIRED)
 
     @property
     def ended(self) -> dict[int, int]:
-        """Processed in some way: how many by flag, 1 first."""
+        """Return the processed requests by final flag, 1 first."""
         flags = sorted(flag for flag in {*self.live, *self.closed} if flag > NEW)
         return {flag: self.of(flag) for flag in flags if self.of(flag)}
 
     @property
     def processed(self) -> int:
-        """All of those."""
+        """Return the number of processed requests, whatever their flag."""
         return sum(self.ended.values())
 
     @property
     def balanced(self) -> bool:
-        """Every request is in exactly one place."""
+        """Return whether every stored request is in exactly one state."""
         known = self.new + self.taken + self.moving + self.expired + self.processed
         return self.stored == known and min([*self.live.values(), 0]) >= 0
 
     @property
     def kept(self) -> int:
-        """That lie in the store now, and in no closed slice."""
+        """Return the number of requests in the store that belong to no closed slice."""
         return self.live.total()
 
     @property
     def size_bytes(self) -> int:
-        """Of all shards."""
+        """Return the size of all shards."""
         return sum(each.size_bytes for each in self.shards)
 
     @property
     def oldest_new_at(self) -> datetime | None:
-        """Since when the one waits that waits longest."""
+        """Return when the oldest waiting request was stored."""
         return min((each.oldest_new_at for each in self.shards if each.oldest_new_at), default=None)
 
     @property
     def reported_at(self) -> datetime | None:
-        """How old this is: the oldest report."""
+        """Return the time of the oldest report."""
         return min((each.reported_at for each in self.shards), default=None)
 
     @property
     def problems(self) -> list[str]:
-        """What shards and the queue complain of, each once."""
+        """Return the problems of shards and queue, without duplicates."""
         told = [each.problem for each in self.shards]
         told.append("" if self.queue is None else self.queue.problem)
         return list(dict.fromkeys(each for each in told if each))
@@ -111,9 +111,9 @@ class Standing:
 def standings(
     projects: Collection[int], biz: str | None = None, *, by_flag: bool = False
 ) -> dict[Key, Standing]:
-    """Of every biz of these projects that has rows, or of one name. Four queries.
+    """Return the accounting of every biz of these projects, or of one name. Four queries.
 
-    ``by_flag``: what is in closed slices by each flag, and not only processed and expired.
+    ``by_flag``: split closed slices by flag, not only into processed and expired.
     """
     found: defaultdict[Key, Standing] = defaultdict(Standing)
     wanted = {"project_id__in": projects} | ({} if biz is None else {"biz": biz})
@@ -139,7 +139,8 @@ def standings(
 def _closed(
     wanted: dict[str, Any], found: Mapping[Key, Standing], by_flag: bool
 ) -> Iterator[tuple[Key, Shard, datetime | None, dict[int, int]]]:
-    """What slices hold: biz, shard, start, by flag; those of long ago together, without a start.
+    """Return the contents of closed slices: biz, shard, start, by flag; old ones summed, without a
+    start.
 
     One statement, so that all of it is of one moment.
     """
@@ -161,7 +162,9 @@ def _closed(
 
 
 def slices_around(projects: Collection[int], moment: datetime) -> list[ClosedSlice]:
-    """The closed slices of these projects that hold this moment; at most 200 are looked at."""
+    """Return the closed slices of these projects that contain this moment; at most 200 are
+    read.
+    """
     near = ClosedSlice.objects.filter(project_id__in=projects, start_at__lte=moment)
     return [
         each

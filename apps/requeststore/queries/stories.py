@@ -1,7 +1,7 @@
-"""A stored request as people and programs are told of it (seed S4.29).
+"""Request with its history, for pages and REST (seed S4.29).
 
-Ids are texts: numbers beyond 2^53 lose digits in JavaScript (seed S4.8). Values under names that
-sound secret are masked for everybody; headers, parameters, body and meta are for operators.
+IDs are text, because JavaScript loses digits beyond 2^53 (seed S4.8). Values with secret-sounding
+names are masked for everyone; headers, parameters, body and meta are for operators.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ _SECRET_HEADER: Final = re.compile(r"auth|cookie|token|secret|key|session|passw"
 
 
 def state_of(request: StoredRequest, biz: Biz, now: int) -> str:
-    """``new``, ``taken``, ``processed``, ``failed``, ``expired``, ``moving``, or ``own``: a flag
-    of the biz. What has expired is that, also when nobody has marked it yet."""
+    """Return ``new``, ``taken``, ``processed``, ``failed``, ``expired``, ``moving``, or ``own`` (a
+    flag of the biz). A request past its time is expired, even before upkeep marks it.
+    """
     if request.flag in (NEW, TAKEN) and request.ts <= biz.cutoff(now):
         return "expired"
     if request.flag in (FAILED, biz.failed_flag):
@@ -81,7 +82,7 @@ def state_of(request: StoredRequest, biz: Biz, now: int) -> str:
 
 
 def row_of(request: StoredRequest, biz: Biz, *, project_id: int, now: int) -> dict[str, Any]:
-    """What lists tell of one."""
+    """Return a request for a list."""
     return {
         "id": str(request.id),
         "project": project_id,
@@ -113,7 +114,7 @@ def story_of(
     whole: bool,
     now: int,
 ) -> dict[str, Any]:
-    """All of it; ``whole``: also what only operators see."""
+    """Return a request with its history; ``whole`` adds what only operators see."""
     made_at, worker = made_by(request.id)
     return {
         **row_of(request, biz, project_id=project_id, now=now),
@@ -135,7 +136,7 @@ def story_of(
 
 
 def shown_data(data: bytes, *, whole: bool) -> dict[str, Any]:
-    """The stored entity; ``problem`` says why it cannot be read."""
+    """Return the request's data; ``problem`` says why it cannot be read."""
     try:
         entity = decode_entity(data)
     except BadRequest as error:
@@ -155,7 +156,7 @@ def shown_data(data: bytes, *, whole: bool) -> dict[str, Any]:
 
 
 def masked_url(url: str) -> str:
-    """Without a password, and without values of parameters whose names sound secret."""
+    """Return the URL without password and without values of secret-sounding parameters."""
     try:
         parts = urlsplit(url)
         pairs = parse_qsl(parts.query, keep_blank_values=True)
@@ -181,7 +182,7 @@ def _masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def result_of(raw: bytes) -> Any:
-    """What the last owner said; a text where that is no JSON."""
+    """Return the result of the last consumer; a string when it is not JSON."""
     if not raw:
         return None
     try:
@@ -191,7 +192,7 @@ def result_of(raw: bytes) -> Any:
 
 
 def made_by(number: int) -> tuple[datetime | None, int | None]:
-    """When an id was made, and by which worker; None for an id of other make."""
+    """Return the time and the worker of an ID; None for an ID that is not ours."""
     try:
         made_at, worker, _sequence = decode(number)
     except (ValueError, OverflowError):
@@ -200,12 +201,12 @@ def made_by(number: int) -> tuple[datetime | None, int | None]:
 
 
 def moment(ms: int) -> datetime | None:
-    """Unix ms as a time; None for 0, never."""
+    """Convert Unix ms to a time; None for 0."""
     return datetime.fromtimestamp(ms / 1000, UTC) if ms else None
 
 
 def plain(value: Any) -> Any:
-    """What MessagePack has brought, as JSON can have it: bytes as their length."""
+    """Convert MessagePack values for JSON; bytes become their length."""
     if isinstance(value, bytes):
         return _("%(count)d bytes") % {"count": len(value)}
     if isinstance(value, Mapping):

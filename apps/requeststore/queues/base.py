@@ -1,8 +1,8 @@
-"""The port of a queue of requests (seed S4.19, S4.22): what one contract test holds.
+"""Interface of request queues (seed S4.19, S4.22); one contract test covers every adapter.
 
-An entry is the JSON ``{"id": "123", "biz": "news", "ts": 1700000000000}``: the id as a text, since
-numbers beyond 2^53 lose digits in many readers. Readers accept the id as a number, too. The store
-is the truth: an entry that comes twice is handed out once, one that got lost is found by the sweep.
+An entry is the JSON ``{"id": "123", "biz": "news", "ts": 1700000000000}``, with the ID as text
+because many readers lose digits beyond 2^53; readers accept a number, too. The store is the truth:
+a duplicate entry is leased once, and a lost one is queued again by upkeep.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from apps.requeststore.stores.base import Entry
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """An entry that is this consumer's until it settles it. ``token`` is the adapter's own."""
+    """Entry held by this consumer until it is settled. ``token`` belongs to the adapter."""
 
     entry: Entry
     token: object
 
 
 class QueueStats(msgspec.Struct, frozen=True):
-    """``waiting`` in the queue, ``taken`` by consumers and not settled; None: cannot be told."""
+    """Lengths: ``waiting`` in the queue, ``taken`` by consumers and not settled. None: unknown.
+
+    ``waiting`` includes entries of expired requests until upkeep removes them.
+    """
 
     waiting: int
     taken: int | None = None
@@ -31,35 +34,35 @@ class QueueStats(msgspec.Struct, frozen=True):
 
 
 class RequestQueue(Protocol):
-    """One queue, by its physical name. Thread-safe. Raises ``StoreUnavailable``.
+    """Queue with a physical name. Thread-safe. Raises ``StoreUnavailable``.
 
-    ``settle``, ``requeue`` and ``close`` do not: without a server they are said again later, or the
-    server finds out by itself; what comes twice then is handed out once by the store.
+    ``settle``, ``requeue`` and ``close`` do not raise: without a server they are repeated later,
+    or the server finds out by itself. The store ignores the duplicates of that.
     """
 
     def push(self, entries: Sequence[Entry], *, priority: int = 0) -> None:
-        """Append; on return the server has them all. First in, first out."""
+        """Append; durable on return. First in, first out."""
 
     def take(self, number: int, *, timeout: float) -> list[Taken]:
-        """Up to ``number``, as soon as there is one; [] after ``timeout`` seconds without any.
+        """Return up to ``number`` entries as soon as there is one; [] after ``timeout`` seconds.
 
-        What is no entry at all is a dead letter by then, with its reason, and not in the answer.
+        A malformed entry becomes a dead letter with its reason and is not returned.
         """
 
     def settle(self, taken: Sequence[Taken]) -> None:
-        """Done with them, whatever became of them."""
+        """Remove entries that were taken."""
 
     def requeue(self, taken: Sequence[Taken]) -> None:
-        """Back into the queue, in front of what waits there; soon, if not at once."""
+        """Put entries back in front of the waiting ones."""
 
     def rescue(self) -> int:
-        """Bring back what dead consumers had taken; how many. Cheap, for a sweep."""
+        """Requeue the entries of dead consumers; return how many. Cheap."""
 
     def stats(self) -> QueueStats:
-        """How long it is."""
+        """Return the lengths."""
 
     def clear(self) -> int:
-        """Delete what waits; how many that were."""
+        """Delete all waiting entries; return how many."""
 
     def close(self) -> None:
-        """Give back what was taken and not settled."""
+        """Requeue entries that were taken and not settled."""

@@ -1,7 +1,6 @@
-"""The queue in the platform's broker, RabbitMQ or the SQLite file, where there is no Redis.
+"""Queue in the platform's broker, RabbitMQ or the SQLite file, for installations without Redis.
 
-Reliable hand-over (seed S4.22) is the broker's: what a consumer has not settled comes back when its
-connection ends.
+The broker redelivers entries of a lost consumer (seed S4.22).
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ PREFETCH: Final = 200
 
 
 class BrokerQueue:
-    """See ``base.RequestQueue``. ``prefetch``: as many are taken and not settled at most.
+    """See ``base.RequestQueue``. ``prefetch``: limit of entries taken and not settled.
 
-    The broker object is shared, and stays open when the queue is closed.
+    The broker object is shared and stays open when the queue is closed.
     """
 
     def __init__(self, broker: Broker, name: str, *, prefetch: int = PREFETCH) -> None:
@@ -100,12 +99,13 @@ class BrokerQueue:
             self._subscription.requeue(_deliveries(taken))
 
     def rescue(self) -> int:
-        """The broker has done it by then."""
+        """Return 0: the broker redelivers by itself."""
         return 0
 
     def stats(self) -> QueueStats:
-        """See ``base.RequestQueue``; those in the memory of consumers count as taken, which
-        RabbitMQ does not tell."""
+        """See ``base.RequestQueue``. Prefetched entries count as taken, which RabbitMQ does not
+        report.
+        """
         try:
             self._declare()
             depth = self._broker.depth(self._spec.name)

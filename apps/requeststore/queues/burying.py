@@ -1,4 +1,4 @@
-"""Where to put what no reader of a Redis list can use: dead letters, with the reason."""
+"""Dead-lettering of malformed entries in Redis lists."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _MOST_AT_ONCE: Final = 100
 
 
 class Bury(Protocol):
-    """Puts a body away for good, or raises ``StoreUnavailable``."""
+    """Function that dead-letters a body. Raises ``StoreUnavailable``."""
 
     def __call__(self, key: str, body: bytes, reason: str) -> None: ...
 
 
 class BuryInBroker:
-    """Among the dead letters of the platform, which ops sees on their page."""
+    """Publishes to the platform's dead-letter queue."""
 
     def __init__(self, broker: Broker, *, project_id: int | None = None) -> None:
         self._broker = broker
@@ -61,7 +61,7 @@ class BuryInBroker:
 
 
 class BuryInRedis:
-    """In the list ``<key>:dead`` beside the queue, the newest first, for want of a broker."""
+    """Pushes to the list ``<key>:dead``, newest first, while no broker is reachable."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -79,7 +79,7 @@ class BuryInRedis:
 
 
 class _Letter(msgspec.Struct):
-    """One of ``BuryInRedis``; ``died_at`` in milliseconds, the body in Base64."""
+    """Dead letter of ``BuryInRedis``; ``died_at`` in ms, body in Base64."""
 
     reason: str
     body: bytes
@@ -87,9 +87,9 @@ class _Letter(msgspec.Struct):
 
 
 def hand_over(client: Any, key: str, bury: Bury) -> None:
-    """What ``BuryInRedis`` has kept, while there was no broker, to ``bury``; some of it at a time.
+    """Pass dead letters of ``BuryInRedis`` to ``bury``, a limited number for each call.
 
-    Raises ``StoreUnavailable`` and ``redis.RedisError``; what is not buried by then stays.
+    Raises ``StoreUnavailable`` and ``redis.RedisError``; the remaining letters stay.
     """
     for _ in range(_MOST_AT_ONCE):
         letter = client.lindex(f"{key}:dead", -1)

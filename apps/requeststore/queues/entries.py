@@ -1,4 +1,4 @@
-"""An entry of a queue as bytes: ``{"id":"123","biz":"news","ts":1700000000000}`` (seed S4.19)."""
+"""Queue entries as bytes: ``{"id":"123","biz":"news","ts":1700000000000}`` (seed S4.19)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Written(msgspec.Struct):
 
 
 class _Read(msgspec.Struct):
-    """What others write, too: numbers as numbers or as text, and fields that we do not know."""
+    """Accepts what other producers write: numbers as numbers or text, and unknown fields."""
 
     id: int | str
     biz: str
@@ -38,12 +38,12 @@ _decoder: Final = msgspec.json.Decoder(_Read)
 
 
 def write_entry(entry: Entry) -> bytes:
-    """The id as a text: many readers lose digits of a number beyond 2^53 (seed S4.8)."""
+    """Serialize with the ID as text: many readers lose digits beyond 2^53 (seed S4.8)."""
     return _encoder.encode(_Written(str(entry.id), entry.biz, entry.ts))
 
 
 def read_entry(body: bytes) -> Entry:
-    """Raises ``BadEntry``; its text says what is wrong and quotes nothing of the body."""
+    """Parse. Raises ``BadEntry``, whose text quotes nothing of the body."""
     if len(body) > MAX_ENTRY_BYTES:
         raise BadEntry(f"an entry has at most {MAX_ENTRY_BYTES} bytes; this one has {len(body)}")
     try:
@@ -61,7 +61,7 @@ def read_entry(body: bytes) -> Entry:
 
 
 def level_of(priority: int) -> int:
-    """A priority as both kinds of queues keep it: 0 to 9."""
+    """Limit a priority to 0..9, the range of every queue."""
     return min(max(priority, 0), MAX_PRIORITY)
 
 

@@ -1,4 +1,4 @@
-"""From settings to a queue: in Redis where there is one, else in the broker."""
+"""Opens the queue that the settings demand: in Redis where configured, else in the broker."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _OF_PROJECT: Final = re.compile(r"p([1-9][0-9]{0,17})\.")
 
 
 def redis_key(prefix: str, name: str) -> str:
-    """The list of the queue ``name``."""
+    """Return the key of the Redis list for the queue ``name``."""
     return f"{prefix}:requests:{name}"
 
 
 def broker_queue_name(name: str) -> str:
-    """The broker's queue of the queue ``name``."""
+    """Return the broker's name of the queue ``name``."""
     return f"requests.{name}"
 
 
@@ -33,11 +33,11 @@ def open_queue(
     broker: Broker | None = None,
     consumer: str = "",
 ) -> RequestQueue:
-    """The queue ``name`` (``p7.news``): in Redis if ``redis_url`` is set, else in ``broker``.
+    """Open the queue ``name`` (``p7.news``): in Redis if ``redis_url`` is set, else in ``broker``.
 
-    ``consumer`` tells in Redis whose entries are whose; queues of one URL share connections. Junk
-    becomes a dead letter of the broker; without one it goes to a list beside the queue. Nothing is
-    connected before it is used. Raises ``BadSetting``.
+    ``consumer`` identifies the owner of taken entries in Redis; queues of one URL share
+    connections. Malformed entries become dead letters of the broker, or go to a list beside the
+    queue without one. Connects at the first use. Raises ``BadSetting``.
     """
     if redis_url:
         # Only here: its client takes a while to load, and many have no Redis.

@@ -1,7 +1,7 @@
-"""The queue as a list in Redis (seed S4.19): see ``yardkit.redis_list`` for keys and leases.
+"""Queue as a Redis list (seed S4.19): see ``yardkit.redis_list`` for keys and leases.
 
-Entries with a priority of 1 to 9 lie in lists of their own, ``<key>:1`` to ``<key>:9``, the
-highest is taken first; a foreign consumer names them all: ``BRPOP <key>:9 ... <key>:1 <key> 5``.
+Entries with a priority of 1 to 9 are in lists of their own, ``<key>:1`` to ``<key>:9``; the
+highest is taken first. A foreign consumer names them all: ``BRPOP <key>:9 ... <key>:1 <key> 5``.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MOST_TAKEN: Final = 10_000
 class RedisListQueue:
     """See ``base.RequestQueue``. Redis 6.2 or newer.
 
-    ``settle`` and ``requeue`` do not raise: without a server they are remembered, and said again
-    when there is one. Junk goes to ``bury``.
+    ``settle`` and ``requeue`` do not raise: without a server they are repeated later. Malformed
+    entries go to ``bury``.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RedisListQueue:
         return moved
 
     def stats(self) -> QueueStats:
-        """See ``base.RequestQueue``; the memory is the server's own estimate, of the lists."""
+        """See ``base.RequestQueue``; the memory is the server's estimate for the lists."""
         with self._errors():
             waiting, taken = self._list.counts()
             try:
@@ -107,7 +107,7 @@ class RedisListQueue:
             return self._list.clear()
 
     def close(self) -> None:
-        """See ``base.RequestQueue``; without a server the end of the lease does the same."""
+        """See ``base.RequestQueue``; without a server the end of the lease has the same effect."""
         self._bury_junk()
         try:
             self._list.close()

@@ -1,4 +1,4 @@
-"""manage.py requests: look at stored requests, hand some in, try some again, re-balance."""
+"""manage.py requests: accounting, submission, look-up, reopening, re-balance."""
 
 from __future__ import annotations
 
@@ -58,17 +58,17 @@ _following: Final = logging.getLogger("apps.configcenter.services.following")
 
 
 class Command(BaseCommand):
-    """One verb a call. What is asked for is on stdout, progress and refusals are on stderr."""
+    """Subcommands. Results go to stdout, progress and errors to stderr."""
 
     help = "Look at stored requests, hand some in, try some again, re-balance."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """The verbs and what each takes."""
+        """Add the subcommands."""
         add_verbs(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Exit status 0 when done, 1 when refused or away, 2 when an argument is wrong."""
+        """Exit status: 0 done, 1 refused or unreachable, 2 invalid argument."""
         verb: Callable[[dict[str, Any]], None] = getattr(self, f"_{options['verb']}")
         level = _following.level
         # Which version runs is news of a daemon; here it would stand before every answer.
@@ -308,7 +308,9 @@ def _cell(value: object) -> str:
 
 
 def _entities(bound: BoundBiz, name: str) -> list[Entity]:
-    """The requests of a file. Raises ``CommandError`` with the first flaws and their lines."""
+    """Read the requests of a file. Raises ``CommandError`` with the first problems and their
+    lines.
+    """
     entities, wrong = [], []
     with _opened(name) as file:
         for number, value in _values(file):
@@ -332,7 +334,7 @@ def _opened(name: str) -> AbstractContextManager[IO[bytes]]:
 
 
 def _values(file: IO[bytes]) -> Iterator[tuple[int, object]]:
-    """Each line that is not empty, with its number."""
+    """Yield the non-empty lines with their numbers."""
     number = 0
     while line := file.readline(2 * MAX_DATA_BYTES):
         number += 1

@@ -16,13 +16,13 @@ from yardkit.daemon import EXIT_BAD_SETTING, Daemon
 
 
 class Command(DaemonCommand):
-    """Any number: each serves every biz, or those it is told."""
+    """Any number of fetchers may run; each serves every biz, or those of ``--biz``."""
 
     help = "Download stored requests and store the records of their pages."
     kind = "fetcher"
 
     def add_daemon_arguments(self, parser: CommandParser) -> None:
-        """How much it takes upon itself."""
+        """Add the options."""
         parser.add_argument(
             "--biz",
             action="append",
@@ -38,7 +38,7 @@ class Command(DaemonCommand):
         )
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
-        """A fetcher of this installation."""
+        """Create the daemon."""
         if options["concurrency"] < 1:
             raise CommandError("--concurrency: use 1 or more", returncode=EXIT_BAD_SETTING)
         spare_the_collector()

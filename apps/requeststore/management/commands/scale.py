@@ -1,4 +1,4 @@
-"""manage.py scale: how many fetchers should run, and why."""
+"""manage.py scale: number of fetchers that should run, and why."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ FEWER_WANTED: Final = 4
 
 
 class Command(BaseCommand):
-    """Prints the advice; changes nothing."""
+    """Prints the advice and changes nothing."""
 
     help = "Say how many fetchers are wanted, and why."
     requires_system_checks = []
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """What is printed, and whether the exit status tells it too."""
+        """Add the options."""
         parser.add_argument("--json", action="store_true", help="print one JSON object")
         parser.add_argument(
             "--check",
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Ask and print."""
+        """Print the advice."""
         advice = wanted_fetchers()
         if options["json"]:
             self.stdout.write(json.dumps(advice.as_dict(), cls=DjangoJSONEncoder))
