@@ -1,4 +1,4 @@
-"""States of this app's own rows; those of a request are its flags (``engine.flags``)."""
+"""States of this app's rows; those of a request are its flags (``engine.flags``)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class RebalanceState(models.TextChoices):
-    """A re-balance ends once and stays so."""
+    """State of a re-balance; all but RUNNING are final."""
 
     RUNNING = "running", _("running")
     DONE = "done", _("done")

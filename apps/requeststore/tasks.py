@@ -1,4 +1,4 @@
-"""Celery tasks of this app. The rows are the truth: a task too many does nothing."""
+"""Celery tasks. The rows are the truth: a superfluous task does nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name="requeststore.upkeep")
 def upkeep(**_later: Any) -> None:
-    """Queue again, expire, close the books, delete, report: see ``services.upkeep``."""
+    """Run upkeep: see ``services.upkeep``."""
     swept = upkeep_once(shared_yard(), now=int(database_now().timestamp() * 1000))
     if swept:
         logger.info("upkeep of the request store: %s", swept)
@@ -31,19 +31,19 @@ def upkeep(**_later: Any) -> None:
 
 @shared_task(name="requeststore.scale")
 def scale(**_later: Any) -> None:
-    """How many fetchers are wanted from now on; whoever starts them elsewhere is told."""
+    """Decide the number of wanted fetchers and send it to the webhook."""
     tell_scale(decide_scale())
 
 
 @shared_task(name=REBALANCE_TASK)
 def work_on(rebalance: int, **_later: Any) -> None:
-    """Go on with a re-balance for a while."""
+    """Continue a re-balance for some seconds."""
     work_on_rebalance(int(rebalance))
 
 
 @shared_task(name="requeststore.sweep_rebalances")
 def sweep_quiet_rebalances(**_later: Any) -> None:
-    """Re-balances whose worker died, that wait for taken requests, or whose wake-up was lost."""
+    """Wake re-balances that wait, or whose worker or task was lost."""
     woken = sweep_rebalances(now=database_now())
     if woken:
         logger.info("the sweep has woken workers for %d re-balances", woken)

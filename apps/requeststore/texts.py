@@ -1,4 +1,4 @@
-"""What ``engine.checking`` finds, in the language of whoever looks."""
+"""Texts for the codes of ``engine.checking``, translated."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ REQUESTS: Final[Mapping[str, str]] = {
 
 
 def told(flaw: Flaw) -> Found:
-    """The flaw as a problem of a configuration."""
+    """Return a flaw as a problem of a configuration."""
     text = FLAWS.get(flaw.code) or REQUESTS.get(flaw.code)
     words = str(flaw.values.get("text", flaw.code)) if text is None else gettext(text)
     shown = words if text is None else words.format(**flaw.values)

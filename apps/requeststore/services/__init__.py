@@ -1,1 +1,1 @@
-"""Every write of this app."""
+"""Writes of this app."""

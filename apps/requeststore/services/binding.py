@@ -1,4 +1,4 @@
-"""From the active configuration of a project to bizzes that requests can be stored for."""
+"""Binds the active configuration of a project to physical names of shards and queues."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MOST_VERSIONS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class BoundBiz:
-    """A biz of a project as a version of its configuration has it, with the names made of it.
+    """Biz of a project in one version of its configuration, with its physical names.
 
-    ``former`` are places where it has stored requests and that no epoch of it names any more.
+    ``former``: places that hold requests of it and that no epoch names any more.
     """
 
     project_id: int
@@ -45,20 +45,20 @@ class BoundBiz:
 
     @property
     def places(self) -> tuple[Place, ...]:
-        """Every place a request of it may lie in."""
+        """Return every place that may hold a request of the biz."""
         return (*self.spread.places, *self.former)
 
     def candidates(self, number: int, ts: int | None = None) -> list[Place]:
-        """Where to look for an id, the likeliest first: see ``Spread.candidates``."""
+        """Return where to look for an ID, the likeliest place first: see ``Spread.candidates``."""
         return self.spread.candidates(number, ts, self.former)
 
 
 def bind(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
-    """The bizzes of a version, by name.
+    """Return the bizzes of a version, by name.
 
     Raises:
-        BadSetting: the version has problems by now, or two bizzes want the same collection.
-        UnknownNode: a biz names a node that is not one of ``nodes``.
+        BadSetting: the version has become invalid, or two bizzes share a collection.
+        UnknownNode: a biz names a node that is not in ``nodes``.
     """
     book, flaws = read_book(active.data)
     if book is None:
@@ -69,7 +69,7 @@ def bind(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
 
 
 def bind_some(active: Active, nodes: Collection[str]) -> dict[str, BoundBiz]:
-    """Of a version that ``bind`` refuses, the bizzes with which nothing is wrong."""
+    """Return the valid bizzes of a version that ``bind`` refuses."""
     book, _flaws = read_book(active.data)
     owners = owners_of_shards(active.project_id)
     found = dict[str, BoundBiz]()
@@ -89,14 +89,14 @@ def _checked(
 
 
 def bound_biz(project_id: int, name: str, biz: Biz, version: int) -> BoundBiz:
-    """One biz, without asking anything."""
+    """Bind one biz, without a query."""
     spread = Spread(prefix=settings.REQUESTS_PREFIX, project_id=project_id, name=name, biz=biz)
     queue = queue_of(project_id, name, biz)
     return BoundBiz(project_id, name, biz, version, queue, spread)
 
 
 def owners_of_shards(project_id: int) -> dict[Place, str]:
-    """Which biz each shard of the project that was ever made belongs to. One query."""
+    """Return the biz of each shard that the project ever had. One query."""
     rows = ShardReport.objects.filter(project_id=project_id).order_by("pk")
     return {
         Place(node, Shard(database, collection)): biz
@@ -107,7 +107,7 @@ def owners_of_shards(project_id: int) -> dict[Place, str]:
 
 
 def with_former(bound: BoundBiz, owners: dict[Place, str], nodes: Collection[str]) -> BoundBiz:
-    """The same biz, with the places it had in earlier versions."""
+    """Return the biz with its places of earlier versions."""
     current = frozenset(bound.spread.places)
     former = [
         place
@@ -120,7 +120,7 @@ def with_former(bound: BoundBiz, owners: dict[Place, str], nodes: Collection[str
 def bind_retired(
     project_id: int, current: Collection[str], nodes: Collection[str]
 ) -> dict[str, BoundBiz]:
-    """Bizzes that have shards and are not among ``current``, with the settings they had last."""
+    """Return bizzes that have shards and are not in ``current``, with their last settings."""
     owners = owners_of_shards(project_id)
     names = {*owners.values()}.difference(current)
     found = dict[str, BoundBiz]()
@@ -138,7 +138,7 @@ def bind_retired(
 
 
 def _last_settings(project_id: int, names: Collection[str]) -> Iterator[tuple[str, Biz, int]]:
-    """(name, settings, version) of each, by the newest version that was active and had it."""
+    """Yield (name, settings, version) from the newest activated version that had the biz."""
     wanted = set(names)
     versions = (
         ConfigVersion.objects.filter(

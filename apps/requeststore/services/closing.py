@@ -1,9 +1,9 @@
-"""Closing the books of what has ended, before a store may delete it (seed S4.17, S4.22).
+"""Closes the accounting of ended requests, before a store may delete them (seed S4.17, S4.22).
 
-A span of 10 minutes of ``ts`` is closed when everything in it has expired or ended in time: once,
-for all shards of the biz together, so that a request which moves between them is counted once.
-``ShardReport.closed_until`` moves on in the transaction that writes the slices, guarded by what it
-was; two workers, or one killed anywhere, count nothing twice and leave nothing out.
+A span of 10 minutes of ``ts`` is closed once all of its requests have ended or expired, for all
+shards of the biz together, so that a request which moves between shards is counted once. The
+transaction that writes the slices also advances ``ShardReport.closed_until``, guarded by its old
+value: two workers, or a killed one, count nothing twice and omit nothing.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ NodeNamed = Callable[[str], StorageNode]
 
 
 class _Raced(Exception):
-    """Another worker has closed this span meanwhile."""
+    """Another worker has closed this span."""
 
 
 def ms(at: datetime) -> int:
-    """Milliseconds since 1970."""
+    """Convert a time to Unix ms."""
     return round(at.timestamp() * 1000)
 
 
 def at_ms(moment: int) -> datetime:
-    """The other way round."""
+    """Convert Unix ms to a time."""
     return datetime.fromtimestamp(moment / 1000, UTC)
 
 
 def shard_of(row: ShardReport) -> Shard:
-    """The shard of a row."""
+    """Return the shard of a report."""
     return Shard(row.database, row.collection)
 
 
@@ -58,12 +58,13 @@ def close_spans(
     node: NodeNamed,
     now: int,
 ) -> int:
-    """Close every span that can be closed, a bounded number; how many slices were written.
+    """Close every span that can be closed, up to a limit; return the number of slices written.
 
-    ``rows`` are the shards that answer, ``away`` the others: those are waited for, but only half
-    of the time after which a store deletes by itself. The rows are brought up to date.
+    Args:
+        rows: shards that answer; updated in place.
+        away: unreachable shards. They delay closing by half of the retention at most.
 
-    Raises ``StoreUnavailable``; what was closed is closed.
+    Raises ``StoreUnavailable``; spans closed before that stay closed.
     """
     end = slice_start(at_ms(now - (bound.settings.ttl_seconds + GRACE_SECONDS) * 1000))
     patience = bound.settings.keep_seconds * 500
@@ -92,9 +93,9 @@ def close_spans(
 def _next_span(
     group: Sequence[ShardReport], node: NodeNamed, base: datetime, end: datetime
 ) -> tuple[dict[int, Counts], datetime] | None:
-    """What to close next, from ``base`` on: an empty stretch as long as one is seen, or one span.
+    """Return the counts and end of the next span from ``base`` on: an empty stretch, or one span.
 
-    None: something in the span has not ended.
+    None: a request in the span has not ended.
     """
     slice_ = timedelta(seconds=SLICE_SECONDS)
     until = end
@@ -127,7 +128,7 @@ def _write(
     base: datetime,
     until: datetime,
 ) -> int:
-    """Slices, how far they go, and what is left, in one transaction. Raises ``_Raced``."""
+    """Write slices, limits and remaining counts in one transaction. Raises ``_Raced``."""
     # Before it, so that no lock is held while a store is asked.
     left = {row.pk: _left(row, counts.get(row.pk), node, until) for row in group}
     slices = [
@@ -169,7 +170,7 @@ def _slice(row: ShardReport, counts: Counts, base: datetime, until: datetime) ->
 def _left(
     row: ShardReport, counts: Counts | None, node: NodeNamed, until: datetime
 ) -> dict[str, int]:
-    """What is in no slice by then; without any to be closed, what the report says."""
+    """Return the counts that belong to no slice."""
     if counts is None or not counts.total:
         return dict(row.by_flag)
     live = node(row.node).count(shard_of(row), since=ms(until))
@@ -177,12 +178,12 @@ def _left(
 
 
 def by_flag_of(counts: Counts) -> dict[str, int]:
-    """As rows keep them."""
+    """Return counts in the format of the rows."""
     return {str(flag): number for flag, number in counts.by_flag.items() if number}
 
 
 def fold_slices(bound: BoundBiz, now: datetime, *, limit: int = 20) -> int:
-    """Put old slices of a shard together to whole days; how many days."""
+    """Merge old slices of a shard into whole days; return how many days."""
     folded = 0
     rows = ClosedSlice.objects.filter(
         project_id=bound.project_id,
@@ -199,7 +200,7 @@ def fold_slices(bound: BoundBiz, now: datetime, *, limit: int = 20) -> int:
 
 
 def _fold(first: ClosedSlice) -> bool:
-    """One day of the shard of ``first``, unless it is still open or another worker is at it."""
+    """Merge one day of the shard of ``first``; False while it is open or locked by a worker."""
     day = _day(first.start_at)
     end = day + timedelta(days=1)
     shard = {"node": first.node, "database": first.database, "collection": first.collection}

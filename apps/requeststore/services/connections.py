@@ -1,4 +1,4 @@
-"""The storage nodes and queues that a process has open."""
+"""Open storage nodes and queues of a process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BEHIND_SECONDS: Final = 5.0
 
 
 class Connections:
-    """Opened at first use. Thread-safe; a forked child opens its own."""
+    """Opens nodes and queues at the first use. Thread-safe; a forked child opens its own."""
 
     def __init__(self, *, consumer: str) -> None:
         self._consumer = consumer
@@ -46,7 +46,7 @@ class Connections:
 
     @property
     def urls(self) -> Mapping[str, str]:
-        """Every storage node of this installation, by name; new ones may come at any time."""
+        """Return the URL of every storage node, by name, from the current settings."""
         urls: Mapping[str, str] = settings.REQUESTS_NODES
         return urls
 
@@ -63,7 +63,9 @@ class Connections:
             return found
 
     def queue(self, bound: BoundBiz) -> RequestQueue:
-        """The queue of a biz. Raises ``StoreUnavailable`` when the broker it needs is away."""
+        """Return the shared queue of a biz. Raises ``StoreUnavailable`` without the broker it
+        needs.
+        """
         with self._lock:
             self._mine()
             found = self._queues.get(bound.queue_name)
@@ -91,11 +93,11 @@ class Connections:
         )
 
     def ensure(self, bound: BoundBiz, place: Place) -> None:
-        """The shard exists, is known to the books, and deletes when it should.
+        """Ensure that the shard exists, is in the accounting, and deletes at the right time.
 
-        Asks nobody the second time, but for a shard whose books are behind: it must not delete
-        by itself what is in none of them yet, such as after the time to live was made shorter.
-        Raises ``StoreUnavailable``.
+        Remembers the answer, except for a shard whose accounting is behind: the server must not
+        delete requests that are not counted yet, for example after the TTL was shortened. Raises
+        ``StoreUnavailable``.
         """
         seconds = bound.settings.delete_after_seconds
         known, until = self._ensured.get(place, (-1, 0.0))
@@ -111,7 +113,7 @@ class Connections:
         self._ensured[place] = seconds, again
 
     def close(self) -> None:
-        """Let go of everything; the next use opens it again."""
+        """Close everything; the next use opens it again."""
         with self._lock:
             mine = self._pid == os.getpid()
             opened: list[RequestQueue | StorageNode] = []

@@ -1,4 +1,4 @@
-"""A forecast in words (seed S4.28)."""
+"""Forecasts as text (seed S4.28)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _FAR = 365 * _DAY
 
 
 def sentence(forecast: Forecast, facts: Facts, *, now: datetime) -> str:
-    """``done in 3 h 20 min``, ``never at this pace: 40/s come, 25/s are processed``, ...
+    """Return ``done in 3 h 20 min``, ``never at this pace: 40/s come, 25/s are processed``, ...
 
-    With what will be late, and how many more fetchers would make it.
+    Adds what will be late and how many more fetchers would be in time.
     """
     parts = [_outlook(forecast, facts)]
     if late := _lateness(forecast, facts, now):
@@ -40,7 +40,7 @@ def sentence(forecast: Forecast, facts: Facts, *, now: datetime) -> str:
 
 
 def duration(seconds: float) -> str:
-    """``50 s``, ``12 min``, ``3 h 20 min``, ``4 d 6 h``: two units at most."""
+    """Return ``50 s``, ``12 min``, ``3 h 20 min``, ``4 d 6 h``: at most two units."""
     whole = max(0, round(seconds))
     if whole < 60:
         return _("%(seconds)d s") % {"seconds": whole}
@@ -59,7 +59,7 @@ def duration(seconds: float) -> str:
 
 
 def per_second(rate: float | None) -> str:
-    """``40/s``, ``2.5/s``, ``0.02/s``; a dash where nobody knows."""
+    """Return ``40/s``, ``2.5/s``, ``0.02/s``; a dash for None."""
     if rate is None:
         return "–"
     if rate >= 9.95:
@@ -117,7 +117,7 @@ def _lateness(forecast: Forecast, facts: Facts, now: datetime) -> str:
 
 
 def _moment(at: datetime, now: datetime) -> str:
-    """``14:05``; with the date where that is not today."""
+    """Return ``14:05``, with the date unless it is today."""
     local = timezone.localtime(at)
     clock = f"{local:%H:%M}"
     if local.date() == timezone.localtime(now).date():

@@ -1,9 +1,9 @@
-"""Ids of requests: Snowflakes of a worker id that this process has on loan (seed S4.7, S4.8).
+"""Request IDs: Snowflakes with a leased worker number (seed S4.7, S4.8).
 
-Two processes never give out the same id, whatever their clocks do: the number is leased in the
-database, and how far its ids may have gone is written there before they go there, under the
-generation of the lease. A process that slept through its lease is refused its next mark and leases
-another number.
+Two processes never produce the same ID, whatever their clocks do: the number is leased in the
+database, and the highest time its IDs may use is stored there in advance, under the generation of
+the lease. A process that slept through its lease fails to advance that mark and leases another
+number.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _T = TypeVar("_T")
 
 
 class Ids:
-    """The id service of one process. Thread-safe; goes on with a number of its own after a fork.
+    """ID generator of one process. Thread-safe; a forked child leases its own number.
 
-    The first id asks the database for a number; afterwards there is one write for each 2 s in
-    which ids are wanted, and a renewal each 20 s.
+    The first ID leases a number; then one write for each 2 s in which IDs are made, and a renewal
+    every 20 s.
     """
 
     def __init__(self, *, clock: Clock | None = None, owner: str = "") -> None:
@@ -51,16 +51,16 @@ class Ids:
 
     @property
     def worker(self) -> int | None:
-        """The number on loan; None before the first id."""
+        """Return the leased number; None before the first ID."""
         return self._lease.number if self._lease is not None else None
 
     def next_many(self, count: int) -> list[int]:
-        """``count`` ids in rising order.
+        """Return ``count`` ascending IDs.
 
-        Call it outside of a transaction: its rollback would undo the mark.
+        Call it outside of a transaction, whose rollback would undo the stored mark.
 
         Raises:
-            StoreUnavailable: the database does not answer, or all 1024 numbers are taken.
+            StoreUnavailable: the database does not answer, or all 1024 numbers are leased.
         """
         with self._lock:
             if self._pid != os.getpid():
@@ -69,7 +69,7 @@ class Ids:
             return _asked(lambda: self._next(count))
 
     def close(self) -> None:
-        """Give the number back; the next id leases one again."""
+        """Release the number; the next ID leases one again."""
         with self._lock:
             lease, self._lease, self._ids = self._lease, None, None
             if lease is not None and self._pid == os.getpid():

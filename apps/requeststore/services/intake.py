@@ -1,10 +1,10 @@
-"""Requests that people and programs hand over: all of them are stored, or none is.
+"""Submission by users and programs: all requests are stored, or none.
 
-    entities = read_requests(bound, values)
-    submitted = submit(bound, entities, by="rest:ann")
+entities = read_requests(bound, values)
+submitted = submit(bound, entities, by="rest:ann")
 
-With the ids reserved before anything is stored, a repeat of ``submit`` completes the first: what
-is there already stays as it is.
+IDs are reserved before anything is stored, so that a repeat of ``submit`` completes the first call
+and keeps what is stored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Keep = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """Ids in the order of the requests; ``ts``: when they were stored, in ms."""
+    """IDs in the order of the requests; ``ts``: time of storage, Unix ms."""
 
     ids: list[int]
     ts: int
@@ -40,9 +40,9 @@ class Submitted:
 def read_requests(
     bound: BoundBiz, values: Sequence[object], place: str = "requests"
 ) -> list[Entity]:
-    """Each a URL, or an object. Raises ``BadRequests``, with the first 100 flaws and their places.
+    """Parse URLs and objects. Raises ``BadRequests`` with the first 100 problems and their places.
 
-    ``place``: of a value without its number, ``requests.3.url``; "" for values that have none.
+    ``place``: prefix of the places, as in ``requests.3.url``; "" for none.
     """
     if not 1 <= len(values) <= MAX_BATCH:
         text = _("From 1 to %(most)s requests at once.") % {"most": f"{MAX_BATCH:,}"}
@@ -71,14 +71,15 @@ def submit(
     keep: Keep | None = None,
     yard: Yard | None = None,
 ) -> Submitted:
-    """Store them and put them into the queue. Call it outside of a transaction.
+    """Store and queue requests. Call it outside of a transaction.
 
-    ``keep`` is told the ids before anything is stored; ``kept`` is what it was told when the same
-    was tried before.
+    Args:
+        keep: called with the reserved IDs before anything is stored.
+        kept: what ``keep`` was called with by an earlier attempt.
 
     Raises:
         BizDisabled, BizFull
-        StoreUnavailable: nothing, or any part of it, is stored; repeat it with the same ids.
+        StoreUnavailable: any part may be stored; repeat with the same IDs.
     """
     yard = yard or shared_yard()
     if not bound.settings.enabled:

@@ -1,4 +1,4 @@
-"""The settings of bizzes as a kind of configuration: ``biz`` (seed S4.9)."""
+"""Configuration kind ``biz``: the settings of bizzes (seed S4.9)."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _LIMITS: Final = Limits(bytes=MAX_BYTES, depth=MAX_DEPTH, values=MAX_VALUES)
 
 
 class BizKind(YamlKind):
-    """All bizzes of a project: where requests lie and wait, and how their pages are read."""
+    """All bizzes of a project."""
 
     name = KIND
     title = _("Bizzes")
 
     def check(self, data: Data) -> Iterable[Problem]:
-        """Of every field, what they mean together, and the extraction rules."""
+        """Validate fields, their combinations, and extraction rules."""
         return [*(told(flaw) for flaw in read_book(data)[1]), *_rule_problems(data)]
 
     def check_change(self, old: Data, new: Data, now: datetime) -> Iterable[Problem]:
-        """Warns of epochs that have requests and change: see ``Epoch``."""
+        """Warn about changed epochs that hold requests: see ``Epoch``."""
         before, after = read_book(old)[0], read_book(new)[0]
         if before is None or after is None:
             return []
         return list(_changed_epochs(before, after, int(now.timestamp() * 1000)))
 
     def summary(self, data: Data) -> str:
-        """How many bizzes, and the names of the first."""
+        """Return the number of bizzes and the first names."""
         names = list(data.get("bizzes") or {})
         count = ngettext("%(count)d biz", "%(count)d bizzes", len(names)) % {"count": len(names)}
         shown = ", ".join(names[:6]) + (" …" if len(names) > 6 else "")
         return f"{count}: {shown}" if names else count
 
     def read(self, raw: bytes, name: str = "") -> Data:
-        """YAML, and so JSON as well. Raises ``Unreadable``."""
+        """Parse YAML or JSON. Raises ``Unreadable``."""
         try:
             root = read_document(raw, _LIMITS, refuse_merge_keys=True).root
             return check_plain({} if root is None else root)

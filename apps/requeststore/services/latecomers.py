@@ -1,7 +1,7 @@
-"""Requests that came into their shard after the books of their time had been closed.
+"""Requests that were stored after the accounting of their time was closed.
 
-Their producer was stopped between looking at the clock and storing, for longer than their time to
-live. Nobody gets them any more: they have expired, and are counted so, before they are marked.
+Their producer was suspended between reading the clock and storing, for longer than the TTL. They
+have expired, no consumer gets them, and they are counted before they are marked.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PAGE: Final = 1000
 
 
 def count_late(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) -> int:
-    """Add them to the closed slices of their time, which tell then what the store holds of it.
+    """Add them to the closed slices of their time; return how many were added.
 
-    A repeat adds nothing. A time of which something may be deleted already is left as it is: what
-    comes so late is not counted. How many were added. Raises ``StoreUnavailable``.
+    Repeatable. A time of which requests may have been deleted already is not changed, so that its
+    latecomers stay uncounted. Raises ``StoreUnavailable``.
     """
     if row.closed_until is None:
         return 0
@@ -44,7 +44,7 @@ def count_late(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) -
 
 
 def _starts(bound: BoundBiz, row: ShardReport, node: StorageNode, until: int) -> set[datetime]:
-    """Where the slices begin that they belong into."""
+    """Return the starts of the slices to which late requests belong."""
     found, after = set[datetime](), None
     while page := node.page(
         shard_of(row), biz=bound.name, flag=NEW, until=until, after=after, limit=_PAGE
@@ -68,7 +68,7 @@ def _slices(row: ShardReport) -> QuerySet[ClosedSlice]:
 
 
 def _add(row: ShardReport, node: StorageNode, start: datetime) -> int:
-    """Bring one slice up to what the store holds of its time."""
+    """Update one slice to the store's counts of its time."""
     old = _slices(row).filter(start_at=start).first()
     seconds = SLICE_SECONDS if old is None else old.seconds
     until = ms(start) + seconds * 1000

@@ -1,4 +1,4 @@
-"""Looking requests up in every place where they may be (seed S4.29)."""
+"""Look-up of requests in every place where they may be (seed S4.29)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Item = TypeVar("_Item")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A request, whose it is and where it lies."""
+    """Request with its biz and place."""
 
     bound: BoundBiz
     place: Place
@@ -36,7 +36,7 @@ class Found:
 
 
 class Looking:
-    """Shared by all lookups of a process."""
+    """Look-ups of a process. Thread-safe."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -44,8 +44,9 @@ class Looking:
         self._reloaded = dict[int, float]()
 
     def many(self, bound: BoundBiz, ids: Sequence[int]) -> dict[int, Found]:
-        """Those that exist, by id. Raises ``StoreUnavailable`` when one may lie where nobody
-        answers."""
+        """Return the existing requests by ID. Raises ``StoreUnavailable`` when a missing one may
+        be on an unreachable node.
+        """
         found = dict[int, Found]()
 
         def look(place: Place, numbers: Sequence[int]) -> Iterator[int]:
@@ -62,7 +63,9 @@ class Looking:
         return found
 
     def likeliest(self, bound: BoundBiz, number: int) -> Found | None:
-        """The request, if it lies where its id says. Raises ``StoreUnavailable``."""
+        """Return the request if it is in the place that its ID names. Raises
+        ``StoreUnavailable``.
+        """
         place = bound.candidates(number)[0]
         (request,) = self._connections.node(place.node).find(place.shard, [number])
         if request is None or request.biz != bound.name:
@@ -70,7 +73,7 @@ class Looking:
         return Found(bound, place, request)
 
     def anywhere(self, bound: BoundBiz, number: int) -> Found | None:
-        """The request, wherever it lies. Raises ``StoreUnavailable``."""
+        """Return the request from any place. Raises ``StoreUnavailable``."""
         return self.many(bound, [number]).get(number)
 
     def through(
@@ -80,11 +83,11 @@ class Looking:
         key: Callable[[_Item], tuple[int, int | None]],
         look: Callable[[Place, Sequence[_Item]], Iterable[_Item]],
     ) -> StoreUnavailable | None:
-        """Ask for items, each by its (id, ts), in their likeliest places, then in all others.
+        """Process items, each with its (ID, ts), in their likeliest places, then in all others.
 
-        ``look`` asks one place and answers with those it does not know. What nobody knows is
-        looked for in places that other processes have made meanwhile, too. Returns the last node
-        that did not answer, if any; ``look`` was then not asked everywhere.
+        ``look`` works on one place and yields the items it does not find there. Unknown items are
+        also looked for in places that other processes have added. Returns the error of the last
+        unreachable node, if any; ``look`` was not called for that node's places then.
         """
         away: StoreUnavailable | None = None
 
@@ -130,7 +133,7 @@ class Looking:
         after: tuple[int, int] | None = None,
         limit: int = 100,
     ) -> list[Found]:
-        """Requests of all shards, newest first by (ts, id). Raises ``StoreUnavailable``."""
+        """Return requests of all shards, newest first by (ts, ID). Raises ``StoreUnavailable``."""
         streams = [
             [
                 Found(bound, place, each)
@@ -152,7 +155,7 @@ class Looking:
         return list(itertools.islice(unique, limit))
 
     def _reload(self, bound: BoundBiz) -> BoundBiz:
-        """The biz with the places that are known by now; asks now and then only."""
+        """Return the biz with its current places; queries at most every ``RELOAD_SECONDS``."""
         now = time.monotonic()
         with self._lock:
             if now - self._reloaded.get(bound.project_id, float("-inf")) < RELOAD_SECONDS:
@@ -167,9 +170,9 @@ class Looking:
 
 
 def look_everywhere(looking: Looking, bizzes: Sequence[BoundBiz], number: int) -> Found | None:
-    """The request with this id, whatever its biz.
+    """Return the request with this ID from any of the bizzes.
 
-    Raises ``StoreUnavailable``: it was found nowhere, and not every node has answered.
+    Raises ``StoreUnavailable``: not found, and some nodes are unreachable.
     """
     problem: StoreUnavailable | None = None
     # First where it is if nothing ever changed: of many bizzes and splits few are asked.

@@ -1,4 +1,4 @@
-"""What a re-balance is about: from which places to which, and how far it is."""
+"""Plan and progress of a re-balance."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apps.requeststore.stores.moving import Target
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Where requests go: all that counts of the settings at the start."""
+    """Destination of the requests, fixed at the start."""
 
     database: str
     collection: str
@@ -22,25 +22,25 @@ class Plan(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, biz: Biz) -> Plan:
-        """The newest epoch of the biz."""
+        """Return the plan for the newest epoch of the biz."""
         return cls(biz.database, biz.collection, biz.epochs[-1])
 
     def spread(self, project_id: int, name: str) -> Spread:
-        """Its places, as if it were the only epoch."""
+        """Return the places of the epoch as if it were the only one."""
         biz = Biz(database=self.database, collection=self.collection, epochs=[self.epoch])
         return spread_of(project_id, name, biz)
 
     def target(self, project_id: int, name: str) -> Target:
-        """From an id to its place."""
+        """Return the place of an ID."""
         spread, since = self.spread(project_id, name), self.epoch.since
         return lambda number: spread.place(number, since)
 
 
 class Cursor(msgspec.Struct, kw_only=True):
-    """How far a re-balance is, as its row keeps it.
+    """Progress, as stored in the row.
 
-    ``batch`` of ``sources[batch_at]`` is being moved; ``later``: (source, id) that somebody has
-    taken. ``again``: not all of those fitted into ``later``. ``held``: a worker is at it.
+    ``batch`` of ``sources[batch_at]`` is being moved; ``later``: (source, ID) of leased requests.
+    ``again``: not all leased ones fitted into ``later``. ``held``: a worker has claimed the row.
     """
 
     plan: Plan
@@ -62,18 +62,18 @@ class Cursor(msgspec.Struct, kw_only=True):
 
 
 def spread_of(project_id: int, name: str, biz: Biz) -> Spread:
-    """All places of these settings."""
+    """Return all places under these settings."""
     prefix = settings.REQUESTS_PREFIX
     return Spread(prefix=prefix, project_id=project_id, name=name, biz=biz)
 
 
 def cursor_of(row: Rebalance) -> Cursor:
-    """Of the row."""
+    """Parse the cursor of a row."""
     return msgspec.convert(row.cursor, Cursor)
 
 
 def sources_of(bound: BoundBiz) -> list[Place]:
-    """Where requests may lie that belong elsewhere: older epochs' places, and forgotten ones."""
+    """Return the places of older epochs and former ones, which may hold misplaced requests."""
     biz, project, name = bound.settings, bound.project_id, bound.name
     newest = Plan.of(biz).spread(project, name)
     older: list[Place] = []

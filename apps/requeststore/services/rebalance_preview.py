@@ -1,4 +1,4 @@
-"""What a re-balance would do, before it is begun: a dry run that changes nothing (seed S4.14)."""
+"""Preview of a re-balance: a dry run that changes nothing (seed S4.14)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAGE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """One shard that requests would leave. ``would_move`` is an estimate unless ``is_exact``."""
+    """Shard that requests would leave. ``would_move`` is an estimate unless ``is_exact``."""
 
     place: Place
     requests: int
@@ -32,7 +32,7 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The whole of it. ``seconds`` is None where no re-balance has told yet how fast they are."""
+    """Whole preview. ``seconds``: None until a re-balance has been measured."""
 
     epoch: Epoch
     before: Epoch | None
@@ -42,22 +42,22 @@ class Preview:
 
     @property
     def requests(self) -> int:
-        """In all shards that requests would leave."""
+        """Return the number of requests in all source shards."""
         return sum(line.requests for line in self.lines)
 
     @property
     def would_move(self) -> int:
-        """Of them."""
+        """Return how many of them would move."""
         return sum(line.would_move for line in self.lines)
 
     @property
     def is_exact(self) -> bool:
-        """Every request was looked at."""
+        """Return whether every request was examined."""
         return all(line.is_exact for line in self.lines)
 
 
 def preview(bound: BoundBiz, yard: Yard) -> Preview:
-    """Looks at some requests of each shard. Raises ``StoreUnavailable``, ``UnknownNode``."""
+    """Examine a sample of each shard. Raises ``StoreUnavailable``, ``UnknownNode``."""
     epochs = bound.settings.epochs
     now = int(database_now().timestamp() * 1000)
     sources = sources_of(bound)
@@ -75,7 +75,7 @@ def preview(bound: BoundBiz, yard: Yard) -> Preview:
 
 
 def moved_a_second(project_id: int, biz: str) -> float | None:
-    """Of the last one that was done, of this biz if there was any."""
+    """Return the rate of the last finished re-balance, preferably of this biz."""
     rows = Rebalance.objects.filter(state=RebalanceState.DONE, moved__gte=100)
     row = rows.filter(project_id=project_id, biz=biz).first() or rows.first()
     if row is None or row.ended_at is None:

@@ -1,12 +1,11 @@
-"""Re-balancing a biz: every request goes to where the newest epoch would have it (seed S4.14).
+"""Re-balancing: moves every request to its place under the newest epoch (seed S4.14).
 
-    start_rebalance -> a row, and a worker at the commit
-    work_on_rebalance -> batch by batch, for a while; the row says how far it is
-    sweep_rebalances -> the net: dead workers, lost wake-ups, requests that somebody has taken
+start_rebalance -> row, and a task at the commit
+work_on_rebalance -> batches for some seconds; the row holds the progress
+sweep_rebalances -> dead workers, lost tasks, leased requests
 
-A batch is written into the row before anything is moved, so whoever comes next completes it. The
-row also holds the plan, so that a batch ends where it was meant to go, whatever the settings of
-the biz have become.
+Each batch is written to the row before it is moved, so that the next worker completes it. The row
+also holds the plan: a batch reaches its destination even if the settings have changed.
 """
 
 from __future__ import annotations
@@ -59,15 +58,15 @@ Told = Callable[[Rebalance], None]
 
 
 class _Stopped(Exception):
-    """It cannot go on; the text is for people."""
+    """The re-balance cannot continue; the text is shown to users."""
 
 
 class _Waits(Exception):
-    """It goes on some seconds later."""
+    """The re-balance continues some seconds later."""
 
 
 def bound_biz(project_id: int, name: str, yard: Yard | None = None) -> BoundBiz:
-    """As it is active now. Raises ``NoSuchBiz``."""
+    """Return the active biz. Raises ``NoSuchBiz``."""
     try:
         return (yard or shared_yard()).biz(project_id, name)
     except UnknownBiz:
@@ -77,12 +76,12 @@ def bound_biz(project_id: int, name: str, yard: Yard | None = None) -> BoundBiz:
 def start_rebalance(
     *, project_id: int, biz: str, actor: User | None = None, actor_label: str = ""
 ) -> Rebalance:
-    """Begin one; a worker takes it up at the commit.
+    """Start a re-balance; a worker continues it at the commit.
 
     Raises:
         NoSuchBiz, RebalanceRunning
         NothingToRebalance: there is only one epoch.
-        EpochToCome: the newest one has not begun, so nothing is stored by it yet.
+        EpochToCome: the newest epoch has not begun.
     """
     bound = bound_biz(project_id, biz)
     now = database_now()
@@ -124,7 +123,7 @@ def start_rebalance(
 def cancel_rebalance(
     row: Rebalance, *, actor: User | None = None, actor_label: str = ""
 ) -> Rebalance:
-    """End it before its time; what is moved stays moved, and a batch under way is completed.
+    """Cancel; moved requests stay moved, and the current batch is completed.
 
     Raises:
         RebalanceEnded
@@ -147,9 +146,9 @@ def cancel_rebalance(
 def work_on_rebalance(
     pk: int, *, yard: Yard | None = None, seconds: float = SLOT_SECONDS, told: Told | None = None
 ) -> str | None:
-    """Go on with one for about ``seconds``; its state then, None if it is not for this worker.
+    """Work for about ``seconds``; return the state, or None when another worker holds the row.
 
-    One that was cancelled gets the batch completed that somebody died of.
+    Also completes the last batch of a cancelled re-balance whose worker died.
     """
     row = _claim(pk)
     if row is None:
@@ -180,7 +179,7 @@ def work_on_rebalance(
 
 
 def follow_rebalance(row: Rebalance, told: Told) -> Rebalance:
-    """Work on it here until it has ended, or look on while somebody else does."""
+    """Work on a re-balance, or watch another worker, until it has ended."""
     while True:
         work_on_rebalance(row.pk, told=told)
         row.refresh_from_db()
@@ -191,9 +190,9 @@ def follow_rebalance(row: Rebalance, told: Told) -> Rebalance:
 
 
 def sweep_rebalances(*, now: datetime) -> int:
-    """Wake the workers for those that nobody is at; how many.
+    """Wake workers for re-balances without one; return how many.
 
-    Also for ended ones whose worker died in the middle of a batch.
+    Includes ended ones whose worker died in the middle of a batch.
     """
     quiet = Rebalance.objects.filter(stepped_at__lt=now - timedelta(seconds=WAKE_SECONDS))
     running = quiet.filter(state=RebalanceState.RUNNING)
@@ -207,7 +206,7 @@ def sweep_rebalances(*, now: datetime) -> int:
 
 
 class _Work:
-    """The steps of one re-balance. What is half done after one, ``cursor`` tells."""
+    """Steps of one re-balance. ``cursor`` records partial progress."""
 
     def __init__(self, row: Rebalance, yard: Yard) -> None:
         self.row = row
@@ -217,7 +216,7 @@ class _Work:
         self._is_ready = False
 
     def step(self) -> bool:
-        """A batch is found, or one is moved; True when there is nothing left."""
+        """Find or move one batch; return True when nothing is left."""
         cursor = self.cursor
         if cursor.batch:
             self._move()
@@ -241,7 +240,7 @@ class _Work:
         return _ms(database_now()) - self.cursor.ttl_seconds * 1000
 
     def _settings(self) -> None:
-        """The plan must still be that of the biz; the places are made, and the work is measured."""
+        """Verify that the plan is still that of the biz, make the places, count the work."""
         try:
             bound = self._yard.biz(self.row.project_id, self.row.biz)
         except UnknownBiz:
@@ -290,7 +289,7 @@ class _Work:
             cursor.at, cursor.limit = cursor.at + 1, 0
 
     def _look_later(self) -> None:
-        """Those that were taken: some may have been finished or given back meanwhile."""
+        """Examine requests that were leased earlier."""
         cursor = self.cursor
         waiting, cursor.later = cursor.later, []
         for place, (at, _number) in enumerate(waiting):
@@ -357,7 +356,7 @@ def _is_held(row: Rebalance, now: datetime) -> bool:
 
 
 def _beat(row: Rebalance, cursor: Cursor, **more: Any) -> bool:
-    """Write how far it is, and read whether it was cancelled. False: it is another worker's."""
+    """Store the progress and reread the row. False: another worker has claimed it."""
     now = _later(database_now(), row)
     cursor.held = more.pop("held", True)
     mine = Rebalance.objects.filter(pk=row.pk, stepped_at=row.stepped_at)
@@ -376,7 +375,7 @@ def _beat(row: Rebalance, cursor: Cursor, **more: Any) -> bool:
 
 
 def _release(row: Rebalance, cursor: Cursor, *, wake: bool = False, problem: str = "") -> str:
-    """For whoever comes next; with ``wake`` that is at once."""
+    """Release the row; ``wake`` starts the next worker at once."""
     with transaction.atomic():
         # With a batch under way it stays held: also a cancelled one is then taken up again.
         if _beat(row, cursor, held=bool(cursor.batch), problem=problem[:500]) and wake:
@@ -385,7 +384,7 @@ def _release(row: Rebalance, cursor: Cursor, *, wake: bool = False, problem: str
 
 
 def _end(row: Rebalance, cursor: Cursor, state: RebalanceState, problem: str = "") -> str | None:
-    """It has come to ``state``, unless it was cancelled."""
+    """Set the final state, unless the re-balance was cancelled."""
     with transaction.atomic():
         if not _beat(row, cursor, held=bool(cursor.batch), problem=problem[:500]):
             return None
@@ -396,7 +395,7 @@ def _end(row: Rebalance, cursor: Cursor, state: RebalanceState, problem: str = "
 
 
 def _later(now: datetime, row: Rebalance) -> datetime:
-    """Every write has a moment of its own: by it a worker knows that the row is still his."""
+    """Return a unique time for a write: by it a worker knows that it still holds the row."""
     return max(now, row.stepped_at + timedelta(microseconds=1))
 
 

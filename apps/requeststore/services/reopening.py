@@ -1,8 +1,8 @@
-"""Ended requests that somebody wants tried once more: all failed ones of a night, or a single one.
+"""Reopening of ended requests: all failed ones of a period, or named ones.
 
-They are new again first and in the queue then; if the process dies in between, the upkeep queues
-them. The books stay right: counts of a time are closed only when all of it has expired, and what
-has expired is not opened again.
+They become new first and are queued then; after a crash in between, upkeep queues them. Accounting
+stays balanced: a span is closed only after all of it has expired, and expired requests are not
+reopened.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLAGS: Final = range(1, 1000)
 
 @dataclass(frozen=True, slots=True)
 class Reopened:
-    """How many are new again; ``more``: some that fit were left for the next call."""
+    """Number of reopened requests; ``more``: some are left for the next call."""
 
     reopened: int
     more: bool
@@ -45,10 +45,10 @@ def reopen_requests(
     limit: int = MAX_BATCH,
     yard: Yard | None = None,
 ) -> Reopened:
-    """By their ids, whatever flag they ended with; or those with ``flag`` (that of failures) whose
-    ``ts`` lies in the span, the newest first.
+    """Reopen by IDs, whatever their flag; or by ``flag`` (default: failed) and ``ts``, newest
+    first.
 
-    Raises ``StoreUnavailable``: any part of them may be open again; a repeat completes it.
+    Raises ``StoreUnavailable``: any part may be reopened; repeat the call.
     """
     yard = yard or shared_yard()
     now = yard.now()

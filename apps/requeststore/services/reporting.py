@@ -1,4 +1,4 @@
-"""Reports of shards, queues and nodes: what pages show without asking a store (seed S4.26)."""
+"""Writes reports of shards, queues and nodes, which pages show (seed S4.26)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AWAY: Final = (RequestStoreError, BrokerError)
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """A shard as it was counted."""
+    """Counts of a shard."""
 
     by_flag: dict[str, int]
     oldest_new: int | None
@@ -36,7 +36,9 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 def count_shard(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) -> Counted:
-    """What lies in a shard and belongs to no closed slice. Raises ``StoreUnavailable``."""
+    """Count the requests of a shard that belong to no closed slice. Raises
+    ``StoreUnavailable``.
+    """
     shard = shard_of(row)
     since = 0 if row.closed_until is None else ms(row.closed_until)
     counts = node.count(shard, since=since)
@@ -58,9 +60,9 @@ def count_shard(bound: BoundBiz, row: ShardReport, node: StorageNode, now: int) 
 
 
 def gap_of(bound: BoundBiz, row: ShardReport, kind: str, now: int) -> str:
-    """What to say of a shard in which MongoDB may have deleted what is in no books; "" if not.
+    """Return the warning that MongoDB may have deleted uncounted requests; "" normally.
 
-    Nobody has closed them up to there, nor looked into the shard, for longer than it keeps.
+    That happens when upkeep was not running for longer than the retention.
     """
     settings = bound.settings
     if kind != "mongodb" or row.closed_until is None or not sum(row.by_flag.values()):
@@ -78,7 +80,7 @@ def gap_of(bound: BoundBiz, row: ShardReport, kind: str, now: int) -> str:
 
 
 def _is_gap(problem: str, at: datetime) -> bool:
-    """Is it said still?"""
+    """Return whether the warning is still to be shown."""
     if not problem.startswith(_GAP):
         return False
     return problem[len(_GAP) :][:10] >= at.date().isoformat()
@@ -106,14 +108,14 @@ def save_shard(row: ShardReport, counted: Counted | None, at: datetime) -> None:
 
 
 def save_problem(row: ShardReport, problem: str) -> None:
-    """Its counts are those of the last time it answered."""
+    """Write the problem and keep the last counts."""
     ShardReport.objects.filter(pk=row.pk).update(problem=problem[:_MOST])
 
 
 def report_queue(
     bound: BoundBiz, queue: RequestQueue | None, at: datetime, problem: str = ""
 ) -> QueueStats | None:
-    """Write how long the queue is, and return it; None when it does not say."""
+    """Write and return the lengths of a queue; None when it does not answer."""
     fields: dict[str, Any] = {"name": bound.queue_name, "problem": problem[:_MOST]}
     stats: QueueStats | None = None
     if queue is not None:
@@ -135,7 +137,7 @@ def report_queue(
 
 
 def report_node(yard: Yard, name: str, at: datetime) -> None:
-    """Write how a storage node is; one that does not answer has a problem since then."""
+    """Write the health of a storage node, and since when it has a problem."""
     fields: dict[str, Any] = {"problem": "", "reported_at": at}
     try:
         health = yard.node(name).health()

@@ -1,4 +1,4 @@
-"""Trying a rule on pages, beside the rule that is active: what would change, before it is saved."""
+"""Tests of a rule on pages, compared with the active rule, before it is saved."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _CHANGES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One value of a record that would be another. ``before``, ``after``: JSON, "" for none."""
+    """Value of a record that would change. ``before``, ``after``: JSON, "" for none."""
 
     record: int
     field: str
@@ -40,7 +40,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one page gives. ``before``: by the active rule, None where there is no such rule."""
+    """Result on one page. ``before``: by the active rule, None without one."""
 
     page: Page
     sample: SamplePage | None
@@ -50,20 +50,20 @@ class Trial:
 
     @property
     def after(self) -> Extracted:
-        """By the rule that is tried."""
+        """Return the result of the tested rule."""
         return self.explained.extracted
 
     @property
     def changed(self) -> bool:
-        """Other records, other links, or another end of the request."""
+        """Return whether records, links or the outcome differ."""
         return self.before is None or outcome(self.before) != outcome(self.after)
 
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """``problems`` of the rule; with one that is no warning nothing was tried.
+    """Result on all pages. ``problems``: of the rule; an error prevents the test.
 
-    ``left``: pages that there was no time for.
+    ``left``: pages for which no time was left.
     """
 
     problems: list[Problem]
@@ -72,22 +72,22 @@ class Tested:
 
     @property
     def refused(self) -> bool:
-        """The rule cannot be used."""
+        """Return whether the rule is invalid."""
         return any(not each.warning for each in self.problems)
 
     @property
     def changed(self) -> int:
-        """Of how many pages the result would be another."""
+        """Return the number of pages whose result would change."""
         return sum(each.changed for each in self.trials)
 
 
 def outcome(found: Extracted) -> tuple[Any, ...]:
-    """What the fetcher would make of it."""
+    """Return the outcome that a fetcher would store."""
     return found.failed, found.records, [(each.url, each.rule) for each in found.follow]
 
 
 def rule_named(rules: dict[str, Any], name: str) -> str:
-    """The rule that reads requests of that name: "" is ``default``, else the only one."""
+    """Return the rule for this name: "" is ``default``, else the only rule."""
     if name or DEFAULT_RULE in rules or len(rules) != 1:
         return name or DEFAULT_RULE
     return str(next(iter(rules)))
@@ -101,9 +101,9 @@ def try_rule(
     pages: Sequence[Page | SamplePage],
     clock: Any = time.monotonic,
 ) -> Tested:
-    """Read pages by ``definition``, and by the active rule of that name; nothing is kept.
+    """Test ``definition`` against the active rule of that name; nothing is stored.
 
-    ``definition`` None: the active one itself. Raises ``BadTest``: there is none.
+    ``definition=None`` tests the active rule itself. Raises ``BadTest`` when there is none.
     """
     name = rule_named(active, name)
     if definition is None and name not in active:
@@ -144,13 +144,13 @@ def _tried(
 
 
 def _alone(rules: dict[str, Any], name: str) -> dict[str, Any]:
-    """The rule, and names of the others for its links: their own faults stay out of it."""
+    """Return the rule with stubs of the others for its links, without their problems."""
     stand_in = {"fields": {"url": {"page": "url"}}}
     return {each: rule if each == name else stand_in for each, rule in rules.items()}
 
 
 def changes(before: Extracted, after: Extracted) -> Iterable[Change]:
-    """Value by value, record by record; the first hundred."""
+    """Return the changed values, record by record; at most a hundred."""
     found: list[Change] = []
     for number in range(max(len(before.records), len(after.records))):
         old = before.records[number] if number < len(before.records) else {}
@@ -171,7 +171,7 @@ def _json(value: Any) -> str:
 
 
 def read_definition(text: str) -> Any:
-    """A rule of YAML or JSON. Raises ``BadTest`` that says where it is wrong."""
+    """Parse a rule in YAML or JSON. Raises ``BadTest`` with the position."""
     try:
         return read_document(text.encode("utf-8", "replace"), _LIMITS).root
     except YamlError as error:
@@ -180,5 +180,5 @@ def read_definition(text: str) -> Any:
 
 
 def write_definition(definition: Any) -> str:
-    """YAML, which ``read_definition`` reads back."""
+    """Return YAML that ``read_definition`` accepts."""
     return write_value(definition)

@@ -1,4 +1,4 @@
-"""Pages that somebody keeps, to try extraction rules on."""
+"""Sample pages for rule tests."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def keep_page(
     actor: User | None,
     fetched: bool = False,
 ) -> SamplePage:
-    """Keep a page; cookies and the like are left out.
+    """Store a page without cookies.
 
     Raises:
-        BadSample: larger than 1 MiB, or of no address of http or https.
-        TooManySamples: 50 of the biz are kept already.
+        BadSample: larger than 1 MiB, or not an http or https URL.
+        TooManySamples: the biz has 50 already.
     """
     if len(page.body) > MAX_BODY_BYTES:
         text = _("At most %(most)d bytes.") % {"most": MAX_BODY_BYTES}
@@ -79,18 +79,18 @@ def keep_page(
 
 @transaction.atomic
 def drop_page(*, sample: SamplePage, actor: User | None) -> None:
-    """Delete one."""
+    """Delete a sample page."""
     before = {"biz": sample.biz, "rule": sample.rule, "url": sample.url}
     record(actor=actor, action="requeststore.delete_samplepage", obj=sample, before=before)
     sample.delete()
 
 
 def fetch_page(*, project: Project, biz: Biz, url: str) -> Page:
-    """Download an address now, as the biz would; networks beyond the project's are refused.
+    """Download a URL with the settings of the biz and the project's networks.
 
     Raises:
-        BadSample: no address of http or https.
-        NotFetched: there was no answer; the text says why.
+        BadSample: not an http or https URL.
+        NotFetched: no answer; the text says why.
     """
     if absolute(url, "") is None:
         raise BadSample(fields={"url": [_("Use an address of http or https.")]})
@@ -130,13 +130,13 @@ async def _fetched(settings: DownloaderSettings, url: str, headers: dict[str, st
 
 
 def kept_headers(headers: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Those of an answer that may be kept."""
+    """Return the response headers that may be stored."""
     kept = [(name, value) for name, value in headers if name.lower() not in _NEVER_KEPT]
     return [(name[:200], value[:_MAX_HEADER]) for name, value in kept[:_MAX_HEADERS]]
 
 
 def page_of(sample: SamplePage) -> Page:
-    """As it was."""
+    """Return the stored page for extraction."""
     return Page(
         url=sample.url,
         status=sample.status,

@@ -1,4 +1,4 @@
-"""How many fetchers are wanted: up at once, down only after ten minutes of less need (S4.28)."""
+"""Number of fetchers needed: scales up at once, down after ten minutes of lower need (S4.28)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_CAPACITIES: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class BizAdvice:
-    """What one biz needs. ``eta_seconds``: None unless its backlog will be done some time."""
+    """Needs of one biz. ``eta_seconds``: None unless the backlog will be done."""
 
     project: int
     project_name: str
@@ -46,9 +46,9 @@ class BizAdvice:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """How many fetchers run, and how many should: 1 to ``most`` (FETCHERS_MAX).
+    """Running and wanted fetchers; ``most``: FETCHERS_MAX.
 
-    ``needed``: what the bizzes need at this moment, before it is bounded and settled.
+    ``needed``: the present need, before limits and delay.
     """
 
     running: int
@@ -59,7 +59,7 @@ class Advice:
     at: datetime
 
     def as_dict(self) -> dict[str, Any]:
-        """For REST, the webhook and ``manage.py scale --json``."""
+        """Return it for REST, the webhook and ``manage.py scale --json``."""
         return {
             "running": self.running,
             "wanted": self.wanted,
@@ -73,12 +73,12 @@ class Advice:
 
 
 def wanted_fetchers(now: datetime | None = None) -> Advice:
-    """The advice for this moment; nothing is written."""
+    """Return the current advice; writes nothing."""
     return advice_of(standings(now=now))
 
 
 def advice_of(found: Standings) -> Advice:
-    """The advice that follows from how all bizzes stand."""
+    """Return the advice for these standings."""
     needs = [(float(at), int(number)) for at, number in found.state.needs]
     need = _need(found)
     wanted = settled(needs, need, now=found.now.timestamp(), seconds=LESS_AFTER_SECONDS)
@@ -86,9 +86,9 @@ def advice_of(found: Standings) -> Advice:
 
 
 def decide_scale(now: datetime | None = None) -> Advice:
-    """Write down what is wanted from now on, and what the charts show of it.
+    """Store the wanted number and its gauges.
 
-    For one task every ten seconds; several at once are harmless.
+    Called by one task every ten seconds; concurrent calls are harmless.
     """
     found = standings(now=now)
     need = _need(found)
@@ -112,7 +112,7 @@ def decide_scale(now: datetime | None = None) -> Advice:
 
 
 def _need(found: Standings) -> int:
-    """What the neediest biz needs: fetchers serve all of them, so more serve each one faster."""
+    """Return the largest need of a biz: each fetcher serves all bizzes."""
     return max((each.forecast.needed for each in found.bizzes if each.plan.enabled), default=1)
 
 
@@ -146,12 +146,12 @@ def _of_biz(each: Standing, now: datetime) -> BizAdvice:
 
 
 def _rounded(rate: float | None) -> float | None:
-    """What was measured is no more exact than that."""
+    """Round to the precision of the measurement."""
     return None if rate is None else round(rate, 3)
 
 
 def _capacities(known: dict[str, float], bizzes: list[Standing]) -> dict[str, float]:
-    """What was measured is kept for the time when nothing waits; of bizzes that exist."""
+    """Return measured capacities, kept for idle times, of existing bizzes."""
     measured = {}
     for each in bizzes[:MOST_CAPACITIES]:
         key = capacity_key((each.project_id, each.biz))
@@ -162,9 +162,10 @@ def _capacities(known: dict[str, float], bizzes: list[Standing]) -> dict[str, fl
 
 
 def _gauges(found: Standings, advice: Advice) -> dict[tuple[str, int | None, str], float]:
-    """What nobody else measures (seed S4.26): the rest is in ``apps.requeststore.gauges``.
+    """Record the gauges that no other part measures (seed S4.26), see
+    ``apps.requeststore.gauges``.
 
-    Fetchers are measured here, since forecasts need their mean whoever samples.
+    Fetchers are measured here, because forecasts need their mean.
     """
     gauges: dict[tuple[str, int | None, str], float] = {
         (FETCHERS.name, FETCHERS.project, FETCHERS.label): float(advice.running),

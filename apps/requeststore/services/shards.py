@@ -1,4 +1,4 @@
-"""The books of each shard: a row from before its first request on."""
+"""Accounting row of each shard, made before its first request."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ SLICE_SECONDS: Final = 600
 
 
 def slice_start(at: datetime) -> datetime:
-    """The beginning of the span of 10 minutes that holds ``at``."""
+    """Return the start of the 10-minute span that contains ``at``."""
     seconds = int(at.timestamp())
     return at - timedelta(seconds=seconds % SLICE_SECONDS, microseconds=at.microsecond)
 
 
 def note_shard(bound: BoundBiz, place: Place) -> None:
-    """Make the row of a shard, if it has none.
+    """Make the row of a shard if it is missing.
 
-    Its books begin where those of the biz are; for a biz without any, long enough ago that no
-    request can be older, whatever the clock of its producer says.
+    Its accounting starts where that of the biz does; for a new biz, before any request that a
+    wrong clock could produce.
 
     Raises:
         StoreUnavailable: the database does not answer.
-        BadSetting: another biz has this shard.
+        BadSetting: the shard belongs to another biz.
     """
     try:
         owner = _owner_of(place)
@@ -46,7 +46,7 @@ def note_shard(bound: BoundBiz, place: Place) -> None:
 
 
 def closed_until_of(place: Place) -> int:
-    """The books of a shard are closed before this ``ts`` (ms); 0 if none are.
+    """Return the ``ts`` (ms) up to which the shard's accounting is closed; 0 for none.
 
     Raises ``StoreUnavailable``.
     """

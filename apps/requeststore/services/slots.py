@@ -1,4 +1,4 @@
-"""Fetchers as owners of agents: ``fetcher:<n>`` at the center is the row n (seed S4.13)."""
+"""Fetchers as owners of agents: ``fetcher:<n>`` at the center is row n (seed S4.13)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORGET: Final = timedelta(days=1)
 
 
 def use_slot(*, project_id: int, biz: str, name: str, now: datetime | None = None) -> int:
-    """The number of this process for this biz; from now on it counts as alive."""
+    """Return the number of this process for this biz, and mark it as alive."""
     slot, _created = FetcherSlot.objects.update_or_create(
         project_id=project_id, biz=biz, name=name, defaults={"seen_at": now or database_now()}
     )
@@ -24,24 +24,24 @@ def use_slot(*, project_id: int, biz: str, name: str, now: datetime | None = Non
 
 
 def keep_slots(numbers: Iterable[int], *, now: datetime | None = None) -> None:
-    """They are alive still. One query."""
+    """Mark slots as alive. One query."""
     FetcherSlot.objects.filter(pk__in=list(numbers)).update(seen_at=now or database_now())
 
 
 def leave_slots(numbers: Iterable[int]) -> None:
-    """They want no agents any more. One query."""
+    """Mark slots as gone, so that their agents are released. One query."""
     long_ago = database_now() - ALIVE - timedelta(seconds=1)
     FetcherSlot.objects.filter(pk__in=list(numbers)).update(seen_at=long_ago)
 
 
 def forget_slots(*, now: datetime | None = None) -> int:
-    """Delete those of processes that are gone for long; how many."""
+    """Delete slots of processes that are gone for a day; return how many."""
     before = (now or database_now()) - FORGET
     return FetcherSlot.objects.filter(seen_at__lt=before).delete()[0]
 
 
 def fetcher_owners(numbers: Iterable[int]) -> dict[int, OwnerFacts]:
-    """What the center asks of them. Two queries."""
+    """Return what the center needs to know of these slots. Two queries."""
     since = database_now() - ALIVE
     rows = FetcherSlot.objects.filter(pk__in=set(numbers)).values_list(
         "pk", "project_id", "project__allowed_networks", "seen_at"

@@ -1,7 +1,7 @@
-"""Storing requests: first in their shards, then in the queue (seed S4.11, S4.13, S4.23).
+"""Storing of requests: first in their shards, then in the queue (seed S4.11, S4.13, S4.23).
 
-What is stored is accepted: when the queue is away, or the process dies before it has pushed, the
-upkeep finds the requests and queues them.
+A stored request is accepted: if the queue is unreachable, or the process dies before the push,
+upkeep queues it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ _PORTION_BYTES: Final = 8 * 1024 * 1024
 
 
 def checked(bound: BoundBiz, entities: Sequence[Entity], priority: int | None) -> list[bytes]:
-    """The data of each. Raises ``BizDisabled`` and ``BadRequests``; nothing is stored by then."""
+    """Return the serialized data. Raises ``BizDisabled`` and ``BadRequests``, before anything is
+    stored.
+    """
     if not bound.settings.enabled:
         raise BizDisabled
     if len(entities) > MAX_BATCH:
@@ -63,10 +65,9 @@ def checked(bound: BoundBiz, entities: Sequence[Entity], priority: int | None) -
 
 
 def check_room(bound: BoundBiz, connections: Connections, wanted: int) -> None:
-    """May so many come? Raises ``BizFull``.
+    """Raise ``BizFull`` when the queue is at ``max_waiting``.
 
-    What waits is asked of the queue itself; while that is away, more is stored all the time, and
-    what the upkeep has counted last is what is known.
+    The queue itself is asked; while it is unreachable, the last count of upkeep is used.
     """
     most = bound.settings.max_waiting
     if not most:
@@ -85,13 +86,13 @@ def check_room(bound: BoundBiz, connections: Connections, wanted: int) -> None:
 
 
 def checked_entity(bound: BoundBiz, entity: Entity) -> str:
-    """Why this one cannot be stored; "" if it can."""
+    """Return why this request cannot be stored; "" if it can."""
     each = _encoded(bound.settings, entity)
     return "" if isinstance(each, bytes) else f"{each[0]}: {each[1]}"
 
 
 def _encoded(biz: Biz, entity: Entity) -> bytes | tuple[str, str]:
-    """The data, or (field, why not)."""
+    """Return the data, or (field, reason)."""
     field, why = refusal(entity)
     if why:
         return field, why
@@ -106,12 +107,12 @@ def _encoded(biz: Biz, entity: Entity) -> bytes | tuple[str, str]:
 
 
 def has_rule(biz: Biz, rule: str) -> bool:
-    """May a request name this rule?"""
+    """Return whether a request may name this rule."""
     return not rule or rule in biz.rules
 
 
 class Submission:
-    """One call of ``Yard.submit``."""
+    """One call of ``submit``."""
 
     def __init__(self, bound: BoundBiz, connections: Connections, *, by: str, now: int) -> None:
         self._bound = bound
@@ -122,9 +123,9 @@ class Submission:
     def store(
         self, data: Sequence[bytes], ids: Sequence[int], *, priority: int, again: bool
     ) -> list[int]:
-        """Store and queue these; ``again``: some of the ids may be stored already.
+        """Store and queue requests; ``again``: some IDs may be stored already.
 
-        Raises ``SubmitInterrupted``, by which a repeat with the same ids completes it.
+        Raises ``SubmitInterrupted``; a repeat with the same IDs completes it.
         """
         entries = dict[Place, list[Entry]]()
         try:
@@ -154,7 +155,7 @@ class Submission:
         return list(ids)
 
     def _elsewhere(self, ids: Sequence[int]) -> set[int]:
-        """Ids that a first call stored by another epoch, because it came at another time."""
+        """Return IDs that an earlier call has stored under another epoch."""
         if len(self._bound.settings.epochs) == 1:
             return set()
         wanted = dict[Place, list[int]]()
@@ -172,7 +173,7 @@ class Submission:
         return found
 
     def _orphans(self, place: Place, ids: Sequence[int]) -> list[Entry]:
-        """Of requests that the first call has stored, those that it has not queued."""
+        """Return entries of requests that an earlier call has stored and not queued."""
         found = self._connections.node(place.node).find(place.shard, ids)
         return [
             Entry(each.id, each.biz, each.ts)
@@ -181,7 +182,7 @@ class Submission:
         ]
 
     def _insert(self, place: Place, requests: Sequence[NewRequest]) -> list[NewRequest]:
-        """Those that were not there."""
+        """Insert requests; return those that were new."""
         self._connections.ensure(self._bound, place)
         node = self._connections.node(place.node)
         inserted, portion, size = list[NewRequest](), list[NewRequest](), 0
@@ -218,7 +219,7 @@ class Submission:
 
 
 def checked_ids(ids: Sequence[int], wanted: int) -> list[int]:
-    """Ids that a caller has reserved. Raises ``ValueError``: that is the caller's mistake."""
+    """Return reserved IDs. Raises ``ValueError`` for a programming error of the caller."""
     if len(ids) != wanted or len(set(ids)) != wanted:
         raise ValueError(f"{wanted} different ids are needed, not {len(ids)}")
     if not all(0 < each <= MAX_ID for each in ids):

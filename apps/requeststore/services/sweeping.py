@@ -1,4 +1,4 @@
-"""What upkeep does to one shard: nothing taken or stored is forgotten (seed S4.22, S4.23)."""
+"""Sweeps over one shard: requeue, expire, delete (seed S4.22, S4.23)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FIRST_ENTRY_SECONDS: Final = 0.5
 
 @dataclass(slots=True)
 class Swept:
-    """What was done, in requests."""
+    """Numbers of requests, and of dropped queue entries."""
 
     orphans: int = 0
     overdue: int = 0
@@ -76,7 +76,7 @@ def drop_expired(queue: RequestQueue, biz: str, *, cutoff: int, most: int) -> in
 
 
 class Sweep:
-    """One shard of a biz at one moment. Every method does a bounded amount of work."""
+    """Sweep of one shard at one time. Each method does a limited amount of work."""
 
     def __init__(
         self, bound: BoundBiz, place: Place, node: StorageNode, *, by: str, now: int
@@ -89,7 +89,7 @@ class Sweep:
         self._cutoff = bound.settings.cutoff(now)
 
     def orphans(self, queue: RequestQueue) -> int:
-        """Queue what was stored and never queued; how many."""
+        """Queue requests that were stored and never queued; return how many."""
         found = self._node.orphans(
             self._shard,
             before=self._now - ORPHAN_SECONDS * 1000,
@@ -99,7 +99,7 @@ class Sweep:
         return self._queue(queue, found)
 
     def overdue(self, queue: RequestQueue) -> tuple[int, int]:
-        """Requests whose owners are late: (queued again, ended as failed after all their tries)."""
+        """End leases past their deadline; return (requeued, failed after the last try)."""
         found = self._node.overdue(
             self._shard, now=self._now, cutoff=self._cutoff, limit=LIMIT, by=self._by
         )
@@ -111,7 +111,7 @@ class Sweep:
         return self._queue(queue, again), given_up
 
     def forgotten(self, queue: RequestQueue, limit: int) -> int:
-        """Queue up to ``limit`` of those that were queued long ago; how many."""
+        """Queue again up to ``limit`` requests that were queued long ago; return how many."""
         seconds = max(FORGOTTEN_SECONDS, self._bound.settings.retry_seconds + 60)
         found = self._node.forgotten(
             self._shard,
@@ -122,7 +122,7 @@ class Sweep:
         return self._queue(queue, found)
 
     def expire(self) -> int:
-        """Mark what nobody has ended in time; how many."""
+        """Mark expired requests; return how many."""
         done = self._node.expire(
             self._shard, cutoff=self._cutoff, limit=LIMIT, by=self._by, now=self._now
         )
@@ -130,7 +130,7 @@ class Sweep:
         return done
 
     def delete(self, closed_until: int) -> int:
-        """Delete what is counted and kept long enough; how many."""
+        """Delete requests that are counted and past their retention; return how many."""
         before = min(closed_until, self._now - self._bound.settings.delete_after_seconds * 1000)
         done = self._node.delete(self._shard, before=max(before, 0), limit=LIMIT)
         hit("requests.after_delete")
@@ -147,7 +147,9 @@ class Sweep:
         return len(entries)
 
     def _give_up(self, requests: Sequence[StoredRequest]) -> int:
-        """End them as failed. Dying before, they are orphans, and somebody tries once more."""
+        """End requests as failed. After a crash before that they are orphans and get one more
+        try.
+        """
         if not requests:
             return 0
         takes = self._node.take(

@@ -1,4 +1,4 @@
-"""From queue entries to requests, and what their owners make of them (seed S4.20, S4.22)."""
+"""Leases of requests: take, finish, return (seed S4.20, S4.22)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _Ask = Callable[[StorageNode, Shard, Sequence[End]], list[EndCode]]
 
 
 class Taking:
-    """Shared by all threads of a process."""
+    """Thread-safe."""
 
     def __init__(self, connections: Connections, looking: Looking) -> None:
         self._connections = connections
@@ -142,7 +142,7 @@ class Taking:
         return codes
 
     def push_due(self, now: int | None) -> int:
-        """Queue what was given back and is due; None: all of it. How many."""
+        """Queue returned requests that are due, or all with ``now=None``; return how many."""
         return self._retries.push_due(now)
 
     def _end(
@@ -172,7 +172,7 @@ class Taking:
 
 
 class Retries:
-    """What was given back and waits for its time, in this process. Thread-safe."""
+    """Returned requests that wait for their time in this process. Thread-safe."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
@@ -181,13 +181,13 @@ class Retries:
         self._waiting: list[tuple[int, int, BoundBiz, Entry, int]] = []
 
     def add(self, bound: BoundBiz, entry: Entry, priority: int, at: int) -> None:
-        """To be queued at ``at`` (ms)."""
+        """Queue the entry at ``at`` (Unix ms)."""
         with self._lock:
             item = (at, next(self._numbers), bound, entry, priority)
             heapq.heappush(self._waiting, item)
 
     def push_due(self, now: int | None) -> int:
-        """Queue those whose time has come; what cannot be is left for the next time."""
+        """Queue entries that are due; after an error they wait for the next call."""
         groups = dict[tuple[int, str, int], tuple[BoundBiz, list[tuple[int, Entry]]]]()
         with self._lock:
             while self._waiting and (now is None or self._waiting[0][0] <= now):

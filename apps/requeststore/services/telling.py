@@ -1,9 +1,8 @@
-"""Tells whoever starts fetchers how many are wanted (seed S4.28).
+"""Sends the number of wanted fetchers to a webhook (seed S4.28).
 
-A POST of the advice as JSON to SCALE_WEBHOOK_URL, signed as Standard Webhooks asks for.
-
-Only the newest number matters: it is sent again until an answer 2xx, with growing pauses, and a
-newer one takes its place at once. The row is the truth, so nothing is lost with a worker.
+POST of the advice as JSON to SCALE_WEBHOOK_URL, signed as in Standard Webhooks. Only the newest
+number matters: it is repeated with back-off until a 2xx answer, and a newer one replaces it at
+once. The state is in a row, so that no worker's death loses it.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _EVERYWHERE: Final = ["0.0.0.0/0", "::/0"]
 
 
 def tell_scale(advice: Advice) -> bool:
-    """Tell the wanted number, where somebody wants to know and has not heard it; whether told."""
+    """Send the wanted number unless it was acknowledged; return whether it was sent."""
     url, now = settings.SCALE_WEBHOOK_URL, advice.at
     if not url or not _claim(advice.wanted, now):
         return False
@@ -58,7 +57,7 @@ def tell_scale(advice: Advice) -> bool:
 
 
 def _claim(wanted: int, now: datetime) -> bool:
-    """Whether it is this worker's turn to tell; others leave it alone meanwhile."""
+    """Claim the delivery for this worker; return whether that succeeded."""
     waiting = ScaleState.objects.filter(~Q(told=wanted) | Q(told=None), pk=1, wanted=wanted)
     due = waiting.filter(Q(next_try_at=None) | Q(next_try_at__lte=now))
     tries = due.values_list("tries", flat=True).first()
@@ -70,7 +69,7 @@ def _claim(wanted: int, now: datetime) -> bool:
 
 
 def _post(url: str, advice: Advice) -> str:
-    """What went wrong; "" when it was acknowledged. No text of it holds the address."""
+    """Return the error; "" when acknowledged. The text does not contain the URL."""
     body = json.dumps(advice.as_dict(), cls=DjangoJSONEncoder).encode()
     message_id = f"scale_{uuid.uuid4().hex}"
     headers = {

@@ -1,9 +1,8 @@
 """Upkeep of stored requests, every ten seconds by a worker (seed S4.16, S4.17, S4.22, S4.23).
 
-For every biz, those of former versions included: what is in no queue gets into one, what nobody
-ended in time is tried again or has expired, what has ended is counted and deleted, and reports are
-written for the pages. Each step is guarded in the store or in the database, so it may be done
-twice, by two workers, or be cut off anywhere.
+For every biz, removed ones included: queues unqueued requests, ends overdue leases, marks expired
+requests and drops their queue entries, closes accounting, deletes, writes reports. Each step is
+guarded in the store or the database, so that repeats, concurrent workers and crashes are harmless.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ AWAY: Final = (RequestStoreError, BrokerError)
 
 
 def upkeep_once(yard: Yard, *, now: int, by: str = "upkeep") -> Swept | None:
-    """One round, unless another worker is at one; what was done."""
+    """Run one round unless another worker is running one; return what was done."""
     try:
         lease = lease_worker(purpose=LEASE, owner=by_worker(yard, by), ttl=LEASE_TIME, numbers=1)
     except NoFreeNumber:
@@ -70,13 +69,13 @@ def upkeep_once(yard: Yard, *, now: int, by: str = "upkeep") -> Swept | None:
 
 
 def by_worker(yard: Yard, by: str) -> str:
-    """Whose lease it is."""
+    """Return the owner name for the lease."""
     return f"{by} {yard.name}"
 
 
 @dataclass(slots=True)
 class _Memory:
-    """What this process remembers between rounds: pauses, and the biz that is next."""
+    """Timers, and the biz to continue with, between rounds of this process."""
 
     timers: Timers = field(default_factory=Timers)
     turn: int = 0
@@ -86,7 +85,7 @@ _memory = _Memory()
 
 
 class Upkeep:
-    """Rounds over all bizzes; what one round does not get to, the next one begins with."""
+    """Rounds over all bizzes; a round continues where the previous one ran out of time."""
 
     def __init__(self, yard: Yard, *, by: str = "upkeep", seconds: float = ROUND_SECONDS) -> None:
         self._yard = yard
@@ -94,7 +93,7 @@ class Upkeep:
         self._until = time.monotonic() + seconds
 
     def round(self, now: int) -> Swept:
-        """Everything once, as far as time allows."""
+        """Run one round within the time limit."""
         swept = Swept()
         for name in self._yard.nodes():
             report_node(self._yard, name, at_ms(now))
@@ -111,7 +110,7 @@ class Upkeep:
         return swept
 
     def biz(self, bound: BoundBiz, now: int) -> Swept:
-        """One biz."""
+        """Run upkeep of one biz."""
         swept = Swept()
         self._search(bound)
         rows = list(
@@ -144,7 +143,7 @@ class Upkeep:
         return swept
 
     def _note_gaps(self, bound: BoundBiz, rows: Sequence[ShardReport], now: int) -> None:
-        """Where a store may have deleted by itself what is in no books, it is said for a week."""
+        """Warn for a week where a store may have deleted uncounted requests."""
         kinds = dict(NodeReport.objects.values_list("name", "kind"))
         for row in rows:
             if gap := gap_of(bound, row, kinds.get(row.node, ""), now):
@@ -154,7 +153,7 @@ class Upkeep:
 
     @contextmanager
     def _noting(self, row: ShardReport | None, away: list[ShardReport]) -> Iterator[None]:
-        """What goes wrong with one shard is its own problem."""
+        """Turn an outage of one shard into its problem text."""
         try:
             yield
         except AWAY as error:
@@ -165,7 +164,7 @@ class Upkeep:
             save_problem(row, str(error))
 
     def _queue(self, bound: BoundBiz, now: int) -> RequestQueue | None:
-        """None when the queue is away, or nobody takes from it any more."""
+        """Return the queue; None when it is unreachable or the biz is retired."""
         if bound.retired:
             return None
         try:
@@ -177,7 +176,7 @@ class Upkeep:
         return queue
 
     def _search(self, bound: BoundBiz) -> None:
-        """Enter shards into the books that exist and are not in them."""
+        """Add existing shards that have no accounting row."""
         if not _memory.timers.due(f"shards of {bound.queue_name}", SEARCH_SECONDS):
             return
         wanted: dict[str, list[Shard]] = {}

@@ -1,10 +1,10 @@
-"""The yard: everything a process needs to store, hand out, end and find requests (seed S4.30).
+"""Request store of a process: submit, take, finish and find requests (seed S4.30).
 
-    bound = shared_yard().biz(project_id, "news")
-    ids = shared_yard().submit(bound, [Entity(url="https://example.com/")], by="rest", now=now)
+bound = shared_yard().biz(project_id, "news")
+ids = shared_yard().submit(bound, [Entity(url="https://example.com/")], by="rest", now=now)
 
-A daemon makes a ``Yard`` of its own with its identity, so that pages show which version it runs;
-web, worker and router processes use ``shared_yard()``.
+A daemon makes its own with its identity, so that pages show its configuration version; web, worker
+and router processes use the shared one.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ logger = logging.getLogger(__name__)
 
 
 class Yard:
-    """One of each process. Thread-safe. ``now`` is in milliseconds since 1970 everywhere.
+    """Request store of one process. Thread-safe. ``now`` is Unix ms everywhere.
 
-    ``name`` is what the process is called in the stories of requests, and in Redis. ``setup``
-    and ``poll`` are of one thread at a time, the others may go on meanwhile.
+    ``name`` identifies the process in histories and in Redis. ``setup`` and ``poll`` are called by
+    one thread at a time; other methods may run meanwhile.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Yard:
     # --- configuration ----------------------------------------------------------------------------
 
     def setup(self) -> None:
-        """Read what is active. Raises ``StoreUnavailable`` when the database is away."""
+        """Read the active configurations. Raises ``StoreUnavailable`` without the database."""
         try:
             with self._lock:
                 self._follower.setup()
@@ -81,9 +81,9 @@ class Yard:
             raise StoreUnavailable("the database does not answer") from error
 
     def poll(self) -> bool:
-        """Apply changes of the configuration and queue retries that are due; cheap.
+        """Apply configuration changes and queue returned requests that are due. Cheap.
 
-        True when something happened. While another thread is at it, there is nothing to do.
+        Returns whether something happened; False at once while another thread polls.
         """
         if not self._lock.acquire(blocking=False):
             return False
@@ -94,16 +94,16 @@ class Yard:
         return bool(self._taking.push_due(self.now())) or changed
 
     def wake(self) -> None:
-        """Look at the configuration at the next ``poll``, whenever the last look was."""
+        """Read the configuration at the next ``poll``."""
         self._follower.wake()
 
     @property
     def problems(self) -> dict[int, str]:
-        """Why the active version of a project is not the one that runs, by project."""
+        """Return why the active version of a project is not running, by project."""
         return self._follower.problems
 
     def now(self) -> int:
-        """Of this process's clock."""
+        """Return the time of this process, in Unix ms."""
         return int(self._clock.time() * 1000)
 
     def biz(self, project_id: int, name: str) -> BoundBiz:
@@ -114,11 +114,11 @@ class Yard:
         return found
 
     def bizzes(self, project_id: int | None = None) -> list[BoundBiz]:
-        """Those that are configured, of one project or of all, those of higher priority first."""
+        """Return the configured bizzes of one or all projects, highest priority first."""
         return _sorted(self._bound, project_id)
 
     def retired(self, project_id: int | None = None) -> list[BoundBiz]:
-        """Those that the active versions have no more, and that still have requests."""
+        """Return bizzes that were removed from the configuration and still have requests."""
         return _sorted(self._retired, project_id)
 
     def _apply(self, project_id: int, active: Active | None) -> None:
@@ -141,15 +141,17 @@ class Yard:
     # --- stores -----------------------------------------------------------------------------------
 
     def node(self, name: str) -> StorageNode:
-        """A storage node. Raises ``UnknownNode``."""
+        """Return a storage node. Raises ``UnknownNode``."""
         return self._connections.node(name)
 
     def nodes(self) -> list[str]:
-        """The names of all storage nodes of this installation."""
+        """Return the names of all storage nodes."""
         return sorted(self._connections.urls)
 
     def queue(self, bound: BoundBiz) -> RequestQueue:
-        """The queue of a biz. Raises ``StoreUnavailable`` when the broker it needs is away."""
+        """Return the shared queue of a biz. Raises ``StoreUnavailable`` without the broker it
+        needs.
+        """
         return self._connections.queue(bound)
 
     def open_queue(self, bound: BoundBiz) -> RequestQueue:
@@ -157,19 +159,19 @@ class Yard:
         return self._connections.open_queue(bound)
 
     def ensure(self, bound: BoundBiz, place: Place) -> None:
-        """Make a shard, if it does not exist, and its books. Raises ``StoreUnavailable``."""
+        """Make a shard and its accounting row if missing. Raises ``StoreUnavailable``."""
         self._connections.ensure(bound, place)
 
     # --- producers --------------------------------------------------------------------------------
 
     def reserve(self, count: int) -> list[int]:
-        """Ids for ``submit``, which can then be repeated. Raises ``StoreUnavailable``."""
+        """Reserve IDs for ``submit``, which can then be repeated. Raises ``StoreUnavailable``."""
         return self._ids.next_many(count)
 
     def check_room(self, bound: BoundBiz, wanted: int) -> None:
-        """For producers that can wait, before ``submit``. Raises ``BizFull``.
+        """Raise ``BizFull`` when ``max_waiting`` is reached. Call it before ``submit``.
 
-        Not for what a fetcher finds in pages: it is the one who makes room.
+        Not for links that a fetcher finds: fetchers empty the queue.
         """
         check_room(bound, self._connections, wanted)
 
@@ -183,17 +185,19 @@ class Yard:
         ids: Sequence[int] | None = None,
         priority: int | None = None,
     ) -> list[int]:
-        """Store requests, then queue them, and note that they are queued; their ids, in order.
+        """Store requests, queue them, and note that; return their IDs in order.
 
-        Once this returns they are accepted: if the queue is away, the upkeep queues them within a
-        minute. ``ids`` are reserved ones; a repeat with the same stores nothing twice, whatever
-        happened to the first call. ``priority`` None: that of the biz. Call it outside of a
-        transaction.
+        On return they are accepted: if the queue is unreachable, upkeep queues them within a
+        minute. Call it outside of a transaction.
+
+        Args:
+            ids: reserved IDs; a repeat with the same IDs stores nothing twice.
+            priority: None for that of the biz.
 
         Raises:
             BizDisabled, BadRequests: nothing was stored.
             SubmitInterrupted: some may be stored; repeat with its ``ids``.
-            StoreUnavailable: there are no ids; nothing was stored.
+            StoreUnavailable: no IDs were made; nothing was stored.
         """
         data = checked(bound, entities, priority)
         numbers = checked_ids(ids, len(data)) if ids is not None else self._ids.next_many(len(data))
@@ -206,10 +210,10 @@ class Yard:
     # --- consumers --------------------------------------------------------------------------------
 
     def take(self, bound: BoundBiz, taken: Sequence[Taken], *, owner: str, now: int) -> list[Take]:
-        """From entries to requests, wherever their epoch put them; an answer for each, in order.
+        """Lease the requests of queue entries for ``take_seconds``; one answer for each, in order.
 
-        ``AWAY``: a node does not answer, keep the entry. ``TAKEN``: it is his until
-        ``take_seconds`` from now. With any other code nothing is to be done for the entry.
+        ``TAKEN``: leased to ``owner``. ``AWAY``: a node is unreachable, requeue the entry. With
+        any other code the entry is obsolete.
         """
         return self._taking.take(bound, [each.entry for each in taken], owner=owner, now=now)
 
@@ -243,9 +247,9 @@ class Yard:
         owner: str,
         now: int,
     ) -> list[EndCode]:
-        """New again, and queued at ``not_before`` by ``poll`` of this process; else as ``finish``.
+        """Return leased requests; ``poll`` of this process queues them at ``not_before``.
 
-        Should the process die before, the upkeep queues them.
+        If the process dies before that, upkeep queues them. Codes and errors as ``finish``.
         """
         return self._taking.give_back(bound, back, owner=owner, now=now)
 
@@ -254,9 +258,9 @@ class Yard:
     def find(
         self, number: int, project_id: int | None = None, biz: str | None = None
     ) -> Found | None:
-        """A request by its id, of one project or of all (seed S4.29).
+        """Find a request by its ID, in one project or all (seed S4.29).
 
-        Raises ``StoreUnavailable``: found nowhere, and not every node has answered.
+        Raises ``StoreUnavailable``: not found, and some nodes are unreachable.
         """
         bizzes = [*self.bizzes(project_id), *self.retired(project_id)]
         if biz is not None:
@@ -273,16 +277,16 @@ class Yard:
         after: tuple[int, int] | None = None,
         limit: int = 100,
     ) -> list[Found]:
-        """Requests of all shards, newest first by (ts, id), before ``after``.
+        """Return requests of all shards, newest first by (ts, ID), before ``after``.
 
-        Without their data and steps. Raises ``StoreUnavailable``.
+        Without data and steps. Raises ``StoreUnavailable``.
         """
         return self._looking.page(
             bound, flag=flag, since=since, until=until, after=after, limit=limit
         )
 
     def close(self) -> None:
-        """Queue what waits for a retry, give the worker id back, let go of every connection."""
+        """Queue returned requests, release the worker number, close all connections."""
         self._taking.push_due(None)
         self._ids.close()
         self._connections.close()
@@ -315,9 +319,9 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def shared_yard() -> Yard:
-    """The yard of a process that is no daemon of this app. Follows the configuration when used.
+    """Return the request store of a process that is not a daemon of this app; it polls when used.
 
-    Raises ``StoreUnavailable``: at the first use, when the database is away.
+    Raises ``StoreUnavailable`` at the first use without the database.
     """
     shared = _shared
     yard = shared.yard
@@ -333,7 +337,7 @@ def shared_yard() -> Yard:
 
 
 def close_shared_yard() -> None:
-    """Close it, if there is one; the next use makes a new one."""
+    """Close it if there is one; the next use makes a new one."""
     shared = _shared
     with shared.lock:
         yard, shared.yard = shared.yard, None

@@ -1,1 +1,1 @@
-"""Where records go: a table, files of JSON lines, or a queue. No Django in here."""
+"""Destinations of records: a table, files of JSON lines, or a queue. No Django."""

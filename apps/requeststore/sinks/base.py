@@ -1,7 +1,7 @@
-"""The port of a sink: what every kind promises, and what one contract test holds (seed S4.20).
+"""Interface of sinks (seed S4.20); one contract test covers every kind.
 
-A request's records are one unit. Whoever takes a request for the second time may find its records
-there already; ``again`` says so, and no sink then keeps them twice.
+The records of a request are one unit. ``again`` marks a request whose records an earlier lease may
+have stored; sinks then avoid duplicates.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 class SinkUnavailable(RequestStoreError):
-    """Records cannot be stored just now: try again, a repeat does no harm."""
+    """Records cannot be stored now; repeating the call is harmless."""
 
     code: ClassVar[str] = "sink_unavailable"
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of one request. ``ts`` and ``fetched_at``: Unix ms; ``url``: the last one.
+    """Records of one request. ``ts`` and ``fetched_at``: Unix ms; ``url``: after redirects.
 
-    ``again``: an earlier try may have stored records of this request.
+    ``again``: an earlier attempt may have stored them.
     """
 
     request_id: int
@@ -42,41 +42,41 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sink(Protocol):
-    """Used by one thread at a time."""
+    """Destination of records. One thread at a time."""
 
     def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
-        """Store all; durable on return. What can never be stored: why, by the request's id.
+        """Store all records; durable on return. Return the reason, by request ID, of records that
+        can never be stored.
 
-        Raises ``SinkUnavailable``: any part may be stored, and a repeat completes it.
+        Raises ``SinkUnavailable``: any part may be stored; a repeat completes it.
         """
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close files and connections."""
 
 
 class Nowhere:
-    """For a biz that keeps no records."""
+    """Sink that stores nothing, for a biz without records."""
 
     def write(self, batch: Sequence[Gathered]) -> dict[int, str]:
-        """Nothing is stored."""
         return {}
 
     def close(self) -> None:
-        """Nothing is held."""
+        pass
 
 
 def moment(ms: int) -> datetime:
-    """Unix ms as a time in UTC."""
+    """Convert Unix ms to a time in UTC."""
     return datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def stamp(ms: int) -> str:
-    """``2026-11-22T01:02:03.004Z``."""
+    """Return ``2026-11-22T01:02:03.004Z``."""
     return moment(ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clean(value: Any) -> Any:
-    """Without what no UTF-8 and no PostgreSQL can hold: lone surrogates and NUL characters."""
+    """Remove what UTF-8 or PostgreSQL cannot store: lone surrogates and NUL."""
     if isinstance(value, str):
         if "\0" in value:
             value = value.replace("\0", "")
@@ -96,15 +96,15 @@ _encoder: Final = msgspec.json.Encoder(enc_hook=str)
 
 
 def as_json(value: Any) -> bytes:
-    """Compact JSON; what JSON does not know becomes its text."""
+    """Return compact JSON; other types become their text."""
     return _encoder.encode(value)
 
 
 def as_message(one: Gathered, position: int) -> bytes:
-    """One record as JSON (seed S4.8: the id as a text).
+    """Return one record as JSON (seed S4.8: IDs as text).
 
     ``{"request_id": "7", "position": 0, "of": 2, "biz": "news", "rule": "article", "url": "...",
-    "fetched_at": "...", "meta": {}, "record": {}}``; the first three always come first.
+    "fetched_at": "...", "meta": {}, "record": {}}``; the first three keys always come first.
     """
     rest = as_json(
         {

@@ -1,4 +1,4 @@
-"""What the table of records needs of SQLite and of PostgreSQL, with one face for both."""
+"""Table operations of the record sink on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOCK_SECONDS: Final = 20.0
 
 
 class Kind(enum.StrEnum):
-    """Of a column."""
+    """Type of a column."""
 
     INTEGER = "integer"
     NUMBER = "number"
@@ -33,25 +33,26 @@ class Kind(enum.StrEnum):
 
 
 class Refused(Exception):
-    """The database refuses these values; it would refuse them again."""
+    """The database rejects these values permanently."""
 
 
 class Changed(Exception):
-    """The table is not as it was looked at: another process has changed it, or made it first."""
+    """Another process has changed or created the table."""
 
 
 class Database(Protocol):
-    """One connection, made when it is first needed. Methods raise the two above and
-    ``SinkUnavailable``."""
+    """Connection, made at the first use. Raises ``Refused``, ``Changed`` and
+    ``SinkUnavailable``.
+    """
 
     def columns(self, table: str) -> dict[str, Kind]:
-        """In their order; {} for a table that is not there."""
+        """Return the columns in order; {} for a missing table."""
 
     def create(self, table: str, columns: dict[str, Kind], key: Sequence[str]) -> None:
-        """Harmless when it is there."""
+        """Create the table unless it exists."""
 
     def add(self, table: str, column: str, kind: Kind) -> None:
-        """Harmless when it is there."""
+        """Add the column unless it exists."""
 
     def replace(
         self,
@@ -62,19 +63,17 @@ class Database(Protocol):
         *,
         first_delete: Sequence[int],
     ) -> None:
-        """In one transaction: delete the rows with these values of the first column of the key,
-        then insert; a row whose key is there is replaced."""
+        """In one transaction: delete rows by the first key column, then insert or replace rows."""
 
     def find(self, table: str, key: Sequence[str], value: int, limit: int) -> list[dict[str, Any]]:
-        """Rows with this value of the first column of the key, in the key's order; [] for a table
-        that is not there."""
+        """Return rows by the first key column, in the key's order; [] for a missing table."""
 
     def close(self) -> None:
-        """Let go of the connection; the next call makes another."""
+        """Close the connection; the next call opens another."""
 
 
 def open_database(url: str) -> Database:
-    """By its URL, written as DATABASE_URL is. Raises ``BadSetting``."""
+    """Open a database by its URL, in the format of DATABASE_URL. Raises ``BadSetting``."""
     parts = urlsplit(url)
     if parts.scheme == "sqlite":
         return SqliteDatabase(Path(unquote(parts.path)[1:]))
@@ -84,7 +83,7 @@ def open_database(url: str) -> Database:
 
 
 class SqliteDatabase:
-    """A file, perhaps the platform's own."""
+    """SQLite file, possibly the platform's own."""
 
     _TYPES: Final = {
         Kind.INTEGER: "INTEGER",
@@ -204,7 +203,7 @@ class SqliteDatabase:
 
 
 class PostgresDatabase:
-    """A server."""
+    """PostgreSQL server."""
 
     _TYPES: Final = {
         Kind.INTEGER: "bigint",

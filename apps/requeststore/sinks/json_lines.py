@@ -1,12 +1,12 @@
 """Records as files of JSON lines: ``<folder>/2026-11-22.<process>.jsonl``.
 
-Each process appends to files of its own and holds a lock on the one it writes. All lines of a
-request are written one after another, with their number in each, so that what a crash has torn is
-known: whoever finds a file that nobody holds cuts it back to its last whole request.
+Each process appends to its own files and locks the current one. The lines of a request are
+adjacent and numbered, so that a line torn by a crash is recognised: the next owner of an unlocked
+file truncates it after its last complete request.
 
-A request that is taken again is looked for in the files of the days since it was stored, of every
-process. So its lines are there once, unless its earlier owner, late by its deadline, is writing
-them in this very moment; owners look at their deadline right before they write.
+A request that is leased again is searched for in the files of every process since it was stored.
+Its lines are stored once, unless the previous owner writes them past its deadline at the same
+moment; owners check the deadline right before writing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _place: Final = msgspec.json.Decoder(_Place)
 
 
 class JsonLinesSink:
-    """The files of one biz in ``folder``; ``now``: Unix ms, whose day in UTC names the file."""
+    """Files of one biz in ``folder``. ``now`` returns Unix ms; its day in UTC names the file."""
 
     def __init__(
         self,
@@ -105,7 +105,9 @@ class JsonLinesSink:
         self._size += len(data)
 
     def _open(self, today: date) -> tuple[int, int]:
-        """The first of this process's files of the day that is free and has room, and its size."""
+        """Open this process's first file of the day that is free and has room; return it with its
+        size.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         number = 0
         while True:
@@ -125,7 +127,7 @@ class JsonLinesSink:
     # --- what is there already ------------------------------------------------------------------
 
     def _find(self, wanted: Sequence[Gathered]) -> set[int]:
-        """Which of these requests have their lines in some file."""
+        """Return which of these requests have lines in any file."""
         if not wanted:
             return set()
         missing = {one.request_id for one in wanted}
@@ -167,7 +169,7 @@ class JsonLinesSink:
 
 
 def _lock(file: int) -> bool:
-    """Whether nobody else holds it; released when the file is closed."""
+    """Lock a file until it is closed; return whether that succeeded."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -176,7 +178,7 @@ def _lock(file: int) -> bool:
 
 
 def _mend(file: int) -> int:
-    """Cut what a crash has torn; the size then. The caller holds the lock."""
+    """Truncate a torn file and return its size. The caller holds the lock."""
     size = os.fstat(file).st_size
     if size == 0:
         return 0
@@ -189,7 +191,7 @@ def _mend(file: int) -> int:
 
 
 def _whole(content: mmap.mmap) -> int:
-    """Up to where there are only whole requests."""
+    """Return the size of the complete requests."""
     end = content.rfind(b"\n") + 1
     while end:
         start = content.rfind(b"\n", 0, end - 1) + 1

@@ -1,7 +1,7 @@
-"""Records as messages of the platform's broker, each confirmed.
+"""Records as confirmed messages of the platform's broker.
 
-At least once: a request that is taken again sends its records again, with the same message ids
-(``<request id>-<position>``), by which a consumer knows them.
+At least once: a request that is leased again sends its records again, with the same message IDs
+(``<request id>-<position>``), by which a consumer detects duplicates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _AT_ONCE: Final = 1000
 
 
 class QueueSink:
-    """Publishes to one durable queue. ``ttl_seconds``: 0 keeps messages until they are taken."""
+    """Publishes to one durable queue. ``ttl_seconds``: 0 keeps messages until they are
+    consumed.
+    """
 
     def __init__(self, broker: Broker, queue: str, *, ttl_seconds: float = 0) -> None:
         self._broker = broker
@@ -54,4 +56,4 @@ class QueueSink:
         return {}
 
     def close(self) -> None:
-        """The broker is the process's."""
+        """Do nothing: the broker belongs to the process."""

@@ -1,4 +1,4 @@
-"""From the settings of a biz to its sink."""
+"""Opens the sink that the settings of a biz name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from yardkit.broker import Broker
 
 
 class Ground(msgspec.Struct, frozen=True):
-    """What the sinks of one process share. ``now``: Unix ms; ``process``: its name."""
+    """Context shared by the sinks of a process. ``now`` returns Unix ms; ``process``: its name."""
 
     records_url: str
     folder: Path
@@ -28,7 +28,7 @@ class Ground(msgspec.Struct, frozen=True):
 
 
 def table_of(project_id: int, biz: str, records: Records) -> str:
-    """``records_p7_news``. Raises ``BadSetting``."""
+    """Return ``records_p7_news``. Raises ``BadSetting``."""
     table = f"records_p{project_id}_{_name(biz, records)}"
     if len(table) > MAX_NAME_BYTES:
         raise BadSetting(f"records: a table's name has at most {MAX_NAME_BYTES} letters: {table}")
@@ -36,17 +36,17 @@ def table_of(project_id: int, biz: str, records: Records) -> str:
 
 
 def folder_of(root: Path, project_id: int, biz: str, records: Records) -> Path:
-    """``<RECORDS_DIR>/p7/news``."""
+    """Return ``<RECORDS_DIR>/p7/news``."""
     return root / f"p{project_id}" / _name(biz, records)
 
 
 def queue_of_records(project_id: int, biz: str, records: Records) -> str:
-    """``records.p7.news``."""
+    """Return ``records.p7.news``."""
     return f"records.p{project_id}.{_name(biz, records)}"
 
 
 def open_sink(ground: Ground, *, project_id: int, biz: str, records: Records) -> Sink:
-    """Opens nothing yet: the first write does. Raises ``BadSetting``."""
+    """Return the sink; its first write connects. Raises ``BadSetting``."""
     if records.to is RecordsTo.NOWHERE:
         return Nowhere()
     if records.to is RecordsTo.TABLE:

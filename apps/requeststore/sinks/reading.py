@@ -1,4 +1,4 @@
-"""The records that one request gave, read back from where its biz puts them (seed S4.29)."""
+"""Reads the records of one request back from their destination (seed S4.29)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_BYTES: Final = 512 * 1024 * 1024
 
 
 class FoundRecords(msgspec.Struct, frozen=True, kw_only=True):
-    """``where``: the table, folder or queue. ``records`` None: nobody can say, ``problem`` why."""
+    """Records with their table, folder or queue. ``records=None``: unreadable, see ``problem``."""
 
     to: str
     where: str = ""
@@ -45,7 +45,7 @@ def records_of(
     records_url: str,
     folder: Path,
 ) -> FoundRecords:
-    """At most ``MOST_RECORDS``. Files are those of this host. Never raises: it is only a look."""
+    """Return at most ``MOST_RECORDS`` records; files only of this host. Never raises."""
     to = records.to.value
     try:
         if records.to is RecordsTo.TABLE:
@@ -76,7 +76,7 @@ def _of_table(url: str, table: str, request_id: int) -> list[dict[str, Any]]:
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """As JSON has it: the id as a text, JSON of SQLite opened, empty columns left out."""
+    """Convert a row for JSON: ID as text, JSON columns parsed, empty columns omitted."""
     shown = {name: value for name, value in row.items() if value is not None}
     shown["request_id"] = str(row["request_id"])
     for name in ("meta", "extra"):
@@ -88,7 +88,9 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_files(folder: Path, request_id: int, day: date) -> Iterator[dict[str, Any]]:
-    """Lines of the day on which it ended, and of its neighbours: clocks may differ."""
+    """Return the lines of the day on which the request ended and of its neighbours, as clocks
+    differ.
+    """
     head = re.compile(rb'^\{"request_id":"%d",.*$' % request_id, re.MULTILINE)
     days = (day, day + timedelta(days=1), day - timedelta(days=1))
     seen: set[int] = set()

@@ -1,8 +1,8 @@
-"""Records as rows of one table: a column for each field, added when the field first appears.
+"""Records as rows of a table, with a column for each field, added when the field first appears.
 
-Fixed columns: ``request_id`` and ``position``, the primary key, by which a request that is taken
-again replaces its records; ``at``, ``url``, ``rule``, ``meta``, and ``extra``: what has no column,
-or is of another kind than its column.
+Fixed columns: ``request_id`` and ``position``, the primary key, by which a request that is leased
+again replaces its records; ``at``, ``url``, ``rule``, ``meta``; and ``extra`` for values that have
+no column or do not fit its type.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOOKS: Final = 5
 
 
 class TableSink:
-    """The records of one biz. A repeat of a write changes nothing."""
+    """Records of one biz. Writes are idempotent."""
 
     def __init__(self, database: Database, table: str) -> None:
         self._database = database
@@ -131,7 +131,7 @@ class TableSink:
 
 
 def column_of(field: str) -> str | None:
-    """The column of a field: its name, with "_" behind one of the fixed ones; None: in extra."""
+    """Return the column of a field: its name, plus "_" for a fixed name; None for ``extra``."""
     if field.casefold() in FIXED:
         field += "_"
     if not field.isprintable() or not 0 < len(field.encode("utf-8", "replace")) <= MAX_NAME_BYTES:
@@ -141,7 +141,7 @@ def column_of(field: str) -> str | None:
 
 
 def kind_of(value: Any) -> Kind:
-    """The kind of column that a value wants."""
+    """Return the column type for a value."""
     if isinstance(value, bool):
         return Kind.BOOLEAN
     if isinstance(value, int):
@@ -156,7 +156,7 @@ def kind_of(value: Any) -> Kind:
 
 
 def fit(value: Any, kind: Kind) -> Any:
-    """The value for a column of this kind, or ``_NO_ROOM``."""
+    """Return the value for a column of this type, or ``_NO_ROOM``."""
     return None if value is None else _FITS[kind](value)
 
 

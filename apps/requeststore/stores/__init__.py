@@ -1,1 +1,1 @@
-"""Storage nodes: one port, an adapter each for SQL and MongoDB."""
+"""Storage nodes: one interface with adapters for SQLite, PostgreSQL and MongoDB."""

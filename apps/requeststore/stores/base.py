@@ -1,15 +1,14 @@
-"""The port of a storage node: what every adapter promises, and what one contract test holds.
+"""Interface of storage nodes; one contract test covers every adapter.
 
-A node keeps *shards*: collections (a table, a MongoDB collection) in databases. Times are whole
-milliseconds since 1970; every change takes the caller's ``now``, and ``cutoff`` is the ``ts`` at
-and before which a request of this biz has expired. Whoever asks treats an expired request as
-expired, also when nobody has swept it yet.
+A node keeps *shards*: collections (tables) in databases. Times are Unix ms; every change takes the
+caller's ``now``, and ``cutoff`` is the latest ``ts`` that has expired. An expired request is
+treated as expired, even before a sweep marks it.
 
-Every change of the flag is one guarded update, so that of two who try one wins; a repeat of a
-change that has happened is harmless. Batches: each method takes many and does them in few
-statements. No method needs to look through a whole shard, except ``count`` and ``size``.
+Every change of a flag is one guarded update: of two concurrent callers one wins, and repeats are
+harmless. Methods take batches and use few statements. No method scans a whole shard, except
+``count`` and ``size``.
 
-The books: ``stored = new + taken + moving + processed (by flag) + expired``.
+Accounting: ``stored = new + taken + moving + processed (by flag) + expired``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from apps.requeststore.engine.shard import Shard as Shard
 
 
 class StepKind(enum.StrEnum):
-    """What happened to a request."""
+    """Kind of event in a request's history."""
 
     STORED = "stored"
     QUEUED = "queued"
@@ -46,7 +45,9 @@ class StepKind(enum.StrEnum):
 
 
 class Step(msgspec.Struct, frozen=True, array_like=True):
-    """One line of a request's story. ``by``: the process; ``text``: one line, at most 500."""
+    """Event in a request's history. ``by``: the process; ``text``: one line of at most 500
+    characters.
+    """
 
     at: int
     kind: StepKind
@@ -55,7 +56,7 @@ class Step(msgspec.Struct, frozen=True, array_like=True):
 
 
 class NewRequest(msgspec.Struct, frozen=True):
-    """What a producer hands over; ``data`` is opaque here (see ``engine.entity``)."""
+    """Request to store; ``data`` is opaque to the store (see ``engine.entity``)."""
 
     id: int
     biz: str
@@ -65,10 +66,10 @@ class NewRequest(msgspec.Struct, frozen=True):
 
 
 class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it lies there. ``tries``: how often it was taken; ``deadline``: 0 unless taken.
+    """Stored request. ``tries``: number of leases; ``deadline``: end of the lease, 0 without one.
 
-    ``queued_at``: when it was last put into a queue, 0 for never. ``result``: what its last owner
-    said at the end, a small JSON object as bytes (``{"status": 200, "records": 3}``), or b"".
+    ``queued_at``: when it was last queued, 0 for never. ``result``: small JSON object of the last
+    consumer as bytes (``{"status": 200, "records": 3}``), or b"".
     """
 
     id: int
@@ -87,7 +88,7 @@ class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What a queue holds of a request (seed S4.19)."""
+    """Queue entry of a request (seed S4.19)."""
 
     id: int
     biz: str
@@ -95,7 +96,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class TakeCode(enum.StrEnum):
-    """Why a request was not handed out."""
+    """Result of taking one entry."""
 
     TAKEN = "taken"  # this one was: the only success
     UNKNOWN = "unknown"  # no such id here, or of another biz
@@ -109,14 +110,14 @@ class TakeCode(enum.StrEnum):
 
 
 class Take(msgspec.Struct, frozen=True):
-    """The answer to one entry. ``request`` only with ``TAKEN``; its ``tries`` fences its owner."""
+    """Answer to one entry. ``request`` only with ``TAKEN``; its ``tries`` is the fencing token."""
 
     code: TakeCode
     request: StoredRequest | None = None
 
 
 class Finish(msgspec.Struct, frozen=True):
-    """The end of a request that ``owner`` took at its ``tries``-th time."""
+    """End of a request under the lease number ``tries``."""
 
     id: int
     tries: int
@@ -126,9 +127,9 @@ class Finish(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """Back to flag 0, to be taken again not before ``not_before`` (0: at once).
+    """Return of a leased request: new again, due at ``not_before`` (0: at once).
 
-    The store only keeps the flag; who wants a delay queues it later.
+    The store only sets the flag; the caller queues the request when it is due.
     """
 
     id: int
@@ -138,7 +139,7 @@ class GiveBack(msgspec.Struct, frozen=True):
 
 
 class EndCode(enum.StrEnum):
-    """What became of a finish or of a give-back."""
+    """Result of finishing or returning one request."""
 
     DONE = "done"  # changed by this call
     REPEATED = "repeated"  # an earlier call of the same owner had made this very change
@@ -147,36 +148,36 @@ class EndCode(enum.StrEnum):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """Of a shard, or of a span of ``ts`` in it: how many by flag, negative ones included."""
+    """Requests by flag, of a shard or a span of ``ts``; negative flags included."""
 
     by_flag: Mapping[int, int] = {}
 
     def of(self, flag: int) -> int:
-        """How many have this flag."""
+        """Return the count of a flag."""
         return self.by_flag.get(flag, 0)
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Return the sum."""
         return sum(self.by_flag.values())
 
 
 class Size(msgspec.Struct, frozen=True):
-    """Of a shard; ``bytes`` may be an estimate."""
+    """Size of a shard; ``bytes`` may be an estimate."""
 
     requests: int
     bytes: int
 
 
 class SlowOperation(msgspec.Struct, frozen=True):
-    """One that takes or took long. ``text`` holds no data of requests."""
+    """Slow or running operation of a server. ``text`` contains no request data."""
 
     seconds: float
     text: str
 
 
 class NodeHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node is; numbers that its kind cannot tell are None (seed S4.26)."""
+    """Health of a node; None where its kind does not report a number (seed S4.26)."""
 
     kind: str
     version: str = ""
@@ -191,24 +192,24 @@ class StorageNode(Protocol):
     """Thread-safe. Methods raise ``StoreUnavailable`` when the server does not answer."""
 
     def ensure(self, shard: Shard, *, delete_after_seconds: int) -> None:
-        """Make the shard with its indexes, or adjust when it deletes; cheap when nothing changes.
+        """Make the shard and its indexes, or change its retention; cheap when nothing changes.
 
-        Requests are deleted by the store itself ``delete_after_seconds`` after their ``ts``: at
-        once where it has such an index (MongoDB), else by ``delete``.
+        Requests are deleted ``delete_after_seconds`` after their ``ts``: by the server where it
+        has TTL indexes (MongoDB), else by ``delete``.
         """
 
     def insert(
         self, shard: Shard, requests: Sequence[NewRequest], *, by: str, now: int
     ) -> list[bool]:
-        """Store them with flag 0; False for an id that is there already, which stays as it is.
+        """Store requests with flag 0; return False for an existing ID, which stays unchanged.
 
-        All of them or, after an error, any of them: repeating the call completes it.
+        After an error any part may be stored: repeating the call completes it.
         """
 
     def queued(
         self, shard: Shard, ids: Sequence[int], *, by: str, now: int, again: bool = False
     ) -> None:
-        """Note that these are in a queue now; ``again``: by the sweep. Unknown ids are ignored."""
+        """Note that requests were queued; ``again``: by the sweep. Unknown IDs are ignored."""
 
     def take(
         self,
@@ -220,23 +221,23 @@ class StorageNode(Protocol):
         deadline: int,
         cutoff: int,
     ) -> list[Take]:
-        """findAndModify by id, biz and ts: those with flag 0, or taken and overdue, are his now.
+        """Lease requests that match ID, biz and ts and are new, or leased past their deadline.
 
-        An answer for each entry, in their order; one that is named twice is handed out once.
+        One answer for each entry, in order; a duplicate entry is leased once.
         """
 
     def finish(
         self, shard: Shard, ends: Sequence[Finish], *, owner: str, now: int
     ) -> list[EndCode]:
-        """Give each its last flag. Only its owner at that try may, and only while it is taken."""
+        """Set final flags. Only the owner of the current lease (``tries``) succeeds."""
 
     def give_back(
         self, shard: Shard, ends: Sequence[GiveBack], *, owner: str, now: int
     ) -> list[EndCode]:
-        """Flag 0 again, under the same conditions; ``queued_at`` becomes 0."""
+        """Set flag 0 and ``queued_at`` 0, under the same conditions."""
 
     def find(self, shard: Shard, ids: Sequence[int]) -> list[StoredRequest | None]:
-        """In their order."""
+        """Return the requests in the order of ``ids``; None for a missing one."""
 
     def page(
         self,
@@ -249,66 +250,66 @@ class StorageNode(Protocol):
         after: tuple[int, int] | None = None,
         limit: int = 100,
     ) -> list[StoredRequest]:
-        """Those with ``since <= ts < until``, newest first by (ts, id), before ``after``.
+        """Return requests with ``since <= ts < until``, newest first by (ts, ID), before
+        ``after``.
 
-        ``data`` and ``steps`` are left out (empty).
+        Without ``data`` and ``steps``.
         """
 
     def orphans(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[Entry]:
-        """Flag 0, stored and in no queue (``queued_at`` 0), with a ts of ``before`` or older."""
+        """Return new requests that were never queued, with a ``ts`` up to ``before``."""
 
     def forgotten(self, shard: Shard, *, before: int, cutoff: int, limit: int) -> list[Entry]:
-        """Flag 0 and queued at ``before`` or earlier: the queue may have lost them."""
+        """Return new requests that were queued up to ``before``: their entries may be lost."""
 
     def overdue(
         self, shard: Shard, *, now: int, cutoff: int, limit: int, by: str
     ) -> list[StoredRequest]:
-        """Those whose deadline is over, which are new again (flag 0, ``queued_at`` 0) with this.
+        """End leases past their deadline: flag 0, ``queued_at`` 0.
 
-        Without ``data``; with the ``tries`` and the ``owner`` they had.
+        Returns the requests without ``data``, with ``tries`` and ``owner`` of the lease.
         """
 
     def count(self, shard: Shard, *, since: int = 0, until: int = MAX_TS) -> Counts:
-        """By flag, of those with ``since <= ts < until``; answered from an index."""
+        """Count requests with ``since <= ts < until`` by flag, from an index."""
 
     def oldest(self, shard: Shard, *, flag: int) -> int | None:
-        """The smallest ``ts`` with this flag; None without any."""
+        """Return the smallest ``ts`` with this flag; None without any."""
 
     def expire(self, shard: Shard, *, cutoff: int, limit: int, by: str, now: int) -> int:
-        """Mark up to ``limit`` of those at or before ``cutoff`` that are new or taken as expired.
+        """Mark up to ``limit`` new or leased requests with ``ts <= cutoff`` as expired.
 
-        How many; 0 once all are. From then on no owner can finish them.
+        Returns how many; 0 once all are. Their consumers cannot finish them any more.
         """
 
     def delete(self, shard: Shard, *, before: int, limit: int) -> int:
-        """Delete up to ``limit`` final ones with a ts before ``before``; how many.
+        """Delete up to ``limit`` final requests with ``ts < before``; return how many.
 
-        Where the store deletes by itself, it is harmless to ask, too.
+        Harmless where the server deletes by itself.
         """
 
     def start_move(
         self, shard: Shard, ids: Sequence[int], *, now: int
     ) -> list[StoredRequest | None]:
-        """Those of them that are not taken have the flag ``MOVING`` with this, whole.
+        """Set the flag ``MOVING`` on requests that are not leased, and return them whole.
 
-        In their order, each with the flag it had, those that had ``MOVING`` before included; None
-        for one that is taken, or not there.
+        In order, with their previous flag, requests already ``MOVING`` included; None for a leased
+        or missing one.
         """
 
     def undo_move(self, shard: Shard, ids: Sequence[int]) -> int:
-        """Those with flag ``MOVING`` have the flag they had before; how many.
+        """Restore the flag of requests with ``MOVING``; return how many.
 
-        For one that shall stay after all, such as one that has expired on its way.
+        For requests that must stay, such as those that expired meanwhile.
         """
 
     def receive(self, shard: Shard, requests: Sequence[StoredRequest], *, by: str, now: int) -> int:
-        """Insert whole requests that come from another shard; those that are there stay.
-
-        How many were new.
+        """Insert whole requests from another shard, unless they exist; return how many were
+        new.
         """
 
     def end_move(self, shard: Shard, ids: Sequence[int]) -> int:
-        """Delete those with flag ``MOVING``: they are safe in their new shard."""
+        """Delete requests with flag ``MOVING``, which are safe in their new shard."""
 
     def reopen(
         self,
@@ -320,23 +321,23 @@ class StorageNode(Protocol):
         now: int,
         cutoff: int,
     ) -> list[bool]:
-        """New again (flag 0, no tries, ``queued_at`` 0, no result) if it ended with one of
-        ``flags`` and has not expired, as ``REOPENED`` in its story; True for those that are.
+        """Reset requests that ended with one of ``flags`` and have not expired: flag 0, no tries,
+        no result, step ``REOPENED``. Return True for each that changed.
 
-        In their order. A repeat is answered with False.
+        In order; a repeat returns False.
         """
 
     def size(self, shard: Shard) -> Size:
-        """How much there is."""
+        """Return the size of a shard."""
 
     def shards(self, prefix: str) -> list[Shard]:
-        """Those whose database begins with ``prefix``."""
+        """Return the shards whose database begins with ``prefix``."""
 
     def drop(self, shard: Shard) -> None:
-        """Delete the shard with all that is in it; harmless when it is not there."""
+        """Delete a shard with its requests; harmless when it is missing."""
 
     def health(self) -> NodeHealth:
-        """Asks the server, quickly."""
+        """Query the server's health, with a short timeout."""
 
     def close(self) -> None:
-        """Let go of every connection."""
+        """Close all connections."""

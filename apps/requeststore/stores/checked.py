@@ -1,7 +1,7 @@
-"""What adapters share: arguments are checked here, and batches cut into portions.
+"""Base of the adapters: validates arguments and splits batches.
 
-An adapter implements the methods that begin with an underscore. They get what has been accepted,
-in portions in which no id is named twice.
+An adapter implements the methods with an underscore. They get valid arguments in portions without
+duplicate IDs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Named = TypeVar("Named", Entry, Finish, GiveBack)
 
 
 class CheckedNode(ABC):
-    """All of ``stores.base.StorageNode`` but what concerns a node as a whole."""
+    """Implements ``stores.base.StorageNode``, except the methods about a whole node."""
 
     # A change stays short, so that others need not wait long for theirs.
     portion: ClassVar[int] = 1000
@@ -238,7 +238,7 @@ class CheckedNode(ABC):
     # --- what they share --------------------------------------------------------------------
 
     def _slices(self, ids: Sequence[int]) -> list[list[int]]:
-        """In one order everywhere: who locks rows by id meets nobody who goes the other way."""
+        """Split IDs in ascending order: all callers lock rows in one order, so none deadlock."""
         distinct = sorted(set(ids))
         return [
             distinct[start : start + self.portion]
@@ -246,7 +246,7 @@ class CheckedNode(ABC):
         ]
 
     def _each(self, items: Sequence[Named], work: Callable[[list[Named]], list[T]]) -> list[T]:
-        """``work`` on portions; the answers in the order of the items."""
+        """Apply ``work`` to portions; return the answers in the order of the items."""
         answers: dict[int, T] = {}
         for portion in checks.portions(items, lambda one: one.id, most=self.portion):
             portion.sort(key=lambda pair: pair[1].id)

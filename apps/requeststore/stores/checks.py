@@ -1,4 +1,4 @@
-"""What every adapter refuses before it writes anything: ``BadRequest`` says what is wrong where."""
+"""Validation shared by the adapters; raises ``BadRequest``."""
 
 from __future__ import annotations
 
@@ -34,72 +34,72 @@ _NAME: Final = re.compile(rf"[a-z0-9_]{{1,{MAX_NAME}}}")
 
 
 def check_shard(shard: Shard) -> None:
-    """Names that no adapter has to quote."""
+    """Require names that need no quoting."""
     for name in (shard.database, shard.collection):
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise BadRequest(f"{name!r} is no name of a database or collection: a-z, 0-9, _")
 
 
 def check_batch(batch: Sequence[object]) -> None:
-    """At most ``MAX_BATCH`` at once."""
+    """Require at most ``MAX_BATCH`` items."""
     if len(batch) > MAX_BATCH:
         raise BadRequest(f"{len(batch)} at once; at most {MAX_BATCH}")
 
 
 def check_limit(limit: int) -> None:
-    """How many are asked for."""
+    """Require a positive limit."""
     _number("the limit", limit, 1, MAX_BATCH)
 
 
 def check_time(name: str, value: int) -> None:
-    """Milliseconds since 1970, within what every store can keep as a date."""
+    """Require Unix ms that every store can keep as a date."""
     _number(name, value, 0, MAX_TS)
 
 
 def check_times(**times: int) -> None:
-    """Several of them."""
+    """Check several times."""
     for name, value in times.items():
         check_time(name, value)
 
 
 def check_deadline(deadline: int, now: int) -> None:
-    """One that is over already would let a batch hand out the same request twice."""
+    """Require a future deadline: a past one would let a batch lease a request twice."""
     if deadline <= now:
         raise BadRequest(f"the deadline {deadline} is not after {now}")
 
 
 def check_span(since: int, until: int) -> None:
-    """Times that may lie outside of what can be stored."""
+    """Check times that may exceed the range of stored ones."""
     _number("since", since, -MAX_ID, MAX_ID)
     _number("until", until, -MAX_ID, MAX_ID)
 
 
 def check_cutoff(cutoff: int) -> None:
-    """It may lie before 1970: then nothing has expired."""
+    """Check a cutoff; it may be before 1970, when nothing has expired."""
     _number("the cutoff", cutoff, -MAX_TS, MAX_TS)
 
 
 def check_ids(ids: Sequence[int]) -> None:
-    """A batch of ids."""
+    """Check a batch of IDs."""
     check_batch(ids)
     for id_ in ids:
         _number("the id", id_, 0, MAX_ID)
 
 
 def check_by(by: str) -> None:
-    """The name of a process or of an owner."""
+    """Check the name of a process or owner."""
     _text("the name", by, MAX_OWNER)
 
 
 def check_owner(owner: str) -> None:
-    """Of somebody who takes requests: not nobody."""
+    """Check the name of an owner, which must not be empty."""
     check_by(owner)
     if not owner:
         raise BadRequest("an owner has a name")
 
 
 def check_new(requests: Sequence[NewRequest]) -> None:
-    """What a producer hands over. Raises ``TooLarge``, too."""
+    """Check new requests. Raises ``TooLarge``, too."""
     check_batch(requests)
     for number, one in enumerate(requests):
         where = f"request {number}: "
@@ -111,7 +111,7 @@ def check_new(requests: Sequence[NewRequest]) -> None:
 
 
 def check_entries(entries: Sequence[Entry]) -> None:
-    """They come from a queue that others may write to; no id or ts is beyond every store."""
+    """Check queue entries, which other programs may have written."""
     check_batch(entries)
     for number, one in enumerate(entries):
         _number(f"entry {number}: the id", one.id, 0, MAX_ID)
@@ -120,7 +120,7 @@ def check_entries(entries: Sequence[Entry]) -> None:
 
 
 def check_ends(ends: Sequence[Finish | GiveBack]) -> None:
-    """Of both kinds: flags, results and texts."""
+    """Check flags, results and texts of ends and returns."""
     check_batch(ends)
     for number, one in enumerate(ends):
         where = f"end {number}: "
@@ -134,7 +134,7 @@ def check_ends(ends: Sequence[Finish | GiveBack]) -> None:
 
 
 def check_received(requests: Sequence[StoredRequest]) -> None:
-    """Whole ones, that another node gave out."""
+    """Check whole requests from another node."""
     check_batch(requests)
     for number, one in enumerate(requests):
         where = f"request {number}: "
@@ -162,10 +162,9 @@ def portions(
     size: Callable[[T], int] | None = None,
     most_bytes: int = 0,
 ) -> Iterator[list[tuple[int, T]]]:
-    """Slices with their places in the whole, none with the same key twice, none too large.
+    """Split into portions of limited size without duplicate keys, with positions.
 
-    What is named again comes in a later slice, after the first has been done: then a batch means
-    the same as its parts one by one.
+    A repeated key comes in a later portion, so that a batch equals its items one by one.
     """
     waiting = list(enumerate(items))
     while waiting:

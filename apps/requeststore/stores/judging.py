@@ -1,4 +1,4 @@
-"""Why a guarded update of a row did not happen: the same answers from every adapter."""
+"""Reasons for a failed guarded update, equal for all adapters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from apps.requeststore.stores.base import EndCode, Entry, Finish, GiveBack, Take
 
 
 class State(msgspec.Struct, frozen=True):
-    """What the guards look at."""
+    """Fields that the guards compare."""
 
     biz: str
     ts: int
@@ -20,7 +20,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 def why_not_taken(entry: Entry, state: State | None, *, cutoff: int) -> TakeCode:
-    """Of a request that was not free for who named it by ``entry``."""
+    """Return why the request of this entry could not be leased."""
     if state is None or state.biz != entry.biz:
         return TakeCode.UNKNOWN
     if state.ts != entry.ts:
@@ -35,7 +35,7 @@ def why_not_taken(entry: Entry, state: State | None, *, cutoff: int) -> TakeCode
 
 
 def why_not_ended(end: Finish | GiveBack, state: State | None, *, owner: str) -> EndCode:
-    """Of one that was not in the hands of ``owner`` at that try: perhaps this has happened."""
+    """Return why ``owner`` could not end a request: its lease has ended, or it did so before."""
     if state is None:
         return EndCode.UNKNOWN
     flag = end.flag if isinstance(end, Finish) else NEW

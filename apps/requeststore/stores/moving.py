@@ -1,11 +1,10 @@
-"""Moving requests from one shard to another, so that each is found at every moment (seed S4.14).
+"""Moves requests between shards, so that each can be found all the time (seed S4.14).
 
-    start_move (marked, nobody can take them) -> receive (copied) -> end_move (deleted)
+start_move (marked, cannot be leased) -> receive (copied) -> end_move (deleted)
 
-Whoever dies in between leaves marked requests behind; moving the same ids once more completes it,
-and changes nothing where it was complete. What somebody has taken stays until it is given back or
-finished; what has expired stays until it is deleted, since its time may be closed in the books of
-the other shard.
+After a crash, moving the same IDs again completes the move. A leased request stays until it is
+returned or finished; an expired one stays until it is deleted, because its time may be closed in
+the accounting of the other shard.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MARGIN_MS: Final = 60_000
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """What one look at a shard found; ``after`` is where the next begins, None at the end."""
+    """Requests found by one look; ``after``: cursor for the next, None at the end."""
 
     movable: list[int]
     taken: list[int]
@@ -39,7 +38,7 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Moved(msgspec.Struct, frozen=True):
-    """What became of the ids: in their new shard, still taken, or staying since they expired."""
+    """IDs by outcome: moved, still leased, or staying because expired."""
 
     moved: int
     taken: list[int]
@@ -56,7 +55,7 @@ def look(
     limit: int,
     cutoff: int,
 ) -> Slice:
-    """The next requests of the shard, the newest first, by what shall become of them."""
+    """Return the next requests of the shard, newest first, by what is to be done with them."""
     page = nodes(source.node).page(source.shard, biz=biz, after=after, limit=limit)
     movable, taken = [], []
     in_place = expired = 0
@@ -83,7 +82,7 @@ def move(
     now: int,
     cutoff: int,
 ) -> Moved:
-    """Move these; also what somebody had begun to move and could not end."""
+    """Move requests, including those whose move was interrupted."""
     node = nodes(source.node)
     started = node.start_move(source.shard, ids, now=now)
     failpoints.hit("requeststore.move.started")
@@ -105,14 +104,14 @@ def move(
 
 
 def is_over(request: StoredRequest, cutoff: int) -> bool:
-    """It has expired, or is about to."""
+    """Return whether the request has expired or is about to."""
     return request.flag == EXPIRED or request.ts <= cutoff + MARGIN_MS
 
 
 def _staying(
     nodes: Nodes, target: Target, held: Sequence[StoredRequest], cutoff: int
 ) -> frozenset[int]:
-    """Those that have expired on their way and are not in their new shard yet."""
+    """Return IDs that expired meanwhile and are not in the new shard yet."""
     over = [request for request in held if is_over(request, cutoff)]
     staying = []
     for place, group in _grouped(target, over).items():

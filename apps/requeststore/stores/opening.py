@@ -1,4 +1,4 @@
-"""From an address to a storage node."""
+"""Opens a storage node by its URL."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ _SWITCH = {"0": False, "1": True}
 
 
 def open_node(name: str, url: str) -> StorageNode:
-    """The storage node that ``url`` names; ``name`` is what settings of a biz call it.
+    """Return the storage node of ``url``; ``name`` is its name in settings.
 
-    - ``sqlite:///var/lib/crawlyard/requests``, a folder, with ``?sync=1`` for one that outlives a
-      power failure to the last commit;
-    - ``postgresql://...``, as libpq reads it;
-    - ``mongodb://...`` and ``mongodb+srv://...``, as PyMongo reads it.
+    - ``sqlite:///var/lib/crawlyard/requests``, a folder; ``?sync=1`` survives a power failure;
+    - ``postgresql://...``, as in libpq;
+    - ``mongodb://...`` and ``mongodb+srv://...``, as in PyMongo.
 
     Raises:
-        BadSetting: it is none of them; the text holds no password.
+        BadSetting: none of these; the text holds no password.
         StoreUnavailable
     """
     try:
@@ -52,7 +51,7 @@ def open_node(name: str, url: str) -> StorageNode:
 
 
 def _options(name: str, query: str) -> dict[str, Any]:
-    """What stands behind the question mark."""
+    """Parse the query string."""
     options: dict[str, Any] = {}
     for option, values in parse_qs(query, keep_blank_values=True).items():
         if option != "sync" or values[-1] not in _SWITCH:

@@ -1,7 +1,7 @@
-"""The steps of a request as one text that grows at its end, so that SQL can add to it.
+"""History of a request as text to which SQL can append.
 
-Each step is a JSON array and a comma: ``[1700000000000,"taken","fetcher-1",""],``. Whoever looks at
-the table with a client of the database can read it.
+Each step is a JSON array and a comma: ``[1700000000000,"taken","fetcher-1",""],``, readable with
+any database client.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ _decoder: Final = msgspec.json.Decoder(list[Step])
 
 
 def written(at: int, kind: StepKind, by: str, text: str = "") -> str:
-    """One step, to be added to a story. ``text`` becomes one line and is cut."""
+    """Return one step as text. Its ``text`` becomes one line and is cut."""
     line = " ".join(text[: 2 * MAX_TEXT].split())[:MAX_TEXT] if text else ""
     return _encoder.encode((at, kind, by, line)).decode() + ","
 
 
 def story_of(steps: list[Step]) -> str:
-    """A whole one, shortened."""
+    """Return a whole history, shortened."""
     return "".join(written(one.at, one.kind, one.by, one.text) for one in shortened(steps))
 
 
 def read(story: str) -> list[Step]:
-    """The steps in their order."""
+    """Parse the steps in order."""
     return _decoder.decode(f"[{story[:-1]}]") if story else []
 
 
 def shortened(steps: list[Step]) -> list[Step]:
-    """The first and the last ones, where there are too many."""
+    """Return the first and last steps of a long history."""
     return steps if len(steps) <= _ROOM else [*steps[:_FIRST], *steps[_FIRST - _ROOM :]]
 
 
 def shorter(story: str) -> str | None:
-    """What to put in the place of a text of ``LONG_STORY`` or more; None: nothing."""
+    """Return the replacement of a text of ``LONG_STORY`` or more bytes; None: keep it."""
     steps = read(story)
     return story_of(steps) if len(steps) > _ROOM else None
 
 
 def whole_row(request: StoredRequest, step: str) -> tuple[Any, ...]:
-    """Every column of a request in SQL, in their order, with this step added to its story."""
+    """Return all columns of a request in order, with this step added."""
     return (
         request.id,
         request.biz,

@@ -1,4 +1,4 @@
-"""Requests in MongoDB, as the patent has it: replica sets, TTL indexes, findAndModify."""
+"""Requests in MongoDB, as in the patent: replica sets, TTL indexes, findAndModify."""
 
 from apps.requeststore.stores.mongo.node import MongoNode
 

@@ -1,4 +1,4 @@
-"""Changes of documents that are named by their ids, each in one guarded step."""
+"""Guarded changes of documents by ID."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BY_ID: Final = "_id_"
 
 
 def among(ids: Iterable[int]) -> Document:
-    """One of these."""
+    """Return the filter for these IDs."""
     return {"$in": [Int64(one) for one in ids]}
 
 
@@ -36,7 +36,7 @@ def take_one(
     _token: str,
     now: int,
 ) -> dict[int, StoredRequest]:
-    """The one entry as a whole, by findAndModify with its id, biz and ts (seed S4.20)."""
+    """Lease one request by findAndModify with ID, biz and ts (seed S4.20)."""
     (one,) = entries
     document = found.find_one_and_update(
         {"_id": Int64(one.id), "biz": one.biz, "ts": date(one.ts), "$or": _free(now)},
@@ -50,7 +50,7 @@ def take_one(
 def take_many(
     found: Collection[Document], entries: list[Entry], change: list[Document], token: str, now: int
 ) -> dict[int, StoredRequest]:
-    """Those that are free, each marked in one step with the token, and then read by it."""
+    """Lease requests by one guarded update with a token, then read them by the token."""
     # The biz and the ts of a request never change: it is enough to look at them before.
     states = {
         one["_id"]: state_of(one)
@@ -71,7 +71,7 @@ def take_many(
 
 
 def _shorter(found: Collection[Document], mine: list[Document]) -> list[StoredRequest]:
-    """Those that were taken, their stories cut in the middle where they have become too long."""
+    """Return the leased requests, and cut histories that have become too long."""
     requests = [request_of(one) for one in mine]
     cuts = [
         UpdateOne(
@@ -88,7 +88,7 @@ def _shorter(found: Collection[Document], mine: list[Document]) -> list[StoredRe
 
 
 def update(found: Collection[Document], which: Document, change: list[Document]) -> int:
-    """How many changed. The driver does not repeat an update of many; all of ours may be."""
+    """Update documents; return how many changed. Repeated once, which the driver does not do."""
     try:
         return found.update_many(which, change, hint=BY_ID).modified_count
     except AutoReconnect:
@@ -96,7 +96,7 @@ def update(found: Collection[Document], which: Document, change: list[Document])
 
 
 def remove(found: Collection[Document], which: Document) -> int:
-    """The same of deleting."""
+    """Delete documents, with the same repeat."""
     try:
         return found.delete_many(which, hint=BY_ID).deleted_count
     except AutoReconnect:

@@ -1,7 +1,7 @@
-"""Connections to a MongoDB: one client a process, made when first needed, and what its errors mean.
+"""MongoDB client of a process, and the meaning of the driver's errors.
 
-What must hold is set here, whatever the address says: a write counts when most members have it on
-disk, so that no fail-over takes it back, and reads come from the primary.
+Write concern (majority, journaled) and primary reads are set here whatever the URL says, so that
+no fail-over loses an acknowledged write.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ _NAMESPACE_NOT_FOUND: Final = 26
 
 
 class Client:
-    """Thread-safe; a forked process connects anew.
+    """Thread-safe; a forked child connects again.
 
     Raises:
-        BadSetting: the address cannot be read; the text holds no password.
+        BadSetting: the URL is invalid; the text holds no password.
     """
 
     def __init__(
@@ -70,11 +70,11 @@ class Client:
 
     @property
     def address(self) -> str:
-        """Without its password."""
+        """Return the URL without its password."""
         return masked(self._url)
 
     def connected(self) -> MongoClient[Document]:
-        """The driver's own; it connects by itself. Raises ``BadSetting``."""
+        """Return the driver's client, which connects by itself. Raises ``BadSetting``."""
         if os.getpid() != self._process:
             # Neither used nor closed: the parent talks through the same sockets.
             self._abandoned.append(self._made)
@@ -88,7 +88,7 @@ class Client:
             return self._made
 
     def database(self, name: str) -> Database[Document]:
-        """Of this name."""
+        """Return a database."""
         return self.connected().get_database(
             name,
             codec_options=_CODEC,
@@ -97,11 +97,11 @@ class Client:
         )
 
     def collection(self, shard: Shard) -> Collection[Document]:
-        """Where the requests of a shard are."""
+        """Return the collection of a shard."""
         return self.database(shard.database)[shard.collection]
 
     def close(self) -> None:
-        """Idempotent; whatever comes after it connects again."""
+        """Close; the next call connects again."""
         with self._lock:
             made, self._made = self._made, None
         if made is not None and os.getpid() == self._process:
@@ -109,7 +109,7 @@ class Client:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turns what the driver raises into what the port promises."""
+        """Convert the driver's errors to those of the interface."""
         try:
             yield
         except DocumentTooLarge as error:
@@ -118,7 +118,7 @@ class Client:
             raise self.unavailable(error) from error
 
     def unavailable(self, error: Exception) -> StoreUnavailable:
-        """What to raise for ``error``; shows no password."""
+        """Return the error to raise for ``error``, without a password."""
         return StoreUnavailable(f"MongoDB at {self.address}: {self._said(error)}")
 
     def _said(self, error: Exception) -> str:
@@ -137,7 +137,7 @@ class Client:
 
 
 def is_missing(error: OperationFailure) -> bool:
-    """There is no such collection."""
+    """Return whether the error says that the collection does not exist."""
     return error.code == _NAMESPACE_NOT_FOUND
 
 
@@ -148,7 +148,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _options(url: str, server_seconds: float) -> dict[str, Any]:
-    """What the address leaves open, and what it may not choose."""
+    """Return default options and forced options."""
     milliseconds = int(server_seconds * 1000)
     defaults: dict[str, Any] = {
         "appname": APPLICATION,

@@ -1,10 +1,9 @@
-"""A request as a document (seed S4.1 to S4.6), which programs of other make may write, too.
+"""Documents of requests (seed S4.1 to S4.6), which other programs may write, too.
 
-    {_id: Long, biz, ts: Date, flag, data: BinData}         what the patent names
-    {priority, owner, deadline, tries, queued_at, finished_at, result, steps}   what we add
+{_id: Long, biz, ts: Date, flag, data: BinData}: fields of the patent.
+{priority, owner, deadline, tries, queued_at, finished_at, result, steps}: added, may be missing.
 
-What we add may be missing. Times of ours are milliseconds; ``ts`` alone is a date, because only
-dates expire by a TTL index (seed S4.17).
+Added times are Unix ms; ``ts`` is a date, because TTL indexes need one (seed S4.17).
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _MIN_TS: Final = -62_135_596_800_000
 
 
 def date(milliseconds: int) -> DatetimeMS:
-    """As ``ts`` is stored; the ends of a span may lie beyond any request."""
+    """Return ``ts`` as stored, limited to the range of dates."""
     return DatetimeMS(max(_MIN_TS, min(milliseconds, MAX_TS)))
 
 
 def new_document(request: NewRequest, step: list[Any]) -> Document:
-    """Of what a producer hands over."""
+    """Return the document of a new request."""
     return {
         "_id": Int64(request.id),
         "biz": request.biz,
@@ -53,7 +52,7 @@ def new_document(request: NewRequest, step: list[Any]) -> Document:
 
 
 def untouched() -> Document:
-    """Of a request that nobody has taken."""
+    """Return the added fields of a request that was never leased."""
     return {
         "owner": "",
         "deadline": Int64(0),
@@ -65,7 +64,7 @@ def untouched() -> Document:
 
 
 def whole_document(request: StoredRequest, step: list[Any]) -> Document:
-    """Of one that comes from another shard."""
+    """Return the document of a request from another shard."""
     return {
         "_id": Int64(request.id),
         "biz": request.biz,
@@ -84,20 +83,20 @@ def whole_document(request: StoredRequest, step: list[Any]) -> Document:
 
 
 def step_of(at: int, kind: StepKind, by: str, text: str = "") -> list[Any]:
-    """One line of a story, as it is stored."""
+    """Return one step as stored."""
     return [Int64(at), kind.value, by, _line(text)]
 
 
 def stored_steps(steps: list[Step]) -> list[list[Any]]:
-    """A whole story."""
+    """Return a whole history as stored."""
     return [step_of(one.at, one.kind, one.by, one.text) for one in steps]
 
 
 def change_of(values: Document, step: list[Any], *, is_taken: bool = False) -> list[Document]:
-    """An update: these values, one step more, and one try more for one that is taken.
+    """Return an update that sets values, adds a step and, for a lease, counts a try.
 
-    As a pipeline, which bears with documents of other make that have something else in the place
-    of our fields. Taking shortens stories; one that nobody takes loses its oldest steps.
+    An aggregation pipeline, which tolerates foreign documents with other types in the added
+    fields. Leasing shortens histories; without leases the oldest steps are dropped.
     """
     changed = {name: {"$literal": value} for name, value in values.items()}
     told = {"$cond": [{"$isArray": "$steps"}, "$steps", []]}
@@ -110,7 +109,7 @@ def change_of(values: Document, step: list[Any], *, is_taken: bool = False) -> l
 
 
 def request_of(document: Document, **changed: Any) -> StoredRequest:
-    """Of a whole one, or one without what is large; ``changed`` is said in its place."""
+    """Return the request of a document, whole or without large fields; ``changed`` overrides."""
     values: dict[str, Any] = {
         "id": int(document["_id"]),
         "biz": _text(document.get("biz")),
@@ -130,7 +129,7 @@ def request_of(document: Document, **changed: Any) -> StoredRequest:
 
 
 def state_of(document: Document) -> State:
-    """What the guards look at."""
+    """Return the fields that the guards compare."""
     return State(
         _text(document.get("biz")),
         milliseconds_of(document.get("ts")),
@@ -142,7 +141,7 @@ def state_of(document: Document) -> State:
 
 
 def milliseconds_of(value: object) -> int:
-    """Of a date, or of a number that somebody has stored in its place."""
+    """Return Unix ms of a date, or of a number in its place."""
     return int(value) if isinstance(value, DatetimeMS) else _whole(value)
 
 

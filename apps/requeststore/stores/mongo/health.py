@@ -1,4 +1,4 @@
-"""How a MongoDB is (seed S4.26); whatever this login may not ask stays unknown."""
+"""Health of a MongoDB (seed S4.26); what this login may not query stays unknown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MEGABYTE: Final = 1024 * 1024
 
 
 def health_of(client: MongoClient[Document]) -> NodeHealth:
-    """Raises ``PyMongoError`` when there is no answer at all."""
+    """Raises ``PyMongoError`` when the server does not answer."""
     admin = client.admin
     # Everybody may ask this; without an answer here nothing else is asked.
     version = str(admin.command("buildInfo").get("version", ""))
@@ -55,7 +55,9 @@ def health_of(client: MongoClient[Document]) -> NodeHealth:
 
 
 def _allowed(ask: Callable[[], T], unknown: T) -> T:
-    """No right to ask, no such command, not the member of a replica set, or too slow an answer."""
+    """Return the answer, or ``unknown`` where a right, command or role is missing or it is
+    slow.
+    """
     try:
         return ask()
     except OperationFailure:
@@ -63,7 +65,7 @@ def _allowed(ask: Callable[[], T], unknown: T) -> T:
 
 
 def _storage(client: MongoClient[Document], listed: Document) -> int | None:
-    """On disk, all databases; where the server does not say so, what they say of themselves."""
+    """Return the bytes on disk of all databases."""
     if listed.get("totalSize"):
         return int(listed["totalSize"])
     nothing: Document = {}
@@ -94,7 +96,7 @@ def members_found(servers: Iterable[ServerDescription]) -> list[str]:
 
 
 def _slow(client: MongoClient[Document]) -> list[SlowOperation]:
-    """What runs for a second or longer, without what it is about: that may be data."""
+    """Return operations of a second or longer, without their data."""
     pipeline: list[Document] = [
         {"$currentOp": {"allUsers": True, "idleConnections": False}},
         {

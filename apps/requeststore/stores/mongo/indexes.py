@@ -1,4 +1,4 @@
-"""The indexes of a shard, one for each way of asking; the first one deletes (seed S4.4, S4.16)."""
+"""Indexes of a shard, one for each query; the first one deletes (seed S4.4, S4.16)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _MOST_SECONDS: Final = 2**31 - 1
 
 
 def ensure_indexes(collection: Collection[Document], delete_after_seconds: int | None) -> None:
-    """Make those that are missing, and change after how long the server deletes (None: not now).
+    """Make missing indexes and change the TTL (None: keep it).
 
-    Raises ``BadSetting`` if somebody has an index on ``ts`` that cannot be made one that deletes.
+    Raises ``BadSetting`` when an existing index on ``ts`` cannot become a TTL index.
     """
     try:
         there = collection.index_information()

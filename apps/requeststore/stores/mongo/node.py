@@ -1,8 +1,8 @@
-"""The port on MongoDB (seed S4.15 to S4.17, S4.20).
+"""Storage node on MongoDB (seed S4.15 to S4.17, S4.20).
 
-A single request is handed out by one ``findAndModify`` with its id, biz and ts. A batch is marked
-by one guarded update with a token of its own, and then read by that token: each document changes
-in one step, so that of two who try one wins, and a repeat after a lost answer changes nothing.
+A single request is leased by one ``findAndModify`` with ID, biz and ts. A batch is marked by one
+guarded update with a unique token and read by that token: each document changes atomically, of two
+callers one wins, and a repeat after a lost answer changes nothing.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _ENSURED_SECONDS: Final = 60.0
 
 
 class MongoNode(CheckedNode):
-    """See ``stores.base.StorageNode``. Nothing is asked of the server before the first call.
+    """See ``stores.base.StorageNode``. Connects at the first call.
 
     Raises:
-        BadSetting: the address cannot be read.
+        BadSetting: the URL is invalid.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class MongoNode(CheckedNode):
         return len(requests) - len(old)
 
     def _store(self, shard: Shard, new: list[Document]) -> set[int]:
-        """The places of those that were there before."""
+        """Insert documents; return the positions of existing ones."""
         seconds, _looked = self._ensured.get(shard, (None, 0.0))
         self._ensure(shard, seconds)
         with self._client.errors():
@@ -370,7 +370,7 @@ class MongoNode(CheckedNode):
         self._client.close()
 
     def _run(self, shard: Shard, work: Callable[[Collection[Document]], T], nothing: T) -> T:
-        """A shard that is not there is an empty one; lost indexes are made again."""
+        """Run ``work``; a missing shard counts as empty, and lost indexes are made again."""
         with self._client.errors():
             found = self._client.collection(shard)
             try:
@@ -385,7 +385,7 @@ class MongoNode(CheckedNode):
 
 
 def _lacks_an_index(error: OperationFailure) -> bool:
-    """That an operation has named by its ``hint``; of a missing collection some say the same."""
+    """Return whether an index named by ``hint`` is missing."""
     details = error.details or {}
     failed = [details, *details.get("writeErrors", [])]
     return any(

@@ -1,4 +1,4 @@
-"""Looking at a shard: each question names the index that answers it."""
+"""Queries of a shard, each with a hint to its index."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAMPLE: Final = 100
 
 
 def flags(found: Collection[Document]) -> list[int]:
-    """Those that there are, each by one look into the index."""
+    """Return the existing flags, each by one index seek."""
     known = found.distinct("flag", {"flag": {"$gte": MOVING}})
     return sorted(one for one in known if isinstance(one, int))
 
@@ -47,7 +47,7 @@ def page(
 
 
 def orphans(found: Collection[Document], before: int, cutoff: int, limit: int) -> list[Entry]:
-    """See ``StorageNode.orphans``; those of other producers have no ``queued_at`` at all."""
+    """See ``StorageNode.orphans``; foreign documents have no ``queued_at``."""
     which = {
         **documents.REQUEST,
         "flag": NEW,
@@ -74,7 +74,7 @@ def _entries(found: Collection[Document], which: Document, order: str, limit: in
 
 
 def count(found: Collection[Document], since: int, until: int) -> dict[int, int]:
-    """By flag; the index alone answers."""
+    """Count by flag from the index alone."""
     which = {
         "flag": {"$in": flags(found)},
         "ts": {"$gte": date(since), "$lt": date(until)},
@@ -94,7 +94,7 @@ def oldest(found: Collection[Document], flag: int) -> int | None:
 
 
 def size(found: Collection[Document]) -> Size:
-    """What the server says of itself, else an estimate by some of the documents."""
+    """Return the server's size, else an estimate from a sample."""
     number = found.estimated_document_count()
     if not number:
         return Size(0, 0)

@@ -1,4 +1,4 @@
-"""Requests in tables of PostgreSQL: a schema for each database, a table for each collection."""
+"""Requests in PostgreSQL: a schema for each database, a table for each collection."""
 
 from apps.requeststore.stores.postgres.node import PostgresNode
 

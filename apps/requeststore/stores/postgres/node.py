@@ -1,4 +1,4 @@
-"""The port on PostgreSQL: a method is a transaction with one statement, or two."""
+"""Storage node on PostgreSQL; each method is one transaction of one or two statements."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ T = TypeVar("T")
 
 
 class PostgresNode(CheckedNode):
-    """See ``stores.base.StorageNode``. Nothing is asked of the server before the first call.
+    """See ``stores.base.StorageNode``. Connects at the first call.
 
     Raises:
-        BadSetting: the address cannot be read.
+        BadSetting: the URL is invalid.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class PostgresNode(CheckedNode):
         return len(self._store(shard, statements.RECEIVE, columns))
 
     def _store(self, shard: Shard, statement: LiteralString, values: Any) -> set[int]:
-        """Which ids are new; into a shard that is made when it was dropped, or never made."""
+        """Insert rows, making a missing shard; return the new IDs."""
 
         def work(cursor: Cursor) -> set[int]:
             return {row[0] for row in Table(cursor, shard).rows(statement, values)}
@@ -277,7 +277,7 @@ class PostgresNode(CheckedNode):
         return self._changed(shard, statements.END_MOVE, {"ids": ids})
 
     def _changed(self, shard: Shard, statement: LiteralString, values: Any) -> int:
-        """How many rows."""
+        """Run a statement; return the number of rows."""
         return self._run(lambda cursor: Table(cursor, shard).execute(statement, values).rowcount, 0)
 
     # --- the node ---------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class PostgresNode(CheckedNode):
         return self._run(lambda cursor: Table(cursor, shard).rows(statement, values), [])
 
     def _run(self, work: Callable[[Cursor], T], nothing: T) -> T:
-        """A shard that is not there is an empty one."""
+        """Run ``work``; a missing shard counts as empty."""
         try:
             return self._pool.run(work)
         except Missing:

@@ -1,4 +1,4 @@
-"""Transactions on the server of a storage node."""
+"""Connection pool of a storage node."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _PLANS: Final = " ".join(
 
 
 class Missing(Exception):
-    """There is no such table."""
+    """The table does not exist."""
 
 
 class Pool:
-    """Transactions on one server. Thread-safe; a forked process opens connections of its own.
+    """Transactions on one server. Thread-safe; a forked child opens its own connections.
 
     Raises:
-        BadSetting: the address cannot be read.
+        BadSetting: the URL is invalid.
     """
 
     def __init__(self, url: str, *, connections: int, wait_seconds: float) -> None:
@@ -47,7 +47,7 @@ class Pool:
             raise BadSetting("the address of the storage node is none of PostgreSQL") from error
 
     def run(self, work: Callable[[Cursor], T]) -> T:
-        """``work`` in a transaction; it may be called more than once, and counts once.
+        """Run ``work`` in a transaction, repeated when it conflicts.
 
         Raises ``Missing``, ``StoreUnavailable``.
         """
@@ -68,5 +68,5 @@ class Pool:
         raise AssertionError  # pragma: no cover
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close; idempotent."""
         self._pool.close()

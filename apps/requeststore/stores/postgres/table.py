@@ -1,4 +1,4 @@
-"""One shard of a database: its table and what is made of its rows."""
+"""Table of one shard, and conversion of its rows."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ _LOCK: Final = 0x5EED4
 
 
 class Table:
-    """Executes statements with the names of one shard put in."""
+    """Runs statements with the names of one shard."""
 
     def __init__(self, cursor: Cursor, shard: Shard) -> None:
         self._cursor = cursor
         self._shard = shard
 
     def execute(self, statement: LiteralString, values: Any) -> Cursor:
-        """One statement of ``statements``."""
+        """Run one statement of ``statements``."""
         return self._cursor.execute(text_of(statement, self._shard), values)
 
     def rows(self, statement: LiteralString, values: Any) -> list[Row]:
-        """All that it finds."""
+        """Run one statement and return its rows."""
         return self.execute(statement, values).fetchall()
 
     def states(self, ids: list[int]) -> dict[int, State]:
-        """What is known of these, by their ids."""
+        """Return the states of these IDs."""
         rows = self.rows(statements.STATES, {"ids": ids}) if ids else []
         return {row[0]: State(*row[1:]) for row in rows}
 
     def shorten(self, rows: list[Row]) -> None:
-        """Of ids and stories those that have become too long."""
+        """Cut histories that have become too long, given (ID, history)."""
         long = [row for row in rows if len(row[1]) >= story.LONG_STORY]
         changed = [(id_, shorter) for id_, text in long if (shorter := story.shorter(text))]
         if changed:
@@ -46,7 +46,7 @@ class Table:
             self.execute(statements.SHORTEN, {"ids": ids, "steps": texts})
 
     def make(self) -> None:
-        """The table and its indexes, unless they are there."""
+        """Make the table and indexes unless they exist."""
         if self._is_there():
             return
         self._lock()
@@ -61,7 +61,7 @@ class Table:
         self._cursor.execute(comment.format(table, sql.Literal(statements.MARK)))
 
     def drop(self) -> None:
-        """The table, and its schema with the last one in it."""
+        """Drop the table, and its schema when it is the last one."""
         self._lock()
         table = sql.Identifier(self._shard.database, self._shard.collection)
         self._cursor.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(table))
@@ -75,21 +75,21 @@ class Table:
         self._cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
 
     def _is_there(self) -> bool:
-        """Asked of the catalog: to_regclass() does not see what others made since we looked."""
+        """Query the catalog: to_regclass() misses tables made since the snapshot."""
         values = [self._shard.database, self._shard.collection]
         return bool(one_row(self._cursor.execute(statements.IS_THERE, values))[0])
 
 
 @lru_cache(maxsize=10_000)
 def text_of(statement: LiteralString, shard: Shard) -> bytes:
-    """With the names of a shard put in."""
+    """Return a statement with the names of a shard."""
     table = sql.Identifier(shard.database, shard.collection)
     name = sql.Literal(table.as_string(None))
     return sql.SQL(statement).format(t=table, name=name).as_bytes(None)
 
 
 def one_row(cursor: Cursor) -> Row:
-    """The next one. Raises ``InternalError`` where there is none."""
+    """Return the next row. Raises ``InternalError`` without one."""
     row = cursor.fetchone()
     if row is None:
         raise psycopg.InternalError("no row")
@@ -97,7 +97,7 @@ def one_row(cursor: Cursor) -> Row:
 
 
 def request_of(row: Row) -> StoredRequest:
-    """From ``_SHORT`` or ``_WHOLE`` of the statements."""
+    """Convert a row of ``_SHORT`` or ``_WHOLE`` columns."""
     steps: list[Step] = []
     data = b""
     if len(row) > 11:

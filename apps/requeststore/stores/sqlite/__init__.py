@@ -1,4 +1,4 @@
-"""Requests in a folder of SQLite files, for one machine: no server, many processes."""
+"""Requests in a folder of SQLite files, for one host with many processes."""
 
 from apps.requeststore.stores.sqlite.node import SqliteNode
 

@@ -1,4 +1,4 @@
-"""Handing out, ending, noting: changes of requests that are named, one transaction a portion."""
+"""Guarded changes by ID, one transaction for each portion."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def reopen(
     now: int,
     cutoff: int,
 ) -> list[int]:
-    """See ``StorageNode.reopen``. Those that are new again."""
+    """See ``StorageNode.reopen``. Returns the IDs that changed."""
     ended = {"cutoff": cutoff, "flags": json.dumps(flags)}
     step = story.written(now, StepKind.REOPENED, by)
 

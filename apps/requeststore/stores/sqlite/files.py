@@ -1,12 +1,11 @@
-"""Files and connections: one file for each database, some connections to each.
+"""Files and connections: a file for each database, several connections to each.
 
-A connection serves one thread at a time. A process that was forked opens its own and leaves those
-of its parent alone: closing them would let go of locks, and writing would break the file.
+A connection serves one thread at a time. A forked child opens its own and leaves its parent's
+alone: closing them would release locks, and writing would corrupt the file.
 
-A write holds the file's only lock for few statements, each of which works on a whole batch: what it
-needs is put into temporary tables before, and what it found is read from them afterwards. Python
-gives the interpreter away in each statement and may get it back 5 ms later, when another thread is
-busy; meanwhile every other process would wait.
+A write holds the file's only lock for a few statements on whole batches: arguments go into
+temporary tables before, and results are read from them afterwards. Python releases the GIL in each
+statement and may wait 5 ms to get it back, during which all other processes would wait.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ CREATE TEMP TABLE seen (
 
 
 class Missing(Exception):
-    """There is no such file, or no such table in it."""
+    """The file or the table does not exist."""
 
 
 # What a forked child has of its parent: never used, and never closed by being forgotten.
@@ -64,7 +63,7 @@ _open_here: weakref.WeakSet[Files] = weakref.WeakSet()
 
 
 class Files:
-    """A folder of them. Raises ``StoreUnavailable`` where it cannot be written."""
+    """Folder of database files. Raises ``StoreUnavailable`` when it is not writable."""
 
     def __init__(self, folder: Path, *, sync: bool, busy_seconds: float = BUSY_SECONDS) -> None:
         self.folder = folder
@@ -79,18 +78,18 @@ class Files:
             raise StoreUnavailable(f"cannot write to {folder}: {error.strerror or error}") from None
 
     def path(self, database: str) -> Path:
-        """The file of a database."""
+        """Return the file of a database."""
         return self.folder / f"{database}{SUFFIX}"
 
     def databases(self) -> list[str]:
-        """Of those that are there."""
+        """Return the existing databases."""
         try:
             return sorted(one.stem for one in self.folder.glob(f"*{SUFFIX}"))
         except OSError as error:
             raise StoreUnavailable(f"cannot read {self.folder}: {error}") from None
 
     def size(self) -> int:
-        """Bytes of all files; one may grow or go meanwhile."""
+        """Return the bytes of all files."""
         total = 0
         for database in self.databases():
             path = self.path(database)
@@ -103,7 +102,9 @@ class Files:
     def connection(
         self, database: str, *, make: bool = False, keep: bool = True
     ) -> Iterator[sqlite3.Connection]:
-        """One for this thread alone. Raises ``Missing`` unless the file is there or to be made."""
+        """Lend a connection to this thread. Raises ``Missing`` unless the file exists or is to be
+        made.
+        """
         connection = self._lend(database, make)
         try:
             yield connection
@@ -121,7 +122,7 @@ class Files:
             connection.close()
 
     def reading(self, database: str, work: Callable[[sqlite3.Connection], T]) -> T:
-        """``work`` sees the file as it is at one moment; it may be called more than once."""
+        """Run ``work`` on a snapshot of the file; it may be called more than once."""
         with self.connection(database) as connection:
             return read(connection, work, self._busy_seconds)
 
@@ -135,9 +136,10 @@ class Files:
         make: bool = False,
         keep: bool = True,
     ) -> T:
-        """``work`` holds the lock of the file; ``before`` and ``after`` see temporary tables.
+        """Run ``work`` under the file's lock; ``before`` and ``after`` run outside of it on
+        temporary tables.
 
-        ``keep`` False: so much is staged that the memory of the connection is better given back.
+        ``keep=False``: closes the connection afterwards, to free the memory of large batches.
         """
         with self.connection(database, make=make, keep=keep) as connection:
             if before is not None:
@@ -150,7 +152,7 @@ class Files:
             return after(connection, answer) if after is not None else answer
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close; idempotent."""
         self._closed = True
         with self._lock:
             idle = dict(self._idle)
@@ -161,7 +163,7 @@ class Files:
                     connection.close()
 
     def leave_to_parent(self) -> None:
-        """In a forked child, before it does anything else."""
+        """Forget the parent's connections, first thing in a forked child."""
         _of_parents.append(self._idle)
         self._renew()
 
@@ -186,7 +188,9 @@ class Files:
             raise translated(error, path) from error
 
     def _take_back(self, database: str, connection: sqlite3.Connection) -> None:
-        """To be used again; of too many the one whose file was used longest ago is closed."""
+        """Return a connection to the pool; beyond the limit the least recently used file's is
+        closed.
+        """
         with self._lock:
             # Behind the others: the last one used.
             idle = self._idle[database] = self._idle.pop(database, [])
@@ -251,7 +255,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, sync: bool) -> None:
 
 
 def translated(error: sqlite3.Error, path: Path) -> Exception:
-    """``Missing`` for a table that is not there, else ``StoreUnavailable`` with the reason."""
+    """Return ``Missing`` for a missing table, else ``StoreUnavailable`` with the reason."""
     code: int = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code == sqlite3.SQLITE_ERROR and "no such table" in str(error):
         return Missing()

@@ -1,4 +1,4 @@
-"""The port on SQLite: a missing shard is an empty one."""
+"""Storage node on SQLite; a missing shard counts as empty."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _ROW_BYTES: Final = 350
 
 
 class SqliteNode(CheckedNode):
-    """See ``stores.base.StorageNode``. ``sync``: a commit waits until the disk has it.
+    """See ``stores.base.StorageNode``. ``sync``: a commit waits for the disk.
 
-    Without it a killed process loses nothing, but a power failure may lose the last moments.
+    Without ``sync`` a killed process loses nothing, but a power failure may lose the last seconds.
 
     Raises:
         StoreUnavailable: the folder cannot be made or written.
@@ -73,7 +73,7 @@ class SqliteNode(CheckedNode):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Into a shard that is made when somebody has dropped it, or never made it."""
+        """Run ``work``, making a missing shard."""
         try:
             self._ensure(shard, 0)
             return work(self._files, shard, *args, **kwargs)
@@ -254,7 +254,7 @@ class SqliteNode(CheckedNode):
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """``work``; a shard that is not there is an empty one."""
+        """Run ``work``; a missing shard counts as empty."""
         try:
             return work(self._files, shard, *args, **kwargs)
         except Missing:

@@ -1,7 +1,7 @@
-"""What is said to SQLite. ``{t}`` is the table of a shard, ``{d}`` that of the data.
+"""SQL for SQLite. ``{t}`` is the table of a shard, ``{d}`` that of the data.
 
-The data lies apart: a change of the flag writes a row anew, and pages of megabytes with it.
-``seen`` keeps what rows were like before a change, so that they can be looked at after it.
+The data has its own table: a change of a flag rewrites its row, with megabytes of overflow pages.
+``seen`` keeps rows as they were before a change, to be read after it.
 """
 
 # ruff: noqa: S608 - statements are put together of texts of this file

@@ -1,4 +1,4 @@
-"""Making a shard, storing into it, and the sweeps over it."""
+"""Making of shards, inserts, and sweeps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def insert(
 def receive(
     files: Files, shard: Shard, requests: Sequence[StoredRequest], by: str, now: int
 ) -> list[bool]:
-    """Which were new; see ``StorageNode.receive``."""
+    """Return which were new; see ``StorageNode.receive``."""
     step = story.written(now, StepKind.MOVED, by)
 
     def before(connection: sqlite3.Connection) -> None:
@@ -132,7 +132,7 @@ def delete(files: Files, shard: Shard, before: int, limit: int) -> int:
 
 
 def start_move(files: Files, shard: Shard, ids: Sequence[int]) -> list[StoredRequest]:
-    """See ``StorageNode.start_move``: those that are not taken."""
+    """See ``StorageNode.start_move``; returns those that are not leased."""
 
     def before(connection: sqlite3.Connection) -> None:
         Table(connection, shard).many(statements.STAGE_ID, enumerate(ids))
@@ -178,4 +178,4 @@ def end_move(files: Files, shard: Shard, ids: Sequence[int]) -> int:
 
 
 def _nothing(_connection: sqlite3.Connection) -> None:
-    """Nothing is staged; the temporary tables are emptied all the same."""
+    """Stage nothing; temporary tables are emptied all the same."""

@@ -1,4 +1,4 @@
-"""One shard of a file: its tables and what is made of their rows."""
+"""Tables of one shard, and conversion of their rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STORIES: Final = 12
 
 
 class Table:
-    """Executes statements with the names of one shard put in."""
+    """Runs statements with the names of one shard."""
 
     def __init__(self, connection: sqlite3.Connection, shard: Shard) -> None:
         self._connection = connection
@@ -32,20 +32,20 @@ class Table:
         }
 
     def execute(self, statement: str, values: Any = ()) -> sqlite3.Cursor:
-        """One statement of ``statements``."""
+        """Run one statement of ``statements``."""
         return self._connection.execute(statement.format_map(self._names), values)
 
     def many(self, statement: str, rows: Iterable[Row]) -> None:
-        """The same for many rows."""
+        """Run one statement for many rows."""
         self._connection.executemany(statement.format_map(self._names), rows)
 
     def make(self) -> None:
-        """The tables and indexes, unless they are there."""
+        """Make tables and indexes unless they exist."""
         for statement in statements.TABLES:
             self.execute(statement)
 
     def flags(self) -> Iterator[int]:
-        """Those that there are, each found by one look into the index."""
+        """Return the existing flags, each by one index seek."""
         found: int | None = MOVING - 1
         while True:
             (found,) = self.execute(statements.FLAGS, (found,)).fetchone()
@@ -54,7 +54,7 @@ class Table:
             yield found
 
     def shorten(self) -> None:
-        """Stories of the staged requests that have become too long."""
+        """Cut histories of the staged requests that have become too long."""
         for id_, text in self.execute(statements.LONG, (story.LONG_STORY,)).fetchall():
             shorter = story.shorter(text)
             if shorter is not None:
@@ -62,7 +62,7 @@ class Table:
 
 
 def request_of(row: Row, **changed: Any) -> StoredRequest:
-    """From ``id, mine, state, data``; without ``data`` there are no steps either."""
+    """Convert ``id, mine, state, data``; without ``data`` there are no steps either."""
     whole = len(row) > _STORIES + 1
     values: dict[str, Any] = {
         "id": row[0],
@@ -83,5 +83,5 @@ def request_of(row: Row, **changed: Any) -> StoredRequest:
 
 
 def state_of(row: Row) -> State:
-    """From ``id, mine, biz, ts, flag, owner, deadline, tries``."""
+    """Convert ``id, mine, biz, ts, flag, owner, deadline, tries``."""
     return State(*row[2:])
