@@ -64,7 +64,9 @@ def test_other_mistakes_are_left_to_the_decoder(body: bytes) -> None:
 
 values = st.recursive(
     st.none() | st.integers(-9, 9) | st.text(alphabet='[{]}"\\\x91\x81é', max_size=9),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=4)
+    ),
     max_leaves=60,
 )
 

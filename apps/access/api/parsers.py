@@ -14,6 +14,8 @@ from rest_framework import status
 from rest_framework.exceptions import APIException, ParseError
 from rest_framework.parsers import JSONParser
 
+from yardkit.nesting import NestedTooDeeply, check_json
+
 # Half of a pair, by itself no character: no database stores it.
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -46,11 +48,12 @@ class StrictJSONParser(JSONParser):
         if len(raw) > limit:
             raise BodyTooLarge
         try:
+            check_json(raw)
             text = raw.decode("utf-8")
             value = json.loads(text, parse_constant=_refuse_constant)
             if _SURROGATE.search(text):
                 json.dumps(value, ensure_ascii=False).encode("utf-8")
-        except RecursionError as error:
+        except (NestedTooDeeply, RecursionError) as error:
             raise ParseError(_("The JSON is nested too deep.")) from error
         except ValueError as error:
             raise ParseError(_("Not valid JSON: %(error)s") % {"error": error}) from error

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from yardkit.nesting import check_json, check_msgpack
 from yardkit.protocol import ProtocolError, decode, decode_request
 
 SHOWN_CHARACTERS: Final = 64 * 1024
@@ -31,11 +32,7 @@ class Preview:
 
 def preview(body: bytes, mask: Mask) -> Preview:
     """Show ``body`` as well as it can be read; ``mask`` hides values under secret names."""
-    try:
-        return _message(body, mask) or _container(body, mask) or _raw(body)
-    except RecursionError:
-        # Valid, and deeper than Python's own stack.
-        return _raw(body)
+    return _message(body, mask) or _container(body, mask) or _raw(body)
 
 
 def printable(text: str) -> str:
@@ -55,8 +52,12 @@ def _message(body: bytes, mask: Mask) -> Preview | None:
 
 
 def _container(body: bytes, mask: Mask) -> Preview | None:
-    for form, reader in (("json", msgspec.json.decode), ("msgpack", msgspec.msgpack.decode)):
+    for form, check, reader in (
+        ("json", check_json, msgspec.json.decode),
+        ("msgpack", check_msgpack, msgspec.msgpack.decode),
+    ):
         try:
+            check(body)
             value = reader(body)
         except (msgspec.MsgspecError, ValueError):
             continue

@@ -26,6 +26,7 @@ from apps.sources.errors import BrokerAway, NoSuchLease
 from apps.sources.models import HandedRecord, RecordQueue
 from yardkit import failpoints
 from yardkit.broker import Broker, BrokerError, Delivery, QueueSpec, Subscription, Unroutable
+from yardkit.nesting import check_json
 
 MAX_RECORDS: Final = 1000
 MAX_LEASE_SECONDS: Final = 24 * 3600
@@ -59,8 +60,9 @@ class Record:
     def data(self) -> Any:
         """What the source gave."""
         try:
+            check_json(self.body)
             return msgspec.json.decode(self.body)
-        except (msgspec.DecodeError, RecursionError):
+        except (msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def shown(self) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from apps.sources.engine.clients.base import BadAnswer
 from apps.sources.engine.errors import ApiFailed
 from apps.sources.engine.pacing import Pacer
 from yardkit.backoff import back_off
+from yardkit.nesting import check_json
 from yardkit.protocol import DownloaderSettings, DownloadRequest, FailureKind
 
 if TYPE_CHECKING:
@@ -168,8 +169,9 @@ class Asker:
 
 def _json(fetched: Fetched) -> Any:
     try:
+        check_json(fetched.body)
         return msgspec.json.decode(fetched.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError):
         start = fetched.body[:200].lstrip().lower()
         what = "a page of HTML" if start.startswith((b"<!doctype", b"<html", b"<")) else "no JSON"
         raise BadAnswer(f"the answer is {what} ({len(fetched.body)} bytes)") from None
@@ -203,8 +205,9 @@ def _leads_to(fetched: Fetched) -> str:
 def _said(fetched: Fetched) -> str:
     """What the API says of its refusal, shortened: its documented error fields only."""
     try:
+        check_json(fetched.body)
         data = msgspec.json.decode(fetched.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
     texts = [
         data[key]
