@@ -1,4 +1,4 @@
-"""Arguments of a spider: a JSON object that every store can hold, with errors that say where."""
+"""Spider arguments: a JSON object that every store can hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 MAX_BYTES: Final = 64 * 1024
 MAX_DEPTH: Final = 20
 
-# What the parser of the standard library says, for people.
+# Messages of the standard library's parser, translated.
 _PROBLEMS: Final[dict[str, Promise]] = {
     "Expecting value": _("a value is missing here"),
     "Expecting ',' delimiter": _("a comma is missing here"),
@@ -32,19 +32,19 @@ _PROBLEMS: Final[dict[str, Promise]] = {
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """Read what a person typed; nothing at all is an empty object.
+    """Parse a typed JSON object; an empty text is an empty object.
 
     Raises:
-        ValidationError: it is no JSON object; the message names line and column.
+        ValidationError: no JSON object; the message names line and column.
     """
     return check_arguments(parse_json(text)) if text.strip() else {}
 
 
 def parse_json(text: str, *, limit: int = MAX_BYTES) -> Any:
-    """Read any JSON value that a person typed, of ``limit`` characters at most.
+    """Parse a typed JSON value of at most ``limit`` characters.
 
     Raises:
-        ValidationError: it is none, or too large; the message names line and column.
+        ValidationError: no JSON, or too long; the message names line and column.
     """
     _check_size(text, limit)
     try:
@@ -62,15 +62,15 @@ def parse_json(text: str, *, limit: int = MAX_BYTES) -> Any:
     except RecursionError as error:
         raise _too_deep() from error
     except ValueError as error:
-        # Python's own limit; the number would stop whoever reads the arguments later.
+        # Python's own limit: a longer integer could not be printed or parsed again.
         raise ValidationError(_("A number has too many digits.")) from error
 
 
 def check_arguments(value: object) -> dict[str, Any]:
-    """Pass an object that every store can hold.
+    """Return the value if it is an object that every store can hold.
 
     Raises:
-        ValidationError: what is wrong, and the path to it.
+        ValidationError: the message names the path to the bad value.
     """
     if not isinstance(value, dict):
         raise ValidationError(_('A JSON object is needed, such as {"start": "https://…"}.'))
@@ -98,7 +98,7 @@ def _check(value: object, path: str, depth: int) -> None:
 
 
 def _check_text(text: str, path: str) -> None:
-    # PostgreSQL keeps neither the zero character nor half a surrogate pair.
+    # PostgreSQL stores neither NUL nor lone surrogates.
     if "\x00" in text or not is_unicode(text):
         raise ValidationError(
             _("%(path)s: a character that cannot be stored (\\u0000 or half of a pair)."),
@@ -107,7 +107,7 @@ def _check_text(text: str, path: str) -> None:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether UTF-8 has it: half of a surrogate pair is no character."""
+    """Return whether UTF-8 can encode the text: a lone surrogate cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:

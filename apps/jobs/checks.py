@@ -1,4 +1,4 @@
-"""What is wrong with the settings of runs."""
+"""System checks of the settings for runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from apps.runtime.checks import START_TAG
 
 @register(START_TAG)
 def broker_management(app_configs: Sequence[Any] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Accounts for runs need a RabbitMQ and the address of its management."""
+    """Require a RabbitMQ broker where the address of a management API is set."""
     url = settings.BROKER_MANAGEMENT_URL
     if not url:
         return []

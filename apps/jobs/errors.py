@@ -1,4 +1,4 @@
-"""What jobs and runs refuse, each with a stable code."""
+"""Refusals of jobs, runs and hosts, each with a stable code."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ class JobsError(DomainError):
 
 
 class JobDisabled(JobsError):
-    """A run of a disabled job was asked for."""
+    """A run of a disabled job was requested."""
 
     code = "job_disabled"
 
 
 class JobRunning(JobsError):
-    """An earlier run of the job is active, and the job lets only one run (seed S1.13)."""
+    """A run of the job is active, and the job allows only one (seed S1.13)."""
 
     code = "job_running"
 
@@ -30,58 +30,58 @@ class JobRunning(JobsError):
 
 
 class TooManyWaiting(JobsError):
-    """As many runs of the job as may wait behind each other do so already."""
+    """The job's queue of waiting runs is full."""
 
     code = "too_many_waiting"
 
 
 class JobHasRuns(JobsError):
-    """A job with runs that have not ended cannot be deleted."""
+    """A job with active runs cannot be deleted."""
 
     code = "job_has_runs"
 
 
 class JobDeleted(JobsError):
-    """Somebody has deleted the job meanwhile."""
+    """The job was deleted meanwhile."""
 
     code = "job_deleted"
     detail = _("This job has been deleted.")
 
 
 class RunNotActive(JobsError):
-    """An action on a run that has already ended."""
+    """The run has already ended."""
 
     code = "run_not_active"
 
 
 class MoveRefused(JobsError):
-    """The run is not in a state from which this move is allowed."""
+    """The run's state does not allow this action."""
 
     code = "move_refused"
 
 
 class BadPace(JobsError):
-    """No run can go by this window or this speed."""
+    """The window or speed is out of range."""
 
     code = "bad_pace"
     status = 422
 
 
 class LinkCycle(JobsError):
-    """A link would close a circle of jobs that follow each other."""
+    """The link would form a cycle of jobs."""
 
     code = "link_cycle"
     status = 422
 
 
 class LinkExists(JobsError):
-    """There is a link between these two jobs already."""
+    """The two jobs are linked already."""
 
     code = "link_exists"
 
 
 class HostOnline(JobsError):
-    """A host whose runner is there cannot be forgotten."""
+    """A host whose runner is online cannot be deleted."""
 
     code = "host_online"
 
@@ -94,21 +94,21 @@ class JobNameTaken(JobsError):
 
 
 class ImportRefused(JobsError):
-    """A file of jobs is wrong somewhere: nothing of it was written."""
+    """A job file has errors; nothing was imported."""
 
     code = "import_refused"
     status = 422
 
 
 class TooManyJobs(JobsError):
-    """More jobs were asked for at once than one file holds."""
+    """More jobs were requested than one file may hold."""
 
     code = "too_many_jobs"
     status = 422
 
 
 class SecretsUnreadable(JobsError):
-    """No key of this installation opens what is stored."""
+    """No key of this installation decrypts the stored secrets."""
 
     code = "secrets_unreadable"
     detail = _("The stored secrets cannot be opened with the keys of this installation.")

@@ -1,4 +1,4 @@
-"""What can be measured of runs, schedules and hosts."""
+"""Gauges of runs, schedules and hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from apps.runtime.services.depths import BrokerQueue, watch_queues
 from yardkit import metrics, topology
 from yardkit.metrics import Reading
 
-# A runner that was not heard of for so long is no longer expected to listen.
+# A runner silent for longer is no longer expected to be online.
 WATCHED: Final = timedelta(hours=1)
 
 
@@ -26,7 +26,7 @@ def _active() -> Reading:
 
 
 def _waiting() -> Reading:
-    """A retry that is not due yet does not wait."""
+    """Count waiting runs; a retry before its time is not counted."""
     now = timezone.now()
     rows = Run.objects.filter(state=RunState.QUEUED).exclude(not_before__gt=now).order_by()
     since = Coalesce(F("not_before"), F("created_at"))

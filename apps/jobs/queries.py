@@ -1,4 +1,4 @@
-"""What other apps ask about runs."""
+"""Reads for other apps, pages and REST."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from apps.jobs.models import Job, PlannedRun, Run, Schedule
 from apps.jobs.runners.spider_files import classes_in, has_module, module_file, modules_in, similar
 from apps.jobs.states import ACTIVE, PlanOutcome
 
-# So many of the next times, and of those that did not go as planned, are shown.
+# Number of next times, and of planned runs that did not start in time, that are shown.
 NEXT_TIMES: Final = 5
 EXCEPTIONS: Final = 20
-# Of the spiders that there are, these many are named.
+# Most names in a hint.
 MOST_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """A run as the center and the accounts need it."""
+    """Facts of a run for the center and for statistics."""
 
     run: int
     project: int
@@ -37,7 +37,7 @@ class RunFacts:
 
 
 def run_facts(runs: Iterable[int]) -> dict[int, RunFacts]:
-    """Facts by run id; unknown ids are left out. One query."""
+    """Return facts by run id, without unknown ids, in one query."""
     rows = Run.objects.filter(pk__in=set(runs)).values_list(
         "pk", "job_id", "job__project_id", "state", "job__project__allowed_networks"
     )
@@ -83,14 +83,14 @@ def _hint(name: str, names: Sequence[str]) -> str:
 
 
 def run_cookies(run: int) -> dict[str, str]:
-    """What a run's downloaders begin with, as its job says now. Raises ``SecretError``."""
+    """Return the initial cookies of a run, from its job. Raises ``SecretError``."""
     job = Job.all_objects.filter(runs=run).only("cookies").first()
     return {} if job is None else job.opened_cookies()
 
 
 @dataclass(frozen=True, slots=True)
 class NextTime:
-    """A planned time to come, by the clock of the job's zone and in UTC."""
+    """A future planned time, in the job's time zone and in UTC."""
 
     local: datetime
     utc: datetime
@@ -98,7 +98,7 @@ class NextTime:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleFacts:
-    """What is planned of a job, and what became of what was.
+    """Next times of a job's schedule and the outcomes of past ones.
 
     ``exceptions``: the newest planned runs that did not start in time, with their reasons.
     """
@@ -115,14 +115,17 @@ class ScheduleFacts:
 def times_to_come(
     *, cron: str, time_zone: str, after: datetime, count: int = NEXT_TIMES
 ) -> list[NextTime]:
-    """The next times of an expression. Raises ``ValidationError``; the zone must be a good one."""
+    """Return the next times of an expression; the time zone must be valid.
+
+    Raises ``ValidationError``.
+    """
     zone = zone_of(time_zone)
     times = next_times(parse_cron(cron), time_zone, after, count) if cron else []
     return [NextTime(local=moment.astimezone(zone), utc=moment) for moment in times]
 
 
 def schedule_facts(job: Job, *, now: datetime) -> ScheduleFacts:
-    """For the page and the REST view of a job; three queries."""
+    """Return the schedule of a job for its page and REST view, in three queries."""
     schedule = Schedule.objects.filter(job=job).first()
     active = bool(job.cron) and job.enabled
     if schedule is None:

@@ -18,19 +18,19 @@ from apps.access.querysets import (
 from apps.access.states import Role
 from apps.jobs.states import ON_A_HOST, RunState
 
-# A host takes a run within seconds.
+# Hosts normally claim a run within seconds.
 UNTAKEN_AFTER: Final = timedelta(minutes=5)
 
 
 class JobQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Jobs."""
+    """Filters of jobs."""
 
     project_path = "project"
 
     def tagged(self, tag: str) -> Self:
-        """Those that carry exactly this tag."""
+        """Jobs that carry exactly this tag."""
         if "\x00" in tag:
-            # PostgreSQL refuses the question, and no tag can hold it.
+            # PostgreSQL rejects NUL in a query, and no tag contains it.
             return self.none()
         if connections[self.db].features.supports_json_field_contains:
             return self.filter(tags__contains=[tag])
@@ -38,17 +38,17 @@ class JobQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
 
 
 class JobManager(LivingManager[M_co].from_queryset(JobQuerySet), Generic[M_co]):  # type: ignore[misc]
-    """Without deleted jobs, and without those of deleted projects."""
+    """Manager without deleted jobs and without jobs of deleted projects."""
 
     def get_queryset(self) -> Any:
-        """Rows that may run."""
-        # A subquery: who locks a job must not lock the project that a join would bring in.
+        """Jobs that may run."""
+        # A subquery, not a join: locking a job must not lock its project.
         rows = super().get_queryset()
         return rows.exclude(project__in=deleted_rows(self.model, "project"))
 
 
 class _ListHolds(Func):
-    """Whether a JSON list has this text, where the database (SQLite) knows no such question."""
+    """SQL condition for SQLite: a JSON list contains this text."""
 
     template = "EXISTS (SELECT 1 FROM json_each(%(expressions)s))"
     arg_joiner = ") WHERE (value = "
@@ -56,10 +56,10 @@ class _ListHolds(Func):
 
 
 class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Runs.
+    """Filters of runs.
 
-    Which of them a person sees is said by their jobs, not by a join with these: there may be
-    millions, and whoever sees few of them finds the newest by the index of jobs.
+    Visibility is a condition on the job, not a join: there may be millions of runs, and the newest
+    of few jobs are found by the index on the job.
     """
 
     project_path = "job__project"
@@ -74,25 +74,25 @@ class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         return Q(job__in=jobs.filter(hidden).values("pk"))
 
     def _jobs(self) -> models.QuerySet[Any]:
-        # The stubs allow for fields without a remote one; a foreign key has it.
+        # The stubs allow for fields without a remote field; a foreign key has one.
         return self.model._meta.get_field("job").remote_field.model._base_manager.order_by()  # type: ignore[union-attr]
 
     def active(self) -> Self:
-        """Not ended yet; said by their end, by which they are found among millions."""
+        """Runs that have not ended; the condition is their end, which has an index."""
         return self.filter(ended_at__isnull=True)
 
     def ended(self) -> Self:
-        """In a final state; said by their end, by which the newest are found."""
+        """Runs in a final state; the condition is their end, which has an index."""
         return self.filter(ended_at__isnull=False)
 
     def waiting(self) -> Self:
-        """No host has begun these yet, in the order in which they shall get a place."""
+        """Queued runs in the order of placement."""
         return self.filter(state=RunState.QUEUED).order_by("-priority", "id")
 
     def untaken(self, now: datetime) -> Self:
-        """Those that could have a host for long and have none, the oldest first.
+        """Queued runs that have waited too long for a host, the oldest first.
 
-        One that waits for another run, or for its time, is not late.
+        Runs that wait for another run, or for their time, are left out.
         """
         since = now - UNTAKEN_AFTER
         rows = self.filter(state=RunState.QUEUED, waits_for=None, created_at__lt=since)
@@ -108,25 +108,25 @@ class RunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
         return self
 
     def on_host(self, host: str) -> Self:
-        """What ``host`` must have a process for."""
+        """Runs that should have a process or container on ``host``."""
         return self.filter(host=host, state__in=ON_A_HOST)
 
     def stale(self, *, now: datetime, lease_seconds: float) -> Self:
-        """On a host that has not said for ``lease_seconds`` that it still watches them."""
+        """Runs whose host has not renewed their lease for ``lease_seconds``."""
         return self.filter(
             state__in=ON_A_HOST, watched_at__lt=now - timedelta(seconds=lease_seconds)
         )
 
 
 class JobLinkQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Links between jobs belong to the project of the job that follows."""
+    """Filters of links, which belong to the project of the following job."""
 
     project_path = "job__project"
     hidden_with = ("job", "after")
 
 
 class PlannedRunQuerySet(VisibleQuerySet[M_co], Generic[M_co]):
-    """Planned runs."""
+    """Filters of planned runs."""
 
     project_path = "schedule__job__project"
     hidden_with = ("schedule__job",)

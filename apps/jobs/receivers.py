@@ -18,8 +18,8 @@ from apps.projects.models import Project
 
 @receiver(post_delete, sender=Schedule, dispatch_uid="jobs.forget_wake_up")
 def schedule_was_deleted(sender: object, instance: Schedule, **kwargs: Any) -> None:
-    """A schedule goes with its job; beat's row for it goes too (seed S1.59)."""
-    # Every process has this receiver, and few delete schedules.
+    """Delete the beat row of a deleted schedule (seed S1.59)."""
+    # Imported here: every process loads this module, and few delete schedules.
     from apps.jobs.services.wakeups import forget_wake_up
 
     task_id = instance.periodic_task_id
@@ -29,13 +29,13 @@ def schedule_was_deleted(sender: object, instance: Schedule, **kwargs: Any) -> N
 
 @receiver(run_ended, dispatch_uid="jobs.follow_up")
 def run_has_ended(sender: object, run: Run, now: datetime, **kwargs: Any) -> None:
-    """Queue its retry, or the runs of the jobs that follow it."""
+    """Queue the retry of a run, or the runs of the jobs that follow it."""
     follow_up(run, now=now)
 
 
 @receiver(project_deleted, dispatch_uid="jobs.project_deleted")
 def project_was_deleted(sender: object, project: Project, now: datetime, **kwargs: Any) -> None:
-    """Its schedules stop; it stays when a run of it goes on."""
+    """Stop the schedules of a deleted project. Raises ``ProjectInUse`` while a run is active."""
     from apps.jobs.services.deletion import project_goes
 
     project_goes(project, now)
@@ -43,7 +43,7 @@ def project_was_deleted(sender: object, project: Project, now: datetime, **kwarg
 
 @receiver(project_restored, dispatch_uid="jobs.project_restored")
 def project_was_restored(sender: object, project: Project, now: datetime, **kwargs: Any) -> None:
-    """Its schedules go on."""
+    """Resume the schedules of a restored project."""
     from apps.jobs.services.deletion import project_comes_back
 
     project_comes_back(project, now)

@@ -1,4 +1,4 @@
-"""The states of a run and the moves between them; the words of schedules, hosts and links."""
+"""States of runs with their allowed moves; choices of schedules, hosts and links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.translation import pgettext_lazy
 
 
 class RunState(TextChoices):
-    """Where a run is. The last four are final."""
+    """State of a run. The last four are final."""
 
     QUEUED = "queued", _("queued")
     STARTING = "starting", _("starting")
@@ -29,18 +29,18 @@ S = RunState
 
 FINAL: Final = frozenset({S.EXITED, S.FAILED, S.LOST, S.CANCELLED})
 ACTIVE: Final = frozenset(S) - FINAL
-# A host has a process or container for these.
+# States with a process or container on a host.
 ON_A_HOST: Final = ACTIVE - {S.QUEUED}
 
 # From which states each state may be entered. A final state is never left.
 MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     S.QUEUED: frozenset(),
-    # From stopping: a restart, whose exit was the first half of it.
+    # From stopping: the second half of a restart.
     S.STARTING: frozenset({S.QUEUED, S.STOPPING}),
-    # From pausing: the run has refused to pause. From paused: it was frozen, and is no more.
+    # From pausing: the run has refused to pause. From paused: it was frozen and is thawed.
     S.RUNNING: frozenset({S.STARTING, S.RESUMING, S.PAUSING, S.PAUSED}),
     S.PAUSING: frozenset({S.RUNNING, S.RESUMING}),
-    # From running and resuming: frozen by its host, without a word of its own.
+    # From running and resuming: frozen by its host, without an answer of its own.
     S.PAUSED: frozenset({S.PAUSING, S.RUNNING, S.RESUMING}),
     S.RESUMING: frozenset({S.PAUSED, S.PAUSING}),
     S.STOPPING: frozenset(ON_A_HOST - {S.STOPPING}),
@@ -50,17 +50,17 @@ MOVES: Final[dict[RunState, frozenset[RunState]]] = {
     S.CANCELLED: frozenset(ACTIVE),
 }
 
-# A person may ask these to stop, to pause, to go on, to begin anew.
+# States in which a person may stop, pause, resume or restart a run.
 STOPPABLE: Final = MOVES[S.STOPPING] | {S.QUEUED}
 PAUSABLE: Final = MOVES[S.PAUSING]
 RESUMABLE: Final = MOVES[S.RESUMING]
 RESTARTABLE: Final = MOVES[S.STOPPING]
-# Their host may be asked to freeze these: they have not answered, or may not listen at all.
+# States in which the host may freeze a run that does not answer.
 FREEZABLE: Final = frozenset({S.RUNNING, S.PAUSING, S.RESUMING})
-# These listen, and may be told to go by other settings.
+# States in which a run listens and may get other settings.
 TUNABLE: Final = frozenset({S.RUNNING, S.PAUSING, S.PAUSED, S.RESUMING})
 
-# How pages colour a state: the words are those of the admin theme's labels.
+# Colours of states: the names are those of the admin theme's labels.
 TONES: Final[dict[RunState, str]] = {
     S.QUEUED: "default",
     S.STARTING: "info",
@@ -77,7 +77,7 @@ TONES: Final[dict[RunState, str]] = {
 
 
 class RunOutcome(TextChoices):
-    """How a run ended, as people are shown it: by its state and by its failed requests."""
+    """How a run ended, by its state and its failed requests."""
 
     SUCCEEDED = "succeeded", _("succeeded")
     FINISHED_WITH_ERRORS = "finished_with_errors", _("finished with errors")
@@ -86,7 +86,7 @@ class RunOutcome(TextChoices):
     CANCELLED = "cancelled", _("cancelled")
 
 
-# The colours of states and of outcomes.
+# Colours of states and outcomes.
 STATUS_TONES: Final[dict[str, str]] = {
     **{state.value: tone for state, tone in TONES.items()},
     RunOutcome.SUCCEEDED.value: "success",
@@ -111,14 +111,14 @@ def outcome_of(
 
 
 def may_move(from_state: str, to_state: RunState) -> bool:
-    """Whether a run in ``from_state`` may enter ``to_state``."""
+    """Return whether a run in ``from_state`` may enter ``to_state``."""
     return from_state in MOVES[to_state]
 
 
 def allowed_actions(
     state: str, *, restart_wanted: bool = False, freeze_wanted: bool = False, frozen: bool = False
 ) -> list[RunAsk]:
-    """What may be asked of a run that stands so, in the order of the buttons."""
+    """Return the actions that a run's state allows, in the order of the buttons."""
     halted = freeze_wanted or frozen
     thawable = freeze_wanted or (frozen and state == S.PAUSED)
     allowed = {
@@ -144,7 +144,7 @@ class Trigger(TextChoices):
 
 
 class RunAsk(TextChoices):
-    """What a person may ask of a run."""
+    """An action on a run."""
 
     PAUSE = "pause", _("pause")
     RESUME = "resume", _("resume")
@@ -152,12 +152,12 @@ class RunAsk(TextChoices):
     RESTART = "restart", _("restart")
     FREEZE = "freeze", _("freeze")
     THAW = "thaw", _("thaw")
-    # Other settings while it is under way.
+    # Other window or speed for an active run.
     TUNE = "tune", pgettext_lazy("run", "change the pace")
 
 
 class OverlapPolicy(TextChoices):
-    """What becomes of a run that is due while an earlier one of its job is active."""
+    """What happens to a run that is due while an earlier one of its job is active."""
 
     SKIP = "skip", _("skip the later one")
     QUEUE = "queue", _("queue it behind the earlier one")
@@ -166,7 +166,7 @@ class OverlapPolicy(TextChoices):
 
 
 class MisfirePolicy(TextChoices):
-    """What becomes of planned runs that nobody could start in time."""
+    """What happens to planned runs that could not be started in time."""
 
     SKIP = "skip", _("list them as missed")
     ONCE = "once", _("catch up the last one, list the others as missed")
@@ -174,7 +174,7 @@ class MisfirePolicy(TextChoices):
 
 
 class PlanOutcome(TextChoices):
-    """What became of a planned run."""
+    """What happened to a planned run."""
 
     STARTED = "started", _("started")
     LATE = "late", _("started late")

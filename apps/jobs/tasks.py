@@ -1,4 +1,4 @@
-"""Celery tasks of this app: each one wakes a service, and may come twice or not at all."""
+"""Celery tasks: each calls a service, and may run twice or not at all."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ logger = logging.getLogger(__name__)
 
 @shared_task(name=PLAN_TASK)
 def plan(job: int | None = None, **_later: Any) -> None:
-    """A job is due: beat says so at each of its planned times."""
+    """Plan a job's due times; beat calls this at each planned time."""
     plan_due(now=database_now(), job=job)
 
 
 @shared_task(name="jobs.sweep_schedules")
 def sweep_schedules(**_later: Any) -> None:
-    """Whatever is due and reached nobody as a wake-up."""
+    """Plan due times whose wake-up was lost."""
     decided = plan_due(now=database_now())
     if decided:
         logger.info("the sweep has decided on %d planned runs", decided)
@@ -32,7 +32,7 @@ def sweep_schedules(**_later: Any) -> None:
 
 @shared_task(name="jobs.forget_planned_runs")
 def forget_old(**_later: Any) -> None:
-    """The account of planned runs does not grow for ever."""
+    """Delete planned runs past their retention."""
     forgotten = forget_planned_runs(now=database_now())
     if forgotten:
         logger.info("%d old planned runs are forgotten", forgotten)
@@ -40,7 +40,7 @@ def forget_old(**_later: Any) -> None:
 
 @shared_task(name="jobs.reap_lost_runs")
 def reap_lost(**_later: Any) -> None:
-    """The runs of hosts that are gone are lost, also when no runner is alive to say so."""
+    """Reap runs of silent hosts, also while no runner is online."""
     lost = reap_when_steady(now=database_now())
     if lost:
         logger.warning("%d runs of silent hosts are lost", lost)
@@ -48,7 +48,7 @@ def reap_lost(**_later: Any) -> None:
 
 @shared_task(name="jobs.purge")
 def purge(**_later: Any) -> None:
-    """Delete for good the jobs that were deleted long ago, with their runs."""
+    """Purge jobs that were deleted long ago, with their runs."""
     purged = purge_jobs(now=database_now())
     if purged:
         logger.info("%d deleted jobs are gone for good", purged)

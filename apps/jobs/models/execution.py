@@ -1,4 +1,4 @@
-"""With what a run is executed: image or command, environment, limits, host."""
+"""Job fields of execution: image or command, environment, limits, host labels."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ LARGEST_MEMORY_BYTES: Final = 1024**4
 
 
 class ExecutionOptions(models.Model):
-    """The fields of a job that its runner goes by (seed S1.3, S1.13).
+    """Job fields that the runner uses (seed S1.3, S1.13).
 
-    With an image a run is a container on a Docker host: of its ``command``, of its ``spider``, or
-    of what the image itself says, whichever is set first. Without one it is a local process of
-    its command or spider, on a process host.
+    With an image a run is a container on a Docker host that executes the ``command``, else the
+    ``spider``, else the image's own entry point. Without an image it is a local process of the
+    command or spider on a process host.
     """
 
     image = models.ForeignKey(
@@ -126,17 +126,17 @@ class ExecutionOptions(models.Model):
         abstract = True
 
     def secret_environment(self) -> dict[str, str]:
-        """The secrets, opened: for whoever starts a run, and for nobody else.
+        """Return the decrypted secrets; only for starting a run.
 
         Raises:
-            yardkit.secretbox.SecretError: no key opens them.
+            yardkit.secretbox.SecretError: no key decrypts them.
         """
         opened: dict[str, str] = json.loads(self.secrets) if self.secrets else {}
         return opened
 
     @property
     def secret_names(self) -> list[str]:
-        """Under which names there are secrets; none where no key opens them."""
+        """Names of the secrets; empty where no key decrypts them."""
         try:
             return sorted(self.secret_environment())
         except SecretError:

@@ -1,4 +1,4 @@
-"""Checks of how a run is executed; each refusal says what and where, and never shows a secret."""
+"""Validators of execution fields; messages say what is wrong and where, and show no secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 MAX_WORDS: Final = 200
 MAX_WORD_CHARACTERS: Final = 8 * 1024
 MAX_VARIABLES: Final = 200
-# The kernel takes 128 KiB a variable; all of them share the room with the arguments.
+# The kernel allows 128 KiB a variable; all variables and arguments share one limit.
 MAX_VALUE_CHARACTERS: Final = 32 * 1024
 MAX_ENVIRONMENT_CHARACTERS: Final = 128 * 1024
 MAX_LABELS: Final = 20
@@ -30,18 +30,18 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/:-]{0,98}[A-Za-z0-9])?|")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 RESERVED_PREFIX: Final = "CRAWLYARD_"
-# What a host sets itself, for every run.
+# Variables that the runner sets itself.
 RESERVED: Final = frozenset({"BROKER_URL", "FAILPOINTS", "PATH", "PYTHONPATH"})
 
 
 def shown(value: object) -> str:
-    """Something that was refused, short enough and printable."""
+    """Return a refused value, shortened and printable."""
     text = value if isinstance(value, str) else json.dumps(value, default=str)
     return _CONTROL.sub("?", text[:_SHOWN]).encode("utf-8", "replace").decode()
 
 
 def is_storable(text: str) -> bool:
-    """Whether every store keeps this text: no zero character, no half of a surrogate pair."""
+    """Return whether every store keeps this text: no NUL, no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -56,13 +56,13 @@ def validate_line(text: str) -> None:
 
 
 def validate_finite(value: float) -> None:
-    """Accept what is a number."""
+    """Reject NaN and infinity."""
     if not math.isfinite(value):
         raise ValidationError(_("A finite number is needed."))
 
 
 def validate_command(value: object) -> None:
-    """Accept a program and its arguments as a list of texts."""
+    """Accept a list of texts: a program and its arguments."""
     if not isinstance(value, list):
         raise ValidationError(
             _('A list of texts is needed, such as ["python", "crawl.py", "--all"].')
@@ -93,7 +93,7 @@ def _word_problem(word: object) -> str | None:
 
 
 def validate_environment(value: object) -> None:
-    """Accept an object of names and texts that a process can be given."""
+    """Accept an object of variable names and texts."""
     if not isinstance(value, dict):
         raise ValidationError(_('An object of texts is needed, such as {"DEPTH": "3"}.'))
     if len(value) > MAX_VARIABLES:
@@ -113,7 +113,7 @@ def validate_environment(value: object) -> None:
 
 
 def _variable_problem(name: str, text: object) -> str | None:
-    """What is wrong with one variable; its value is never part of it."""
+    """Return what is wrong with one variable; the text never contains its value."""
     named = {"name": shown(name), "limit": MAX_VALUE_CHARACTERS}
     if not _VARIABLE.fullmatch(name):
         return (
@@ -138,7 +138,7 @@ def _variable_problem(name: str, text: object) -> str | None:
 
 
 def validate_host_labels(value: object) -> None:
-    """Accept an object of labels, as hosts carry them."""
+    """Accept an object of label names and values."""
     if not isinstance(value, dict):
         raise ValidationError(_('An object of texts is needed, such as {"zone": "eu"}.'))
     if len(value) > MAX_LABELS:
@@ -160,7 +160,7 @@ def validate_host_labels(value: object) -> None:
 
 
 def validate_tags(value: object) -> None:
-    """Accept a list of short words, each once."""
+    """Accept a list of distinct short words."""
     if not isinstance(value, list):
         raise ValidationError(_('A list of words is needed, such as ["news", "daily"].'))
     if len(value) > MAX_TAGS:
@@ -193,11 +193,10 @@ def _is_tag(tag: object) -> bool:
 
 
 def execution_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with image, spider, command and environment together, by the field to change.
+    """Return errors of image, spider, command and environment together, by field.
 
     ``values``: ``image`` and ``frontier`` are objects or None, ``project`` is an object,
-    ``secret_names`` a set.
-    Fields that are missing, or refused already, are left out of the judgement.
+    ``secret_names`` a set. Fields that are missing, or invalid by themselves, are not judged.
     """
     errors: dict[str, str] = {}
     image, project = values.get("image"), values.get("project")

@@ -13,9 +13,9 @@ from apps.jobs.states import HostKind, HostMode
 
 
 class Host(models.Model):
-    """One ``run_runner``, as it last described itself (seed S1.52, S1.54).
+    """Host of runs, as its runner last described it (seed S1.52, S1.54).
 
-    ``Run.host`` names it; a run may outlive its host's row, so that is no foreign key.
+    ``Run.host`` holds its name, not a foreign key: a run may outlive the host's row.
     """
 
     name = models.CharField(_("name"), max_length=200, unique=True)
@@ -25,7 +25,7 @@ class Host(models.Model):
     )
     capacity = models.PositiveIntegerField(_("capacity"), default=0)
     labels = models.JSONField(_("labels"), default=dict, blank=True)
-    # Percent of all cores together, over the last beats.
+    # Percent of all cores together, averaged over the last heartbeats.
     cpu_percent = models.FloatField(_("CPU"), default=0.0)
     cores = models.PositiveIntegerField(_("cores"), default=1)
     memory_free_bytes = models.PositiveBigIntegerField(_("free memory"), default=0)
@@ -56,5 +56,5 @@ class Host(models.Model):
         return self.name
 
     def is_online(self, now: datetime) -> bool:
-        """Whether its runner has reported within a minute (seed S1.54)."""
+        """Return whether the runner reported within the last minute (seed S1.54)."""
         return (now - self.beat_at).total_seconds() < ONLINE_SECONDS

@@ -1,4 +1,4 @@
-"""What to run."""
+"""Jobs and the links between them."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ from yardkit.protocol import DownloaderSettings
 
 MAX_SPEED: Final = 1_000_000.0
 MAX_CONCURRENCY: Final = 10_000
-# Most downloads at once of one downloader whose job leaves the window to the spider.
+# Limit of concurrent downloads of one downloader whose job leaves the window to the spider.
 USUAL_CONCURRENCY: Final = 100
-# The spider's names for what a job may leave to the spider.
+# Spider settings that a job may override, with the job's field names.
 SPIDER_SETTINGS: Final = {
     "concurrency": "concurrency",
     "speed": "speed",
@@ -57,7 +57,7 @@ SPIDER_SETTINGS: Final = {
 
 
 class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
-    """What to run, with which arguments, and how its pages are fetched."""
+    """What to run, with which arguments, and how its pages are downloaded."""
 
     project = models.ForeignKey(
         Project, verbose_name=_("project"), on_delete=models.PROTECT, related_name="jobs"
@@ -126,7 +126,7 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         constraints = [
             models.UniqueConstraint(
                 fields=["project", "name"],
-                # What is deleted and may be restored does not keep its name from others.
+                # A deleted job, which may be restored, does not reserve its name.
                 condition=Q(deleted_at=None),
                 name="jobs_job_name_once_per_project",
                 violation_error_message=_("A job of this name already exists in the project."),
@@ -150,18 +150,18 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         return self.name
 
     def clean(self) -> None:
-        """What two fields say together. Raises ``ValidationError`` by field."""
+        """Check fields that depend on each other. Raises ``ValidationError`` by field."""
         super().clean()
         if errors := job_contradictions(self.judged()):
             raise ValidationError(errors)
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is deleted, or its project is: nothing of it starts."""
+        """Whether the job or its project is deleted: nothing of it starts."""
         return self.deleted_at is not None or self.project.deleted_at is not None
 
     def judged(self) -> dict[str, Any]:
-        """What ``job_contradictions`` looks at."""
+        """Return the values that ``job_contradictions`` checks."""
         related = {
             "image": self.image,
             "frontier": self.frontier,
@@ -171,7 +171,7 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         return {**vars(self), **related}
 
     def downloader_settings(self) -> DownloaderSettings:
-        """What the agents are told to do for a run of this job; the center adds the cookies."""
+        """Return the agents' settings for a run of this job; the center adds the cookies."""
         return msgspec.structs.replace(
             self.download_options(),
             concurrency=self.concurrency or USUAL_CONCURRENCY,
@@ -179,7 +179,7 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
         )
 
     def spider_settings(self) -> dict[str, Any]:
-        """Changes to the spider's own settings; what the job leaves open is not among them."""
+        """Return the spider settings that this job overrides."""
         settings: dict[str, Any] = {}
         for name, ours in SPIDER_SETTINGS.items():
             value = getattr(self, ours)
@@ -191,12 +191,12 @@ class Job(Restorable, TimingOptions, ExecutionOptions, DownloadOptions):
 
 
 def job_contradictions(values: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with several fields together, by the field to change."""
+    """Return errors of fields that depend on each other, by the field to change."""
     return {**contradictions(values), **execution_contradictions(values)}
 
 
 class DeletedJob(Job):
-    """The deleted jobs, as a list of its own; those of deleted projects come back with these."""
+    """Deleted jobs; those of a deleted project are restored with the project."""
 
     objects = JobQuerySet["DeletedJob"].as_manager()  # type: ignore[assignment, misc]
 
@@ -208,7 +208,7 @@ class DeletedJob(Job):
 
 
 class JobLink(models.Model):
-    """When a run of ``after`` ends as ``condition`` says, a run of ``job`` is queued."""
+    """Rule: when a run of ``after`` ends as ``condition`` says, queue a run of ``job``."""
 
     job = models.ForeignKey(
         Job, verbose_name=_("job"), on_delete=models.CASCADE, related_name="links"

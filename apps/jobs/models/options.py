@@ -1,4 +1,4 @@
-"""How a job's pages are fetched: which agents, what kind of downloader, told to do what."""
+"""Job fields of downloading: agents, type of downloader, and its settings."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ MOST_AGENTS: Final = 10_000
 MAX_TIMEOUT_SECONDS: Final = 600.0
 MOST_PUBLISH_RETRIES: Final = 7 * 86_400
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
-# What a spider waits for an answer unless it, or the job, says otherwise (seed S1.43).
+# The spider's default time to wait for an answer (seed S1.43).
 USUAL_REQUEST_TIMEOUT_SECONDS: Final = 15.0
 
 
 class DownloadPolicy(models.TextChoices):
-    """How a run's agents are chosen (seed S1.36)."""
+    """How the agents of a run are chosen (seed S1.36)."""
 
     RANDOM = Policy.RANDOM.value, _("random over all agents")
     FIXED = Policy.FIXED.value, _("fixed: some agents, drawn at the start")
@@ -38,7 +38,7 @@ class DownloadPolicy(models.TextChoices):
 
 
 class DownloaderKind(models.TextChoices):
-    """What fetches the pages of a run (seed S1.30)."""
+    """What downloads the pages of a run (seed S1.30)."""
 
     HTTP = DownloaderType.HTTP.value, _("HTTP")
     IMPERSONATE = DownloaderType.IMPERSONATE.value, _("HTTP like a browser")
@@ -47,7 +47,7 @@ class DownloaderKind(models.TextChoices):
 
 
 class DownloadOptions(models.Model):
-    """The fields of a job that the center, the agents and the spider's retries go by."""
+    """Job fields that the center, the agents and the spider's retries use."""
 
     policy = models.CharField(
         _("download policy"),
@@ -217,7 +217,7 @@ class DownloadOptions(models.Model):
         abstract = True
 
     def download_options(self) -> DownloaderSettings:
-        """These fields as the agents and the center get them, without the cookies."""
+        """Return these fields as settings for center and agents, without the cookies."""
         return DownloaderSettings(
             type=DownloaderType(self.downloader),
             timeout_seconds=self.timeout_seconds,
@@ -238,28 +238,28 @@ class DownloadOptions(models.Model):
         )
 
     def opened_cookies(self) -> dict[str, str]:
-        """What its downloaders begin with. Raises ``SecretError`` when no key opens them."""
+        """Return the initial cookies. Raises ``SecretError`` when no key decrypts them."""
         found: dict[str, str] = json.loads(self.cookies) if self.cookies else {}
         return found
 
 
-# The names of these fields, in their order.
+# Names of these fields, in their order.
 OPTIONS: Final = tuple(field.name for field in DownloadOptions._meta.local_fields)
-# Browsers, and what imitates one, say their own name.
+# Browsers, and downloaders that imitate one, send a user agent of their own.
 _USUAL_USER_AGENT: Final[dict[str, str]] = {DownloaderKind.HTTP: DownloaderSettings().user_agent}
 
 
 def contradictions(values: Mapping[str, Any]) -> dict[str, str]:
-    """What is wrong with several fields together, by the field to change.
+    """Return errors of fields that depend on each other, by the field to change.
 
-    Fields that are missing, or refused already, are left out of the judgement.
+    Fields that are missing, or invalid by themselves, are not judged.
     """
     errors: dict[str, str] = {}
     download = values.get("timeout_seconds")
     given = values.get("request_timeout_seconds")
     request = USUAL_REQUEST_TIMEOUT_SECONDS if given is None else given
     if download is not None and request < download <= MAX_TIMEOUT_SECONDS:
-        # Else requests are sent again while their first download still goes on (seed S1.59).
+        # Requests would be sent again while their first download is still running (seed S1.59).
         errors["request_timeout_seconds"] = gettext(
             "Shorter than a download may take (%(download)g s): every slow page would be asked "
             "for again. Set at least %(download)g."

@@ -1,4 +1,4 @@
-"""Executions of jobs, and each move of one."""
+"""Runs, their state changes and the commands to them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from apps.projects.models import Image
 
 
 class Run(models.Model):
-    """One execution of a job. ``owner`` is how other apps name it."""
+    """One execution of a job. Other apps refer to it by ``owner``."""
 
-    # Its own indexes begin with the job.
+    # The indexes below begin with the job.
     job = models.ForeignKey(
         Job, verbose_name=_("job"), on_delete=models.PROTECT, related_name="runs", db_index=False
     )
@@ -36,7 +36,7 @@ class Run(models.Model):
         _("trigger"), max_length=10, choices=Trigger.choices, default=Trigger.PERSON
     )
     arguments = models.JSONField(_("arguments"), default=dict, blank=True)
-    # What the job said when the run was queued; the digest is what really runs.
+    # As the job was when the run was queued; the digest is what is executed.
     image = models.ForeignKey(
         Image,
         verbose_name=_("image"),
@@ -48,7 +48,7 @@ class Run(models.Model):
     image_reference = models.CharField(_("image"), max_length=400, blank=True)
     image_digest = models.CharField(_("digest"), max_length=100, blank=True)
     priority = models.SmallIntegerField(_("priority"), default=0)
-    # The topic that the run's lifecycle messages travel by; a renamed job does not change it.
+    # Topic of its lifecycle messages; renaming the job does not change it.
     topic = models.CharField(max_length=255, blank=True)
     attempt = models.PositiveSmallIntegerField(_("attempt"), default=1)
     retry_of = models.ForeignKey(
@@ -57,12 +57,12 @@ class Run(models.Model):
     caused_by = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="caused"
     )
-    # It is not placed before this time (a retry's delay), nor before that run has ended.
+    # It is not placed before this time (delay of a retry), nor before that run has ended.
     not_before = models.DateTimeField(_("not before"), null=True, blank=True)
     waits_for = models.ForeignKey(
         "self", null=True, blank=True, on_delete=models.SET_NULL, related_name="waiting"
     )
-    # Why it still waits: what speaks against each host.
+    # Why it waits: what each host lacks.
     waiting_reason = models.TextField(_("waits because"), blank=True)
     placed_at = models.DateTimeField(_("placed at"), null=True, blank=True)
     requested_by = models.CharField(_("requested by"), max_length=150, blank=True)
@@ -70,15 +70,15 @@ class Run(models.Model):
         max_length=16, blank=True, help_text=_("changes each time the run is started")
     )
     restarts = models.PositiveIntegerField(_("restarts"), default=0)
-    # The run is stopping in order to be started again.
+    # It is stopping in order to be restarted.
     restart_wanted = models.BooleanField(default=False)
-    # The container's or process's own pause, for a run that does not listen.
+    # Pause by the container engine or by signal, for a run that does not answer.
     freeze_wanted = models.BooleanField(default=False)
     frozen = models.BooleanField(_("frozen"), default=False)
     host = models.CharField(_("host"), max_length=200, blank=True)
     container = models.CharField(_("container"), max_length=64, blank=True)
     pid = models.PositiveIntegerField(null=True, blank=True)
-    # With the pid this identifies a process for good: pids are reused.
+    # Identifies the process together with the pid, since pids are reused.
     process_started = models.FloatField(null=True, blank=True)
     watched_at = models.DateTimeField(null=True, blank=True)
     exit_code = models.IntegerField(_("exit code"), null=True, blank=True)
@@ -111,29 +111,30 @@ class Run(models.Model):
             models.UniqueConstraint(fields=["retry_of"], name="jobs_run_retried_once"),
         ]
         indexes = [
-            # Few of millions. By their end and not by their states: SQLite does not see that a list
-            # of seven parameters is this one, and reads the whole table for the newest.
+            # Few of millions. The condition is the end and not a list of states: SQLite does not
+            # match a list of seven parameters with this index, and would scan the table.
             models.Index(
                 fields=["-id"], name="jobs_run_active", condition=Q(ended_at__isnull=True)
             ),
             models.Index(fields=["job", "state", "-id"], name="jobs_run_of_job_so"),
-            # The newest ends of few jobs among many, for the home page of who sees only those.
+            # Newest ends of few jobs among many: the home page of a member of few projects.
             models.Index(
                 fields=["job", "-ended_at", "-id"],
                 name="jobs_run_end_of_job",
                 condition=Q(ended_at__isnull=False),
             ),
-            # Behind the first, with which it begins alike: SQLite takes the younger.
+            # After the previous one, which begins with the same column: SQLite prefers the later
+            # index.
             models.Index(fields=["job", "-id"], name="jobs_run_of_job"),
-            # What lists are narrowed by, the newest first: where few or none fit, a list would
-            # otherwise read the whole table.
+            # Filters of lists, newest first: where few or no rows match, a list would scan the
+            # table.
             models.Index(fields=["state", "-id"], name="jobs_run_of_state"),
             models.Index(fields=["trigger", "-id"], name="jobs_run_of_trigger"),
             models.Index(fields=["host", "-id"], name="jobs_run_of_host"),
             models.Index(fields=["requested_by", "-id"], name="jobs_run_of_person"),
             models.Index(fields=["created_at", "id"], name="jobs_run_by_creation"),
             models.Index(fields=["state", "-ended_at"], name="jobs_run_ended_so"),
-            # The newest ends are asked for again and again: by the home page, and by alerts.
+            # The newest ends are read often: by the home page and by alerts.
             models.Index(
                 fields=["-ended_at", "-id"],
                 name="jobs_run_newest_end",
@@ -151,7 +152,7 @@ class Run(models.Model):
 
     @property
     def owner(self) -> str:
-        """``run:7``: the name under which allocations and counters belong to this run."""
+        """``run:7``: the key of its allocations and counters."""
         return f"run:{self.pk}"
 
     @property
@@ -161,7 +162,7 @@ class Run(models.Model):
 
     @property
     def allowed(self) -> list[RunAsk]:
-        """What a person may ask of it now."""
+        """Actions that its state allows."""
         return allowed_actions(
             self.state,
             restart_wanted=self.restart_wanted,
@@ -186,12 +187,12 @@ class Run(models.Model):
 
     @property
     def is_active(self) -> bool:
-        """Not in a final state."""
+        """Whether it is in no final state."""
         return self.state in ACTIVE
 
 
 class RunMove(models.Model):
-    """One move of a run: when, by whom, why."""
+    """One state change of a run: when, by whom, why."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="moves")
     from_state = models.CharField(max_length=10, choices=RunState.choices, blank=True)
@@ -210,7 +211,7 @@ class RunMove(models.Model):
 
 
 class RunCommand(models.Model):
-    """Something a person asked of a run, and whether the run has answered (seed S1.8 to S1.10).
+    """A command to a run and its answer (seed S1.8 to S1.10).
 
     Its id travels in the lifecycle message and comes back in the answer.
     """

@@ -1,4 +1,4 @@
-"""When a job runs by itself: its cron, and the account of every planned run."""
+"""Schedules of jobs and their planned runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.jobs.states import MisfirePolicy, OverlapPolicy, PlanOutcome
 
 
 class TimingOptions(models.Model):
-    """The fields of a job that its schedule goes by (seed S1.3, S1.12)."""
+    """Job fields of the schedule (seed S1.3, S1.12)."""
 
     cron = models.CharField(
         _("cron"),
@@ -48,20 +48,20 @@ class TimingOptions(models.Model):
 
 
 class Schedule(models.Model):
-    """The bookkeeping of one job's cron.
+    """State of one job's cron schedule.
 
-    Every planned time up to ``planned_through`` has its row of ``PlannedRun``, so that it is
-    started once or listed as missed, whoever dies meanwhile.
+    Each planned time up to ``planned_through`` has its row of ``PlannedRun``, so that it is started
+    once or listed as missed, whatever process dies.
     """
 
     job = models.OneToOneField("jobs.Job", on_delete=models.CASCADE, related_name="schedule")
-    # What it was computed with: another expression begins a new account from now on.
+    # The expression it was computed with; a change starts again from now.
     cron = models.CharField(max_length=100)
     time_zone = models.CharField(max_length=50)
     planned_through = models.DateTimeField()
-    # The first time after it; null while the job is disabled or has no cron.
+    # The next planned time; null while the job is disabled or has no cron.
     next_at = models.DateTimeField(_("next run at"), null=True, blank=True, db_index=True)
-    # The row of beat that wakes a worker. No foreign key: daemons would have to load Celery.
+    # Row of Celery beat that wakes a worker. No foreign key: daemons would have to load Celery.
     periodic_task_id = models.BigIntegerField(null=True, blank=True, unique=True, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -74,7 +74,7 @@ class Schedule(models.Model):
 
 
 class PlannedRun(models.Model):
-    """One planned time of a schedule and what became of it: exactly one row each."""
+    """One planned time of a schedule and its outcome; one row for each time."""
 
     schedule = models.ForeignKey(Schedule, on_delete=models.CASCADE, related_name="planned_runs")
     planned_at = models.DateTimeField(_("planned at"))

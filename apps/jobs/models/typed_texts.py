@@ -1,4 +1,4 @@
-"""What people type for a command, an environment or tags, read and shown back."""
+"""Text forms of commands, environments and tags: parsing and formatting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from apps.jobs.arguments import MAX_BYTES, parse_json
 from apps.jobs.models.execution_rules import MAX_ENVIRONMENT_CHARACTERS, shown
 
-# With its quotes and escapes an environment is longer than what it says.
+# Quotes and escapes make the text longer than the environment.
 MOST_CHARACTERS: Final = 2 * MAX_ENVIRONMENT_CHARACTERS
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"""(?:[^\s"']|"[^"]*"|'[^']*')+""")
@@ -21,10 +21,10 @@ _QUOTED = re.compile(r"""\"([^"]*)\"|'([^']*)'""")
 
 
 def parse_command(text: str) -> list[str]:
-    """Split a command line as a shell would, without ever running one.
+    """Split a command line by the quoting rules of a shell, without running one.
 
     Raises:
-        ValidationError: a quote is open, or something else that a shell would do is wanted.
+        ValidationError: an open quote, or shell syntax other than quoting.
     """
     _check_length(text, MAX_BYTES)
     if not text.strip():
@@ -38,17 +38,17 @@ def parse_command(text: str) -> list[str]:
 
 
 def format_command(words: list[str]) -> str:
-    """The command line that is read as these words."""
+    """Return the command line that is parsed as these words."""
     return shlex.join(words)
 
 
 def parse_environment(text: str) -> dict[str, Any]:
-    """Read ``NAME=value`` parted by spaces or line breaks, quoted where needed, or a JSON object.
+    """Parse ``NAME=value`` separated by spaces or line breaks, or a JSON object.
 
-    Backslashes are what they are. (Seed S1.13: split on space and newline.)
+    Values may be quoted; backslashes are literal. (Seed S1.13: split on space and newline.)
 
     Raises:
-        ValidationError: it names the line, never a value.
+        ValidationError: the message names the line, never a value.
     """
     _check_length(text, MOST_CHARACTERS)
     if text.lstrip().startswith("{"):
@@ -69,10 +69,10 @@ def parse_environment(text: str) -> dict[str, Any]:
 
 
 def parse_secrets(text: str) -> dict[str, Any]:
-    """Read one ``NAME=value`` a line, the value taken as it is, or a JSON object.
+    """Parse one ``NAME=value`` a line, with literal values, or a JSON object.
 
     Raises:
-        ValidationError: it names the line, never a value.
+        ValidationError: the message names the line, never a value.
     """
     _check_length(text, MOST_CHARACTERS)
     if text.lstrip().startswith("{"):
@@ -91,23 +91,23 @@ def parse_secrets(text: str) -> dict[str, Any]:
 
 
 def format_environment(values: Mapping[str, Any]) -> str:
-    """One ``NAME=value`` a line, as ``parse_environment`` reads it."""
+    """Return one ``NAME=value`` a line, as ``parse_environment`` reads it."""
     return "\n".join(f"{name}={_quoted(str(value))}" for name, value in values.items())
 
 
 def parse_tags(text: str) -> list[str]:
-    """Words parted by spaces or commas; a word that is there twice counts once."""
+    """Parse words separated by spaces or commas; duplicates are dropped."""
     _check_length(text, MAX_BYTES)
     return list(dict.fromkeys(each for each in re.split(r"[\s,;，；]+", text) if each))
 
 
 def _quoted(value: str) -> str:
-    # As shlex.quote, for a reader that knows no escapes.
+    # Like shlex.quote, for a parser that knows no escapes.
     return shlex.quote(value) if value else ""
 
 
 def _words(text: str) -> Iterator[tuple[int, str]]:
-    """Each word with the line on which it begins."""
+    """Yield each word with the number of the line on which it begins."""
     place = 0
     while (begin := _SPACE.match(text, place).end()) < len(text):  # type: ignore[union-attr]
         line = text.count("\n", 0, begin) + 1

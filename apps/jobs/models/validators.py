@@ -1,4 +1,4 @@
-"""Checks of what people type for a downloader; each refusal says what and where."""
+"""Validators of downloader fields; messages say what is wrong and where."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from django.utils.translation import gettext_lazy as _
 from apps.jobs.arguments import is_unicode
 from yardkit.protocol import CutRule
 
-# What the agents accept as well.
+# The same limits as on agents.
 MAX_RULES: Final = 50
 MAX_PATTERN_CHARACTERS: Final = 1000
-# Of re2's program: the time of a search is at worst the text's length times this.
+# Size of re2's program: the worst time of a search is the text's length times this.
 MAX_PATTERN_SIZE: Final = 2000
 MAX_OFFSET: Final = 10_000_000
 MAX_EDGE_CHARACTERS: Final = 1000
@@ -31,7 +31,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _COOKIE_VALUE = re.compile(r"[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*|\"[^\"\x00-\x1f;\x7f]*\"")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
-# What re2 says, for people.
+# Messages of re2, translated.
 _PROBLEMS: Final[dict[str, Promise]] = {
     "missing )": _("this parenthesis is never closed"),
     "unexpected )": _("this parenthesis was never opened"),
@@ -50,18 +50,18 @@ _NAMED_FIELDS: Final = {field.name for field in msgspec.structs.fields(CutRule)}
 
 
 def validate_pattern(text: str) -> None:
-    """Accept an RE2 expression, else name the character where it goes wrong, counted from 1."""
+    """Accept an RE2 expression; the message names the position of the error, from 1."""
     problem = pattern_problem(text)
     if problem is not None:
         raise ValidationError(problem, code="invalid_pattern")
 
 
 def pattern_problem(text: str) -> str | None:
-    """What is wrong with an RE2 expression; None when it is one that agents accept."""
+    """Return what is wrong with an RE2 expression; None when agents accept it."""
     if len(text) > MAX_PATTERN_CHARACTERS:
         return gettext("Longer than %(limit)d characters.") % {"limit": MAX_PATTERN_CHARACTERS}
     options = re2.Options()
-    # They are raised; else the library also writes them to stderr.
+    # Errors are raised; without this the library also writes them to stderr.
     options.log_errors = False
     try:
         pattern = re2.compile(text, options)
@@ -88,7 +88,7 @@ def _at(position: int, text: str, problem: str | Promise) -> str:
 
 def _position(text: str, kind: str, part: str) -> int:
     if kind in ("missing )", "unexpected )"):
-        # Here re2 names the whole expression.
+        # For this error re2 reports the whole expression.
         return _odd_parenthesis(text)
     if kind == "trailing \\":
         return len(text) - 1
@@ -96,7 +96,7 @@ def _position(text: str, kind: str, part: str) -> int:
 
 
 def _odd_parenthesis(text: str) -> int:
-    """Where the first parenthesis without a partner stands."""
+    """Return the position of the first unmatched parenthesis."""
     opened: list[int] = []
     in_class = escaped = False
     for index, character in enumerate(text):
@@ -120,7 +120,7 @@ def _odd_parenthesis(text: str) -> int:
 def validate_encoding(text: str) -> None:
     """Accept the name of a character set."""
     try:
-        # Also refuses codecs that are no encoding of texts, such as rot13.
+        # Also rejects codecs that are no text encodings, such as rot13.
         "a".encode(text)
     except (LookupError, UnicodeError, ValueError) as error:
         raise ValidationError(
@@ -130,7 +130,7 @@ def validate_encoding(text: str) -> None:
 
 
 def validate_header_text(text: str) -> None:
-    """Accept what can be the value of an HTTP header."""
+    """Accept a valid value of an HTTP header."""
     if _CONTROL.search(text) or text != text.strip():
         raise ValidationError(_("Line breaks, control characters and spaces around are refused."))
     try:
@@ -143,7 +143,7 @@ def validate_header_text(text: str) -> None:
 
 
 def validate_cut_rules(value: object) -> None:
-    """Accept a list of cut rules as the agents do, else say which one is wrong and how."""
+    """Accept a list of cut rules that agents accept; the message names the rule."""
     if not isinstance(value, list):
         raise ValidationError(
             _('A JSON list of rules is needed, such as [{"start": "<main", "end": "</main>"}].')
@@ -208,7 +208,7 @@ def _meaning_problem(rule: CutRule) -> str | None:
 
 
 def parse_cookies(text: str) -> dict[str, str]:
-    """Read ``name=value; name=value``, as browsers show it, or a JSON object.
+    """Parse ``name=value; name=value``, as browsers show it, or a JSON object.
 
     Raises ``ValidationError`` that names the cookie, never its value.
     """
@@ -231,7 +231,7 @@ def parse_cookies(text: str) -> dict[str, str]:
 
 
 def check_cookies(value: object) -> dict[str, str]:
-    """Pass an object of names and values that a request can carry."""
+    """Return the value if it is an object of valid cookie names and values."""
     if not isinstance(value, dict):
         raise ValidationError(_("An object of names and values is needed."))
     if len(value) > MAX_COOKIES:

@@ -1,4 +1,4 @@
-"""Jobs are deleted, restored for a while, and then deleted for good with their runs."""
+"""Deletion of jobs: hidden at first, restorable for a while, then purged with their runs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from apps.jobs.services.schedules import sync_schedule
 from apps.projects.errors import ProjectInUse
 from apps.projects.models import Project
 
-# So many runs go in one transaction.
+# Runs deleted in one transaction.
 RUNS_AT_ONCE: Final = 500
 
 
 @transaction.atomic
 def delete_job(*, job: Job, actor: User | None, now: datetime | None = None) -> None:
-    """Hide a job and its runs, and stop its schedule; it can be restored for ``DELETED_DAYS``.
+    """Hide a job and its runs and stop its schedule; it can be restored for ``DELETED_DAYS``.
 
     Raises:
         JobHasRuns: one of its runs has not ended.
     """
     at = now or timezone.now()
-    # Who starts a run holds the same lock.
+    # Starting a run takes the same lock.
     if not Job.objects.select_for_update().filter(pk=job.pk).values_list("pk", flat=True):
         return
     if job.runs.active().exists():
@@ -48,11 +48,11 @@ def delete_job(*, job: Job, actor: User | None, now: datetime | None = None) -> 
 
 @transaction.atomic
 def restore_job(*, job: Job, actor: User | None, now: datetime | None = None) -> Job:
-    """Show a job again, with its runs; its schedule begins anew from now.
+    """Restore a job with its runs; its schedule continues from now.
 
     Raises:
-        NotDeleted: it is there.
-        JobNameTaken: the project has another job of this name by now.
+        NotDeleted: it is not deleted.
+        JobNameTaken: another job of the project has its name by now.
     """
     at = now or timezone.now()
     try:
@@ -83,14 +83,14 @@ def project_goes(project: Project, now: datetime) -> None:
 
 
 def project_comes_back(project: Project, now: datetime) -> None:
-    """Its schedules begin anew."""
+    """Resume the schedules of a restored project, from now."""
     _sync_all(project, now)
 
 
 def purge_jobs(*, now: datetime) -> int:
-    """Delete for good what was deleted, or whose project was, longer than ``DELETED_DAYS`` ago.
+    """Purge jobs that were deleted, or whose project was, more than ``DELETED_DAYS`` ago.
 
-    Its runs go with it; what was done to it stays in the audit trail, under its name.
+    Their runs are purged too; the audit trail keeps their names.
     """
     end = now - timedelta(days=settings.DELETED_DAYS)
     old = Job.all_objects.filter(Q(deleted_at__lt=end) | Q(project__deleted_at__lt=end))

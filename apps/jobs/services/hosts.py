@@ -1,4 +1,4 @@
-"""Hosts: what their runners report, and what people decide about them."""
+"""Hosts: reports of their runners and decisions of people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from apps.jobs.errors import HostOnline
 from apps.jobs.models import Host
 from apps.jobs.states import HostMode
 
-# As the trail names them: the verb, not the state.
+# Verbs of the audit trail.
 VERBS: Final[dict[str, str]] = {
     HostMode.ENABLED: "enable",
     HostMode.DRAINING: "drain",
@@ -26,7 +26,7 @@ VERBS: Final[dict[str, str]] = {
 
 @transaction.atomic
 def register_host(*, name: str, about: HostDescription, beat: HostBeat, now: datetime) -> Host:
-    """A runner has started: its host is described anew; what people have decided of it stays."""
+    """Store the description of a host whose runner has started; the mode set by people stays."""
     described: dict[str, Any] = {**asdict(about), **asdict(beat), "beat_at": now}
     host, _created = Host.objects.update_or_create(
         name=name,
@@ -36,17 +36,17 @@ def register_host(*, name: str, about: HostDescription, beat: HostBeat, now: dat
 
 
 def beat_host(*, name: str, about: HostDescription, beat: HostBeat, now: datetime) -> None:
-    """The runner is still there, and this is how its host is."""
+    """Store a heartbeat; register the host again where its row is gone."""
     if not Host.objects.filter(name=name, boot=about.boot).update(**asdict(beat), beat_at=now):
-        # A person has forgotten it while it was silent, or another runner had its name.
+        # The row was deleted while the host was silent, or another runner had its name.
         register_host(name=name, about=about, beat=beat, now=now)
 
 
 @transaction.atomic
 def switch_host(*, host: Host, mode: HostMode, actor: User | None) -> bool:
-    """Let a host get new runs, or not; those it has go on. False when it was so already.
+    """Set whether a host gets new runs; its present runs go on. False when nothing changed.
 
-    Draining and disabled differ in what they tell people: one comes back, the other does not.
+    Draining and disabled work alike: the first tells people that the host will come back.
     """
     stored = Host.objects.select_for_update().filter(pk=host.pk).exclude(mode=mode)
     before = stored.values_list("mode", flat=True).first()
@@ -69,7 +69,7 @@ def forget_host(*, host: Host, actor: User | None, now: datetime) -> None:
     """Delete the row of a host that will not come back.
 
     Raises:
-        HostOnline: its runner still reports, and would only register again.
+        HostOnline: its runner still reports, and would register again.
     """
     host = Host.objects.select_for_update().get(pk=host.pk)
     if host.is_online(now):

@@ -1,4 +1,4 @@
-"""Jobs: add, change, clone, delete."""
+"""Jobs: add, change, clone."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def create_job(*, values: dict[str, Any], actor: User | None, now: datetime | No
     """Add a job.
 
     Args:
-        values: fields of the model, already checked. ``secrets`` may be an object of texts.
+        values: fields of the model, already validated. ``secrets`` may be an object of texts.
 
     Raises:
-        JobNameTaken: somebody was faster.
+        JobNameTaken: another process was quicker.
     """
     job = Job(**_stored(values, Job()))
     try:
@@ -53,14 +53,13 @@ def create_job(*, values: dict[str, Any], actor: User | None, now: datetime | No
 def update_job(
     *, job: Job, values: dict[str, Any], actor: User | None, now: datetime | None = None
 ) -> Job:
-    """Change the given fields of a job; runs that exist keep the arguments they started with.
+    """Change the given fields of a job; existing runs keep their arguments.
 
     Args:
-        values: as in ``create_job``, but an object of secrets is laid over the stored ones: those
-            that it does not name stay, those that it gives as None go.
+        values: as in ``create_job``, but secrets are merged into the stored ones; None removes one.
 
     Raises:
-        JobNameTaken: somebody was faster.
+        JobNameTaken: another process was quicker.
     """
     locked = Job.objects.select_for_update().filter(pk=job.pk).first()
     before = snapshot(locked or job)
@@ -82,13 +81,13 @@ def update_job(
 
 @transaction.atomic
 def clone_job(*, job: Job, actor: User | None, now: datetime, name: str = "") -> Job:
-    """Add a disabled job that is like ``job`` in everything else, its sealed secrets included.
+    """Add a disabled copy of ``job``, with its encrypted secrets.
 
     Args:
-        name: of the new one; without it "X (copy)", "X (copy 2)" and so on, the first that is free.
+        name: of the copy; by default the first free one of "X (copy)", "X (copy 2)" and so on.
 
     Raises:
-        JobNameTaken: there is one of the given name.
+        JobNameTaken: another job has the given name.
     """
     values = {
         field.attname: job.__dict__[field.attname]
@@ -115,7 +114,7 @@ def clone_job(*, job: Job, actor: User | None, now: datetime, name: str = "") ->
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """``name`` with " (copy)", or " (copy 2)" and so on, that is not among ``taken``."""
+    """Return the first of "X (copy)", "X (copy 2)" and so on that is not in ``taken``."""
     longest = Job._meta.get_field("name").max_length or 100
     base = _COPY.sub("", name)
     for number in range(1, _MOST_COPIES + 1):
@@ -127,12 +126,12 @@ def free_name(name: str, taken: set[str]) -> str:
 
 
 def _scheduled(job: Job, now: datetime | None) -> None:
-    """Make the job's schedule what its cron says."""
+    """Update the job's schedule from its cron."""
     sync_schedule(job=job, now=now or timezone.now())
 
 
 def _stored(values: Mapping[str, Any], job: Job) -> dict[str, Any]:
-    """The values as the model has them: an object of secrets becomes the text that is sealed."""
+    """Return the values as the model stores them; secrets become encrypted text."""
     stored = dict(values)
     given = stored.get("secrets")
     if isinstance(given, Mapping):
@@ -146,6 +145,6 @@ def _stored(values: Mapping[str, Any], job: Job) -> dict[str, Any]:
 
 
 def _told_apart(job: Job, error: IntegrityError) -> Exception:
-    """A taken name as our refusal; anything else as it is."""
+    """Return ``JobNameTaken`` for a violated name constraint, else the error itself."""
     others = Job.objects.filter(project_id=job.project_id, name=job.name).exclude(pk=job.pk)
     return JobNameTaken() if others.exists() else error

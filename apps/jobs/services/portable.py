@@ -1,4 +1,4 @@
-"""Jobs out of the platform as files, and into it, all or nothing."""
+"""Export and import of jobs as files; an import is all or nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from apps.seeds.models import Frontier
 
 NAMES_OF_SECRETS: Final = "secret_names"
 _SECRETS: Final = frozenset({"secrets", "cookies"})
-# The fields of a file, in their order. What is sealed is never among them.
+# Fields of a file, in order; encrypted fields are never among them.
 FIELDS: Final = (
     "name",
     "project",
@@ -112,37 +112,37 @@ class PlannedImport:
 
 @dataclass(slots=True)
 class ImportPlan:
-    """What an import would do. With problems it does nothing at all."""
+    """What an import would do; with problems it does nothing."""
 
     file: str
     jobs: list[PlannedImport] = field(default_factory=list)
     problems: list[FileProblem] = field(default_factory=list)
 
     def count(self, what: str) -> int:
-        """How many jobs are ``added``, ``changed`` or ``unchanged``."""
+        """Return how many jobs are ``added``, ``changed`` or ``unchanged``."""
         return sum(each.what == what for each in self.jobs)
 
     @property
     def said(self) -> list[str]:
-        """The problems, each with file, line and field."""
+        """Return the problems, each with file, line and field."""
         return [problem.said(self.file) for problem in self.problems]
 
     @property
     def digest(self) -> str:
-        """Changes when the plan does: what a person has looked at is what is applied."""
+        """Hash of the plan: an import is applied only as it was previewed."""
         told = [[each.name, each.project, each.what, each.changes] for each in self.jobs]
         text = json.dumps([told, self.said], default=str, sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-# --- out -----------------------------------------------------------------------------------------
+# --- export ---------------------------------------------------------------------------------------
 
 
 def export_jobs(jobs: Iterable[Job], kind: JobFileFormat) -> str:
-    """A file of these jobs, without their secrets and cookies.
+    """Return a file of these jobs, without their secrets and cookies.
 
     Raises:
-        TooManyJobs: more than one file holds.
+        TooManyJobs: more than one file may hold.
     """
     rows = [portable(job) for job in jobs]
     if len(rows) > MAX_JOBS:
@@ -152,7 +152,7 @@ def export_jobs(jobs: Iterable[Job], kind: JobFileFormat) -> str:
 
 
 def portable(job: Job) -> dict[str, Any]:
-    """A job as a file has it."""
+    """Return a job as a file represents it."""
     special = {
         "project": job.project.slug,
         "image": job.image.reference if job.image else None,
@@ -160,14 +160,14 @@ def portable(job: Job) -> dict[str, Any]:
         NAMES_OF_SECRETS: job.secret_names,
     }
     values = {name: special[name] if name in special else getattr(job, name) for name in FIELDS}
-    # A job that was never stored has its defaults as members of their choices.
+    # Defaults of an unsaved job are members of their choices, not texts.
     return {
         name: value.value if isinstance(value, models.Choices) else value
         for name, value in values.items()
     }
 
 
-# --- in ------------------------------------------------------------------------------------------
+# --- import ---------------------------------------------------------------------------------------
 
 
 def plan_import(
@@ -179,11 +179,11 @@ def plan_import(
     mode: ImportMode = ImportMode.UPSERT,
     file: str = "",
 ) -> ImportPlan:
-    """Say what an import would do; nothing is written.
+    """Plan an import without writing anything.
 
     Args:
-        project: where all jobs go, whatever project they name; without it each names its own.
-        file: how it is called in what is said of it.
+        project: target of all jobs, whatever project they name; without it each names its own.
+        file: name for messages.
     """
     plan = ImportPlan(file=file_name(file, kind))
     read = (read_csv if kind is JobFileFormat.CSV else read_yaml)(raw, COLUMNS)
@@ -210,13 +210,13 @@ def import_jobs(
     file: str = "",
     digest: str = "",
 ) -> ImportPlan:
-    """Do what ``plan_import`` says, or nothing.
+    """Import the jobs of a file, or nothing.
 
     Args:
-        digest: of the plan that a person has agreed to.
+        digest: of the plan that was previewed.
 
     Raises:
-        ImportRefused: something is wrong with the file, or the plan is another one by now.
+        ImportRefused: the file has errors, or the plan has changed since the preview.
     """
     plan = plan_import(raw=raw, kind=kind, actor=actor, project=project, mode=mode, file=file)
     if plan.problems:
@@ -232,7 +232,7 @@ def import_jobs(
 
 
 def refuse(plan: ImportPlan) -> None:
-    """Raise what is wrong with the file, field by field."""
+    """Raise ``ImportRefused`` with the problems by field."""
     count = len(plan.problems)
     text = ngettext(
         "%(count)d problem in the file: nothing was imported.",
@@ -246,7 +246,7 @@ def refuse(plan: ImportPlan) -> None:
 
 
 def file_name(name: str, kind: JobFileFormat) -> str:
-    """How a file is called: without folders and control characters, and not too long."""
+    """Return a safe file name: no folders, no control characters, limited length."""
     last = name.replace("\\", "/").rpartition("/")[2]
     printable = "".join(character for character in last if character.isprintable())
     return printable.encode("utf-8", "replace").decode()[-80:] or f"jobs.{kind.value}"
@@ -271,7 +271,7 @@ class _Planner:
         self._seen: Counter[tuple[int, str]] = Counter()
 
     def look_up(self, entries: Sequence[JobEntry]) -> None:
-        """Read at once what the entries may name."""
+        """Read all rows that the entries may refer to, in few queries."""
         slugs = {entry.values.get("project") for entry in entries}
         named = [each for slug, each in self._editable.items() if slug in slugs]
         projects = named if self._into is None else [self._into]
@@ -287,7 +287,7 @@ class _Planner:
         self._frontiers = {(each.project_id, each.name): each for each in frontiers}
 
     def take(self, entry: JobEntry) -> None:
-        """Plan one job, or add what is wrong with it."""
+        """Plan one job, or record its problems."""
         values = dict(entry.values)
         project = self._project(entry, values.pop("project", None))
         name = values.get("name")
@@ -342,7 +342,7 @@ class _Planner:
         return True
 
     def _shapes_fit(self, entry: JobEntry, values: dict[str, Any]) -> bool:
-        """Lists where lists belong; the model takes an empty object for nothing at all."""
+        """Check that lists are lists: the model would accept an empty object for them."""
         fit = True
         for name in values:
             if _KINDS[name] is not ColumnKind.JSON:
@@ -359,7 +359,7 @@ class _Planner:
     def _find_image(
         self, entry: JobEntry, values: dict[str, Any], project: Project, job: Job | None
     ) -> bool:
-        """Put the image itself in the place of its name."""
+        """Replace the name of an image by the image."""
         if "image" not in values:
             return True
         reference = values["image"]
@@ -378,7 +378,7 @@ class _Planner:
         return True
 
     def _find_frontier(self, entry: JobEntry, values: dict[str, Any], project: Project) -> bool:
-        """Put the frontier itself in the place of its name."""
+        """Replace the name of a frontier by the frontier."""
         name = values.get("frontier")
         if not name:
             if "frontier" in values:
@@ -402,7 +402,7 @@ class _Planner:
         found_wrong = self._check(entry, job)
         after = portable(job)
         if exists:
-            # The caller's own copy, with what is in the database.
+            # The actor's own copy of the row, as stored.
             for name, value in stored.items():
                 setattr(job, name, value)
         if found_wrong:
@@ -427,7 +427,7 @@ class _Planner:
 
     def _check(self, entry: JobEntry, job: Job) -> bool:
         try:
-            # Not full_clean: it would ask the database about each constraint of each job.
+            # Not full_clean: it would run a query for each constraint of each job.
             job.clean_fields(exclude={"project", "image", "frontier", *_SECRETS})
             job.clean()
         except ValidationError as error:

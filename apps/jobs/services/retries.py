@@ -1,4 +1,4 @@
-"""Trying again what has ended badly, as the job's rules say."""
+"""Retries of runs by the rules of their jobs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 def retry_if_wanted(run: Run, *, now: datetime) -> Run | None:
-    """Queue the one retry of a run that has ended, if a rule wants it; called at its last move.
+    """Queue the retry of a run that has ended, if a rule matches; called at its last move.
 
-    A retry is a run of its own, with the same arguments and the same image. Whatever was stopped
-    on purpose, or had not begun, is not tried again, nor is a job that is switched off.
+    A retry is a run of its own, with the same arguments and image. There is none for a run that was
+    stopped on purpose or never started, nor for a disabled job.
     """
     job = run.job
     if run.state not in (RunState.FAILED, RunState.LOST, RunState.CANCELLED):
@@ -30,7 +30,7 @@ def retry_if_wanted(run: Run, *, now: datetime) -> Run | None:
     try:
         rules = read_rules(job.retry_rules)
     except ValidationError as error:
-        # They were checked when they were saved; a run's end must not fail on them.
+        # The rules were validated when saved; the end of a run must not fail because of them.
         logger.error("job %s: its retry rules cannot be read: %s", job.pk, error)
         return None
     rule = rule_for(rules, end=run.state, exit_code=run.exit_code, attempt=run.attempt)
@@ -48,7 +48,7 @@ def retry_if_wanted(run: Run, *, now: datetime) -> Run | None:
         not_before=now + timedelta(seconds=delay) if delay else None,
         same_as=run,
     )
-    # What is queued behind a run is queued behind its retries too.
+    # Runs that wait for this run wait for its retry too.
     Run.objects.filter(waits_for=run, state=RunState.QUEUED).update(waits_for=retry)
     return retry
 

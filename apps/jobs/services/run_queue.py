@@ -1,4 +1,4 @@
-"""The one way a run comes into being."""
+"""Creation of runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.runtime.services import enqueue
 from yardkit import topology
 from yardkit.protocol import RunQueued
 
-# What a run is frozen with.
+# Columns that a retry copies from its run.
 SAME: Final = ("image", "image_reference", "image_digest", "arguments", "priority")
 
 
@@ -27,11 +27,10 @@ def queue_run(
     same_as: Run | None = None,
     **fields: Any,
 ) -> Run:
-    """Add the row of a run, frozen with what the job says now, and wake the runners.
+    """Insert a run with a snapshot of its job, and wake the runners, within a transaction.
 
-    Called inside a transaction, by whatever starts runs: persons, schedules, retries, links.
-    ``arguments`` are laid over the job's own. ``same_as``: a run whose image and arguments are
-    taken, whatever the job says by now. ``fields``: further fields of the row.
+    ``arguments`` override the job's own. ``same_as``: a run whose image and arguments are taken
+    instead of the job's. ``fields``: further columns.
     """
     values = {name: getattr(same_as, name) for name in SAME} if same_as else _of_job(job)
     if arguments:

@@ -1,4 +1,4 @@
-"""Runs: start, claim, watch, stop, finish."""
+"""Runs: start, claim, lease, finish, reap."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from apps.jobs.states import ON_A_HOST, RunAsk, RunState, Trigger
 from apps.runtime.services import steady_for
 from yardkit import failpoints
 
-# A runner says every few seconds that it watches its runs; after this long it has gone.
+# Runners renew every few seconds; after this time without a renewal a lease has expired.
 WATCH_LEASE_SECONDS = 30.0
-# Living runners judge each other sooner; this is for the runs of the last one.
+# Online runners judge each other sooner; this task covers the runs of the last runner.
 REAP_AFTER_SECONDS: Final = 3 * WATCH_LEASE_SECONDS
-# The task comes every 15 s. With a longer gap the database may have been away for the hosts too,
-# and they get their time anew; with a shorter one no host is silent for as long as it is given.
+# The task runs every 15 s. After a longer gap the database may have been away for the hosts too,
+# and they get their time again; with a shorter limit no host would ever be silent for long
+# enough.
 REAP_GAP_SECONDS: Final = 45.0
 
 
@@ -41,19 +42,20 @@ def start_run(
     trigger: Trigger = Trigger.PERSON,
     reason: str = "",
 ) -> Run:
-    """Queue a run of ``job``, for a person or for what ``trigger`` says.
+    """Queue a run of ``job``.
 
-    ``arguments`` are laid over the job's own. ``overlap``: an ``OverlapPolicy``, for this start
-    instead of the job's own. ``reason``: noted with the run's first move.
+    ``arguments`` override the job's own; ``overlap`` overrides its overlap policy for this start.
+    ``reason``: recorded with the first move.
 
     Raises:
-        JobDeleted: somebody has deleted it meanwhile.
-        JobDisabled: the job is switched off.
+        JobDeleted: it was deleted meanwhile.
+        JobDisabled: it is disabled.
         JobRunning: a run of it is active, and only one may be (seed S1.13).
-        TooManyWaiting: it would be queued, and as many as may wait do so already.
+        TooManyWaiting: its queue of waiting runs is full.
     """
-    # Two starts at once must not both find the job idle. Runs may be added under this lock, by the
-    # end of one of its runs: else that would wait for us here, and we for its run below.
+    # Two starts at once must not both find the job idle. ``no_key``: the end of one of its runs
+    # may add runs under this lock, otherwise it would wait for us here, and we for its run
+    # below.
     try:
         job.refresh_from_db(from_queryset=Job.objects.select_for_update(no_key=True))
     except Job.DoesNotExist as error:
@@ -76,7 +78,7 @@ def start_run(
 
 @transaction.atomic
 def claim_runs(*, host: str, limit: int, now: datetime) -> list[Run]:
-    """Take up to ``limit`` of the runs that were placed on ``host``."""
+    """Claim up to ``limit`` runs that are assigned to ``host``."""
     waiting = Run.objects.waiting().filter(host=host).select_related("job__project").lock_free()
     claimed = []
     for run in waiting[:limit]:
@@ -96,7 +98,7 @@ def mark_running(
     now: datetime,
     container: str = "",
 ) -> bool:
-    """The process or container is up. False when the run was stopped or lost in the meantime."""
+    """Record the started process or container; False when the run was stopped or lost meanwhile."""
     return move(
         run,
         RunState.RUNNING,
@@ -121,7 +123,7 @@ def finish_run(
     total: int | None = None,
     failed: int | None = None,
 ) -> bool:
-    """Move a run into a final state. False when it was there already: a repeat is harmless.
+    """Move a run into a final state; False when it is in one already.
 
     ``total`` and ``failed`` are its requests, where the run reported them.
     """
@@ -142,7 +144,7 @@ def finish_run(
 
 @transaction.atomic
 def time_out_run(*, run: Run, seconds: int, now: datetime) -> bool:
-    """Its time is over: it is stopped, and will have failed."""
+    """Stop a run that has exceeded its time limit; it ends as failed."""
     reason = _("time limit of %(seconds)d s") % {"seconds": seconds}
     over = move(run, RunState.STOPPING, now=now, actor=run.host, reason=reason, freeze_wanted=False)
     if over:
@@ -151,20 +153,20 @@ def time_out_run(*, run: Run, seconds: int, now: datetime) -> bool:
 
 
 def note_recovery(*, run: Run, host: str, text: str, now: datetime) -> None:
-    """Write among its moves what a runner found out about a run that another one had begun."""
+    """Record among the moves what a runner found out about a run of an earlier runner."""
     RunMove.objects.create(
         run=run, from_state=run.state, to_state=run.state, at=now, actor=host, reason=text
     )
 
 
 def watch_runs(*, host: str, now: datetime) -> int:
-    """Say that ``host`` still watches its runs."""
+    """Renew the lease of all runs of ``host``; return their number."""
     return Run.objects.on_host(host).update(watched_at=now)
 
 
 @transaction.atomic
 def adopt_run(*, run: Run, host: str, now: datetime) -> bool:
-    """``host`` watches the run from now on. False when its old host, or another, was quicker."""
+    """Transfer the lease of a run to ``host``; False when another process was quicker."""
     adopted = Run.objects.filter(
         pk=run.pk, host=run.host, watched_at=run.watched_at, state__in=ON_A_HOST
     ).update(host=host, watched_at=now)
@@ -174,13 +176,13 @@ def adopt_run(*, run: Run, host: str, now: datetime) -> bool:
 
 
 def reap_lost_runs(*, now: datetime, lease_seconds: float = WATCH_LEASE_SECONDS) -> int:
-    """Runs whose host has fallen silent are lost; their number is returned."""
+    """Mark runs as lost whose lease has expired; return their number."""
     stale = Run.objects.stale(now=now, lease_seconds=lease_seconds)
     return sum(_lose(run, lease_seconds, now) for run in stale.select_related("job__project"))
 
 
 def reap_when_steady(*, now: datetime) -> int:
-    """The same for a caller that keeps nothing in mind between two rounds."""
+    """Reap, if the database has been reachable for long enough; for a stateless caller."""
     gap = timedelta(seconds=REAP_GAP_SECONDS)
     steady = steady_for(purpose="jobs.reap_lost_runs", gap=gap, now=now)
     if steady.total_seconds() < REAP_AFTER_SECONDS:
@@ -190,7 +192,7 @@ def reap_when_steady(*, now: datetime) -> int:
 
 @transaction.atomic
 def _lose(run: Run, lease_seconds: float, now: datetime) -> bool:
-    # Takes the row, and only while it is as it was judged: its host may have reported since.
+    # Locks the row if it is unchanged: the host may have renewed the lease meanwhile.
     if not Run.objects.filter(
         pk=run.pk, host=run.host, watched_at=run.watched_at, state__in=ON_A_HOST
     ).update(watched_at=run.watched_at):

@@ -1,4 +1,4 @@
-"""Schedules follow the cron of their jobs."""
+"""Schedules of jobs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from apps.jobs.services.wakeups import ensure_wake_up
 
 @transaction.atomic
 def sync_schedule(*, job: Job, now: datetime) -> Schedule | None:
-    """Let the schedule follow what the job says; called whenever a job was added or changed.
+    """Update the schedule from the job's fields; called after each change of a job.
 
-    Another cron or zone, and enabling, begin anew from ``now``: no time before is planned any
-    more. What was planned stays on record. A deleted job takes its schedule with it by itself.
+    A changed cron or time zone, and enabling, start from ``now``: earlier times are no longer
+    planned. Past planned runs stay. A deleted job's schedule is deleted by cascade.
     """
     if job.pk is None:
         return None
@@ -35,14 +35,14 @@ def sync_schedule(*, job: Job, now: datetime) -> Schedule | None:
     schedule.next_at = next_time(schedule, now) if runs else None
     schedule.periodic_task_id = None
     schedule.save()
-    # Not in this transaction: every change of beat's rows locks one row that all of them share,
-    # and who holds that until the end of a long transaction can meet others in a deadlock.
+    # After the commit: each change of beat's rows locks one row that all of them share, and a
+    # long transaction that holds it could deadlock with another.
     transaction.on_commit(lambda: ensure_wake_up(schedule.pk), robust=True)
     return schedule
 
 
 def next_time(schedule: Schedule, after: datetime) -> datetime | None:
-    """When it is due after ``after``; None for a schedule without a cron."""
+    """Return the first planned time after ``after``; None for a schedule without a cron."""
     if not schedule.cron:
         return None
     return next(iter(next_times(parse_cron(schedule.cron), schedule.time_zone, after, 1)), None)

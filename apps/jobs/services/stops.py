@@ -18,9 +18,9 @@ from apps.jobs.states import FINAL, RunAsk, RunState
 
 @transaction.atomic
 def stop_run(*, run: Run, now: datetime, actor: User | None, reason: str = "") -> None:
-    """Ask a run to exit; one that nobody has taken yet is cancelled at once.
+    """Ask a run to exit; a queued one is cancelled at once.
 
-    A run that is stopping in order to be started again is then not started again.
+    A run that is stopping for a restart is then not restarted.
 
     Raises:
         RunNotActive: it has already ended.
@@ -33,7 +33,7 @@ def stop_run(*, run: Run, now: datetime, actor: User | None, reason: str = "") -
         raise RunNotActive(_("Run %(id)s has already ended.") % {"id": run.pk})
     if run.state == RunState.QUEUED:
         why = reason or _("stopped by a person")
-        # The host it was meant for has never had it.
+        # The host it was assigned to never had it.
         stopped = move(run, RunState.CANCELLED, now=now, actor=name, reason=why, host="")
     elif run.state == RunState.STOPPING:
         stopped = bool(
@@ -50,7 +50,7 @@ def stop_run(*, run: Run, now: datetime, actor: User | None, reason: str = "") -
         raise MoveRefused(_("Run %(id)s is already stopping.") % {"id": run.pk})
     if run.state == RunState.STOPPING:
         if not reason and run.reason:
-            # Why it was where it was is not why it ends.
+            # The reason of the previous state is not the reason of the stop.
             Run.objects.filter(pk=run.pk).update(reason="")
             run.reason = ""
         ask(run, RunAsk.EXIT, now=now, asked_by=name)

@@ -1,8 +1,8 @@
-"""The rows by which beat wakes a worker when a schedule is due.
+"""Rows of Celery beat that wake a worker when a schedule is due.
 
-They are wake-ups and no more: they may come too often or not at all, for beat has other rules
-about days and about clocks that change. What is due is said by ``Schedule.next_at`` alone, and
-the sweep looks at that every few seconds.
+They are only wake-ups, which may come too often or not at all: beat has other rules for days
+and for clock changes. ``Schedule.next_at`` alone says what is due, and a sweep reads it every
+few seconds.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from yardkit import topology
 if TYPE_CHECKING:
     from django_celery_beat.models import PeriodicTask
 
-# Beat's models are loaded where they are used: most daemons have neither them nor Celery.
+# Imported where used: most daemons load neither beat's models nor Celery.
 PLAN_TASK: Final = "jobs.plan"
-# A wake-up that nobody heard within this time is void: a sweep has done its work.
+# An older wake-up is void: a sweep has planned meanwhile.
 EXPIRE_SECONDS: Final = 60
-# So many rows at most are mended in one go.
+# Most repairs in one call.
 BATCH: Final = 500
 
 
 @transaction.atomic
 def ensure_wake_up(schedule_id: int) -> None:
-    """Give a schedule the row that fits it, and take away the one it had; safe to repeat."""
+    """Replace the beat row of a schedule by one that fits; idempotent."""
     from django_celery_beat.models import CrontabSchedule, PeriodicTask
 
     schedule = Schedule.objects.select_for_update().filter(pk=schedule_id).first()
@@ -41,7 +41,7 @@ def ensure_wake_up(schedule_id: int) -> None:
     _forget(PeriodicTask.objects.filter(name=name).select_related("crontab"))
     if schedule.next_at is None:
         return
-    # One of its own for each: a shared one could not be deleted.
+    # A crontab of its own for each schedule: a shared one could not be deleted.
     crontab = CrontabSchedule.objects.create(
         **_crontab_fields(parse_cron(schedule.cron)), timezone=schedule.time_zone
     )
@@ -52,16 +52,16 @@ def ensure_wake_up(schedule_id: int) -> None:
         kwargs=json.dumps({"job": schedule.job_id}),
         queue=topology.TASKS,
         expire_seconds=EXPIRE_SECONDS,
-        # Without it beat looks back to the beginning, and fires at once.
+        # Without it beat starts from the beginning, and fires at once.
         last_run_at=timezone.now(),
     )
     Schedule.objects.filter(pk=schedule.pk).update(periodic_task_id=task.pk)
 
 
 def mend_wake_ups() -> int:
-    """What a process that died has left: rows that are missing, rows of schedules that are gone.
+    """Repair what a crashed process left: missing rows, and rows of deleted schedules.
 
-    Returns how many were mended.
+    Returns the number of repairs.
     """
     from django_celery_beat.models import PeriodicTask
 
@@ -81,17 +81,17 @@ def mend_wake_ups() -> int:
 
 @transaction.atomic
 def forget_wake_up(task_id: int) -> None:
-    """Take away a row that is no schedule's."""
+    """Delete a beat row that belongs to no schedule."""
     from django_celery_beat.models import PeriodicTask
 
-    # Committed before this was called, or else linked in the transaction that made it.
+    # Either committed before this call, or linked in the transaction that made it.
     if not Schedule.objects.filter(periodic_task_id=task_id).exists():
         _forget(PeriodicTask.objects.filter(pk=task_id, task=PLAN_TASK).select_related("crontab"))
 
 
 def _forget(tasks: Iterable[PeriodicTask]) -> None:
     for task in tasks:
-        # The crontab takes the task with it.
+        # Deleting the crontab deletes the task.
         if task.crontab is not None:
             task.crontab.delete()
         else:
@@ -99,7 +99,7 @@ def _forget(tasks: Iterable[PeriodicTask]) -> None:
 
 
 def _crontab_fields(cron: Cron) -> dict[str, str]:
-    """The expression for beat, which fires only when both day fields fit."""
+    """Return the expression for beat, which requires both day fields to match."""
     days, weekdays = cron.days, cron.weekdays
     if not cron.both_days:
         days, weekdays = frozenset(range(1, 32)), frozenset(range(7))

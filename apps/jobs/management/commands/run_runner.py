@@ -1,4 +1,4 @@
-"""manage.py run_runner: starts, watches and stops runs on this host."""
+"""``manage.py run_runner``: starts, watches and stops runs on this host."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 class Command(DaemonCommand):
-    """One runner a host."""
+    """Runner daemon of this host."""
 
     help = "Run the runner of this host."
     kind = "runner"
@@ -43,7 +43,7 @@ class Command(DaemonCommand):
     poll_seconds = 0.0
 
     def add_daemon_arguments(self, parser: CommandParser) -> None:
-        """How many runs at once."""
+        """Add the capacity and the labels of the host."""
         parser.add_argument(
             "--capacity", type=_capacity, default=8, help="runs at once on this host"
         )
@@ -57,7 +57,7 @@ class Command(DaemonCommand):
         )
 
     def make_daemon(self, options: dict[str, Any], broker: Broker) -> Daemon:
-        """A runner under this process's name."""
+        """Return a runner of this process's name."""
         return RunnerDaemon(
             broker=broker,
             host=self.identity.name,
