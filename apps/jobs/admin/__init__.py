@@ -1,4 +1,4 @@
-"""The admin of this app. Runs are shown with their counters, so apps.queuestats has theirs."""
+"""Admin of this app; the admin of runs, with their counters, is in apps.queuestats."""
 
 from apps.jobs.admin.deleted import DeletedJobAdmin
 from apps.jobs.admin.hosts import HostAdmin

@@ -1,4 +1,4 @@
-"""Deleted jobs, to be restored by editors of their projects."""
+"""Deleted jobs, which editors can restore."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from apps.jobs.services import restore_job
 
 @admin.register(DeletedJob)
 class DeletedJobAdmin(DeletedAdmin):
-    """Of projects that are there; a deleted project comes back with its jobs."""
+    """Deleted jobs of existing projects; those of a deleted project return with the project."""
 
     list_display = ("name", "project", "deleted_at", "deleted_by", "ends")
     list_select_related = ("project",)
@@ -25,9 +25,8 @@ class DeletedJobAdmin(DeletedAdmin):
     fields = ("name", "project", "deleted_at", "deleted_by", "ends")
 
     def restores(self, request: HttpRequest, obj: Any) -> bool:
-        """Editors, as they delete them."""
+        """Editors may restore, as they may delete."""
         return obj.project_id in projects_of(request, Role.EDITOR)
 
     def restore_object(self, request: HttpRequest, obj: Any) -> None:
-        """By the service."""
         restore_job(job=obj, actor=person_of(request))

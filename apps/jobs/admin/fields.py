@@ -1,4 +1,4 @@
-"""What people type into the form of a job, and how it is shown back to them."""
+"""Form fields of a job: typed texts and their stored values."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ _SIZE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)\s*(?:([kmgt])(?:i?b)?|(b))?"
 
 
 class TypedField(forms.CharField):
-    """A value that people type as a text; a refused text stays as it was typed."""
+    """Field whose value is typed as text; an invalid text stays as it was typed."""
 
     nothing: ClassVar[Any] = None
 
     def parse(self, text: str) -> Any:
-        """The value of a text; raises ``ValidationError``."""
+        """Return the value of a text. Raises ``ValidationError``."""
         raise NotImplementedError
 
     def show(self, value: Any) -> str:
-        """The text that is read as this value."""
+        """Return the text of a value."""
         raise NotImplementedError
 
     def prepare_value(self, value: Any) -> str:
-        """A stored value as people type it, a refused text as it was typed."""
+        """Return a stored value as text, an invalid text as it was typed."""
         if isinstance(value, str):
             return value
         return "" if value is None or value == self.nothing else self.show(value)
 
     def clean(self, value: Any) -> Any:
-        """The value; raises ``ValidationError`` with the position."""
+        """Return the value. Raises ``ValidationError`` with the position."""
         return self.parse(str(super().clean(value) or ""))
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Other spaces, or another order of the same names, is no change."""
+        """Compare values, so that spacing and the order of names are no change."""
         if isinstance(initial, str):
-            # Shown again after a refusal.
+            # Shown again after a validation error.
             return initial != (data or "")
         try:
             return bool((initial or self.nothing) != self.parse(data or ""))
@@ -69,12 +69,12 @@ class TypedField(forms.CharField):
 
 
 class JsonTextField(TypedField):
-    """JSON in a text area; an error names line and column."""
+    """JSON in a text area; errors name line and column."""
 
     widget = UnfoldAdminTextareaWidget
 
     def show(self, value: Any) -> str:
-        """Indented."""
+        """Return indented JSON."""
         return json.dumps(value, indent=2, ensure_ascii=False)
 
 
@@ -84,31 +84,31 @@ class ArgumentsFormField(JsonTextField):
     nothing: ClassVar[Any] = {}
 
     def parse(self, text: str) -> dict[str, Any]:
-        """An empty text is an empty object."""
+        """Parse; an empty text is an empty object."""
         return parse_arguments(text)
 
 
 class CutRulesFormField(JsonTextField):
-    """A JSON list of cut rules; the model checks each."""
+    """A JSON list of cut rules; the model validates each."""
 
     nothing: ClassVar[Any] = []
 
     def parse(self, text: str) -> Any:
-        """An empty text is an empty list."""
+        """Parse; an empty text is an empty list."""
         rules = parse_json(text) if text.strip() else []
         if not isinstance(rules, list):
-            # The model would take an empty object for nothing at all.
+            # The model would accept an empty object here.
             validate_cut_rules(rules)
         return rules
 
 
 class RetryRulesFormField(JsonTextField):
-    """A JSON list of retry rules; the model checks each."""
+    """A JSON list of retry rules; the model validates each."""
 
     nothing: ClassVar[Any] = []
 
     def parse(self, text: str) -> Any:
-        """An empty text is an empty list."""
+        """Parse; an empty text is an empty list."""
         rules = parse_json(text) if text.strip() else []
         if not isinstance(rules, list):
             raise ValidationError(
@@ -118,53 +118,53 @@ class RetryRulesFormField(JsonTextField):
 
 
 class CommandFormField(TypedField):
-    """A command line, quoted as for a shell."""
+    """A command line with the quoting of a shell."""
 
     nothing: ClassVar[Any] = []
 
     def parse(self, text: str) -> list[str]:
-        """Its words."""
+        """Return its words."""
         return parse_command(text)
 
     def show(self, value: Any) -> str:
-        """Quoted where needed."""
+        """Join the words, quoted where needed."""
         return format_command([str(word) for word in value])
 
 
 class EnvironmentFormField(TypedField):
-    """NAME=value, one a line, or JSON."""
+    """Lines of NAME=value, or JSON."""
 
     widget = UnfoldAdminTextareaWidget
     nothing: ClassVar[Any] = {}
 
     def parse(self, text: str) -> dict[str, Any]:
-        """Names and texts."""
+        """Return texts by name."""
         return parse_environment(text)
 
     def show(self, value: Any) -> str:
-        """One a line."""
+        """Return one variable a line."""
         return format_environment(value)
 
 
 class TagsFormField(TypedField):
-    """Words parted by spaces or commas."""
+    """Words separated by spaces or commas."""
 
     nothing: ClassVar[Any] = []
 
     def parse(self, text: str) -> list[str]:
-        """Each once."""
+        """Return the words without duplicates."""
         return parse_tags(text)
 
     def show(self, value: Any) -> str:
-        """Parted by spaces."""
+        """Join by spaces."""
         return " ".join(map(str, value))
 
 
 class MemoryField(TypedField):
-    """An amount of memory in MiB, or with its unit; the model has bytes."""
+    """Amount of memory in MiB, or with a unit; stored in bytes."""
 
     def parse(self, text: str) -> int | None:
-        """Bytes; None for an empty text."""
+        """Return bytes; None for an empty text."""
         text = text.strip()
         if not text:
             return None
@@ -174,7 +174,7 @@ class MemoryField(TypedField):
         return int(float(read[1]) * _UNITS[(read[2] or read[3] or "").lower()])
 
     def show(self, value: Any) -> str:
-        """In the largest unit that is exact."""
+        """Return the amount in the largest exact unit."""
         for unit, name in ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB")):
             if value % unit == 0:
                 return f"{value // unit} {name}"
@@ -185,7 +185,7 @@ class CookiesFormField(SecretFormField):
     """Cookies as browsers show them, or as JSON; stored ones are never shown."""
 
     def clean(self, value: Any) -> Any:
-        """The cookies as JSON text, "" to keep those that are stored."""
+        """Return the cookies as JSON text, "" to keep those that are stored."""
         typed = super().clean(value)
         if typed is CLEAR or not typed:
             return typed
@@ -195,7 +195,7 @@ class CookiesFormField(SecretFormField):
 
 @dataclass(frozen=True)
 class TypedSecrets:
-    """What was typed for secrets, and which stored ones are to go. It prints no value."""
+    """Typed secrets, and the names to remove; its repr shows no value."""
 
     text: str
     removed: frozenset[str]
@@ -205,7 +205,7 @@ class TypedSecrets:
 
 
 class SecretsInput(UnfoldAdminTextareaWidget):
-    """Takes new secrets, never shows stored ones; each of those has a box that removes it."""
+    """Input of new secrets, with a check box to remove each stored one; shows no value."""
 
     def __init__(self, attrs: dict[str, Any] | None = None) -> None:
         super().__init__({"autocomplete": "off", "spellcheck": "false", **(attrs or {})})
@@ -214,7 +214,7 @@ class SecretsInput(UnfoldAdminTextareaWidget):
     def render(
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
-        """An empty text area, whatever is stored or was typed, and the names below."""
+        """Return an empty text area with the stored names below."""
         area = super().render(name, "", attrs, renderer)
         if not self.names:
             return SafeString(area)
@@ -229,39 +229,37 @@ class SecretsInput(UnfoldAdminTextareaWidget):
         )
 
     def value_from_datadict(self, data: Any, files: Any, name: str) -> TypedSecrets:
-        """Both parts."""
         removed = data.getlist(f"{name}-remove") if hasattr(data, "getlist") else ()
         return TypedSecrets(text=data.get(name) or "", removed=frozenset(removed))
 
     def value_omitted_from_data(self, data: Any, files: Any, name: str) -> bool:
-        """When neither part was sent."""
         return name not in data and f"{name}-remove" not in data
 
 
 class SecretsFormField(forms.Field):
-    """Changes to secrets: an object of texts, with None for those that go."""
+    """Changes of secrets: an object of texts, with None for those to remove."""
 
     widget = SecretsInput
 
     def clean(self, value: Any) -> dict[str, str | None]:
-        """The changes; an error names the variable, never its value."""
+        """Return the changes; errors name the variable, never its value."""
         typed = value if isinstance(value, TypedSecrets) else TypedSecrets("", frozenset())
         given = parse_secrets(typed.text)
         validate_environment(given)
         return {**dict.fromkeys(sorted(typed.removed)), **given}
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """When anything was typed or ticked."""
+        """Whether anything was typed or ticked."""
         return isinstance(data, TypedSecrets) and bool(data.text.strip() or data.removed)
 
 
 class TimeZoneInput(UnfoldAdminTextInputWidget):
-    """A text with the known time zones as suggestions."""
+    """Text input that suggests the known time zones."""
 
     def render(
         self, name: str, value: Any, attrs: dict[str, Any] | None = None, renderer: Any = None
     ) -> SafeString:
-        """The input and its list."""
+        """Return the input and its list."""
         zones = f"{name}-zones"
         box = super().render(name, value, {**(attrs or {}), "list": zones}, renderer)
         options = format_html_join(
@@ -271,6 +269,6 @@ class TimeZoneInput(UnfoldAdminTextInputWidget):
 
 
 def secrets_after(stored: Mapping[str, str], changes: Mapping[str, str | None]) -> dict[str, str]:
-    """The stored secrets with the changes laid over them."""
+    """Return the stored secrets with the changes applied."""
     merged = {**stored, **changes}
     return {name: text for name, text in merged.items() if text is not None}

@@ -37,9 +37,9 @@ def _line() -> UnfoldAdminTextInputWidget:
 
 
 class JobForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A job, checked as a whole."""
+    """Form of a job with its cross-field checks."""
 
-    # Whose images are offered; the admin gives the queryset of the person's own.
+    # Projects whose images are offered; set by the admin.
     projects: ClassVar[Any] = Project.objects.none()
 
     image = ImageField(
@@ -132,7 +132,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         widget=_area(6),
         help_text=_(
-            # The theme shows help texts as HTML.
+            # The admin theme renders help texts as HTML.
             "A JSON list; each rule cuts a part out of the text on the agent, one after another, "
             'such as [{"start": "&lt;main", "end": "&lt;/main&gt;"}, {"pattern": "id=([0-9]+)"}]. '
             "Keys: start, end, pattern (RE2; its first group), start_offset, end_offset, trim."
@@ -179,7 +179,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # Changes to secrets, for the service: None for those that go.
+        # Changes of secrets, for the service; None removes one.
         self.secret_changes: dict[str, str | None] = {}
         if "image" in self.fields:
             self._offer_images()
@@ -191,11 +191,11 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
     def _offer_images(self) -> None:
         rows = Image.objects.filter(project__in=self.projects, removed_at=None)
         if self.instance.pk is not None:
-            # Of its project, and the one it has even where that is gone.
+            # Images of its project, and its present one even where that was removed.
             mine = Q(project=self.instance.project_id, removed_at=None)
             rows = Image.objects.filter(mine | Q(pk=self.instance.image_id))
         if self.is_bound and self.instance.pk is not None:
-            # The project may be about to change: then its images are those to choose from.
+            # The project may be changed by this form, so images of the others are valid too.
             rows = rows | Image.objects.filter(project__in=self.projects, removed_at=None)
         self.fields["image"].queryset = rows.select_related("project")  # type: ignore[attr-defined]
 
@@ -209,7 +209,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         self.fields["frontier"].queryset = chosen  # type: ignore[attr-defined]  # a choice of rows
 
     def clean_secrets(self) -> Any:
-        """What is to be stored: "" keeps it, else the whole as JSON text."""
+        """Return what is stored: "" keeps the secrets, else all of them as JSON text."""
         changes = self.cleaned_data["secrets"]
         if not changes:
             return ""
@@ -221,12 +221,12 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
         return json.dumps(left) if left else CLEAR
 
     def clean_notes(self) -> str:
-        """With the line breaks of files; browsers send others."""
+        """Normalise line breaks: browsers send CRLF."""
         notes: str = self.cleaned_data["notes"]
         return notes.replace("\r\n", "\n")
 
     def clean(self) -> dict[str, Any] | None:
-        """A name that is taken is said of the name."""
+        """Report a taken name at the name, a missing spider at the spider."""
         cleaned = super().clean()
         project, name = self.cleaned_data.get("project"), self.cleaned_data.get("name")
         if project is not None and name:
@@ -248,7 +248,7 @@ class JobForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error("spider", error)
 
     def _update_errors(self, errors: forms.ValidationError) -> None:
-        # Of fields that were refused already nothing more can be said together.
+        # Cross-field errors of fields that are invalid by themselves are dropped.
         if _TOGETHER & set(self.errors) and hasattr(errors, "error_dict"):
             for name in _TOGETHER - set(self.errors):
                 errors.error_dict.pop(name, None)

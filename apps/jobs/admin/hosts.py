@@ -1,4 +1,4 @@
-"""Hosts of runs in the admin: how they are, and the buttons that take them out of service."""
+"""Hosts in the admin: their state, and the buttons that take them out of service."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ MODES: Final = {
 
 @admin.register(Host)
 class HostAdmin(ReadOnly, AuditedAdmin):
-    """Hosts describe themselves; a person only takes them out of service, back, and away.
+    """Hosts describe themselves; people only change their mode or delete them.
 
-    They serve every project, so whoever sees a project sees them, and only people who
-    administer a project may switch them.
+    Hosts serve every project: every member of a project sees them, and admins of any project may
+    change their mode.
     """
 
     list_display = ("name", "state", "mode_label", "kind", "places", "cpu", "memory", "beat_at")
@@ -61,26 +61,26 @@ class HostAdmin(ReadOnly, AuditedAdmin):
     )
     readonly_fields = ("state", "mode_label", "places", "labels_text", "cpu", "memory")
 
-    # --- who may what ---------------------------------------------------------------------------
+    # --- permissions ------------------------------------------------------------------------------
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """Whoever sees any project."""
+        """Every member of a project may."""
         return self.has_view_permission(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Whoever sees any project."""
+        """Every member of a project may."""
         person = person_of(request)
         return bool(person and person.is_staff and projects_of(request, Role.VIEWER))
 
     def has_switch_permission(self, request: HttpRequest) -> bool:
-        """Whoever administers a project."""
+        """Admins of any project may."""
         return bool(projects_of(request, Role.ADMIN))
 
-    # --- how they are ---------------------------------------------------------------------------
+    # --- columns ----------------------------------------------------------------------------------
 
     @display(description=_("state"), ordering="beat_at", label=STATES)
     def state(self, host: Host) -> tuple[str, Any]:
-        """Whether the last heartbeat is younger than a minute, and whether runs can start."""
+        """Online or silent, and whether runs can start."""
         if not host.is_online(timezone.now()):
             return OFFLINE, _("offline")
         return (PROBLEM, _("starts no runs")) if host.problem else (ONLINE, _("online"))
@@ -92,17 +92,17 @@ class HostAdmin(ReadOnly, AuditedAdmin):
 
     @display(description=_("running"), ordering="running")
     def places(self, host: Host) -> str:
-        """Runs there, of how many at once."""
+        """Number of runs and capacity."""
         return f"{host.running} / {host.capacity}"
 
     @display(description=_("CPU"), ordering="cpu_percent")
     def cpu(self, host: Host) -> str:
-        """Percent of all cores over the last beats."""
+        """Percent of all cores, averaged over the last heartbeats."""
         return f"{host.cpu_percent:.0f} %"
 
     @display(description=_("free memory"), ordering="memory_free_bytes")
     def memory(self, host: Host) -> str:
-        """Free and total."""
+        """Free and total memory."""
         free, total = (
             filesizeformat(host.memory_free_bytes),
             filesizeformat(host.memory_total_bytes),
@@ -111,24 +111,24 @@ class HostAdmin(ReadOnly, AuditedAdmin):
 
     @display(description=_("labels"))
     def labels_text(self, host: Host) -> str:
-        """As the runner was started with."""
+        """Labels of the runner."""
         return ", ".join(f"{name}={value}" for name, value in host.labels.items()) or "–"
 
-    # --- what people decide ---------------------------------------------------------------------
+    # --- actions ----------------------------------------------------------------------------------
 
     @action(description=_("Enable"), permissions=["switch"])
     def enable_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
-        """Back into service."""
+        """Enable the selected hosts."""
         self._switch_all(request, queryset, HostMode.ENABLED)
 
     @action(description=_("Drain: no new runs"), permissions=["switch"])
     def drain_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
-        """No new runs for a while."""
+        """Drain the selected hosts: no new runs for a while."""
         self._switch_all(request, queryset, HostMode.DRAINING)
 
     @action(description=_("Disable: no new runs until it is enabled"), permissions=["switch"])
     def disable_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
-        """No new runs."""
+        """Disable the selected hosts: no new runs."""
         self._switch_all(request, queryset, HostMode.DISABLED)
 
     @action(description=_("Forget: delete hosts that are offline"), permissions=["switch"])
@@ -136,7 +136,7 @@ class HostAdmin(ReadOnly, AuditedAdmin):
         verb=_("Forget"), loss=_("Those that are offline are deleted, with their mode and labels.")
     )
     def forget_selected(self, request: HttpRequest, queryset: QuerySet[Host]) -> None:
-        """Delete the rows of those that will not come back."""
+        """Delete the rows of hosts that will not come back."""
         actor, now = person_of(request), timezone.now()
         gone = do_each(request, queryset, lambda host: forget_host(host=host, actor=actor, now=now))
         if gone:
@@ -152,7 +152,7 @@ class HostAdmin(ReadOnly, AuditedAdmin):
         messages.success(request, text % {"count": count, "mode": mode.label})
 
     def get_urls(self) -> list[URLPattern]:
-        """The buttons on the page of a host."""
+        """Add the addresses of the buttons."""
         switch = self.admin_site.admin_view(require_POST(self.switch_view))
         return [
             path("<int:pk>/enable", switch, {"mode": "enabled"}, name="jobs_host_enable"),
@@ -162,7 +162,7 @@ class HostAdmin(ReadOnly, AuditedAdmin):
         ]
 
     def switch_view(self, request: HttpRequest, pk: int, mode: str) -> HttpResponse:
-        """One button."""
+        """Change the mode of one host."""
         if not self.has_switch_permission(request):
             raise PermissionDenied
         host = Host.objects.filter(pk=pk).first()
@@ -180,6 +180,6 @@ class HostAdmin(ReadOnly, AuditedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """What is known of the host, and the buttons."""
+        """Show one host with its buttons."""
         extra = {**(extra_context or {}), "may_switch": self.has_switch_permission(request)}
         return cast(HttpResponse, super().change_view(request, object_id, form_url, extra))

@@ -1,4 +1,4 @@
-"""The images that a job may choose, in the order people look for them, and the frontiers."""
+"""Choices of images and frontiers in the form of a job."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from apps.projects.models import Image
 from apps.projects.states import ImageSource
 
 MOST_BUILT: Final = 50
-# Of each repository (seed S1.7).
+# For each repository (seed S1.7).
 MOST_PUSHED: Final = 20
 _DIGEST_CHARACTERS: Final = 12
 
 
 def ordered(images: Iterable[Image]) -> list[Image]:
-    """Of one project: those built here newest first, then those of its registry.
+    """Sort images by project: those built here newest first, then those of its registry.
 
-    Of a registry's repository ``latest`` comes first, then the tags descending, at most 20.
+    Of a repository of a registry: ``latest`` first, then the tags descending, at most 20.
     """
     images = list(images)
     built = [image for image in images if image.source != ImageSource.REGISTRY]
     built.sort(key=lambda image: (image.created_at, image.pk), reverse=True)
     pushed = [image for image in images if image.source == ImageSource.REGISTRY]
-    # Twice, because the sort is stable: the tags descend inside their repository.
+    # Two stable sorts: the tags stay descending inside their repository.
     pushed.sort(key=lambda image: (image.tag == "latest", image.tag), reverse=True)
     pushed.sort(key=lambda image: image.name)
     of_registry = [
@@ -42,7 +42,7 @@ def ordered(images: Iterable[Image]) -> list[Image]:
 
 
 def described(image: Image) -> str:
-    """Name, tag, short digest, size."""
+    """Return name, tag, short digest and size."""
     digest = image.digest.rpartition(":")[2][:_DIGEST_CHARACTERS]
     size = filesizeformat(image.size_bytes) if image.size_bytes else ""
     gone = gettext("removed") if image.removed_at else ""
@@ -50,7 +50,7 @@ def described(image: Image) -> str:
 
 
 class _ByProject(forms.models.ModelChoiceIterator):  # type: ignore[type-arg]
-    """The choices under the names of their projects."""
+    """Choices grouped by project."""
 
     def __iter__(self) -> Iterator[Any]:
         field = cast("ImageField", self.field)
@@ -63,21 +63,20 @@ class _ByProject(forms.models.ModelChoiceIterator):  # type: ignore[type-arg]
 
 
 class ImageField(forms.ModelChoiceField):  # type: ignore[type-arg]
-    """A choice among images, grouped by project."""
+    """Choice of an image, grouped by project."""
 
     widget = UnfoldAdminSelectWidget
     iterator = _ByProject
 
     def label_from_instance(self, obj: Any) -> str:
-        """As people recognise it."""
         return described(obj)
 
 
 class FrontierField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic for the checker alone
-    """A choice among frontiers, each with its project."""
+    """Choice of a frontier, labelled with its project."""
 
     widget = UnfoldAdminSelectWidget
 
     def label_from_instance(self, obj: Any) -> str:
-        """Names repeat in other projects."""
+        """Return name and project: names recur in other projects."""
         return f"{obj.project} · {obj.name}"

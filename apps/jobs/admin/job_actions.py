@@ -1,4 +1,4 @@
-"""What can be done with many jobs at once. Each is one call of a service, counted and explained."""
+"""Bulk actions on jobs: one service call for each, with counts and reasons."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ Do = Callable[[Job], int]
 
 
 class ActionRefused(Exception):
-    """Why an action did not take place for a job, in one sentence."""
+    """Why an action on a job was refused, in one sentence."""
 
 
 class JobActions:
     """Bulk actions of the list of jobs."""
 
     def has_edit_permission(self, request: HttpRequest) -> bool:
-        """Whether there is a project whose jobs the person may change."""
+        """Whether the person may change jobs of any project."""
         return bool(projects_of(request, Role.EDITOR))
 
     @action(description=_("Start now"), permissions=["operate"])
     def start_now(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Start every selected job."""
+        """Start the selected jobs."""
 
         def do(job: Job) -> int:
             services.start_run(job=job, now=timezone.now(), actor=person_of(request))
@@ -53,7 +53,7 @@ class JobActions:
 
     @action(description=_("Enable"), permissions=["edit"])
     def enable(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Let them run."""
+        """Enable the selected jobs."""
         count = _each(request, queryset, Role.EDITOR, _switch(request, on=True))
         _say(
             request,
@@ -63,7 +63,7 @@ class JobActions:
 
     @action(description=_("Disable"), permissions=["edit"])
     def disable(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Let them rest; runs that are active go on."""
+        """Disable the selected jobs; active runs go on."""
         count = _each(request, queryset, Role.EDITOR, _switch(request, on=False))
         _say(
             request,
@@ -73,7 +73,7 @@ class JobActions:
 
     @action(description=_("Pause their runs"), permissions=["operate"])
     def pause_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Ask every active run to pause."""
+        """Pause the active runs of the selected jobs."""
         count = _each(request, queryset, Role.OPERATOR, _ask(request, services.pause_job))
         _say(
             request,
@@ -85,7 +85,7 @@ class JobActions:
 
     @action(description=_("Resume their runs"), permissions=["operate"])
     def resume_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Ask every active run to go on."""
+        """Resume the active runs of the selected jobs."""
         count = _each(request, queryset, Role.OPERATOR, _ask(request, services.resume_job))
         _say(
             request,
@@ -101,7 +101,7 @@ class JobActions:
         loss=_("Every active run of these jobs ends; what it has not downloaded yet stays undone."),
     )
     def stop_runs(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """Ask every active run to stop."""
+        """Stop the active runs of the selected jobs."""
         count = _each(request, queryset, Role.OPERATOR, _ask(request, services.stop_job))
         _say(
             request,
@@ -113,7 +113,7 @@ class JobActions:
 
     @action(description=_("Clone"), permissions=["edit"])
     def clone_selected(self, request: HttpRequest, queryset: QuerySet[Job]) -> None:
-        """A disabled clone of each."""
+        """Add a disabled clone of each selected job."""
 
         def do(job: Job) -> int:
             services.clone_job(job=job, actor=person_of(request), now=timezone.now())
@@ -132,17 +132,17 @@ class JobActions:
 
     @action(description=_("Export as YAML"), permissions=["view"])
     def export_yaml(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
-        """A file for people and version control."""
+        """Export as YAML, for people and version control."""
         return _file(queryset, JobFileFormat.YAML)
 
     @action(description=_("Export as CSV"), permissions=["view"])
     def export_csv(self, request: HttpRequest, queryset: QuerySet[Job]) -> HttpResponse:
-        """A file for spreadsheets."""
+        """Export as CSV, for spreadsheets."""
         return _file(queryset, JobFileFormat.CSV)
 
 
 def _each(request: HttpRequest, queryset: QuerySet[Job], role: Role, do: Do) -> int:
-    """Do it for every job where the person has the role; the sum of what was done."""
+    """Call ``do`` for every job where the person has the role; return the sum of its results."""
     rows = queryset.select_related("project", "image")
     mine, reasons = by_role(request, rows, role, lambda job: job.project)
     done = 0

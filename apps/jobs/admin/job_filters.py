@@ -1,4 +1,4 @@
-"""What the list of jobs can be narrowed by."""
+"""Filters of the list of jobs."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ _NONE = "none"
 
 
 class TagFilter(DropdownFilter):
-    """Jobs that carry a tag; the tags are those of the visible jobs."""
+    """Filter by tag; offers the tags of visible jobs."""
 
     title = _("tag")
     parameter_name = "tag"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """One query."""
+        """Return the tags, in one query."""
         rows = Job.objects.visible_to(request.user).exclude(tags=[]).values_list("tags", flat=True)
         tags = sorted({str(tag) for row in rows for tag in row})
         return [(tag, tag) for tag in tags[:_MOST_TAGS]]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Those that carry it."""
+        """Return the jobs that carry the tag."""
         tag = self.value()
         return queryset if not tag else queryset.tagged(tag)  # type: ignore[attr-defined]
 
 
 class JobImageFilter(DropdownFilter):
-    """Jobs by their image."""
+    """Filter by image."""
 
     title = _("image")
     parameter_name = "image"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        """Images that jobs have; one query."""
+        """Return the images of jobs, in one query."""
         used = Job.objects.visible_to(request.user).filter(image__isnull=False)
         images = Image.objects.filter(pk__in=used.values("image")).order_by("-id")[:_MOST_IMAGES]
         return [(_NONE, str(_("none"))), *((str(image.pk), image.reference) for image in images)]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """Those that have it; nothing for what is no id."""
+        """Return the jobs with the image; none for an invalid id."""
         value = self.value()
         if not value:
             return queryset

@@ -1,4 +1,4 @@
-"""The page that reads jobs from a file: first what would be done, then the doing."""
+"""Import of jobs from a file: a preview, then the import itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from apps.projects.models import Project
 
 
 class JobImportForm(forms.Form):
-    """A file, or its text, and where its jobs go."""
+    """A file or its text, and the target project."""
 
     file = forms.FileField(
         label=_("File"),
@@ -68,7 +68,7 @@ class JobImportForm(forms.Form):
         initial=ImportMode.UPSERT,
         widget=UnfoldAdminSelectWidget,
     )
-    # Of the preview: what the person has looked at.
+    # Digest of the previewed plan.
     packed = forms.CharField(required=False, widget=forms.HiddenInput)
     name = forms.CharField(required=False, max_length=200, widget=forms.HiddenInput)
     digest = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
@@ -79,7 +79,7 @@ class JobImportForm(forms.Form):
         cast("Any", self.fields["project"]).queryset = projects
 
     def clean(self) -> dict[str, Any]:
-        """With ``raw``, the file as bytes or text."""
+        """Add ``raw``, the content as bytes or text."""
         values = super().clean() or self.cleaned_data
         file, text = values.get("file"), values.get("text")
         if file is not None and file.size > MAX_BYTES:
@@ -90,7 +90,7 @@ class JobImportForm(forms.Form):
         elif values.get("packed"):
             values["raw"] = _unpacked(values["packed"])
         elif text:
-            # Browsers send line breaks their own way.
+            # Browsers change line breaks.
             values["raw"] = text.replace("\r\n", "\n")
         elif "file" not in self.errors:
             self.add_error("file", gettext("Choose a file, or paste its text below."))
@@ -106,7 +106,7 @@ def _unpacked(text: str) -> bytes:
 
 
 def import_page(request: HttpRequest, context: dict[str, Any]) -> HttpResponse:
-    """GET: the form. POST: what would be done; with ``apply``, done."""
+    """GET: the form. POST: the preview; with ``apply``, the import."""
     person = person_of(request)
     if person is None or not projects_of(request, Role.EDITOR):
         raise PermissionDenied
@@ -151,13 +151,13 @@ def _counts(plan: ImportPlan) -> dict[str, int]:
 
 
 def _again(form: JobImportForm, wanted: dict[str, Any], plan: ImportPlan) -> dict[str, str]:
-    """What the button that applies sends; empty where there is nothing to apply."""
+    """Return the hidden fields of the button that applies; empty where nothing can be applied."""
     if plan.problems:
         return {}
     raw = wanted["raw"]
     project = wanted["project"]
     return {
-        # Byte by byte: a text area would change its line breaks.
+        # Encoded as base64: a text area would change its line breaks.
         "packed": base64.b64encode(raw if isinstance(raw, bytes) else raw.encode()).decode(),
         "kind": wanted["kind"].value,
         "project": str(project.pk) if project else "",

@@ -1,4 +1,4 @@
-"""Jobs in the admin: configure one, start it, and look after many at once."""
+"""Jobs in the admin: list, form, start and clone."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ FIELDSETS = (
 
 @admin.register(Job)
 class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
-    """What to run. Editors change it, operators start it."""
+    """Admin of jobs: editors change them, operators start them."""
 
     form = JobForm
     list_display = (
@@ -154,7 +154,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         css = {"all": ["dashboard/dashboard.css", "jobs/jobs.css"]}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Model]:
-        """Jobs with the id and the state of their newest run, and when they run next."""
+        """Annotate jobs with their newest run and their next planned time."""
         newest = Run.objects.filter(job=OuterRef("pk")).order_by("-id")
         jobs = (
             super()
@@ -170,7 +170,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         return cast("QuerySet[Model]", jobs)
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
-        """Without the buttons for those who may not press them."""
+        """Leave out the buttons for people who may not press them."""
         columns = tuple(super().get_list_display(request))
         if self.has_operate_permission(request):
             return columns
@@ -179,13 +179,13 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
-        """The form, with the images of the person's own projects."""
+        """Offer only images of the person's own projects."""
         form = super().get_form(request, obj, change=change, **kwargs)
         form.projects = Project.objects.visible_to(request.user, Role.EDITOR)
         return form
 
     def get_urls(self) -> list[URLPattern]:
-        """More addresses: of the buttons, and of the page that reads files."""
+        """Add the addresses of the buttons and of the import."""
         view = self.admin_site.admin_view
         return [
             path("<int:pk>/start", view(require_POST(self.start_view)), name="jobs_job_start"),
@@ -194,18 +194,18 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             *super().get_urls(),
         ]
 
-    # --- the list --------------------------------------------------------------------------------
+    # --- list -------------------------------------------------------------------------------------
 
     @display(description=_("image, spider or command"))
     def runs_what(self, job: Job) -> str:
-        """What it runs, and in which image."""
+        """Spider or command, and image."""
         what = job.spider or " ".join(job.command)
         parts = (job.image.reference if job.image else "", what[:60])
         return " · ".join(part for part in parts if part)
 
     @display(description=_("cron"), ordering="cron")
     def cron_text(self, job: Job) -> SafeString | str:
-        """With its zone."""
+        """Cron expression and time zone."""
         if not job.cron:
             return ""
         text = '<code class="cy-oneline">{}</code><br>{}'
@@ -213,7 +213,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
 
     @display(description=_("next run"), ordering="next_at")
     def next_run(self, job: Any) -> SafeString | str:
-        """In the zone of the pages; cron knows no seconds."""
+        """Next planned time in the pages' time zone, to the minute."""
         if job.next_at is None or not job.enabled:
             return ""
         shown = timezone.localtime(job.next_at).strftime("%Y-%m-%d %H:%M")
@@ -221,12 +221,11 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
 
     @display(description=_("tags"))
     def tag_list(self, job: Job) -> SafeString:
-        """Each in a box."""
         return format_html_join(" ", '<span class="cy-tag">{}</span>', ((tag,) for tag in job.tags))
 
     @display(description=_("last run"), ordering="newest_run")
     def last_run(self, job: Any) -> SafeString | str:
-        """A link to the page of the newest run."""
+        """Link to the newest run."""
         if job.newest_run is None:
             return ""
         address = reverse("dashboard:run", args=[job.newest_run])
@@ -234,7 +233,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
 
     @display(description=_("last state"), ordering="newest_state", label=STATUS_TONES)
     def last_state(self, job: Any) -> tuple[str, Any] | None:
-        """The newest run's outcome or state, coloured."""
+        """Outcome or state of the newest run, coloured."""
         if job.newest_state is None:
             return None
         outcome = outcome_of(
@@ -248,16 +247,16 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
 
     @display(description=_("start"))
     def start_button(self, job: Job) -> SafeString | str:
-        """A button of the list's own form, which already carries the CSRF token."""
+        """Button inside the list's own form, which has the CSRF token."""
         if not job.enabled:
             return gettext("disabled")
         address = reverse("admin:jobs_job_start", args=[job.pk])
         return render_to_string("admin/jobs/start_button.html", {"address": address})
 
-    # --- saving ----------------------------------------------------------------------------------
+    # --- saving -----------------------------------------------------------------------------------
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """By the services, which keep the schedule and the audit trail."""
+        """Save by the services, which keep schedule and audit trail."""
         if obj.project_id not in projects_of(request, Role.EDITOR):
             raise PermissionDenied
         person, now = person_of(request), timezone.now()
@@ -275,18 +274,17 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
             services.update_job(job=stored, values=values, actor=person, now=now)
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """The rows below it; the job itself is on record already."""
+        """Save the links; the job itself is recorded already."""
         for formset in formsets:
             self.save_formset(request, form, formset, change)
 
     def delete_model(self, request: HttpRequest, obj: Any) -> None:
-        """By the service."""
         services.delete_job(job=obj, actor=person_of(request))
 
-    # --- buttons ---------------------------------------------------------------------------------
+    # --- buttons ----------------------------------------------------------------------------------
 
     def start_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Start one job, with the arguments that were typed, and go to the page of its run."""
+        """Start a job with the typed arguments and show its run."""
         job = self._job(request, pk, Role.OPERATOR)
         here = HttpResponseRedirect(reverse("admin:jobs_job_change", args=[pk]))
         try:
@@ -318,7 +316,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         return HttpResponseRedirect(reverse("dashboard:run", args=[run.pk]))
 
     def clone_view(self, request: HttpRequest, pk: int) -> HttpResponse:
-        """Clone one job and go to the clone."""
+        """Clone a job and show the clone."""
         job = self._job(request, pk, Role.EDITOR)
         try:
             clone = services.clone_job(job=job, actor=person_of(request), now=timezone.now())
@@ -330,7 +328,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         return HttpResponseRedirect(reverse("admin:jobs_job_change", args=[clone.pk]))
 
     def import_view(self, request: HttpRequest) -> HttpResponse:
-        """Jobs from a file."""
+        """Show the import page."""
         context = {**self.admin_site.each_context(request), "opts": self.opts, "media": self.media}
         return import_page(request, context)
 
@@ -344,7 +342,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         return job
 
     def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """The list, with the way to import for those who may."""
+        """Show the list, with a link to the import for editors."""
         extra = {"may_import": self.has_edit_permission(request)}
         kwargs["extra_context"] = {**(kwargs.get("extra_context") or {}), **extra}
         return super().changelist_view(request, *args, **kwargs)
@@ -356,7 +354,7 @@ class JobAdmin(RestorableAdmin, JobActions, ProjectScopedAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """The form, with what the job does now above and its newest runs below."""
+        """Show the form between the job's present state and its newest runs."""
         extra = dict(extra_context or {})
         job = cast("Any", self.get_object(request, object_id))
         if job is not None:

@@ -1,4 +1,4 @@
-"""Links between jobs, on the page of the job that follows."""
+"""Links between jobs, on the page of the following job."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from apps.jobs.services.links import hold_links, refuse_cycle
 
 
 class LinkFormSet(BaseInlineFormSet):  # type: ignore[type-arg]
-    """Refuses a circle, with the way round."""
+    """Form set that refuses cycles, with their path."""
 
     def clean(self) -> None:
-        """Each link that is new or points elsewhere, under the lock that adding one takes."""
+        """Check new and changed links, under the lock for adding links."""
         super().clean()
         job = self.instance
         if job.pk is None or any(self.errors):
-            # A new job has no followers yet, so nothing can lead back to it.
+            # Nothing follows a new job yet, so no cycle is possible.
             return
         hold_links()
         for form in self.forms:
@@ -35,7 +35,7 @@ class LinkFormSet(BaseInlineFormSet):  # type: ignore[type-arg]
 
 
 class JobLinkInline(ProjectScopedInline):
-    """After which other jobs this one is run; only jobs that the person may edit are offered."""
+    """Jobs after which this one runs; offers only jobs that the person may edit."""
 
     model = JobLink
     formset = LinkFormSet
@@ -46,5 +46,5 @@ class JobLinkInline(ProjectScopedInline):
     verbose_name_plural = _("runs after other jobs")
 
     def get_queryset(self, request: Any) -> Any:
-        """With the names that are shown."""
+        """Join the names that are shown."""
         return super().get_queryset(request).select_related("after", "job")

@@ -1,4 +1,4 @@
-"""Planned runs in the admin: the account of every schedule."""
+"""Planned runs in the admin."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TONES = {
 
 @admin.register(PlannedRun)
 class PlannedRunAdmin(ReadOnly, ProjectScopedAdmin):
-    """Each planned time of each job once: started, late, caught up, skipped or missed."""
+    """Planned times of jobs with their outcomes: started, late, caught up, skipped or missed."""
 
     list_display = ("planned_at", "job_link", "outcome_label", "reason", "run_link", "decided_at")
     list_filter = (
@@ -45,7 +45,6 @@ class PlannedRunAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("job"), ordering="schedule__job__name")
     def job_link(self, row: PlannedRun) -> SafeString:
-        """Its page."""
         job = row.schedule.job
         return format_html(
             '<a href="{}">{}</a>', reverse("admin:jobs_job_change", args=[job.pk]), job.name
@@ -53,7 +52,6 @@ class PlannedRunAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("run"), ordering="run_id")
     def run_link(self, row: PlannedRun) -> SafeString | str:
-        """The page of its run."""
         if row.run_id is None:
             return ""
         address = reverse("dashboard:run", args=[row.run_id])
@@ -61,5 +59,5 @@ class PlannedRunAdmin(ReadOnly, ProjectScopedAdmin):
 
     @display(description=_("outcome"), ordering="outcome", label=TONES)
     def outcome_label(self, row: PlannedRun) -> tuple[str, Any]:
-        """Coloured."""
+        """Outcome, coloured."""
         return row.outcome, row.get_outcome_display()

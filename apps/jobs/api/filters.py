@@ -1,4 +1,4 @@
-"""Filters of the lists of jobs and runs."""
+"""Filters of the lists of jobs, runs and hosts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.access.api.filters import BooleanFilter, FilterSet, IdFilter, MomentFi
 from apps.jobs.models import Host, Job, JobLink, PlannedRun, Run
 from apps.jobs.states import HostKind, HostMode, PlanOutcome, RunState, Trigger
 
-# More runs than that are never added at once, out of the order of their ids.
+# Margin for runs inserted at the same moment, out of the order of their ids.
 AT_ONE_MOMENT: Final = 1000
 
 
@@ -30,11 +30,11 @@ class JobFilter(FilterSet):
         fields = ["project", "enabled", "name"]
 
     def by_tag(self, jobs: Any, name: str, value: str) -> Any:
-        """Those that carry it."""
+        """Jobs that carry the tag."""
         return jobs.tagged(value)
 
     def by_cron(self, jobs: Any, name: str, value: bool) -> Any:
-        """Those that have one, or those that have none."""
+        """Jobs with, or without, a cron expression."""
         return jobs.exclude(cron="") if value else jobs.filter(cron="")
 
 
@@ -53,9 +53,9 @@ class RunFilter(FilterSet):
         fields = ["job", "project", "state", "trigger", "host"]
 
     def by_since(self, runs: Any, name: str, value: datetime) -> Any:
-        """Also bounded by id, which lists are walked by: they end where older runs begin.
+        """Filter by time and by a lower bound of the id, the order in which lists are read.
 
-        Ids rise with the time, but for what several servers add at the same moment.
+        Ids ascend with the time, except for rows that several processes insert at the same moment.
         """
         earliest = Run.objects.filter(created_at__gte=value).order_by("created_at", "id")
         lowest = min(earliest.values_list("pk", flat=True)[:AT_ONE_MOMENT], default=None)

@@ -1,4 +1,4 @@
-"""Hosts of runs over REST, and where a run of a job would go."""
+"""Hosts and placement over REST."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from apps.jobs.states import HostMode
 
 
 class HostSerializer(serializers.ModelSerializer[Host]):
-    """A machine with a runner as it last described itself; only ``mode`` can be changed."""
+    """A host of runs as it last described itself; only ``mode`` can be changed."""
 
     online = serializers.SerializerMethodField(
         help_text="Whether the last heartbeat is younger than 60 s."
@@ -56,23 +56,23 @@ class HostSerializer(serializers.ModelSerializer[Host]):
         read_only_fields = fields
 
     def get_online(self, host: Host) -> bool:
-        """By this server's clock."""
+        """Whether the last heartbeat is recent, by this server's clock."""
         return host.is_online(timezone.now())
 
     @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
     def get_labels(self, host: Host) -> dict[str, str]:
-        """As the runner was started with."""
+        """Labels of the runner."""
         return dict(host.labels)
 
 
 class HostModeSerializer(KnownFields, serializers.Serializer[Any]):
-    """What a person decides about a host."""
+    """The mode that a host is switched to."""
 
     mode = serializers.ChoiceField(choices=HostMode.choices)
 
 
 class VerdictSerializer(serializers.Serializer[Any]):
-    """What is said of one host."""
+    """Judgement of one host for a run."""
 
     host = serializers.CharField()
     eligible = serializers.BooleanField()
@@ -84,7 +84,7 @@ class VerdictSerializer(serializers.Serializer[Any]):
 
 
 class PlacementSerializer(serializers.Serializer[Any]):
-    """Where a run would go now; ``reason`` says why nowhere."""
+    """Where a run would go now; ``reason`` says why it would go nowhere."""
 
     chosen = serializers.CharField(allow_blank=True)
     reason = serializers.CharField(allow_blank=True)
@@ -92,7 +92,7 @@ class PlacementSerializer(serializers.Serializer[Any]):
 
 
 class RunHostViewSet(ReadViewSet[Host]):
-    """Machines with a runner, by id (seed S1.52, S1.54)."""
+    """Hosts of runs, by id (seed S1.52, S1.54)."""
 
     queryset = Host.objects.all()
     serializer_class = HostSerializer
@@ -101,7 +101,7 @@ class RunHostViewSet(ReadViewSet[Host]):
     ordering = ("id",)
 
     def get_queryset(self) -> QuerySet[Host]:
-        """All of them: they serve every project."""
+        """Return all hosts: they serve every project."""
         return Host.objects.all()
 
     @extend_schema(request=HostModeSerializer, responses=HostSerializer)
@@ -114,7 +114,7 @@ class RunHostViewSet(ReadViewSet[Host]):
 
     @extend_schema(responses={204: None})
     def destroy(self, request: Request, *args: Any, **kwargs: Any) -> Response:
-        """Forget a host that will not come back. 409 while it is online."""
+        """Delete a host that will not come back. 409 while it is online."""
         forget_host(host=self.get_object(), actor=self.person, now=timezone.now())
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -122,21 +122,21 @@ class RunHostViewSet(ReadViewSet[Host]):
     @action(detail=True, methods=["post"])
     @idempotent
     def enable(self, request: Request, pk: str | None = None) -> Response:
-        """Back into service."""
+        """Put a host back into service."""
         return self._switch(self.get_object(), HostMode.ENABLED)
 
     @extend_schema(request=None, responses=HostSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def drain(self, request: Request, pk: str | None = None) -> Response:
-        """No new runs; those it has go on."""
+        """Give the host no new runs for a while; its present runs go on."""
         return self._switch(self.get_object(), HostMode.DRAINING)
 
     @extend_schema(request=None, responses=HostSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def disable(self, request: Request, pk: str | None = None) -> Response:
-        """No new runs until a person says otherwise."""
+        """Give the host no new runs until it is enabled."""
         return self._switch(self.get_object(), HostMode.DISABLED)
 
     def _switch(self, host: Host, mode: HostMode) -> Response:
@@ -145,11 +145,11 @@ class RunHostViewSet(ReadViewSet[Host]):
 
 
 class JobPlacementView(ApiView):
-    """Where a run of the job would go if it were started now, and why nowhere else."""
+    """Where a run of the job would go if it were started now, and why not elsewhere."""
 
     @extend_schema(operation_id="jobs_placement_retrieve", responses=PlacementSerializer)
     def get(self, request: Request, job: int) -> Response:
-        """Judged by the hosts' last heartbeats; writes nothing."""
+        """Explain placement from the hosts' last heartbeats; writes nothing."""
         found = Job.objects.visible_to(self.person).filter(pk=job).first()
         if found is None:
             raise Http404

@@ -1,4 +1,4 @@
-"""Fields of a job in REST whose shape a plain field cannot tell."""
+"""REST fields of a job with shapes that plain fields cannot describe."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from apps.jobs.models.validators import MAX_RULES
 
 
 class FiniteField(serializers.FloatField):
-    """A number, neither infinite nor none."""
+    """A finite number."""
 
     default_error_messages = {"not_finite": _("A finite number is needed.")}
 
     def to_internal_value(self, data: Any) -> float:
-        """A finite number; JSON can write others."""
+        """Reject NaN and infinity, which JSON parsers accept."""
         value = super().to_internal_value(data)
         if not math.isfinite(value):
             self.fail("not_finite")
@@ -57,18 +57,18 @@ class FiniteField(serializers.FloatField):
     }
 )
 class CutRulesField(serializers.JSONField):
-    """A list of cut rules; the model's validator says which one is wrong."""
+    """A list of cut rules; the model's validator names the wrong one."""
 
 
 @extend_schema_field({"type": "object", "additionalProperties": {"type": "string"}})
 class CookiesField(serializers.JSONField):
-    """Names and values, taken and never given back; an empty object removes those stored."""
+    """Cookies by name, write-only; an empty object removes the stored ones."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "write_only": True})
 
     def to_internal_value(self, data: Any) -> Any:
-        """The object as JSON text, as the model stores it."""
+        """Return the object as JSON text, as the model stores it."""
         cookies = check_cookies(super().to_internal_value(data))
         return json.dumps(cookies) if cookies else ""
 
@@ -77,26 +77,26 @@ class CookiesField(serializers.JSONField):
     {"type": "array", "maxItems": MAX_WORDS, "items": {"type": "string", "minLength": 1}}
 )
 class CommandField(serializers.JSONField):
-    """A program and its arguments; the model's validator says which word is wrong."""
+    """A program and its arguments; the model's validator names the wrong word."""
 
 
 @extend_schema_field(
     {
         "type": "object",
         "maxProperties": MAX_VARIABLES,
-        # OpenAPI 3.0 has no word for what names must be like; the validator says it.
+        # OpenAPI 3.0 cannot describe the pattern of property names; the validator does.
         "additionalProperties": {"type": "string", "maxLength": MAX_VALUE_CHARACTERS},
     }
 )
 class EnvironmentField(serializers.JSONField):
-    """Names and texts; the model's validator says which one is wrong."""
+    """Texts by variable name; the model's validator names the wrong one."""
 
 
 @extend_schema_field(
     {
         "type": "object",
         "maxProperties": MAX_VARIABLES,
-        # OpenAPI 3.0 has no word for what names must be like; the validator says it.
+        # OpenAPI 3.0 cannot describe the pattern of property names; the validator does.
         "additionalProperties": {
             "type": "string",
             "nullable": True,
@@ -105,13 +105,13 @@ class EnvironmentField(serializers.JSONField):
     }
 )
 class SecretsField(serializers.JSONField):
-    """Names and texts, taken and never given back; laid over what is stored, null removes."""
+    """Secret texts by name, write-only; merged into the stored ones, null removes one."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "write_only": True})
 
     def to_internal_value(self, data: Any) -> dict[str, str | None]:
-        """The changes; a refusal names the variable and never shows a value."""
+        """Return the changes; errors name the variable and never show a value."""
         if not isinstance(data, Mapping):
             validate_environment(data)
         changes: dict[str, str | None] = {**data}
@@ -128,7 +128,7 @@ class SecretsField(serializers.JSONField):
     }
 )
 class LabelsField(serializers.JSONField):
-    """Names and values of labels."""
+    """Labels by name."""
 
 
 @extend_schema_field(
@@ -140,7 +140,7 @@ class LabelsField(serializers.JSONField):
     }
 )
 class TagsField(serializers.JSONField):
-    """Short words."""
+    """A list of short words."""
 
 
 @extend_schema_field(
@@ -160,4 +160,4 @@ class TagsField(serializers.JSONField):
     }
 )
 class RetryRulesField(serializers.JSONField):
-    """Rules, of which the first that fits a run's end repeats it."""
+    """Retry rules; the first that matches a run's end applies."""

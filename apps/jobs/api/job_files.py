@@ -1,4 +1,4 @@
-"""Jobs as files over REST: export and import."""
+"""Export and import of jobs over REST."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MULTIPART = "multipart/form-data"
 
 
 class _TextParser(BaseParser):
-    """The body is the file itself; the rest is in the address."""
+    """Parser of a body that is the file itself; the options are query parameters."""
 
     kind: ClassVar[JobFileFormat]
 
@@ -43,7 +43,7 @@ class _TextParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """As the JSON wrapper has it; raises ``BodyTooLarge``."""
+        """Return the body in the shape of the JSON variant. Raises ``BodyTooLarge``."""
         raw = stream.read(MAX_BYTES + 1)
         if len(raw) > MAX_BYTES:
             raise BodyTooLarge
@@ -64,17 +64,17 @@ _YAML_PARSERS = tuple(
 
 
 class _AnyFormat(DefaultContentNegotiation):
-    """``?format=`` is ours here: errors are JSON, the file is what was asked for."""
+    """Content negotiation that ignores ``?format=``, which is the format of the file."""
 
     def select_renderer(
         self, request: Request, renderers: Any, format_suffix: Any = None
     ) -> tuple[BaseRenderer, str]:
-        """The first."""
+        """Return the first renderer."""
         return renderers[0], renderers[0].media_type
 
 
 class ImportSerializer(serializers.Serializer[Any]):
-    """A file of jobs and what to do with it."""
+    """A job file and the options of its import."""
 
     format = serializers.ChoiceField(
         choices=[(each.value, each.value) for each in JobFileFormat],
@@ -97,7 +97,7 @@ class ImportSerializer(serializers.Serializer[Any]):
 
 
 class UploadSerializer(ImportSerializer):
-    """The same as a form with a file; without a format its name tells it."""
+    """The same as a form with a file; its name gives the default format."""
 
     format = serializers.ChoiceField(
         choices=[(each.value, each.value) for each in JobFileFormat], required=False
@@ -107,13 +107,13 @@ class UploadSerializer(ImportSerializer):
 
 
 class _OptionsSerializer(ImportSerializer):
-    """What stands in the address when the body is the file itself."""
+    """Query parameters where the body is the file itself."""
 
     text = None  # type: ignore[assignment]
 
 
 class PlannedJobSerializer(serializers.Serializer[Any]):
-    """What is done with one job of the file."""
+    """What an import does with one job of the file."""
 
     id = serializers.SerializerMethodField(
         help_text=gettext_lazy("null where it is yet to be added.")
@@ -132,11 +132,11 @@ class PlannedJobSerializer(serializers.Serializer[Any]):
     )
 
     def get_id(self, planned: Any) -> int | None:
-        """Of the job."""
+        """Id of the job; null for a new one."""
         return None if planned.job is None else planned.job.pk
 
     def get_changes(self, planned: Any) -> dict[str, list[Any]]:
-        """Pairs."""
+        """Old and new value by field."""
         return {name: list(pair) for name, pair in planned.changes.items()}
 
 
@@ -171,7 +171,7 @@ _IN_ADDRESS = [
 
 
 class JobFilesMixin:
-    """Export and import, for the view set of jobs."""
+    """Export and import actions of the view set of jobs."""
 
     @extend_schema(
         parameters=[_EXPORT],
@@ -187,7 +187,7 @@ class JobFilesMixin:
         pagination_class=None,
     )
     def export(self: Any, request: Request) -> HttpResponse:
-        """A file of the jobs that the filters leave, at most 1,000; never with secrets."""
+        """Export the filtered jobs, at most 1,000, without secrets."""
         asked = request.query_params.get("format", JobFileFormat.YAML.value)
         if asked not in set(JobFileFormat):
             message = _("There is no such format; there are %(known)s.")
@@ -218,7 +218,7 @@ class JobFilesMixin:
     )
     @idempotent
     def import_file(self: Any, request: Request) -> Response:
-        """Add and change jobs as a file says, all or nothing; 422 with every problem."""
+        """Add and change jobs from a file, all or nothing; 422 with every problem."""
         values = self._import_values(request)
         wanted: dict[str, Any] = {
             "raw": values["raw"],

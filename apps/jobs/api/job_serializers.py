@@ -1,4 +1,4 @@
-"""Jobs as REST shows and takes them."""
+"""Serializers of jobs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from apps.seeds.models import Frontier
 
 
 class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
-    """What to run, with what, when, how fast, and how its pages are fetched."""
+    """What to run, when, how fast, and how its pages are downloaded."""
 
     project = VisibleRelatedField(queryset=Project.objects.all(), at_least=Role.EDITOR)
     image = VisibleRelatedField(
@@ -142,24 +142,24 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
             "created_at",
             "updated_at",
         ]
-        # That a name is taken is said of the name, below.
+        # A taken name is reported at the name, in validate().
         validators: list[Any] = []
 
     @extend_schema_field({"type": "string", "nullable": True})
     def get_image_reference(self, job: Job) -> str | None:
-        """As the engine names it."""
+        """``name:tag`` of the image."""
         return job.image.reference if job.image else None
 
     def get_secret_names(self, job: Job) -> list[str]:
-        """Without their values."""
+        """Names of the secrets, without their values."""
         return job.secret_names
 
     def get_cookies_set(self, job: Job) -> bool:
-        """Without opening them."""
+        """Whether cookies are stored; they are not decrypted."""
         return bool(job.__dict__["cookies"])
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """What two fields say together, with those that stay as they are."""
+        """Check fields that depend on each other, together with the stored ones."""
         job = self.instance if isinstance(self.instance, Job) else Job()
         merged = {**job.judged(), **attrs}
         changes = attrs.get("secrets", {})
@@ -189,7 +189,7 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
         if image is None:
             return {}
         if image.project_id != merged["project"].pk and image.pk != job.image_id:
-            # As of one that nobody has: who may not see it does not learn that it exists.
+            # The same error as for a missing image, so that its existence is not revealed.
             text = self.fields["image"].error_messages["does_not_exist"]
             return {"image": str(text).format(pk_value=image.pk)}
         if image.removed_at is not None and image.pk != job.image_id:
@@ -200,7 +200,7 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
         frontier = merged["frontier"]
         if frontier is None or frontier.project_id == merged["project"].pk:
             return {}
-        # As of an image: who may not see it does not learn that it exists.
+        # The same error as for a missing frontier, so that its existence is not revealed.
         text = self.fields["frontier"].error_messages["does_not_exist"]
         return {"frontier": str(text).format(pk_value=frontier.pk)}
 
@@ -210,7 +210,7 @@ class JobSerializer(KnownFields, serializers.ModelSerializer[Job]):
 
 
 class CloneSerializer(KnownFields, serializers.Serializer[Any]):
-    """How the clone is called."""
+    """Name of the clone."""
 
     name = serializers.CharField(
         required=False,
@@ -221,7 +221,7 @@ class CloneSerializer(KnownFields, serializers.Serializer[Any]):
 
 
 class DeletedJobSerializer(serializers.ModelSerializer[DeletedJob]):
-    """A deleted job, and how long it can be restored."""
+    """A deleted job, and until when it can be restored."""
 
     ends_at = serializers.DateTimeField(read_only=True, help_text=_("When it is deleted for good."))
 

@@ -18,7 +18,7 @@ from apps.jobs.states import LinkCondition
 
 
 class JobLinkSerializer(KnownFields, serializers.ModelSerializer[JobLink]):
-    """After ``after`` has ended as ``condition`` says, ``job`` is run."""
+    """Rule: when a run of ``after`` ends as ``condition`` says, ``job`` is run."""
 
     project = serializers.IntegerField(source="job.project_id", read_only=True)
     job = VisibleRelatedField(queryset=Job.objects.all(), at_least=Role.EDITOR)
@@ -30,11 +30,11 @@ class JobLinkSerializer(KnownFields, serializers.ModelSerializer[JobLink]):
     class Meta:
         model = JobLink
         fields = ["id", "project", "job", "after", "condition", "created_at"]
-        # That there is none yet is the service's to say, under its lock.
+        # The service checks for an existing link, under its lock.
         validators: list[Any] = []
 
     def get_fields(self) -> dict[str, Any]:
-        """What a link leads from and to is settled when it is made."""
+        """Make both jobs read-only after creation."""
         fields = super().get_fields()
         if isinstance(self.instance, JobLink):
             fields["job"].read_only = fields["after"].read_only = True
@@ -42,14 +42,14 @@ class JobLinkSerializer(KnownFields, serializers.ModelSerializer[JobLink]):
 
 
 class JobLinkViewSet(WriteViewSet[JobLink]):
-    """Which jobs follow which. Only the condition of a link can be changed."""
+    """Links between jobs. Only the condition of a link can be changed."""
 
     queryset = JobLink.objects.select_related("job", "after")
     serializer_class = JobLinkSerializer
     filterset_class = JobLinkFilter
 
     def get_queryset(self) -> QuerySet[JobLink]:
-        """Links of jobs that the caller sees, of both."""
+        """Return links whose two jobs the caller sees."""
         rows = super().get_queryset()
         if getattr(self, "swagger_fake_view", False):
             return rows
@@ -57,14 +57,12 @@ class JobLinkViewSet(WriteViewSet[JobLink]):
         return rows.filter(after__in=seen)
 
     def create_object(self, values: dict[str, Any]) -> JobLink:
-        """One call; 422 with the way round when the jobs would follow each other for ever."""
+        """Add a link; 422 with the path when it would form a cycle."""
         return services.add_link(actor=self.person, **values)
 
     def update_object(self, obj: JobLink, values: dict[str, Any]) -> JobLink:
-        """One call."""
         condition = values.get("condition", obj.condition)
         return services.change_link(link=obj, condition=condition, actor=self.person)
 
     def delete_object(self, obj: JobLink) -> None:
-        """One call."""
         services.remove_link(link=obj, actor=self.person)

@@ -1,4 +1,4 @@
-"""Runs over REST, and what can be asked of them. Each action is one call of a service."""
+"""Runs over REST, and actions on them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from apps.jobs.states import RunAsk
 
 
 class JobRunsMixin:
-    """What is done with the runs of a job: start one, or ask all that are active."""
+    """Actions of a job on its runs."""
 
     @extend_schema(
         request=StartSerializer,
@@ -43,8 +43,9 @@ class JobRunsMixin:
     @action(detail=True, methods=["post"])
     @idempotent
     def start(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Queue a run. 409 when the job is disabled, has an active run beside which no other may
-        be, or as many waiting as may wait.
+        """Queue a run.
+
+        409 when the job is disabled, has an active run and allows no other, or has a full queue.
         """
         job = self.get_object()
         body = StartSerializer(data=request.data)
@@ -63,7 +64,7 @@ class JobRunsMixin:
     @action(detail=True, methods=["post"])
     @idempotent
     def pause(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Ask every active run of the job to pause."""
+        """Pause every active run of the job."""
         tally = services.pause_job(job=self.get_object(), now=timezone.now(), actor=self.person)
         return Response(TallySerializer(tally).data)
 
@@ -71,7 +72,7 @@ class JobRunsMixin:
     @action(detail=True, methods=["post"])
     @idempotent
     def resume(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Ask every paused run of the job to go on."""
+        """Resume every paused run of the job."""
         tally = services.resume_job(job=self.get_object(), now=timezone.now(), actor=self.person)
         return Response(TallySerializer(tally).data)
 
@@ -79,13 +80,13 @@ class JobRunsMixin:
     @action(detail=True, methods=["post"])
     @idempotent
     def stop(self: Any, request: Request, pk: str | None = None) -> Response:
-        """Ask every active run of the job to stop; those that wait are cancelled at once."""
+        """Stop every active run of the job; queued ones are cancelled at once."""
         tally = services.stop_job(job=self.get_object(), now=timezone.now(), actor=self.person)
         return Response(TallySerializer(tally).data)
 
 
 class RunViewSet(ReadViewSet[Run]):
-    """Runs, newest first. What is asked of one shows among its commands until it has answered."""
+    """Runs, newest first. The commands of a run show what was asked and what it answered."""
 
     queryset = Run.objects.select_related("job__project", "plan")
     serializer_class = RunSerializer
@@ -95,63 +96,65 @@ class RunViewSet(ReadViewSet[Run]):
     )
 
     def get_queryset(self) -> Any:
-        """A single run comes with its moves."""
+        """Add the moves of a single run."""
         rows = super().get_queryset()
         return rows.prefetch_related("moves") if self.action == "retrieve" else rows
 
     def get_serializer_class(self) -> type[BaseSerializer[Run]]:
-        """A single run comes with its moves."""
+        """Add the moves of a single run."""
         return RunDetailSerializer if self.action == "retrieve" else RunSerializer
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def stop(self, request: Request, pk: str | None = None) -> Response:
-        """Ask the run to stop. 409 when it has ended or is already stopping."""
+        """Stop the run. 409 when it has ended or is already stopping."""
         return self._ask(RunAsk.EXIT)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def pause(self, request: Request, pk: str | None = None) -> Response:
-        """Ask the run to send nothing more until it is resumed. 409 when it is not running."""
+        """Pause the run: it sends no new requests until it is resumed. 409 when it is not
+        running.
+        """
         return self._ask(RunAsk.PAUSE)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def resume(self, request: Request, pk: str | None = None) -> Response:
-        """Ask the run to go on where it was; a frozen one is thawed. 409 when it is not paused."""
+        """Resume a paused run; a frozen one is thawed. 409 when it is not paused."""
         return self._ask(RunAsk.RESUME)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def restart(self, request: Request, pk: str | None = None) -> Response:
-        """Ask the run to exit, and start it again in the same place. 409 when it has not begun."""
+        """Stop the run and start it again in the same place. 409 when it has not started."""
         return self._ask(RunAsk.RESTART)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def freeze(self, request: Request, pk: str | None = None) -> Response:
-        """Have the host halt the run's container or process: for a run that does not answer."""
+        """Let the host halt the container or process of a run that does not answer."""
         return self._ask(RunAsk.FREEZE)
 
     @extend_schema(request=None, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def thaw(self, request: Request, pk: str | None = None) -> Response:
-        """Have the host let a frozen run go on. 409 when it is not frozen."""
+        """Let the host continue a frozen run. 409 when it is not frozen."""
         return self._ask(RunAsk.THAW)
 
     @extend_schema(request=TuneSerializer, responses=RunSerializer)
     @action(detail=True, methods=["post"])
     @idempotent
     def tune(self, request: Request, pk: str | None = None) -> Response:
-        """Ask the run to go on with another window or speed; 409 when it is not under way.
+        """Change window or speed of an active run; 409 when it is not active.
 
-        What the run goes by then, or why not, stands in the answer to the command.
+        The answer to the command contains the new settings, or the reason of a refusal.
         """
         run = self.get_object()
         body = TuneSerializer(data=request.data)
@@ -162,7 +165,7 @@ class RunViewSet(ReadViewSet[Run]):
     @extend_schema(responses=RunCommandSerializer(many=True), filters=False)
     @action(detail=True, methods=["get"], filterset_class=None)
     def commands(self, request: Request, pk: str | None = None) -> Response:
-        """What was asked of the run, the newest first, and what it has answered."""
+        """Commands to the run and its answers, the newest first."""
         commands: Any = self.get_object().commands.all()
         rows: Any = self.paginate_queryset(commands)
         return self.get_paginated_response(RunCommandSerializer(rows, many=True).data)

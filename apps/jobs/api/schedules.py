@@ -1,4 +1,4 @@
-"""Schedules over REST: what comes next, and what became of what was planned."""
+"""Schedules and planned runs over REST."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from apps.jobs.queries import schedule_facts, times_to_come
 
 
 class NextTimeSerializer(serializers.Serializer[Any]):
-    """A time to come, twice."""
+    """A future time, in the job's zone and in UTC."""
 
     local = serializers.SerializerMethodField(help_text=_("by the clock of the job's zone"))
     utc = serializers.DateTimeField()
 
     def get_local(self, row: Any) -> str:
-        """With the offset of that zone at that time, which the UTC of REST would hide."""
+        """Time with the zone's offset at that moment, which a time in UTC would not show."""
         return str(row.local.isoformat())
 
 
 class PlannedRunSerializer(serializers.ModelSerializer[PlannedRun]):
-    """One planned time of a job and what became of it."""
+    """One planned time of a job and its outcome."""
 
     project = serializers.IntegerField(source="schedule.job.project_id", read_only=True)
     job = serializers.IntegerField(source="schedule.job_id", read_only=True)
@@ -60,22 +60,22 @@ class ScheduleSerializer(serializers.Serializer[Any]):
 
 
 class ScheduleQuestionSerializer(KnownFields, serializers.Serializer[Any]):
-    """An expression that somebody thinks about."""
+    """A cron expression to preview."""
 
     cron = serializers.CharField(max_length=100, default="", allow_blank=True)
     time_zone = serializers.CharField(max_length=50, default="UTC")
 
     def validate_cron(self, text: str) -> str:
-        """Refused with the field of the expression and the reason."""
+        """Reject an invalid expression with its field and reason."""
         return _checked(validate_cron, text)
 
     def validate_time_zone(self, name: str) -> str:
-        """A zone of the IANA database."""
+        """Accept a zone of the IANA database."""
         return _checked(validate_time_zone, name)
 
 
 class ScheduleAnswerSerializer(serializers.Serializer[Any]):
-    """When it would fire."""
+    """The next times of the expression."""
 
     next_times = NextTimeSerializer(many=True)
 
@@ -85,7 +85,7 @@ class JobScheduleView(ApiView):
 
     @extend_schema(operation_id="jobs_schedule_retrieve", responses=ScheduleSerializer)
     def get(self, request: Request, job: int) -> Response:
-        """The next five times in the job's zone and in UTC, and the account by outcome."""
+        """The next five times in the job's zone and in UTC, and past planned runs by outcome."""
         found = Job.objects.visible_to(self.person).filter(pk=job).first()
         if found is None:
             raise Http404
@@ -93,7 +93,7 @@ class JobScheduleView(ApiView):
 
 
 class SchedulePreviewView(ApiView):
-    """What an expression would do; nothing is stored."""
+    """Preview of a cron expression; nothing is stored."""
 
     only_reads = True
 
@@ -103,7 +103,7 @@ class SchedulePreviewView(ApiView):
         responses=ScheduleAnswerSerializer,
     )
     def post(self, request: Request) -> Response:
-        """The next five times; 400 says what is wrong with the expression."""
+        """The next five times; 400 names the error of the expression."""
         body = ScheduleQuestionSerializer(data=request.data)
         body.is_valid(raise_exception=True)
         times = times_to_come(after=timezone.now(), **body.validated_data)
@@ -111,7 +111,7 @@ class SchedulePreviewView(ApiView):
 
 
 class PlannedRunViewSet(ReadViewSet[PlannedRun]):
-    """Planned runs: each planned time once, the newest first."""
+    """Planned runs, one for each planned time, the newest first."""
 
     queryset = PlannedRun.objects.select_related("schedule__job")
     serializer_class = PlannedRunSerializer

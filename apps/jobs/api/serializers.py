@@ -1,4 +1,4 @@
-"""Runs as REST shows them."""
+"""Serializers of runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class ArgumentsField(serializers.JSONField):
     """A JSON object that every store can hold."""
 
     def to_internal_value(self, data: Any) -> dict[str, Any]:
-        """The object; a refusal names the path to what is wrong."""
+        """Return the object; an error names the path to the bad value."""
         return check_arguments(super().to_internal_value(data))
 
 
 class StartSerializer(KnownFields, serializers.Serializer[Any]):
-    """What a start may change."""
+    """Options of a start."""
 
     arguments = ArgumentsField(
         required=False, help_text=_("Laid over the job's own arguments, for this run alone.")
@@ -104,7 +104,7 @@ class RunSerializer(serializers.ModelSerializer[Run]):
 
 
 class RunMoveSerializer(serializers.ModelSerializer[RunMove]):
-    """One move of a run; ``from_state`` is empty for the first."""
+    """One state change of a run; ``from_state`` is empty for the first."""
 
     class Meta:
         model = RunMove
@@ -113,7 +113,7 @@ class RunMoveSerializer(serializers.ModelSerializer[RunMove]):
 
 
 class TuneSerializer(KnownFields, serializers.Serializer[Any]):
-    """By what a run shall go on; at least one of both."""
+    """New window, speed, or both."""
 
     concurrency = serializers.IntegerField(
         required=False,
@@ -130,7 +130,7 @@ class TuneSerializer(KnownFields, serializers.Serializer[Any]):
 
 
 class RunCommandSerializer(serializers.ModelSerializer[RunCommand]):
-    """What was asked of a run, and what it said; nothing yet where ``answered_at`` is null."""
+    """A command to a run and its answer; ``answered_at`` is null while there is none."""
 
     class Meta:
         model = RunCommand
@@ -148,7 +148,7 @@ class RunCommandSerializer(serializers.ModelSerializer[RunCommand]):
 
 
 class RunDetailSerializer(RunSerializer):
-    """A run with its moves, oldest first, and what may be asked of it now."""
+    """A run with its moves, oldest first, and the actions that are allowed now."""
 
     moves = RunMoveSerializer(many=True, read_only=True)
     allowed = serializers.ListField(
@@ -163,7 +163,7 @@ class RunDetailSerializer(RunSerializer):
 
 
 class RefusalSerializer(serializers.Serializer[Any]):
-    """Why one run was not asked."""
+    """Why an action on one run was refused."""
 
     run = serializers.IntegerField(read_only=True)
     code = serializers.CharField(read_only=True)
@@ -171,7 +171,7 @@ class RefusalSerializer(serializers.Serializer[Any]):
 
 
 class TallySerializer(serializers.Serializer[Any]):
-    """What became of an action on many runs: ids of those that were asked, and the refusals."""
+    """Result of an action on many runs: ids of those that accepted it, and the refusals."""
 
     done = serializers.ListField(child=serializers.IntegerField(), read_only=True)
     refused = RefusalSerializer(many=True, read_only=True)

@@ -12,7 +12,7 @@ from apps.jobs.api.views import JobViewSet
 router = Router()
 router.register("jobs", JobViewSet, basename="job")
 router.register("runs", RunViewSet, basename="run")
-# "hosts" are those that are crawled.
+# "hosts" are the sites that are crawled.
 router.register("run-hosts", RunHostViewSet, basename="run-host")
 router.register("job-links", JobLinkViewSet, basename="job-link")
 router.register("planned-runs", PlannedRunViewSet, basename="planned-run")

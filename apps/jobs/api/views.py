@@ -1,4 +1,4 @@
-"""Jobs over REST. Each action is one call of a service."""
+"""Jobs over REST."""
 
 from __future__ import annotations
 
@@ -44,19 +44,17 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
     }
 
     def create_object(self, values: dict[str, Any]) -> Job:
-        """One call."""
         return services.create_job(values=values, actor=self.person)
 
     def update_object(self, obj: Job, values: dict[str, Any]) -> Job:
-        """One call."""
         return services.update_job(job=obj, values=values, actor=self.person)
 
     def delete_object(self, obj: Job) -> None:
-        """One call; a job with a run that has not ended stays, with 409."""
+        """Delete a job; 409 while a run of it is active."""
         services.delete_job(job=obj, actor=self.person)
 
     def get_queryset(self) -> QuerySet[Job]:
-        """Jobs; where one is restored, the deleted ones too."""
+        """Return jobs; for ``restore`` and ``deleted`` the deleted ones."""
         if self.action == "restore":
             self.queryset = Job.all_objects.select_related("project", "image")
         if self.action == "deleted":
@@ -66,7 +64,7 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
     @extend_schema(summary="Deleted jobs", responses=DeletedJobSerializer(many=True))
     @action(detail=False, methods=["get"], filterset_class=None)
     def deleted(self, request: Request) -> Response:
-        """The newest first, until they are deleted for good."""
+        """List deleted jobs, the newest first, until they are purged."""
         page: Any = self.paginate_queryset(self.get_queryset())
         return self.get_paginated_response(DeletedJobSerializer(page, many=True).data)
 
@@ -74,14 +72,17 @@ class JobViewSet(JobRunsMixin, JobFilesMixin, WriteViewSet[Job]):
     @action(detail=True, methods=["post"])
     @idempotent
     def restore(self, request: Request, pk: str | None = None) -> Response:
-        """A deleted job is there again, its schedule begins anew. 409 when its name is taken."""
+        """Restore a deleted job; its schedule continues from now. 409 when its name is taken."""
         return self.answer(services.restore_job(job=self.get_object(), actor=self.person))
 
     @extend_schema(request=CloneSerializer, responses={201: JobSerializer})
     @action(detail=True, methods=["post"])
     @idempotent
     def clone(self, request: Request, pk: str | None = None) -> Response:
-        """A disabled job like this one, its sealed secrets included. 409 when the name is taken."""
+        """Add a disabled copy of this job with its encrypted secrets.
+
+        409 when the name is taken.
+        """
         job = self.get_object()
         body = CloneSerializer(data=request.data)
         body.is_valid(raise_exception=True)

@@ -1,1 +1,1 @@
-"""The plain-Python parts: cron, placement, retry rules, the graph of links."""
+"""Plain-Python parts: cron, placement, retry rules, job files, the graph of links."""

@@ -1,13 +1,13 @@
-"""Cron expressions: what they accept, and when they fire.
+"""Cron expressions: parsing and times of firing.
 
 Five fields: minute, hour, day of the month, month, weekday. Each is a list of ``*``, numbers,
 ranges and steps; months and weekdays also have their English names. As in Debian's cron, a day
-fits when both day fields fit, or, where neither begins with ``*``, when one of them does.
+matches when both day fields match, or, where neither begins with ``*``, when one of them does.
 
-When clocks change, also as in Debian's cron: an expression whose minute and hour are both named
-goes by the wall clock, so a time that is left out is made up for as soon as the clocks have
-moved on, and one that comes twice fires the first time. One with ``*`` or ``*/n`` as minute or
-hour goes by the time that really passes: it fires whenever the clock on the wall fits.
+Clock changes follow Debian's cron too. An expression whose minute and hour are both explicit
+follows the wall clock: a time that is skipped fires right after the change, and a time that
+occurs twice fires once. An expression with ``*`` or ``*/n`` as minute or hour follows elapsed
+time: it fires whenever the wall clock matches.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 MAX_LENGTH: Final = 100
-# An expression that does not fire in so many days never does: 29 February comes again after
-# eight years at most, on a given weekday after 40.
+# An expression that does not fire in this many days never does: 29 February recurs after at most
+# eight years, on a given weekday after at most 40.
 LONGEST_WAIT_DAYS: Final = 366 * 41
 _MINUTE: Final = timedelta(minutes=1)
 _DAY: Final = timedelta(days=1)
@@ -81,7 +81,7 @@ class Cron:
     by_wall_clock: bool
 
     def fits_day(self, day: date) -> bool:
-        """Whether it fires on this day at all."""
+        """Return whether it fires on this day at all."""
         if day.month not in self.months:
             return False
         by_number = day.day in self.days
@@ -90,21 +90,21 @@ class Cron:
 
 
 class _CronError(Exception):
-    """Why a field is refused."""
+    """Why a field is invalid."""
 
 
 def validate_cron(text: str) -> None:
-    """Refuse what is no cron expression; the empty text is one that never fires.
+    """Accept a cron expression, or the empty text, which never fires.
 
     Raises:
-        ValidationError: which field, which value, and what is wrong with it.
+        ValidationError: names the field, the value and what is wrong with it.
     """
     if text:
         parse_cron(text)
 
 
 def validate_time_zone(name: str) -> None:
-    """Refuse what is no zone of the IANA database. Raises ``ValidationError``."""
+    """Accept a zone of the IANA database. Raises ``ValidationError``."""
     if name not in _zones():
         raise ValidationError(
             _("%(name)r is no time zone; use one such as Asia/Shanghai.") % {"name": name[:100]},
@@ -118,12 +118,12 @@ def _zones() -> frozenset[str]:
 
 
 def zone_of(name: str) -> zoneinfo.ZoneInfo:
-    """The zone; Python keeps each once. Raises ``ZoneInfoNotFoundError``, ``ValueError``."""
+    """Return the zone. Raises ``ZoneInfoNotFoundError``, ``ValueError``."""
     return zoneinfo.ZoneInfo(name)
 
 
 def parse_cron(text: str) -> Cron:
-    """The expression, understood. Raises ``ValidationError``."""
+    """Parse an expression. Raises ``ValidationError``."""
     try:
         cron = _parse(text)
     except _CronError as wrong:
@@ -140,14 +140,16 @@ def parse_cron(text: str) -> Cron:
 
 
 def next_times(cron: Cron, zone: str, after: datetime, count: int) -> list[datetime]:
-    """The next ``count`` times after ``after``, in UTC; fewer only when there are no more."""
+    """Return the next ``count`` times after ``after``, in UTC; fewer only when there are no
+    more.
+    """
     return list(islice(_times(cron, zone_of(zone), after.astimezone(UTC)), count))
 
 
 def times_between(
     cron: Cron, zone: str, after: datetime, through: datetime, limit: int
 ) -> list[datetime]:
-    """The times in (after, through], in UTC, oldest first, ``limit`` at most."""
+    """Return the times in (after, through], in UTC, oldest first, at most ``limit``."""
     found: list[datetime] = []
     through = through.astimezone(UTC)
     for moment in _times(cron, zone_of(zone), after.astimezone(UTC)):
@@ -157,7 +159,7 @@ def times_between(
     return found
 
 
-# --- reading ---------------------------------------------------------------------------------
+# --- parsing --------------------------------------------------------------------------------------
 
 
 def _parse(text: str) -> Cron:
@@ -192,7 +194,7 @@ def _term(field: _Field, term: str) -> set[int]:
     span, slash, step_text = term.partition("/")
     step = _step(field, term, step_text) if slash else 1
     if span == "*":
-        # Both of weekday's Sundays would make steps of seven fire twice a week.
+        # With both of weekday's Sundays, steps of seven would fire twice a week.
         return set(range(field.first, (6 if field.name == "weekday" else field.last) + 1, step))
     first_text, dash, last_text = span.partition("-")
     first = _number(field, term, first_text)
@@ -238,12 +240,13 @@ def _can_fit(cron: Cron) -> bool:
     return possible or not cron.both_days
 
 
-# --- counting --------------------------------------------------------------------------------
+# --- times ----------------------------------------------------------------------------------------
 
 
 def _times(cron: Cron, zone: zoneinfo.ZoneInfo, after: datetime) -> Iterator[datetime]:
-    """Every time after ``after`` in UTC, strictly rising."""
-    # Some zones have moved their clocks back over midnight: the day before may not be over yet.
+    """Yield every time after ``after`` in UTC, strictly ascending."""
+    # Some zones have moved their clocks back over midnight: the previous day may not be over
+    # yet.
     day = after.astimezone(zone).date() - _DAY
     pending: set[datetime] = set()
     quiet = 0
@@ -280,7 +283,7 @@ def _times_of_day(cron: Cron, zone: zoneinfo.ZoneInfo, day: date) -> list[dateti
 
 
 def _steady_offset(zone: zoneinfo.ZoneInfo, day: date) -> timedelta | None:
-    """The offset to UTC if it stays the same all day and around it, else None."""
+    """Return the offset to UTC if it is constant during and around the day, else None."""
     around = [datetime.combine(day, time()) + hours for hours in _PROBES]
     offsets = {moment.replace(tzinfo=zone).utcoffset() for moment in around}
     return offsets.pop() if len(offsets) == 1 else None
@@ -296,7 +299,7 @@ def _is_real(moment: datetime) -> bool:
 
 
 def _after_the_gap(moment: datetime) -> datetime:
-    """The moment at which the clocks jump over ``moment``."""
+    """Return the moment at which the clocks skip ``moment``."""
     while not _is_real(moment):
         moment += _MINUTE
     return moment.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Jobs as CSV: one a row, for spreadsheets; cells that one would take for a formula are quoted."""
+"""Jobs as CSV, one a row; cells that a spreadsheet would evaluate as formulas are quoted."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _MOST_CHARACTERS: Final = 40
 
 
 class _CsvError(Exception):
-    """Why a cell is refused."""
+    """Why a cell is invalid."""
 
 
 def write_csv(jobs: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> str:
-    """A file that ``read_csv`` reads as these jobs; with the mark by which Excel knows UTF-8."""
+    """Return a file that ``read_csv`` reads as these jobs, with a byte order mark for Excel."""
     out = io.StringIO(newline="")
     writer = csv.writer(out, lineterminator="\r\n")
     writer.writerow([VERSION_KEY, *(column.name for column in columns)])
@@ -67,7 +67,7 @@ def _cell(column: Column, value: Any) -> str:
 
 
 def read_csv(raw: bytes | str, columns: Sequence[Column]) -> JobFile:
-    """The jobs of a file. What is wrong is among the problems; nothing is raised."""
+    """Read the jobs of a file; errors are returned as problems."""
     read = JobFile()
     known = by_name(columns)
     try:
@@ -84,9 +84,9 @@ def read_csv(raw: bytes | str, columns: Sequence[Column]) -> JobFile:
 
 
 def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Each row with the line on which it begins."""
+    """Yield each row with the number of the line on which it begins."""
     first = text.splitlines()[0] if text else ""
-    # Where the comma is the decimal point, spreadsheets part cells by semicolons.
+    # Spreadsheets separate cells by semicolons where the comma is the decimal point.
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     while True:
@@ -146,7 +146,7 @@ def _take_row(
 
 
 def _take_cell(entry: JobEntry, column: Column, cell: str) -> None:
-    """An empty cell is an empty text or list, or none; a number that must be there stays as is."""
+    """Store a cell. An empty one is an empty text, list or null; a required number stays unset."""
     if column.kind is ColumnKind.TEXT:
         entry.values[column.name] = cell
     elif column.kind is ColumnKind.WORDS:
@@ -165,7 +165,7 @@ def _take_cell(entry: JobEntry, column: Column, cell: str) -> None:
 
 
 def _json(cell: str) -> Any:
-    """An empty cell leaves it to the caller what is empty."""
+    """Parse a cell; the caller decides what an empty one means."""
     if not cell.strip():
         return None
     try:
@@ -184,7 +184,7 @@ def _boolean(cell: str) -> bool:
 
 
 def _integer(cell: str) -> int:
-    # Spreadsheets like to write 5 as 5.0.
+    # Spreadsheets may write 5 as 5.0.
     whole = re.sub(r"\.0*$", "", cell)
     if not _INTEGER.fullmatch(whole):
         raise _CsvError(_("A whole number is needed."))

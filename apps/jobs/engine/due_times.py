@@ -1,4 +1,4 @@
-"""What becomes of planned times: which are started, which come too late. No database here."""
+"""Decision on due times: which are started and which are missed. Without a database."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final
 
-# Up to this age a planned time counts as kept.
+# Up to this age a start counts as on time.
 ON_TIME: Final = timedelta(seconds=60)
-# The newest one is started up to this age whatever the misfire policy says: a daemon that is
-# started again, or an upgrade, is no outage.
+# The newest due time is started up to this age under every misfire policy: a restarted daemon,
+# or an upgrade, is no outage.
 LATE: Final = timedelta(seconds=300)
-# Of an outage so many are caught up at most, the newest ones.
+# Most times that are caught up after an outage, the newest ones.
 CATCH_UP_LIMIT: Final = 100
 
 
 class DueTimeVerdict(Enum):
-    """What is to be done with a planned time."""
+    """What to do with a due time."""
 
     START = "started"
     START_LATE = "late"
     CATCH_UP = "caught_up"
     MISS = "missed"
-    # Missed as well, because a newer one is started in its place.
+    # Missed: a newer one is started instead.
     REPLACED = "replaced"
-    # Missed as well, because more are caught up than may be.
+    # Missed: beyond ``CATCH_UP_LIMIT``.
     TOO_MANY = "too_many"
 
 
 @dataclass(frozen=True, slots=True)
 class DueTimeDecision:
-    """One planned time."""
+    """The decision on one due time."""
 
     planned_at: datetime
     verdict: DueTimeVerdict
@@ -41,7 +41,7 @@ class DueTimeDecision:
 def decide(
     times: Sequence[datetime], *, now: datetime, policy: str, newer_follow: bool
 ) -> list[DueTimeDecision]:
-    """What to do with each of ``times``, oldest first, all of them due.
+    """Decide on each of ``times``, oldest first, all of them due.
 
     ``policy``: ``skip``, ``once`` or ``all``. ``newer_follow``: at least ``CATCH_UP_LIMIT`` more
     are due after these, so that none of these can be the last.
@@ -61,7 +61,7 @@ def decide(
 
 
 def _verdict(age: timedelta, policy: str, *, older_than: int) -> DueTimeVerdict:
-    """``older_than``: how many of the due times are newer."""
+    """Decide on one time. ``older_than``: number of due times that are newer."""
     if age <= ON_TIME:
         return DueTimeVerdict.START
     if age <= LATE and not older_than:

@@ -1,4 +1,4 @@
-"""Paths between jobs that follow each other."""
+"""Paths in the graph of linked jobs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def find_path(edges: Iterable[tuple[int, int]], start: int, goal: int) -> list[int]:
-    """The shortest way from ``start`` to ``goal`` along ``(from, to)``, both included; or []."""
+    """Return the shortest path from ``start`` to ``goal``, both included; [] when there is none."""
     following: dict[int, list[int]] = {}
     for from_, to in edges:
         following.setdefault(from_, []).append(to)
@@ -34,7 +34,7 @@ def _back(before: dict[int, int | None], goal: int) -> list[int]:
 
 
 def depths(edges: Iterable[tuple[int, int]]) -> dict[int, int]:
-    """How many steps the longest way to each takes: less for each one than for all behind it."""
+    """Return the length of the longest path to each node: a topological order."""
     following: dict[int, list[int]] = {}
     open_: dict[int, int] = {}
     for from_, to in edges:

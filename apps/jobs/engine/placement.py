@@ -1,4 +1,4 @@
-"""Which host gets a run, and what speaks against the others (seed S1.54). Plain Python."""
+"""Choice of a host for a run, and the reasons against the others (seed S1.54)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-# A host beats every 5 s. Pages call it online for a minute (seed S1.54); a new run is not sent
-# to one that has missed three beats.
+# Hosts send a heartbeat every 5 s. Pages show one as online for a minute (seed S1.54); a host
+# that has missed three heartbeats gets no new run.
 BEAT_SECONDS: Final = 5.0
 ONLINE_SECONDS: Final = 60.0
 PLACEABLE_SECONDS: Final = 15.0
@@ -16,7 +16,7 @@ ENABLED: Final = "enabled"
 
 
 class RefusalReason(enum.StrEnum):
-    """What speaks against a host."""
+    """Why a host may not get a run."""
 
     KIND = "kind"
     MODE = "mode"
@@ -28,7 +28,7 @@ class RefusalReason(enum.StrEnum):
     FULL = "full"
 
 
-# These last: a run that was placed before they arose, and not picked up yet, goes elsewhere.
+# Lasting reasons: a run that was assigned before, and is not claimed yet, goes elsewhere.
 LASTING: Final = frozenset(
     {
         RefusalReason.KIND,
@@ -42,7 +42,7 @@ LASTING: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PlacementLimits:
-    """A host beyond these gets no new run."""
+    """Load limits: a host beyond these gets no new run."""
 
     cpu_percent: float = 90.0
     memory_bytes: int = 150 * 1024**2
@@ -50,7 +50,7 @@ class PlacementLimits:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """A host as it last described itself. ``taken``: runs that are there, or on their way."""
+    """A host as it last described itself. ``taken``: runs that are there or assigned."""
 
     name: str
     kind: str
@@ -65,13 +65,13 @@ class HostFacts:
 
     @property
     def free(self) -> int:
-        """Places for further runs."""
+        """Number of further runs it has room for."""
         return max(0, self.capacity - self.taken)
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequirements:
-    """What a run needs of its host. ``memory_bytes`` 0 is nothing in particular."""
+    """What a run needs of its host. ``memory_bytes`` 0: no particular amount."""
 
     kind: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class RunRequirements:
 
 @dataclass(frozen=True, slots=True)
 class HostRefusal:
-    """One thing that speaks against a host, with its figures."""
+    """One reason against a host, with its figures."""
 
     against: RefusalReason
     figures: Mapping[str, str | float | int] = field(default_factory=dict)
@@ -89,15 +89,15 @@ class HostRefusal:
 def refusals(
     host: HostFacts, wanted: RunRequirements, limits: PlacementLimits
 ) -> list[HostRefusal]:
-    """All that speaks against a host; nothing means that it may get the run."""
+    """Return all reasons against a host; an empty list: it may get the run."""
     found = []
     if host.kind != wanted.kind:
-        # What else is wrong with it does not matter: it can never be the one.
+        # Other reasons do not matter: this host can never be chosen.
         return [HostRefusal(RefusalReason.KIND, {"kind": host.kind, "wanted": wanted.kind})]
     if host.mode != ENABLED:
         found.append(HostRefusal(RefusalReason.MODE, {"mode": host.mode}))
     if host.silent_seconds > PLACEABLE_SECONDS:
-        # The rest of what is known of it is old.
+        # Other facts are outdated.
         return [*found, HostRefusal(RefusalReason.SILENT, {"seconds": int(host.silent_seconds)})]
     if host.problem:
         found.append(HostRefusal(RefusalReason.PROBLEM, {"problem": host.problem}))
@@ -123,6 +123,6 @@ def refusals(
 def choose(
     hosts: Sequence[HostFacts], wanted: RunRequirements, limits: PlacementLimits
 ) -> HostFacts | None:
-    """The least loaded of those that nothing speaks against: free places first, then CPU."""
+    """Return the least loaded eligible host: most free places first, then lowest CPU load."""
     eligible: Iterable[HostFacts] = (host for host in hosts if not refusals(host, wanted, limits))
     return min(eligible, key=lambda host: (-host.free, host.cpu_percent, host.name), default=None)

@@ -1,7 +1,7 @@
-"""Files of jobs: what both kinds of file share. Reading says where each thing stands.
+"""Job files: what YAML and CSV share. Problems name line and field.
 
-A file has a version, ``crawlyard_jobs: 1``, and jobs, each with the fields that the caller names
-as columns. See docs/job-files.md.
+A file has a version, ``crawlyard_jobs: 1``, and jobs with the fields that the caller names as
+columns. See docs/job-files.md.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ VERSION: Final = 1
 VERSION_KEY: Final = "crawlyard_jobs"
 MAX_BYTES: Final = 1024 * 1024
 MAX_JOBS: Final = 1000
-# More are not worth reading.
+# Reading stops after this many problems.
 MAX_PROBLEMS: Final = 100
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _SHOWN: Final = 60
 
 
 class JobFileFormat(enum.StrEnum):
-    """The kinds of files."""
+    """Formats of job files."""
 
     YAML = "yaml"
     CSV = "csv"
@@ -40,12 +40,12 @@ CONTENT_TYPES: Final = {
 
 
 def format_of(name: str) -> JobFileFormat:
-    """By the name of a file."""
+    """Return the format by a file's name."""
     return JobFileFormat.CSV if name.lower().endswith(".csv") else JobFileFormat.YAML
 
 
 class ColumnKind(enum.Enum):
-    """What a field holds."""
+    """Type of a field."""
 
     TEXT = enum.auto()
     INTEGER = enum.auto()
@@ -66,14 +66,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class FileProblem:
-    """What is wrong with a file, and where. ``where`` is such as ``jobs[2].cron``."""
+    """An error in a file. ``where`` is such as ``jobs[2].cron``."""
 
     line: int
     where: str
     text: str
 
     def said(self, file: str) -> str:
-        """``jobs.yaml:17: jobs[2].cron: ...``."""
+        """Return ``jobs.yaml:17: jobs[2].cron: ...``."""
         return ": ".join(part for part in (f"{file}:{self.line}", self.where, self.text) if part)
 
 
@@ -87,7 +87,7 @@ class JobEntry:
     lines: dict[str, int] = field(default_factory=dict)
 
     def problem(self, name: str, text: str) -> FileProblem:
-        """One about a field of this job, "" for the job as a whole."""
+        """Return a problem of a field of this job; "" means the job as a whole."""
         where = f"jobs[{self.number}].{name}" if name else f"jobs[{self.number}]"
         line = self.lines.get(name.partition(".")[0], self.line)
         return FileProblem(line=line, where=where, text=text)
@@ -95,14 +95,14 @@ class JobEntry:
 
 @dataclass(slots=True)
 class JobFile:
-    """What was read. With problems the entries may be incomplete."""
+    """Content of a file. With problems the entries may be incomplete."""
 
     entries: list[JobEntry] = field(default_factory=list)
     problems: list[FileProblem] = field(default_factory=list)
 
 
 class JobFileUnreadable(Exception):
-    """The file cannot be read any further."""
+    """The rest of the file cannot be read."""
 
     def __init__(self, line: int, text: str, where: str = "") -> None:
         super().__init__(text)
@@ -110,10 +110,10 @@ class JobFileUnreadable(Exception):
 
 
 def decoded(raw: bytes | str) -> str:
-    """The text of a file: UTF-8, with or without a byte order mark.
+    """Decode a file: UTF-8, with or without a byte order mark.
 
     Raises:
-        Unreadable: too large, not UTF-8, or with characters that no text file has.
+        JobFileUnreadable: too large, not UTF-8, or with control characters.
     """
     try:
         return decode(raw, MAX_BYTES)
@@ -122,7 +122,7 @@ def decoded(raw: bytes | str) -> str:
 
 
 def said_of_text(error: YamlError) -> str:
-    """Why bytes are no text, in the reader's language."""
+    """Return a decoding error as a translated message."""
     if error.code == "too_large":
         return _("Larger than %(limit)d KiB.") % {"limit": MAX_BYTES // 1024}
     if error.code == "not_utf8":
@@ -132,7 +132,7 @@ def said_of_text(error: YamlError) -> str:
 
 
 def kind_problem(column: Column, value: object) -> str | None:
-    """What speaks against a value of a file that knows types."""
+    """Return what is wrong with the type of a value, "" when nothing is."""
     if value is None:
         return None if column.nullable else _("A value is needed; leave the line out instead.")
     if column.kind is ColumnKind.TEXT and not isinstance(value, str):
@@ -152,7 +152,7 @@ def kind_problem(column: Column, value: object) -> str | None:
 
 
 def unknown_field(name: object, columns: Mapping[str, Column]) -> str:
-    """What to say of a field that there is not."""
+    """Return the message for an unknown field, with a similar name."""
     shown = _CONTROL.sub("?", str(name)[:_SHOWN]).encode("utf-8", "replace").decode()
     if shown in ("secrets", "cookies"):
         return _("%(name)s are not taken from files; set them on the page of the job.") % {
@@ -167,7 +167,7 @@ def unknown_field(name: object, columns: Mapping[str, Column]) -> str:
 
 
 def check_version(value: object, line: int) -> None:
-    """Raises ``JobFileUnreadable`` for a file of another version."""
+    """Raise ``JobFileUnreadable`` for a file of another version."""
     if value != VERSION or isinstance(value, bool):
         text = _("This is version %(given)s of the format; version %(ours)d is understood.")
         shown = _CONTROL.sub("?", str(value)[:20]).encode("utf-8", "replace").decode()
@@ -175,5 +175,5 @@ def check_version(value: object, line: int) -> None:
 
 
 def by_name(columns: Sequence[Column]) -> dict[str, Column]:
-    """Columns by their names, in order."""
+    """Return the columns by name, in order."""
     return {column.name: column for column in columns}

@@ -1,11 +1,11 @@
-"""Retry rules: which ends of a run are tried again, how often and how soon.
+"""Retry rules: which ends of a run are retried, how often and how soon.
 
     [{"on": "lost", "retries": 1},
      {"on": "failed", "codes": [137], "retries": 3, "delay_seconds": 60, "backoff": 2}]
 
-The first rule that fits an end decides. ``retries`` counts every retry of the first run, whatever
-rule asked for it. ``codes`` are exit codes, all of them where none are given. The delay is
-multiplied by ``backoff`` for each further retry.
+The first rule that matches an end decides. ``retries`` counts all retries of the first run,
+whatever rule queued them. ``codes`` are exit codes; without them a rule matches every code. The
+delay is multiplied by ``backoff`` for each further retry.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHOWN: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class RetryRule:
-    """One rule, checked. ``codes`` empty is any exit code, and none at all."""
+    """One validated rule. Empty ``codes`` match any exit code, and a missing one."""
 
     on: str
     retries: int
@@ -40,26 +40,26 @@ class RetryRule:
     backoff: float = 1.0
 
     def fits(self, end: str, exit_code: int | None) -> bool:
-        """Whether the rule is about this end."""
+        """Return whether the rule matches this end."""
         return end == self.on and (not self.codes or exit_code in self.codes)
 
     def delay(self, attempt: int) -> float:
-        """Seconds to wait before the retry of this attempt, which counts from 1."""
+        """Return the seconds before the retry of this attempt, which counts from 1."""
         growth = self.backoff ** min(attempt - 1, MAX_RETRIES)
         return min(float(MAX_DELAY_SECONDS), self.delay_seconds * growth)
 
 
 def validate_retry_rules(value: object) -> None:
-    """Pass rules that can be followed; a refusal names the rule, from 1, and the field.
+    """Accept valid rules; messages name the rule, from 1, and the field.
 
     Raises:
-        ValidationError: with one message for each thing that is wrong.
+        ValidationError: with one message for each error.
     """
     read_rules(value)
 
 
 def read_rules(value: object) -> list[RetryRule]:
-    """The rules. Raises ``ValidationError`` like ``validate_retry_rules``."""
+    """Return the rules. Raises ``ValidationError`` like ``validate_retry_rules``."""
     if not isinstance(value, list):
         raise ValidationError(_("A JSON list of rules is needed."), code="invalid_rules")
     if len(value) > MAX_RULES:
@@ -83,7 +83,7 @@ def read_rules(value: object) -> list[RetryRule]:
 def rule_for(
     rules: Iterable[RetryRule], *, end: str, exit_code: int | None, attempt: int
 ) -> RetryRule | None:
-    """The rule that wants this end tried again; None where none does, or it was often enough."""
+    """Return the rule that retries this end; None: no rule matches, or its retries are used up."""
     for rule in rules:
         if rule.fits(end, exit_code):
             return rule if attempt <= rule.retries else None

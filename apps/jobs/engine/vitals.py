@@ -1,4 +1,4 @@
-"""What a runner measures of its host for its heartbeats (seed S1.52)."""
+"""Measurements of the host for heartbeats (seed S1.52)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Final
 
 import psutil
 
-# Of so many beats the mean is taken: one peak is no load.
+# Number of heartbeats whose mean is reported, so that a short peak is not taken for load.
 BEATS: Final = 3
-# In less time psutil sees one process that happens to run, and calls it all.
+# In a shorter interval psutil may see one running process and report 100 %.
 SHORTEST_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class HostBeat:
-    """How the host is now."""
+    """Load and state of a host at one heartbeat."""
 
     cpu_percent: float
     memory_free_bytes: int
@@ -29,7 +29,7 @@ class HostBeat:
 
 @dataclass(frozen=True, slots=True)
 class HostDescription:
-    """What the host is; ``kind`` and ``labels`` as its runner was started with."""
+    """Constant facts of a host; ``kind`` and ``labels`` are options of its runner."""
 
     kind: str
     capacity: int
@@ -42,17 +42,18 @@ class HostDescription:
 
 
 class HostVitals:
-    """Measures anew at each call."""
+    """Measures the host at each call."""
 
     def __init__(self) -> None:
-        # Before the first beats: nothing is known of its load, so nothing is said against it.
+        # Unknown before the first heartbeats; 0 keeps the host eligible.
         self._cpu: deque[float] = deque([0.0] * BEATS, maxlen=BEATS)
         self._measured = time.monotonic()
-        # psutil compares with the call before: without this one the first beat says 0 %.
+        # psutil compares with its previous call: without this one the first heartbeat reports 0
+        # %.
         psutil.cpu_percent(interval=None)
 
     def read(self, *, running: int, engine: str, problem: str) -> HostBeat:
-        """Percent of all cores over the last beats, and the rest as it is."""
+        """Measure: CPU percent of all cores, averaged over the last heartbeats, and free memory."""
         if time.monotonic() - self._measured >= SHORTEST_SECONDS:
             self._measured = time.monotonic()
             self._cpu.append(psutil.cpu_percent(interval=None))

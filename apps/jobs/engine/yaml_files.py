@@ -1,4 +1,4 @@
-"""Jobs as YAML: what `yardkit.yaml_reading` reads, field by field; written for people."""
+"""Jobs as YAML, read by ``yardkit.yaml_reading`` and written for people."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _LIMITS: Final = Limits(bytes=MAX_BYTES, values=MAX_NODES)
 _JOBS: Final = "jobs"
 
 
-# --- reading -----------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
 def read_yaml(raw: bytes | str, columns: Sequence[Column]) -> JobFile:
-    """The jobs of a file. What is wrong is among the problems; nothing is raised."""
+    """Read the jobs of a file; errors are returned as problems."""
     read = JobFile()
     try:
         _take_file(read_document(raw, _LIMITS), by_name(columns), read)
@@ -124,11 +124,11 @@ def _take_job(
     read.entries.append(entry)
 
 
-# --- writing -----------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 
 def write_yaml(jobs: Sequence[Mapping[str, Any]]) -> str:
-    """A file that ``read_yaml`` reads as these jobs, in the order of their fields."""
+    """Return a file that ``read_yaml`` reads as these jobs, in the order of their fields."""
     head = {VERSION_KEY: VERSION}
     body = [dict(job) for job in jobs]
     text = write_value(head)

@@ -1,1 +1,1 @@
-"""How a run is started, watched and stopped on a host. Plain Python."""
+"""Starting, watching and stopping executions on a host. Plain Python."""

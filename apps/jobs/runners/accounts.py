@@ -1,7 +1,7 @@
-"""An account of its own at RabbitMQ for each execution of a run.
+"""A RabbitMQ account of its own for each execution of a run.
 
-A spider is foreign code. With the platform's own account it could read and write every queue; with
-one of its own it can use the queues of its run and nothing else. See ``yardkit.broker.gateway``.
+A spider is foreign code. With the platform's account it could read and write every queue; with
+its own it can use only the queues of its run. See ``yardkit.broker.gateway``.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _NOT_FOUND: Final = 404
 
 
 class BrokerAccounts:
-    """Makes and removes them by RabbitMQ's management API.
+    """Creates and removes accounts by RabbitMQ's management API.
 
     Args:
-        management_url: ``http://user:password@host:15672``, of a user with the tag administrator.
-        broker_url: as runs reach the broker; its host and vhost count, its user does not.
-        installation: part of the names, so that several installations may share one RabbitMQ.
+        management_url: ``http://user:password@host:15672`` of a user with the tag administrator.
+        broker_url: the broker as runs reach it; its host and vhost are used, its user is not.
+        installation: part of the names, so that installations can share one RabbitMQ.
 
     Raises:
-        ValueError: ``management_url`` is none.
+        ValueError: ``management_url`` is invalid.
     """
 
     def __init__(self, management_url: str, broker_url: str, *, installation: str) -> None:
@@ -43,7 +43,7 @@ class BrokerAccounts:
             unquote(management.username or ""),
             unquote(management.password or ""),
         )
-        # An account of ~/.netrc or a proxy of the environment is not meant for it.
+        # No credentials of ~/.netrc, no proxy of the environment.
         self._session.trust_env = False
         where = management.netloc.rpartition("@")[2]
         self._api = f"{management.scheme}://{where}{management.path.rstrip('/')}/api"
@@ -52,12 +52,12 @@ class BrokerAccounts:
         self._prefix = f"crawlyard-{installation}-"
 
     def open(self, run: int, boot: str, topic: str) -> str:
-        """Make the account of one execution; the BROKER_URL to give it. A repeat makes it anew.
+        """Create the account of an execution, replacing an earlier one; return its BROKER_URL.
 
-        ``topic``: of the job, where its commands come.
+        ``topic``: of the job's commands.
 
         Raises:
-            RunnerAway: RabbitMQ does not do it just now.
+            RunnerAway: RabbitMQ does not answer or refuses.
         """
         own = topology.run_answers(run, boot).name
         password = secrets.token_urlsafe(24)
@@ -86,11 +86,11 @@ class BrokerAccounts:
         return self._url(user, password, own)
 
     def close(self, run: int, boot: str) -> None:
-        """Remove it; its connections go with it. Raises ``RunnerAway``."""
+        """Remove an account and its connections. Raises ``RunnerAway``."""
         self._remove(f"{self._prefix}{topology.run_answers(run, boot).name}")
 
     def made(self) -> set[tuple[int, str]]:
-        """The executions that have one. Raises ``RunnerAway``."""
+        """Return the executions that have an account. Raises ``RunnerAway``."""
         found: set[tuple[int, str]] = set()
         for user in self._ask("GET", "users", params={"columns": "name"}).json():
             _, _, name = user["name"].partition(self._prefix)
@@ -100,14 +100,19 @@ class BrokerAccounts:
         return found
 
     def keep_only(self, active: Set[tuple[int, str]], made: Set[tuple[int, str]]) -> int:
-        """Remove those ``made`` whose run is over; returns how many. Raises ``RunnerAway``."""
+        """Remove those of ``made`` that are not active; return their number. Raises
+        ``RunnerAway``.
+        """
         over = made - active
         for run, boot in over:
             self.close(run, boot)
         return len(over)
 
     def check(self) -> str:
-        """Who may make accounts, for people. Raises ``RunnerAway`` when nobody may."""
+        """Return a description of the management user.
+
+        Raises ``RunnerAway`` when it is unusable.
+        """
         who = self._ask("GET", "whoami").json()
         tags = who["tags"] if isinstance(who["tags"], list) else str(who["tags"]).split(",")
         if "administrator" not in tags:
@@ -128,7 +133,7 @@ class BrokerAccounts:
                 method, f"{self._api}/{path}", timeout=_SECONDS, allow_redirects=False, **more
             )
         except requests.RequestException as error:
-            # Its text holds no password: that travels in a header.
+            # The text contains no password: that is sent in a header.
             raise RunnerAway(
                 f"RabbitMQ's management at {self._api} does not answer: {type(error).__name__}"
             ) from error

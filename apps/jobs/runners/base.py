@@ -1,4 +1,4 @@
-"""The port of the runners: what the daemon asks of processes and of containers alike."""
+"""Interface of the runners: what the daemon needs of local processes and of containers."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ RUN_DIR: Final = "CRAWLYARD_RUN_DIR"
 
 
 class RunnerAway(Exception):
-    """The engine does not answer: nothing is known of the runs, and nothing can be started."""
+    """The engine does not answer: nothing is known of executions, and none can be started."""
 
 
 class CannotRun(Exception):
-    """This execution can never be started like this; the text says why, for the run's page."""
+    """An execution that can never be started; the text becomes the run's reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerLimits:
-    """What a container may use. A local process has no limits of its own."""
+    """Resource limits of a container; local processes have none."""
 
     cpus: float = 1.0
     memory_bytes: int = 1024**3
@@ -34,7 +34,7 @@ class ContainerLimits:
 
 @dataclass(frozen=True, slots=True)
 class RegistryLogin:
-    """Where an image may be pulled from, and as whom."""
+    """Credentials for pulling an image."""
 
     username: str = ""
     password: str = field(default="", repr=False)
@@ -42,7 +42,7 @@ class RegistryLogin:
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A folder of the host that a container sees as ``target``."""
+    """A host folder that is mounted into the container at ``target``."""
 
     source: str
     target: str
@@ -51,14 +51,13 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class RunSpec:
-    """What to start: a command, else a spider, else what the image itself says.
+    """What to start: a command, else a spider, else the image's own entry point.
 
     Attributes:
-        image: what the engine runs, by digest: its own id of the image, or ``name@sha256:…``;
-            "" is a local process.
-        image_name: ``name:tag``, for people and for a pull.
-        labels: of the container, besides those of the run itself.
-        volumes: what a container sees of its host besides ``folder``.
+        image: by digest: the engine's image id, or ``name@sha256:…``; "" means a local process.
+        image_name: ``name:tag``, for messages and for a pull.
+        labels: further labels of the container.
+        volumes: further mounts besides ``folder``.
     """
 
     run: int
@@ -94,99 +93,103 @@ class RunExit:
 
 
 class RunHandle(Protocol):
-    """One started execution."""
+    """A started execution."""
 
     @property
     def run(self) -> int:
-        """The run's id."""
+        """Id of the run."""
 
     @property
     def boot(self) -> str:
-        """Which execution of the run."""
+        """Id of the execution, which changes with each restart."""
 
     @property
     def folder(self) -> Path:
-        """The folder it writes to; of an adopted run a folder of the runner that started it."""
+        """Folder that it writes to; for an adopted run, in the data folder of the runner that
+        started it.
+        """
 
     @property
     def pid(self) -> int | None:
-        """The process id on this host, where the run is a local process."""
+        """Process id on this host, for a local process."""
 
     @property
     def started(self) -> float:
-        """When it started, Unix seconds; 0 when that is not known."""
+        """Start time, Unix seconds; 0 when unknown."""
 
     @property
     def container(self) -> str:
-        """The container's id, where the run is one."""
+        """Container id, for a container."""
 
 
 class ExecutionRunner(Protocol):
     """Starts, finds, watches and ends executions on this host.
 
-    Every method may raise ``RunnerAway``. Each returns soon: what takes long goes on in a thread.
+    Every method may raise ``RunnerAway`` and returns soon: long work is done in a thread.
     """
 
-    # What of the hosts' kinds this is.
+    # One of ``HostKind``.
     kind: str
-    # Whether the runs go on while no runner is there, and their ends can still be read later.
+    # Whether executions go on without a runner, and their ends can be read later.
     outlives_daemon: bool
 
     def engine(self) -> str:
-        """What runs the runs, with its version; also the check that it is there."""
+        """Return name and version of the engine; also the check that it answers."""
 
     def ready(self, spec: RunSpec) -> bool:
-        """Whether it can be started now. False: what it needs is being fetched, ask again.
+        """Return whether the execution can be started now; False: its image is being pulled.
 
         Raises:
-            CannotRun: it cannot be had.
+            CannotRun: the image or program is missing.
         """
 
     def start(self, spec: RunSpec) -> RunHandle:
-        """Start it, or find it started: no execution is ever begun twice.
+        """Start the execution; idempotent: no execution is started twice.
 
         Raises:
-            CannotRun: it cannot be started like this.
+            CannotRun: it cannot be started.
         """
 
     def may_have_begun(self, *, run: int, boot: str, folder: Path) -> bool:
-        """Whether this execution has, or may have, begun. Only then is it not started again."""
+        """Return whether this execution has, or may have, been started."""
 
     def find(
         self, *, run: int, boot: str, folder: Path, pid: int = 0, started: float = 0.0
     ) -> RunHandle | None:
-        """One execution that somebody has started here; also an ended one, where it can be seen."""
+        """Return an execution on this host, whoever started it; an ended one where it is still
+        known.
+        """
 
     def ended(self, *, run: int, boot: str, folder: Path) -> RunExit:
-        """What can still be told of the end of an execution that ``find`` does not find."""
+        """Return what is still known of the end of an execution that ``find`` does not find."""
 
     def poll(self, handle: RunHandle) -> RunExit | None:
-        """None while it runs; else how it ended, in its own words where it left any."""
+        """Return how the execution ended; None while it runs."""
 
     def terminate(self, handle: RunHandle) -> None:
-        """Ask it to stop."""
+        """Ask the execution to stop (SIGTERM)."""
 
     def kill(self, handle: RunHandle) -> None:
-        """End it, and whatever it started, now."""
+        """Kill the execution and everything it started."""
 
     def freeze(self, handle: RunHandle) -> None:
-        """Let it stand still, whether it listens or not."""
+        """Suspend the execution without its cooperation."""
 
     def thaw(self, handle: RunHandle) -> None:
-        """Let it go on."""
+        """Resume a suspended execution."""
 
     def sweep(self, *, run: int, boot: str) -> int:
-        """End what an execution that is over has left running; returns how many that were."""
+        """Kill what an ended execution has left running; return the number of processes."""
 
     def tidy(self, *, now: datetime, known: Mapping[int, str]) -> int:
-        """Remove what nobody needs any more; returns how many that were.
+        """Remove what is no longer needed; return the number of removals.
 
         Args:
-            known: run to boot of what shall run here; what else still runs here is ended.
+            known: boot by run id of the runs of this host; other executions are ended.
         """
 
     def log(self, *, run: int, boot: str, folder: Path) -> LogSource:
-        """What an execution writes, or has written, from its beginning."""
+        """Return the output of an execution from its first line."""
 
     def close(self) -> None:
-        """Let go of the engine; what runs goes on."""
+        """Close the connection to the engine; executions go on."""

@@ -1,10 +1,10 @@
-"""What runs before a run's own program: the mark that it has begun, and whoever sees its end.
+"""Bootstrap code that runs before a run's own program: start mark and exit status.
 
-An execution leaves its mark before it does anything, and one that finds the mark does nothing. So
-a runner that was killed at any moment knows whether it began, and none ever begins twice.
+An execution creates its mark before anything else, and does nothing if the mark exists. So a
+runner that was killed at any moment knows whether the execution started, and none starts twice.
 
-A spider writes down itself how it ended. A command does not, and the kernel tells its exit status
-to its parent alone: so it gets one that outlives the runner.
+A spider records its end itself. A command does not, and the kernel reports its exit status only
+to its parent: so it gets a parent that outlives the runner and records it.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ os._exit(code)
 
 
 def bootstrap_argv(folder: Path, boot: str, program: Sequence[str], *, guarded: bool) -> list[str]:
-    """The argv that begins ``program``; ``guarded`` also keeps its exit status."""
+    """Return the argv that starts ``program``; ``guarded`` also records its exit status."""
     status = str(_status_file(folder, boot)) if guarded else ""
     begin = [sys.executable, "-I", "-S", "-c", _BEGIN]
     return [*begin, str(mark_file(folder, boot)), status, *program]
 
 
 def mark_file(folder: Path, boot: str) -> Path:
-    """It exists once the execution has begun."""
+    """Return the file that exists once the execution has started."""
     return folder / f"begun-{boot}"
 
 
 def read_status(folder: Path, boot: str) -> int | None:
-    """The exit status of a command, negative for a signal; None when nobody has seen it."""
+    """Return a command's exit status, negative for a signal; None when it was not recorded."""
     try:
         return int(_status_file(folder, boot).read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a run's container is made of: the one place where options of the engine are chosen."""
+"""Options of a run's container: the one place where they are chosen."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ RUN_LABEL: Final = "crawlyard.run"
 BOOT_LABEL: Final = "crawlyard.boot"
 HOST_LABEL: Final = "crawlyard.host"
 INSTALLATION_LABEL: Final = "crawlyard.installation"
-# Where a container finds its own folder.
+# Path of the run's folder inside the container.
 FOLDER: Final = "/crawlyard"
-# Whom a container runs as where the runner may choose; else it is the runner's own user.
+# User of containers where the runner is root; otherwise the runner's own user.
 USER_ID: Final = 10001
 LOG_BYTES: Final = 64 * 1024**2
 LOG_FILES: Final = 4
@@ -28,17 +28,17 @@ _NAME = re.compile(r"[^a-zA-Z0-9_.-]")
 
 
 def container_name(run: int, boot: str) -> str:
-    """The name of an execution's container; an engine gives no name twice."""
+    """Return the name of an execution's container, which an engine accepts only once."""
     return f"crawlyard-run-{run}-{_NAME.sub('', boot)}"
 
 
 def user() -> tuple[int, int]:
-    """User and group of the container: never root."""
+    """Return user and group id of the container: never root."""
     return (USER_ID, USER_ID) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
 
 
 def make_folder(folder: Path) -> None:
-    """The run's folder, which belongs to the container's user."""
+    """Create the run's folder, owned by the container's user."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
     if os.geteuid() == 0:
@@ -54,9 +54,9 @@ def container_options(
     labels: dict[str, str],
     has_init: bool,
 ) -> dict[str, Any]:
-    """The arguments of ``create_container``. Nothing that a job says reaches the engine but these.
+    """Return the arguments of ``create_container``; nothing else of a job reaches the engine.
 
-    The image's own entry point is kept only where the job names neither command nor spider.
+    The image's own entry point is kept only where the job has neither command nor spider.
     """
     program = [*spec.command] or (
         ["python3", "-m", "yardspider", "run", spec.spider] if spec.spider else []
@@ -82,7 +82,7 @@ def container_options(
 
 
 def _host_config(api: APIClient, spec: RunSpec, *, network: str, has_init: bool) -> dict[str, Any]:
-    """What the engine lets the container use."""
+    """Return limits, mounts and isolation of the container."""
     folder = Mount(FOLDER, str(spec.folder.resolve()), type="bind")
     volumes = [
         Mount(each.target, each.source, type="bind", read_only=each.read_only)
@@ -92,7 +92,7 @@ def _host_config(api: APIClient, spec: RunSpec, *, network: str, has_init: bool)
         network_mode=network,
         nano_cpus=int(spec.limits.cpus * 1e9),
         mem_limit=spec.limits.memory_bytes,
-        # The same: no swap besides.
+        # Equal to the memory limit: no swap.
         memswap_limit=spec.limits.memory_bytes,
         pids_limit=spec.limits.pids,
         cap_drop=["ALL"],

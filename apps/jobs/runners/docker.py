@@ -1,7 +1,7 @@
 """Runs as containers of a Docker Engine.
 
-The engine remembers what a runner forgets: a container's name says which execution it is, so a
-second one of that name cannot be made, and how it ended can be read long after.
+The engine keeps state for the runner: a container's name identifies its execution, so that none
+is started twice, and its end can be read long after.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from apps.jobs.runners.log_sources import LogSource
 from apps.jobs.runners.outputs import EXIT_FILE, read_exit, storable
 from yardkit import failpoints
 
-# An ended container is removed after so long (seed S1.14).
+# Ended containers are removed after this time (seed S1.14).
 KEEP_ENDED: Final = timedelta(minutes=30)
 LOOK_SECONDS: Final = 0.4
 _ALIVE: Final = frozenset({"running", "paused", "restarting"})
@@ -43,7 +43,7 @@ _MEBIBYTE: Final = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class ContainerHandle:
-    """A container that has been started."""
+    """A started container."""
 
     run: int
     boot: str
@@ -54,12 +54,12 @@ class ContainerHandle:
 
 
 class DockerRunner:
-    """Starts one container for each execution.
+    """Runs each execution in a container.
 
     Args:
-        url: of the engine, as the SDK of Docker understands it.
-        installation: tells our containers from those of another installation.
-        host: the runner's name; another runner of the same engine leaves its containers alone.
+        url: of the engine, as Docker's SDK understands it.
+        installation: distinguishes our containers from those of another installation.
+        host: the runner's name; other runners of the same engine leave its containers alone.
         network: of the containers: bridge, host, none or a name.
         labels: further labels of every container.
     """
@@ -86,13 +86,13 @@ class DockerRunner:
         self._looked = 0.0
 
     def engine(self) -> str:
-        """Its version, as the check that it is there."""
+        """Return the engine's version; also the check that it answers."""
         return self._engine.version()
 
-    # --- starting -------------------------------------------------------------------------------
+    # --- start ------------------------------------------------------------------------------------
 
     def ready(self, spec: RunSpec) -> bool:
-        """Whether the image is here; it is pulled where it is of a registry.
+        """Return whether the image is on this host; a registry's image is pulled.
 
         Raises:
             CannotRun: there is no such image.
@@ -102,7 +102,7 @@ class DockerRunner:
         return self._images.ready(spec)
 
     def start(self, spec: RunSpec) -> ContainerHandle:
-        """Make the container and start it, or whatever of that a killed runner has left to do."""
+        """Create and start the container, or finish what a killed runner has begun of that."""
         facts = self._engine.inspect(container_name(spec.run, spec.boot))
         if facts is None:
             facts = self._create(spec)
@@ -142,7 +142,7 @@ class DockerRunner:
         return found
 
     def _start(self, spec: RunSpec, facts: dict[str, Any]) -> None:
-        # It outlives the container, which a person may remove.
+        # The mark outlives the container, which a person may remove.
         mark_file(spec.folder, spec.boot).touch()
         try:
             with answering():
@@ -151,7 +151,7 @@ class DockerRunner:
             raise CannotRun(f"the container could not be started: {_said(error)}") from error
 
     def may_have_begun(self, *, run: int, boot: str, folder: Path) -> bool:
-        """Whether its container was ever started."""
+        """Return whether the container was ever started."""
         facts = self._engine.inspect(container_name(run, boot))
         if facts is not None:
             return _status(facts) != "created"
@@ -160,16 +160,16 @@ class DockerRunner:
     def find(
         self, *, run: int, boot: str, folder: Path, pid: int = 0, started: float = 0.0
     ) -> ContainerHandle | None:
-        """Its container, running or ended; one that was never started is not counted."""
+        """Return the running or ended container; None for one that was never started."""
         facts = self._engine.inspect(container_name(run, boot)) if boot else None
         if facts is None or _status(facts) == "created":
             return None
         return self._handle(run, boot, _folder_of(facts) or folder, facts)
 
-    # --- ending ---------------------------------------------------------------------------------
+    # --- end --------------------------------------------------------------------------------------
 
     def poll(self, handle: RunHandle) -> RunExit | None:
-        """None while it runs; else its exit code, what it left, and whether memory was short."""
+        """Return exit code, reported end and memory kills; None while the container runs."""
         ours = _ours(handle)
         if self._look().get(ours.container) in _ALIVE:
             return None
@@ -189,7 +189,7 @@ class DockerRunner:
         return told
 
     def ended(self, *, run: int, boot: str, folder: Path) -> RunExit:
-        """Without its container only its own words are left."""
+        """Return what the execution has recorded itself; its container is gone."""
         told = read_exit(folder, None)
         return told if told.state else RunExit(code=None, reason="its container was removed")
 
@@ -201,7 +201,7 @@ class DockerRunner:
         return ""
 
     def _look(self) -> dict[str, str]:
-        """State by container id: one question for all of them."""
+        """Return states by container id, in one request for all containers."""
         if time.monotonic() - self._looked > LOOK_SECONDS:
             found = self._engine.listing(self._installation, self._here)
             self._seen = {each["Id"]: str(each["State"]) for each in found}
@@ -209,25 +209,25 @@ class DockerRunner:
         return self._seen
 
     def terminate(self, handle: RunHandle) -> None:
-        """SIGTERM to its first process; a frozen one is thawed, else it would hear nothing."""
+        """Send SIGTERM to the first process, after a thaw: a frozen process gets no signal."""
         self.thaw(handle)
         self._ask("kill", _ours(handle).container, signal="SIGTERM")
 
     def kill(self, handle: RunHandle) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         self.thaw(handle)
         self._ask("kill", _ours(handle).container)
 
     def freeze(self, handle: RunHandle) -> None:
-        """The engine's own pause."""
+        """Pause the container."""
         self._ask("pause", _ours(handle).container)
 
     def thaw(self, handle: RunHandle) -> None:
-        """Let it go on."""
+        """Unpause the container."""
         self._ask("unpause", _ours(handle).container)
 
     def sweep(self, *, run: int, boot: str) -> int:
-        """Nothing outlives a container; one that still runs is killed."""
+        """Kill the container if it still runs; nothing outlives it."""
         facts = self._engine.inspect(container_name(run, boot)) if boot else None
         if facts is None or _status(facts) not in _ALIVE:
             return 0
@@ -235,7 +235,7 @@ class DockerRunner:
         return 1
 
     def _ask(self, what: str, container: str, **options: str) -> None:
-        """Ask the engine; that it has ended, or stands still already, is no trouble."""
+        """Call the engine; ignore that the container has ended or is in that state already."""
         self._looked = 0.0
         try:
             with answering():
@@ -243,14 +243,15 @@ class DockerRunner:
         except NotFound:
             return
         except APIError as error:
-            # 409: not running, already paused, not paused. Old engines say 500 to the last two.
+            # 409: not running, already paused, not paused. Old engines answer 500 to the last
+            # two.
             if error.status_code not in (409, 500):
                 raise
 
-    # --- the rest -------------------------------------------------------------------------------
+    # --- cleanup and log --------------------------------------------------------------------------
 
     def tidy(self, *, now: datetime, known: Mapping[int, str]) -> int:
-        """End containers of runs that nobody wants here, remove those that ended long ago."""
+        """End containers of unknown runs of this host; remove those that ended long ago."""
         gone = 0
         for each in self._engine.listing(self._installation):
             labels = each.get("Labels") or {}
@@ -276,12 +277,12 @@ class DockerRunner:
             with answering():
                 self._engine.api.remove_container(container, v=True)
         except APIError:
-            # Somebody else removes it just now, or the next time will do.
+            # Another process removes it, or the next call will.
             return 0
         return 1
 
     def log(self, *, run: int, boot: str, folder: Path) -> LogSource:
-        """Its output from the beginning, as the engine kept it."""
+        """Return the container's output, as the engine kept it."""
         return DockerLog(self._engine, container_name(run, boot))
 
     def close(self) -> None:
@@ -302,7 +303,7 @@ def _ours(handle: RunHandle) -> ContainerHandle:
 
 
 def _folder_of(facts: dict[str, Any]) -> Path | None:
-    """The host's folder that the container was made with, where this process can see it."""
+    """Return the host folder mounted as the run's folder, if this process can see it."""
     sources = [Path(m["Source"]) for m in facts.get("Mounts", []) if m["Destination"] == FOLDER]
     return next((source for source in sources if source.is_dir()), None)
 
@@ -316,7 +317,7 @@ def _said(error: Exception) -> str:
 
 
 def _moment(text: object) -> datetime | None:
-    """``2026-01-02T03:04:05.123456789Z``; None for the year 1, which means never."""
+    """Parse ``2026-01-02T03:04:05.123456789Z``; None for the year 1, which means never."""
     if not isinstance(text, str) or text.startswith("0001-"):
         return None
     whole = text.partition(".")[0].removesuffix("Z")

@@ -1,4 +1,4 @@
-"""The connection to a Docker Engine, and what it refuses in the words of the port."""
+"""Connection to a Docker Engine, with its errors mapped to those of ``runners.base``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from docker.errors import APIError, DockerException, NotFound
 
 from apps.jobs.runners.base import CannotRun, RegistryLogin, RunnerAway, RunSpec
 
-# A runner that waits longer than this for its engine is late with everything else.
+# Timeout: a runner that waited longer for its engine would be late with everything else.
 ENGINE_SECONDS: Final = 10.0
 PULL_SECONDS: Final = 1800.0
-# How the names of images begin that were built here; those of a registry begin with its host.
+# Prefix of image names built here; those of a registry begin with its host.
 _BUILT: Final = "crawlyard/"
 
 
 @contextlib.contextmanager
 def answering() -> Iterator[None]:
-    """Let refusals of the engine pass; an engine that does not answer is ``RunnerAway``."""
+    """Let API errors of the engine pass; map connection errors to ``RunnerAway``."""
     try:
         yield
     except APIError:
@@ -39,13 +39,13 @@ def answering() -> Iterator[None]:
 
 
 def shortened(error: Exception) -> str:
-    """What an engine says, in one line: never with the headers of a request."""
+    """Return an engine's error in one line, without request headers."""
     text = str(getattr(error, "explanation", "") or error) or type(error).__name__
     return " ".join(text.split())[:500]
 
 
 class DockerEngine:
-    """One engine; connects when it is first needed."""
+    """Client of one engine; connects on first use."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -54,16 +54,16 @@ class DockerEngine:
 
     @property
     def api(self) -> APIClient:
-        """The client. Raises ``RunnerAway``."""
+        """The API client. Raises ``RunnerAway``."""
         if self._client is None:
             with answering():
                 self._client = self.connect(ENGINE_SECONDS)
         return self._client
 
     def connect(self, timeout: float) -> APIClient:
-        """Another client, for a thread of its own."""
+        """Return another client, for a thread of its own."""
         if self.url.startswith("unix://"):
-            # The SDK leaves a socket open when there is nobody at the other end.
+            # The SDK leaves the socket open when the connection fails.
             with contextlib.closing(socket.socket(socket.AF_UNIX)) as probe:
                 probe.settimeout(timeout)
                 probe.connect("/" + self.url.removeprefix("unix://").lstrip("/"))
@@ -71,19 +71,19 @@ class DockerEngine:
 
     @property
     def has_init(self) -> bool:
-        """Whether it can put a small first process into containers, which passes signals on."""
+        """Whether it can add an init process, which forwards signals."""
         if self._init is None:
             with answering():
                 self._init = bool(self.api.info().get("InitBinary"))
         return self._init
 
     def version(self) -> str:
-        """``Docker 28.1``. Raises ``RunnerAway``."""
+        """Return ``Docker 28.1``. Raises ``RunnerAway``."""
         with answering():
             return f"Docker {self.api.version().get('Version', '?')}"
 
     def inspect(self, container: str) -> dict[str, Any] | None:
-        """What the engine knows of a container, by id or name; None when there is none."""
+        """Return the facts of a container by id or name; None when there is none."""
         try:
             with answering():
                 found: dict[str, Any] = self.api.inspect_container(container)
@@ -92,7 +92,7 @@ class DockerEngine:
         return found
 
     def listing(self, *labels: str) -> list[dict[str, Any]]:
-        """All containers with these labels, in few words each."""
+        """Return a summary of all containers with these labels."""
         with answering():
             found: list[dict[str, Any]] = self.api.containers(
                 all=True, filters={"label": list(labels)}
@@ -100,7 +100,7 @@ class DockerEngine:
         return found
 
     def image(self, reference: str) -> str | None:
-        """The engine's id of an image; None when it has none of that name or digest."""
+        """Return the engine's id of an image; None when it has none of that name or digest."""
         try:
             with answering():
                 return str(self.api.inspect_image(reference)["Id"])
@@ -108,29 +108,29 @@ class DockerEngine:
             return None
 
     def close(self) -> None:
-        """Let go of it; the next use connects anew."""
+        """Close the connection; the next use connects again."""
         client, self._client = self._client, None
         if client is not None:
             client.close()
 
 
 class Images:
-    """Finds the image of a run by its digest, and pulls what is of a registry and missing."""
+    """Finds images by digest, and pulls missing ones from their registry."""
 
     def __init__(self, engine: DockerEngine) -> None:
         self._engine = engine
         self._pulls: dict[str, _Pull] = {}
 
     def find(self, spec: RunSpec) -> str | None:
-        """The engine's id of the image; None when it is not here.
+        """Return the engine's id of the image; None when it is not on this host.
 
-        The digest of a registry's image was said by a sender: under its own name only, for as a
-        bare id it could be anybody's image.
+        The digest of a registry's image comes from a webhook: it is only looked up under its own
+        name, since as a bare id it could name another project's image.
         """
         return self._engine.image(spec.image if _built_here(spec) else _by_digest(spec))
 
     def ready(self, spec: RunSpec) -> bool:
-        """Whether it is here. False while it is pulled. Raises ``CannotRun``."""
+        """Return whether the image is here; False while it is pulled. Raises ``CannotRun``."""
         if self.find(spec) is not None:
             self._pulls.pop(spec.image, None)
             return True
@@ -149,7 +149,7 @@ class Images:
 
 
 class _Pull(threading.Thread):
-    """Fetches one image; a runner does not wait for it."""
+    """Thread that pulls one image."""
 
     def __init__(self, engine: DockerEngine, reference: str, registry: RegistryLogin) -> None:
         super().__init__(name=f"pull {reference[:40]}", daemon=True)
@@ -176,7 +176,7 @@ class _Pull(threading.Thread):
 
 
 def _by_digest(spec: RunSpec) -> str:
-    """``name@sha256:…``, which a registry understands."""
+    """Return ``name@sha256:…``, the form that a registry accepts."""
     name, slash, last = spec.image_name.rpartition("/")
     repository = f"{name}{slash}{last.partition(':')[0]}"
     return spec.image if "@" in spec.image or not repository else f"{repository}@{spec.image}"
@@ -187,6 +187,6 @@ def _built_here(spec: RunSpec) -> bool:
 
 
 def _of_registry(reference: str) -> bool:
-    """Whether its first part is a host: nothing is fetched of a registry nobody has named."""
+    """Return whether the reference begins with a host: other images are never pulled."""
     host, slash, _rest = reference.partition("/")
     return bool(slash) and ("." in host or ":" in host or host == "localhost")

@@ -1,4 +1,4 @@
-"""The output of a container, as the engine keeps it: always the same lines in the same order."""
+"""Output of a container as the engine keeps it: always the same lines in the same order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from apps.jobs.runners.base import RunnerAway
 from apps.jobs.runners.docker_engine import ENGINE_SECONDS, DockerEngine
 from apps.jobs.runners.log_sources import BATCH_LINES, LINE_BYTES, LogLineRead
 
-# However a connection may break, or be closed by ``close()``.
+# Errors of a connection that breaks, or is closed by ``close()``.
 _BREAKS: Final = (
     DockerException,
     requests.RequestException,
@@ -32,7 +32,7 @@ _BREAKS: Final = (
 )
 _HEADER: Final = struct.Struct(">BxxxL")
 _STDERR: Final = 2
-# Read ahead of whoever ships it; then the engine's own file is the buffer.
+# Lines buffered here; beyond that the engine's file is the buffer.
 _AHEAD_LINES: Final = 5000
 _AGAIN_SECONDS: Final = 1.0
 _TAIL_LINES: Final = 20
@@ -40,11 +40,11 @@ LOST: Final = "... [lines are lost here: the engine had rotated them away before
 
 
 class DockerLog:
-    """A thread that follows one container; a connection that breaks is made again.
+    """Log source that follows one container in a thread and reconnects.
 
-    It is read from its beginning each time, and what was taken is passed over: up to the line whose
-    time of the engine was the last one's, not by its number, since the engine rotates away the
-    oldest lines. What it has rotated away unread is lost, and a line says so.
+    Each connection reads from the beginning and skips the lines that were taken: up to the
+    timestamp of the last one, not by its number, since the engine rotates away the oldest lines.
+    Lines rotated away unread are lost, and a line says so.
     """
 
     def __init__(self, engine: DockerEngine, container: str) -> None:
@@ -53,7 +53,7 @@ class DockerLog:
         self._lines: deque[LogLineRead] = deque()
         self._room = threading.Condition()
         self._stop = threading.Event()
-        # The engine's time of the last line that was taken, and how many had just this one.
+        # The engine's timestamp of the last line taken, and the number of lines taken with it.
         self._mark = ("", 0)
         self._stream: CancellableStream | None = None
         self._thread = threading.Thread(
@@ -62,15 +62,15 @@ class DockerLog:
         self._started = False
 
     def resume(self, mark: str) -> None:
-        """See ``Resumable``."""
+        """Skip the lines up to ``mark``; see ``Resumable``."""
         stamp, _slash, same = mark.partition("/")
         if same.isdecimal():
             self._mark = (stamp, int(same))
 
     def read(self, *, last: bool = False) -> Sequence[LogLineRead]:
-        """Up to a batch of lines."""
+        """Return up to a batch of lines."""
         if not self._started:
-            # Not before it is known where to begin.
+            # Started late, since ``resume`` may set the position first.
             self._started = True
             self._thread.start()
         with self._room:
@@ -81,11 +81,11 @@ class DockerLog:
 
     @property
     def ended(self) -> bool:
-        """Whether the thread has found the end; while the engine is away it has not."""
+        """Whether the thread has reached the end; False while the engine is away."""
         return self._started and not self._thread.is_alive() and not self._lines
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stop.set()
         with self._room:
             self._room.notify()
@@ -94,7 +94,7 @@ class DockerLog:
             with contextlib.suppress(OSError, AttributeError, DockerException):
                 stream.close()
 
-    # --- the thread -----------------------------------------------------------------------------
+    # --- the thread -------------------------------------------------------------------------------
 
     def _follow(self) -> None:
         while not self._stop.is_set():
@@ -108,17 +108,17 @@ class DockerLog:
             self._stop.wait(_AGAIN_SECONDS)
 
     def _read_to_the_end(self, client: APIClient) -> bool:
-        """False when there may be more."""
+        """Read all lines; False when there may be more."""
         try:
             self._read_all(client)
             state = client.inspect_container(self._container)["State"]
         except APIError as error:
-            # It was removed.
+            # The container was removed.
             return bool(error.status_code == requests.codes.not_found)
         return not (state.get("Running") or state.get("Paused"))
 
     def _read_all(self, client: APIClient) -> None:
-        """From the first line on; those that were taken before are passed over."""
+        """Read from the first line and skip those taken before."""
         with _open(client, self._container, follow=1, tail="all") as response:
             self._stream = CancellableStream(None, response)
             if self._stop.is_set():
@@ -128,7 +128,7 @@ class DockerLog:
                     return
 
     def _take(self, line: LogLineRead) -> bool:
-        """Keep it for whoever reads; False when nobody does any more."""
+        """Queue a line for the reader; False when the source is closed."""
         with self._room:
             while len(self._lines) >= _AHEAD_LINES and not self._stop.is_set():
                 self._room.wait(_AGAIN_SECONDS)
@@ -143,7 +143,7 @@ class DockerLog:
 
 
 def untaken(lines: Iterator[LogLineRead], mark: tuple[str, int]) -> Iterator[LogLineRead]:
-    """Those behind the one at ``mark``: the engine's time, and the how manyth of that time."""
+    """Yield the lines after ``mark``: the engine's timestamp, and the index among equal ones."""
     stamp, left = mark
     if stamp:
         first = next(lines, None)
@@ -161,19 +161,19 @@ def untaken(lines: Iterator[LogLineRead], mark: tuple[str, int]) -> Iterator[Log
 
 
 def last_line(client: APIClient, container: str) -> str:
-    """The last line that says something."""
+    """Return the last line that is not blank."""
     with _open(client, container, follow=0, tail=str(_TAIL_LINES)) as response:
         found = [line.text.strip() for line in _lines(response)]
     return next((text for text in reversed(found) if text), "")
 
 
 def _open(client: APIClient, container: str, *, follow: int, tail: str) -> requests.Response:
-    """The raw frames: the SDK's own reader drops which of them are of stderr."""
+    """Open the stream of raw frames: the SDK's reader drops which of them are stderr."""
     response: requests.Response = client.get(
         f"{client.base_url}/v{client.api_version}/containers/{container}/logs",
         params={"stdout": 1, "stderr": 1, "timestamps": 1, "follow": follow, "tail": tail},
         stream=True,
-        # A run may be silent for days.
+        # No read timeout: a run may be silent for days.
         timeout=(ENGINE_SECONDS, None if follow else ENGINE_SECONDS),
     )
     if response.status_code != requests.codes.ok:
@@ -183,15 +183,15 @@ def _open(client: APIClient, container: str, *, follow: int, tail: str) -> reque
 
 
 def _lines(response: requests.Response) -> Iterator[LogLineRead]:
-    """Complete lines; the engine breaks long ones into pieces, each with a time of its own."""
+    """Yield complete lines; the engine splits long ones into pieces with own timestamps."""
     begun: dict[int, tuple[float, bytearray]] = {}
-    # Of the piece that ends it: so the marks of lines follow each other as the lines do.
+    # Timestamp of the last piece, so that the marks of lines are ascending.
     mark = ""
     for stream, frame in _frames(response.raw):
         stamp, _space, text = frame.partition(b" ")
         mark = stamp.decode("ascii", "replace")
         at, so_far = begun.pop(stream, (_seconds(stamp), bytearray()))
-        # One character more than is shown, by which a long line is known.
+        # One character more than the limit, by which a cut is recognised.
         so_far += text[: max(0, LINE_BYTES + 2 - len(so_far))]
         if not text.endswith(b"\n"):
             begun[stream] = (at, so_far)
@@ -219,7 +219,7 @@ def _frames(raw: Any) -> Iterator[tuple[int, bytes]]:
 
 
 def _seconds(stamp: bytes) -> float:
-    """``2026-01-02T03:04:05.123456789Z`` as Unix seconds."""
+    """Parse ``2026-01-02T03:04:05.123456789Z`` to Unix seconds."""
     text = stamp.decode("ascii", "replace").removesuffix("Z")
     whole, _point, fraction = text.partition(".")
     try:

@@ -1,4 +1,4 @@
-"""Which runner a URL names."""
+"""Choice of the runner by RUNNER_URL."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _REMEDY: Final = "use process://, docker://, unix:///path/of/socket or tcp://hos
 
 
 def runner_kind(url: str) -> str:
-    """``process`` or ``docker``. Raises ``EnvError``."""
+    """Return ``process`` or ``docker``. Raises ``EnvError``."""
     return DOCKER if docker_url(url) else PROCESS
 
 
 def docker_url(url: str) -> str:
-    """The engine's address, "" for local processes.
+    """Return the engine's address, "" for local processes.
 
     Raises:
-        EnvError: it is neither.
+        EnvError: the URL is neither.
     """
     try:
         parts = urlsplit(url)
@@ -52,11 +52,11 @@ def make_runner(
     network: str,
     labels: Mapping[str, str] | None = None,
 ) -> ExecutionRunner:
-    """The runner of this host. Raises ``EnvError``."""
+    """Return the runner of this host. Raises ``EnvError``."""
     engine = docker_url(url)
     if not engine:
         return ProcessRunner()
-    # The SDK of Docker takes its time to load, which a host of local processes need not wait for.
+    # Imported here: Docker's SDK loads slowly, and process hosts do not need it.
     from apps.jobs.runners.docker import DockerRunner
 
     return DockerRunner(

@@ -1,9 +1,9 @@
-"""Ships what runs write to the queue of logs. Plain Python; a runner calls ``step()`` now and then.
+"""Shipping of run output to the queue of logs; the runner calls ``step()`` regularly.
 
-A line is known by its number in its source, counted from 1, so a shipper that begins anew at the
-first line does no harm: the store keeps each line of (stream, boot) once. While the broker is away
-nothing is read, so the source itself is the buffer and nothing is lost. Only an execution that
-writes more than ``MAX_LINES`` or ``MAX_BYTES`` loses lines, and these are counted.
+A line is identified by its number in its source, from 1, so that shipping it again is harmless:
+the store keeps each line of (stream, boot) once. While the broker is away nothing is read: the
+source itself is the buffer, and nothing is lost. Only an execution that writes more than
+``MAX_LINES`` or ``MAX_BYTES`` loses lines, which are counted.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from yardkit.protocol import LogBatch, LogRecord, encode
 logger = logging.getLogger(__name__)
 
 CUT_MARK: Final = " ... [cut: the line is longer than 16 KiB]"
-# One step, all runs together, so that a run that writes without end holds up no other.
+# Limit of one step over all runs, so that one endless log does not delay the others.
 STEP_LINES: Final = 10_000
 STEP_BYTES: Final = 1024 * 1024
-# Messages of one run that the broker has not confirmed; then no more is read of it.
+# Unconfirmed batches of one run after which reading pauses.
 WINDOW: Final = 8
-# Of one execution; what it writes beyond is only counted.
+# Limit of one execution; lines beyond are only counted.
 MAX_LINES: Final = 1_000_000
 MAX_BYTES: Final = 256 * 1024 * 1024
 RETRY_SECONDS: Final = 0.5
-# How often a run that has reached its limit says how much was dropped.
+# Interval of reporting the number of dropped lines.
 TELL_SECONDS: Final = 1.0
-# How often it is written down how far a source is shipped.
+# Interval of storing a position.
 NOTE_SECONDS: Final = 1.0
 _CLOSE_PAUSE_SECONDS: Final = 0.01
 
 
 class _ShippingPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a source has been shipped, as it is written down."""
+    """Stored position up to which a source has been shipped."""
 
     seq: int = 0
     size: int = 0
@@ -62,7 +62,7 @@ class _ShippingPosition(msgspec.Struct, frozen=True, kw_only=True):
 @dataclass(slots=True)
 class _PendingBatch:
     body: bytes
-    # How far what comes before it reaches.
+    # Position before this batch.
     behind: _ShippingPosition
     confirmed: Future[None] | None = None
 
@@ -78,10 +78,10 @@ class _FollowedLog:
     mark: str = ""
     told_dropped: int = 0
     tell_at: float = 0.0
-    # What was written down last, and when that may be done again.
+    # The position stored last, and when it may be stored again.
     noted: _ShippingPosition = field(default_factory=_ShippingPosition)
     note_at: float = 0.0
-    # Nothing is written any more; and all of it has been read.
+    # ``ending``: nothing more will be written. ``read``: everything has been read.
     ending: bool = False
     read: bool = False
     waiting: deque[_PendingBatch] = field(default_factory=deque)
@@ -96,16 +96,16 @@ class _FollowedLog:
 
     @property
     def confirmed(self) -> _ShippingPosition:
-        """Everything up to there has reached the broker."""
+        """Position up to which the broker has confirmed all lines."""
         return self.waiting[0].behind if self.waiting else self.place
 
 
 class LogShipper:
-    """Reads the sources it follows and publishes their lines as ``LogBatch``.
+    """Reads log sources and publishes their lines as ``LogBatch``.
 
     Args:
-        notes: folder where it is written down which executions are not shipped to their end.
-            With it a runner that was killed after a run's end can ship the rest of its lines.
+        notes: folder for the positions of unfinished logs, from which a restarted runner can
+            ship the rest.
     """
 
     def __init__(self, broker: Broker, notes: Path | None = None) -> None:
@@ -121,15 +121,15 @@ class LogShipper:
 
     @property
     def idle(self) -> bool:
-        """Nothing is followed, and all that was is confirmed."""
+        """Whether nothing is followed, and everything is confirmed."""
         return not self._followed
 
     def follows(self, *, run: int) -> bool:
-        """Whether lines of this run are still to be read or to be confirmed."""
+        """Return whether lines of this run are still to be read or confirmed."""
         return any(one.run == run for one in self._followed.values())
 
     def unfinished(self) -> list[tuple[int, str]]:
-        """(run, boot) that an earlier shipper has not shipped to their end, for ``follow()``."""
+        """Return the (run, boot) pairs whose logs an earlier shipper has not finished."""
         if self._notes is None:
             return []
         names = (path.name.partition(".") for path in self._notes.iterdir())
@@ -137,7 +137,7 @@ class LogShipper:
         return sorted(one for one in found if one not in self._followed)
 
     def follow(self, *, run: int, boot: str, source: LogSource) -> None:
-        """Ship this source from its first line on, until ``finish()``; once for (run, boot)."""
+        """Ship a source from its first line until ``finish()``; idempotent for (run, boot)."""
         if (run, boot) in self._followed:
             source.close()
             return
@@ -153,24 +153,24 @@ class LogShipper:
             one.mark, one.noted = place.mark, place
 
     def finish(self, *, run: int) -> None:
-        """Nothing more will be written by this run; returns at once.
+        """Mark the logs of a run as complete; returns at once.
 
-        The following steps read and publish the rest of it, and then forget the run.
+        The following steps ship the rest and then forget the run.
         """
         for one in self._followed.values():
             if one.run == run:
                 one.ending = True
 
     def step(self) -> bool:
-        """Read and publish for a bounded time; True when there was anything to do.
+        """Read and publish for a bounded time; return whether there was anything to do.
 
-        Never blocks and never fails because of a broker that is away or a source that is broken.
+        Never blocks, and never fails because of an absent broker or a broken source.
         """
         worked = self._settle()
         if not self._broker.connected:
             return worked
         lines, size = STEP_LINES, STEP_BYTES
-        # Whoever was not served has the first turn in the next step.
+        # Logs that were not served come first in the next step.
         turns = deque(self._followed)
         while turns and lines > 0 and size > 0:
             key = turns.popleft()
@@ -185,9 +185,9 @@ class LogShipper:
         return worked
 
     def close(self, timeout: float) -> None:
-        """Ship what has ended, and what was read of the others, for up to so long; let go of all.
+        """Ship what was read and what has ended, for up to ``timeout`` seconds; close the sources.
 
-        The rest of both is shipped by the next shipper, given the same ``notes``.
+        The next shipper with the same ``notes`` ships the rest.
         """
         deadline = time.monotonic() + timeout
         while self._left() and time.monotonic() < deadline:
@@ -200,10 +200,10 @@ class LogShipper:
     def _left(self) -> bool:
         return any(one.ending or one.waiting for one in self._followed.values())
 
-    # --- reading --------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
     def _read(self, one: _FollowedLog) -> bool:
-        """Take what one read of the source gives; False when that is nothing."""
+        """Read a source once; return whether it gave any lines."""
         try:
             lines = one.source.read(last=one.ending)
         except Exception as error:  # noqa: BLE001 - one broken source is no reason to stop a runner
@@ -244,7 +244,7 @@ class LogShipper:
         one.told_dropped = one.dropped
         one.tell_at = time.monotonic() + TELL_SECONDS
 
-    # --- publishing -----------------------------------------------------------------------------
+    # --- publishing -------------------------------------------------------------------------------
 
     def _publish(self) -> None:
         if time.monotonic() < self._retry_at:
@@ -256,7 +256,7 @@ class LogShipper:
                     message.confirmed = self._broker.publish([outgoing])
 
     def _settle(self) -> bool:
-        """Forget what the broker has, and the runs of which it has all."""
+        """Forget confirmed batches, and the logs that are confirmed to their end."""
         settled = False
         for key, one in list(self._followed.items()):
             for message in list(one.waiting):
@@ -277,7 +277,7 @@ class LogShipper:
         return settled
 
     def _note(self, one: _FollowedLog) -> None:
-        """Write down how far it has come, for a source that cannot be counted anew."""
+        """Store the position, for a source whose lines cannot be counted again."""
         place = one.confirmed
         if self._notes is None or not place.mark or place == one.noted:
             return
@@ -289,13 +289,13 @@ class LogShipper:
             beside.write_bytes(msgspec.json.encode(place))
             beside.replace(self._notes / f"{one.run}.{one.boot}")
         except OSError as error:
-            # The last note still holds: from there on lines are sent again.
+            # The previous position still holds: lines after it are sent again.
             logger.warning("how far run %s is shipped cannot be written down: %s", one.run, error)
 
     def _failed(self, error: BaseException) -> None:
         self._retry_at = time.monotonic() + self._outage.failed(error)
         if isinstance(error, Unroutable):
-            # Somebody has deleted the queue.
+            # The queue was deleted.
             with contextlib.suppress(BrokerError):
                 self._broker.declare(topology.LOGS)
 
@@ -306,7 +306,7 @@ class LogShipper:
 
 
 def _read_note(path: Path) -> _ShippingPosition:
-    """The beginning, where nothing that can be read is written down."""
+    """Return the stored position, the beginning where there is none."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=_ShippingPosition)
     except (OSError, msgspec.DecodeError):
@@ -314,10 +314,10 @@ def _read_note(path: Path) -> _ShippingPosition:
 
 
 def _cut(text: str) -> tuple[str, int]:
-    """The text as it is shipped, and its size in bytes."""
+    """Return the text as it is shipped, and its size in bytes."""
     if text.isascii() and len(text) <= LINE_BYTES:
         return text, len(text)
-    # Half a surrogate pair cannot travel.
+    # A lone surrogate cannot be encoded.
     whole = text.encode("utf-8", "replace")
     if len(whole) <= LINE_BYTES:
         return whole.decode(), len(whole)

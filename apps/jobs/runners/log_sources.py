@@ -1,4 +1,4 @@
-"""Where the lines of a run come from: any ``LogSource``; ``FileLog`` is that of a local process."""
+"""Sources of run output: the ``LogSource`` interface, and files of local processes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
 
-# One read, which becomes one message.
+# Size of one read, which becomes one message.
 BATCH_LINES: Final = 500
 BATCH_BYTES: Final = 256 * 1024
-# A longer line is cut, and says so; one without any end counts as ended after so much.
+# Longer lines are cut and marked; an endless one is ended at the second limit.
 LINE_BYTES: Final = 16 * 1024
 ENDLESS_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LogLineRead:
-    """A complete line. ``at`` is Unix seconds, ``source`` such as stdout or stderr.
+    """A complete line. ``at``: Unix seconds; ``source``: stdout or stderr.
 
-    ``mark``: by which its source finds it again, where that is ``Resumable``.
+    ``mark``: position for a ``Resumable`` source.
     """
 
     at: float
@@ -33,35 +33,34 @@ class LogLineRead:
 
 
 class LogSource(Protocol):
-    """What one execution of a run writes, from its first line on and always in the same order."""
+    """Output of one execution, from its first line and always in the same order."""
 
     def read(self, *, last: bool = False) -> Sequence[LogLineRead]:
-        """Complete lines since the last read, a bounded number; none when there are no more yet.
+        """Return the complete lines since the last read, a bounded number; never blocks.
 
-        Never blocks. ``last``: nothing will be written any more, so that in the end a last line
-        without an end counts too.
+        ``last``: nothing more will be written, so that a last line without a line break counts too.
         """
 
     @property
     def ended(self) -> bool:
-        """After a last read without lines: whether that was all, or more is on its way."""
+        """Whether the source is complete, after a last read without lines."""
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the source."""
 
 
 @runtime_checkable
 class Resumable(Protocol):
-    """A source that may forget its oldest lines, so that they cannot be counted anew."""
+    """Source that may drop its oldest lines, so that lines cannot be counted again."""
 
     def resume(self, mark: str) -> None:
-        """Before the first read: begin behind the line of this mark."""
+        """Start after the line of this mark; called before the first read."""
 
 
 class FileLog:
-    """The output of a local process, in a file that belongs to one execution alone.
+    """Output of a local process in a file of one execution.
 
-    The file may come later, and holds any bytes. One that shrinks is read from its beginning.
+    The file may be created later and contain any bytes. A file that shrinks is read again.
     """
 
     def __init__(self, path: Path, *, source: str = "stdout") -> None:
@@ -70,12 +69,12 @@ class FileLog:
         self._descriptor: int | None = None
         self._position = 0
         self._lines: deque[bytes] = deque()
-        # The beginning of a line whose end is not there yet, never more than can be shown.
+        # Beginning of an incomplete line, at most what can be shown.
         self._begun = bytearray()
         self._begun_bytes = 0
 
     def read(self, *, last: bool = False) -> list[LogLineRead]:
-        """Up to ``BATCH_LINES`` lines, from at most ``ENDLESS_BYTES`` of the file."""
+        """Return up to ``BATCH_LINES`` lines, from at most ``ENDLESS_BYTES`` of the file."""
         while not self._lines and self._fill():
             pass
         if last and not self._lines and self._begun:
@@ -89,7 +88,7 @@ class FileLog:
 
     @property
     def ended(self) -> bool:
-        """A file has all of it."""
+        """Always true: a file holds everything."""
         return True
 
     def close(self) -> None:
@@ -106,7 +105,7 @@ class FileLog:
         if os.fstat(self._descriptor).st_size < self._position:
             self._position = self._begun_bytes = 0
             self._begun.clear()
-        # Never beyond the end of an endless line: whoever reads again must find the same lines.
+        # Not beyond the end of an endless line: a repeated read must find the same lines.
         size = min(BATCH_BYTES, ENDLESS_BYTES - self._begun_bytes)
         chunk = os.pread(self._descriptor, size, self._position)
         self._position += len(chunk)
@@ -119,7 +118,8 @@ class FileLog:
         return bool(chunk)
 
     def _open(self) -> bool:
-        # A run may leave a link or a pipe there: no link is followed, nobody waits for a writer.
+        # A run may replace the file by a link or a pipe: links are not followed, and opening
+        # does not block.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             descriptor = os.open(self._path, flags)
@@ -132,7 +132,7 @@ class FileLog:
         return True
 
     def _begin(self, piece: bytes) -> None:
-        # One byte more than is shown, by which a long line is known.
+        # One byte more than the limit, by which a cut is recognised.
         self._begun += piece[: LINE_BYTES + 1 - len(self._begun)]
         self._begun_bytes += len(piece)
 

@@ -1,7 +1,7 @@
 """Runs as local processes: for a laptop, and for hosts without a container engine.
 
-A run is foreign code, so its environment is built from nothing: it gets the broker's address and
-its own token, never the database's address or the secret key.
+A run is foreign code: its environment has the broker's address and its own token, never the
+database's address or the secret key.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from apps.jobs.runners.log_sources import FileLog, LogSource
 from apps.jobs.runners.outputs import EXIT_FILE, LOG_FILE, log_file, read_exit
 from apps.jobs.runners.spider_files import has_module, modules_in, similar
 
-# Of the runner's own environment a run gets these and nothing else.
+# Variables that a run inherits from the runner; it gets no others.
 INHERITED: Final = (
     "PATH",
     "HOME",
@@ -39,15 +39,15 @@ INHERITED: Final = (
     "SSL_CERT_DIR",
     "FAILPOINTS",
 )
-# A process wrote its own start down; the kernel's clock and ours agree so well.
+# Tolerance between the recorded start time and the kernel's.
 _SAME_START_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
 class ProcessHandle:
-    """A started process. ``process`` is set where it is a child of this very process.
+    """A started process. ``process`` is set where it is a child of this process.
 
-    Which process it is, is known by ``identity`` and not by the pid, which may be another's soon.
+    It is identified by ``identity``, not by the pid, which may be reused.
     """
 
     run: int
@@ -58,17 +58,17 @@ class ProcessHandle:
 
     @property
     def pid(self) -> int:
-        """Its process id, which is also that of its process group."""
+        """Process id, which is also that of its process group."""
         return self.identity.pid
 
     @property
     def started(self) -> float:
-        """When it started, Unix seconds; 0 when it is gone already."""
+        """Start time, Unix seconds; 0 when it is gone."""
         return _started(self.identity)
 
     @property
     def container(self) -> str:
-        """It is none."""
+        """Empty: a local process has no container."""
         return ""
 
     @property
@@ -80,20 +80,20 @@ class ProcessHandle:
 
 
 class ProcessRunner:
-    """Starts commands and spiders in a session of their own, one folder a run."""
+    """Starts commands and spiders in a session and a folder of their own."""
 
     kind = "process"
     outlives_daemon = False
 
     def engine(self) -> str:
-        """The Python that runs spiders."""
+        """Return the Python version that runs spiders."""
         return f"Python {platform.python_version()}"
 
     def ready(self, spec: RunSpec) -> bool:
-        """Always: nothing has to be fetched.
+        """Return True: nothing has to be pulled.
 
         Raises:
-            CannotRun: an image, or a program that is not here.
+            CannotRun: the job needs a container, or its program or module is not on this host.
         """
         if spec.image:
             raise CannotRun("an image needs a host with a container engine")
@@ -111,7 +111,7 @@ class ProcessRunner:
         """Start the process.
 
         Raises:
-            CannotRun: the folder or the process cannot be made.
+            CannotRun: the folder or the process cannot be created.
         """
         try:
             return self._start(spec)
@@ -137,21 +137,20 @@ class ProcessRunner:
                 stderr=log,
                 start_new_session=True,
             )
-        # Nobody else can reap our own child, so its pid is its own until we do.
+        # Only we can reap our child, so its pid is not reused until we do.
         return ProcessHandle(spec.run, spec.boot, spec.folder, psutil.Process(process.pid), process)
 
     def may_have_begun(self, *, run: int, boot: str, folder: Path) -> bool:
-        """Whether it has left its mark."""
+        """Return whether the start mark exists."""
         return mark_file(folder, boot).exists()
 
     def find(
         self, *, run: int, boot: str, folder: Path, pid: int = 0, started: float = 0.0
     ) -> ProcessHandle | None:
-        """The living process of one execution of a run on this host, whoever started it.
+        """Return the running process of an execution on this host, whoever started it.
 
-        It is known by the environment it was started with: a runner that was killed may not have
-        come to write its pid down. A run may also have overwritten its environment; ``pid`` and
-        ``started`` are what was written down.
+        It is recognised by its environment: a killed runner may not have stored the pid. A run may
+        have overwritten its environment; then the stored ``pid`` and ``started`` decide.
         """
         leaders = [one for one in _processes_of(run, boot) if _leads_session(one)]
         if not leaders and pid:
@@ -164,7 +163,7 @@ class ProcessRunner:
         return ProcessHandle(run, boot, _folder_of(leader) or folder, leader)
 
     def poll(self, handle: RunHandle) -> RunExit | None:
-        """None while it runs; else how it ended, in its own words where it left any."""
+        """Return how it ended, from its exit file where there is one; None while it runs."""
         here = _ours(handle)
         if here.alive:
             return None
@@ -173,20 +172,20 @@ class ProcessRunner:
         return read_exit(here.folder, here.process.returncode)
 
     def ended(self, *, run: int, boot: str, folder: Path) -> RunExit:
-        """Its own words, and of a command its exit status."""
+        """Return the end from the exit file and the recorded exit status."""
         return read_exit(folder, read_status(folder, boot))
 
     def terminate(self, handle: RunHandle) -> None:
-        """Ask it to stop; a frozen one is thawed, else it would hear nothing."""
+        """Send SIGTERM, then SIGCONT: a stopped process would not handle it."""
         self._signal(handle, signal.SIGTERM)
         self._signal(handle, signal.SIGCONT)
 
     def kill(self, handle: RunHandle) -> None:
-        """End it, and whatever it started, now."""
+        """Kill the process group."""
         self._signal(handle, signal.SIGKILL)
 
     def sweep(self, *, run: int, boot: str) -> int:
-        """End what an execution that is over has left running; returns how many that were."""
+        """Kill the processes that an ended execution has left; return their number."""
         left = _processes_of(run, boot)
         for process in left:
             with contextlib.suppress(psutil.Error):
@@ -194,23 +193,23 @@ class ProcessRunner:
         return len(left)
 
     def freeze(self, handle: RunHandle) -> None:
-        """Stop the process and its children by SIGSTOP, which none can refuse."""
+        """Send SIGSTOP to the process group; it cannot be ignored."""
         self._signal(handle, signal.SIGSTOP)
 
     def thaw(self, handle: RunHandle) -> None:
-        """Let them go on."""
+        """Send SIGCONT to the process group."""
         self._signal(handle, signal.SIGCONT)
 
     def tidy(self, *, now: datetime, known: Mapping[int, str]) -> int:
-        """Nothing: a process that has ended leaves only its folder."""
+        """Do nothing: an ended process leaves only its folder."""
         return 0
 
     def log(self, *, run: int, boot: str, folder: Path) -> LogSource:
-        """The file that the process writes to."""
+        """Return the file that the process writes to."""
         return FileLog(log_file(folder, boot))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection."""
 
     def _signal(self, handle: RunHandle, number: signal.Signals) -> None:
         here = _ours(handle)
@@ -240,7 +239,7 @@ def _path_of(spec: RunSpec) -> str | None:
 
 
 def _new_log(spec: RunSpec) -> Path:
-    """The file of this execution's output, which ``log.txt`` now names."""
+    """Return the file of this execution's output, and let ``log.txt`` link to it."""
     path = log_file(spec.folder, spec.boot)
     newest = spec.folder / f"{LOG_FILE}.new"
     newest.unlink(missing_ok=True)
@@ -264,7 +263,7 @@ def _started(process: psutil.Process) -> float:
 
 
 def _processes_of(run: int, boot: str) -> list[psutil.Process]:
-    """Every process with the environment of this execution: the run itself and what it started."""
+    """Return every process with the environment of this execution, its children included."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -284,7 +283,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def _folder_of(process: psutil.Process) -> Path | None:
-    """The folder that the run was started with, by a runner of whatever data folder."""
+    """Return the folder that the process was started with, by whatever runner."""
     try:
         folder = process.environ().get(RUN_DIR)
     except (psutil.Error, OSError):

@@ -1,4 +1,4 @@
-"""How the processes of a runner are told to end, also while the runner itself hangs."""
+"""Termination of executions, also while the runner's own thread hangs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _WAIT_SECONDS = 0.02
 
 
 class Terminations:
-    """Asks each process once: a second signal would kill a run before its last report.
+    """Sends SIGTERM once to each process: a second one would kill a run before its last report.
 
     Args:
-        handles: the living processes by run; read here, kept by the caller.
+        handles: running executions by run id; owned by the caller.
     """
 
     def __init__(self, runner: ExecutionRunner, handles: Mapping[int, RunHandle]) -> None:
@@ -29,7 +29,7 @@ class Terminations:
         self._pause = threading.Event()
 
     def ask(self, run: int) -> float:
-        """Ask for the end of a run, if nobody has yet; seconds since it was asked."""
+        """Terminate a run if that was not done yet; return the seconds since then."""
         with self._lock:
             handle = self._handles.get(run)
             if handle is not None and run not in self._asked:
@@ -38,12 +38,12 @@ class Terminations:
             return time.monotonic() - self._asked.get(run, time.monotonic())
 
     def forget(self, run: int) -> None:
-        """It has ended."""
+        """Forget a run that has ended."""
         with self._lock:
             self._asked.pop(run, None)
 
     def end_all(self, *, grace_seconds: float, kill_seconds: float) -> None:
-        """Ask all, kill what does not listen; returns when they have ended or time is up."""
+        """Terminate all executions, then kill those left; return when all ended or time is up."""
         for run in list(self._handles):
             self.ask(run)
         self._wait(grace_seconds)
@@ -59,7 +59,7 @@ class Terminations:
             self._pause.wait(_WAIT_SECONDS)
 
     def watch(self, stop: Stop, *, grace_seconds: float, kill_seconds: float) -> None:
-        """From now on a signal ends all, whatever the runner's own thread is waiting for."""
+        """Start a thread that ends all executions when a stop signal arrives."""
 
         def watch() -> None:
             while not self._over.is_set():
@@ -71,5 +71,5 @@ class Terminations:
         threading.Thread(target=watch, name="end-runs", daemon=True).start()
 
     def close(self) -> None:
-        """End the watch."""
+        """Stop the thread."""
         self._over.set()
